@@ -1,0 +1,136 @@
+//! The contract between weir and the modules it runs.
+//!
+//! Both sides agree on what is in this crate and on nothing else: where a module finds packets, how a packet
+//! descriptor is laid out, which functions a module may export and import, how the rows that it emits look, and
+//! what the return codes mean. `guest/sdk-c/weir.h` says the same in C, and a test holds one against the other.
+//!
+//! # A module's address space
+//!
+//! ```text
+//! 0x0000_0000 .. memory size   private memory, read and write, at most PRIVATE_MAX
+//! ARENA_BASE  .. + window      packet bytes, read only: a store here ends the call
+//! DESCRIPTORS_BASE .. + ring   descriptors of the batches in flight, read only
+//! everywhere else              nothing: any access ends the call
+//! ```
+//!
+//! All integers are little-endian, as WebAssembly's are; packet bytes are as they were on the link.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod descriptor;
+pub mod imports;
+pub mod row;
+
+pub use descriptor::{Descriptor, flag};
+
+/// The version of this contract. A manifest names the version that its module was built for.
+pub const ABI_VERSION: u32 = 1;
+
+/// The most packets that one call handles: one bit each in a 64-bit mask.
+pub const BATCH_PACKETS: usize = 64;
+
+/// Bytes of one packet descriptor: a cache line.
+pub const DESCRIPTOR_BYTES: usize = 64;
+
+/// Bytes of the descriptors of one batch: a page, so that a batch begins on a page.
+pub const BATCH_BYTES: usize = BATCH_PACKETS * DESCRIPTOR_BYTES;
+
+/// The most private memory that a module can have, in bytes: up to where the packets begin.
+pub const PRIVATE_MAX: u32 = 0x4000_0000;
+
+/// Guest address at which the window on the packet arena begins.
+pub const ARENA_BASE: u32 = 0x4000_0000;
+
+/// The largest window on the packet arena, in bytes.
+pub const ARENA_MAX: u32 = 0x8000_0000;
+
+/// Guest address at which the descriptors begin.
+pub const DESCRIPTORS_BASE: u32 = 0xE000_0000;
+
+/// The most bytes of descriptors that are mapped.
+pub const DESCRIPTORS_MAX: u32 = 0x1000_0000;
+
+/// Name of the custom section that holds the manifest (TOML, UTF-8).
+pub const MANIFEST_SECTION: &str = "weir.manifest";
+
+/// Exported names that begin with this belong to weir.
+pub const RESERVED_PREFIX: &str = "weir_";
+
+/// Functions that a module exports, and their types.
+///
+/// A module exports `memory` and exactly one of [`PACKET`](export::PACKET) and [`BATCH`](export::BATCH); the others
+/// are optional. weir calls, in this order: [`INITIALIZE`](export::INITIALIZE), [`START`](export::START), then packets and
+/// ticks, then [`STOP`](export::STOP).
+pub mod export {
+    /// The module's linear memory.
+    pub const MEMORY: &str = "memory";
+    /// `() -> ()`: constructors, as a WASI reactor has them. Called once, first.
+    pub const INITIALIZE: &str = "_initialize";
+    /// `() -> i32`: reads parameters, compiles patterns. Anything but 0 means that the module does not want to run.
+    pub const START: &str = "weir_start";
+    /// `(descriptor: i32) -> i32`: one packet, by the guest address of its descriptor. Returns a [`verdict`](crate::verdict).
+    pub const PACKET: &str = "weir_packet";
+    /// `(descriptors: i32, mask: i64) -> i64`: a batch, by the guest address of its 64 descriptors. Bit i of the mask says
+    /// that packet i is for this module. Returns the mask of the packets to drop.
+    pub const BATCH: &str = "weir_batch";
+    /// `(now: i64, periods: i64)`: packet time has passed `now` (ns since 1970), a multiple of the module's period.
+    /// `periods` is how many periods have passed since the last call: 1, or more after a gap without packets.
+    pub const TICK: &str = "weir_tick";
+    /// `(now: i64)`: no more packets come; the last had the time stamp `now` (ns since 1970).
+    pub const STOP: &str = "weir_stop";
+    /// The shadow stack pointer that LLVM's WebAssembly targets use; put back where it was after a lost call.
+    pub const STACK_POINTER: &str = "__stack_pointer";
+}
+
+/// What a module answers for a packet.
+pub mod verdict {
+    /// The packet goes on.
+    pub const PASS: i32 = 0;
+    /// The packet is not written to the output.
+    pub const DROP: i32 = 1;
+}
+
+/// What host functions return when they do not do what was asked. Anything at or above 0 is a success.
+pub mod code {
+    /// Done.
+    pub const OK: i32 = 0;
+    /// A limit is reached: the record or message is dropped and counted.
+    pub const FULL: i32 = -1;
+    /// Outside the packet, or outside what a patch can reach.
+    pub const RANGE: i32 = -2;
+    /// Not allowed: a field that says how the packet is parsed, or a checksum.
+    pub const DENIED: i32 = -3;
+    /// Not possible at this time: for instance compiling a pattern after start.
+    pub const WHEN: i32 = -4;
+    /// No such thing: an unknown parameter, stream or pattern.
+    pub const UNKNOWN: i32 = -5;
+}
+
+/// Limits on what one call can ask of the host. They do not depend on how many threads run, so neither does the output.
+pub mod limit {
+    /// Records that one packet may cause. More are dropped and counted.
+    pub const RECORDS_PER_PACKET: u32 = 64;
+    /// Bytes of records that one packet may cause.
+    pub const RECORD_BYTES_PER_PACKET: u32 = 16 * 1024;
+    /// Records that one call of start, tick or stop may emit.
+    pub const RECORDS_PER_CALL: u32 = 65_536;
+    /// Bytes of records that one call of start, tick or stop may emit.
+    pub const RECORD_BYTES_PER_CALL: u32 = 8 * 1024 * 1024;
+    /// Bytes of all strings of one record.
+    pub const RECORD_STRING_BYTES: u32 = 4096;
+    /// Patches of one packet by one module.
+    pub const PATCHES_PER_PACKET: u32 = 32;
+    /// Bytes that one patch writes.
+    pub const PATCH_BYTES: u32 = 256;
+    /// Pattern sets of a module.
+    pub const PATTERN_SETS: u32 = 16;
+    /// Patterns of a set.
+    pub const PATTERNS: u32 = 1024;
+    /// Bytes of all patterns of a set.
+    pub const PATTERN_BYTES: u32 = 64 * 1024;
+    /// Bytes of one log message; the rest is cut.
+    pub const LOG_BYTES: u32 = 512;
+    /// Log messages of one module in a run.
+    pub const LOG_MESSAGES: u32 = 100;
+}

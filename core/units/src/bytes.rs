@@ -1,0 +1,59 @@
+//! Amounts of memory and data.
+
+use crate::{ParseError, scaled, split_unit};
+use std::fmt;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl std::str::FromStr for Bytes {
+    type Err = ParseError;
+
+    /// Reads "4096", "64 KiB", "16MiB", "1 GiB", and the powers of ten "kB", "MB", "GB".
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError { given: text.to_owned(), wanted: "a number of bytes such as 4096, 64 KiB or 16 MiB" };
+        let (number, unit) = split_unit(text);
+        let scale = match unit {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "kB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            _ => return Err(wrong()),
+        };
+        scaled(number, scale).map(Bytes).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Bytes {
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            0..1_024 => return write!(f, "{} B", self.0),
+            1_024..1_048_576 => (1024.0, "KiB"),
+            1_048_576..1_073_741_824 => (1_048_576.0, "MiB"),
+            _ => (1_073_741_824.0, "GiB"),
+        };
+        let text = format!("{:.1}", self.0 as f64 / scale);
+        write!(f, "{} {unit}", text.trim_end_matches(".0"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_and_shown() {
+        for (text, bytes) in [("4096", 4096), ("64 KiB", 65_536), ("1.5MiB", 1_572_864), ("2 kB", 2000)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "KiB", "1 TiBs", "-1", "1.0001 KiB"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+        assert_eq!([17, 65_536, 1_572_864].map(|b| Bytes(b).to_string()), ["17 B", "64 KiB", "1.5 MiB"]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod nanos;
+
+pub use bytes::Bytes;
+pub use nanos::{Nanos, Timestamp};
+
+/// A quantity that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// What was given.
+    pub given: String,
+    /// What would have been right, with an example.
+    pub wanted: &'static str,
+}
+
+impl std::fmt::Display for ParseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` is not {}", self.given.escape_debug(), self.wanted)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Splits "12.5ms" into the number's text and the unit's.
+fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+/// Reads a decimal number times `scale` without going through floating point: "1.5" x 1000 is exactly 1500.
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.len() > 18 {
+        return None;
+    }
+    let mut value = u128::from(whole.parse::<u64>().ok()?) * u128::from(scale);
+    if !fraction.is_empty() {
+        let denominator = 10u128.pow(u32::try_from(fraction.len()).ok()?);
+        let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(scale);
+        if part % denominator != 0 {
+            return None;
+        }
+        value += part / denominator;
+    }
+    u64::try_from(value).ok()
+}
