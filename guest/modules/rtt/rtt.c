@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * rtt: round-trip time of TCP connections from the client's SYN and its first ACK (FLAME, 3.1), for IPv4 and IPv6. The first
+ * ACK carries the SYN's sequence number plus one. Where the SYN-ACK is seen too, its time splits the round trip.
+ *
+ * Pending handshakes are in sets of WAYS entries. A set is found by the TOP bits of the flow hash, so that instances that
+ * share the flows by those bits never share a set, and their rows do not depend on how many there are.
+ */
+#include "weir.h"
+#include "module.h"
+
+enum { WAYS = 4 };
+
+/* The keys of a set: half a cache line, and all that is read for most packets. */
+struct keys {
+    uint64_t flow[WAYS]; /* flow hash | 1; 0: free */
+};
+
+struct handshake {
+    uint64_t syn_ns;
+    uint64_t synack_ns;
+    uint64_t client;      /* which side sent the SYN: side() of it */
+    uint32_t next;        /* sequence number of the client's first ACK */
+    uint32_t synack_next; /* acknowledgement number of the client's first ACK, once the SYN-ACK was seen */
+    uint16_t data_len;    /* bytes that came with the SYN (TCP Fast Open): the server may have taken them or not */
+    uint16_t syns;
+    bool synack_seen;
+};
+
+static struct keys *sets;
+static struct handshake *handshakes; /* WAYS for each set */
+static uint32_t *evicted;            /* one for each set */
+static uint32_t set_shift;
+
+/* An end of a connection in a word: exact for IPv4, a hash for IPv6. */
+static inline uint64_t side(const struct weir_packet *p, bool source)
+{
+    const uint16_t port = source ? p->src_port : p->dst_port;
+    const uint8_t *ip = weir_l3(p);
+    if (p->flags & WEIR_IPV4)
+        return (uint64_t)weir_le32(ip + (source ? 12 : 16)) << 16 | port;
+    const uint8_t *address = ip + (source ? 8 : 24);
+    return weir_hash_add(weir_hash_add(port, weir_le64(address)), weir_le64(address + 8));
+}
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    uint64_t entries = param_table_size();
+    uint32_t set_bits = 6;
+    while (((uint64_t)WAYS << set_bits) < entries)
+        set_bits++;
+    const uint32_t count = 1u << set_bits;
+    set_shift = 64 - set_bits;
+    sets = weir_alloc(count * (uint32_t)sizeof *sets);
+    handshakes = weir_alloc(count * WAYS * (uint32_t)sizeof *handshakes);
+    evicted = weir_alloc(count * (uint32_t)sizeof *evicted);
+    if (sets == NULL || handshakes == NULL || evicted == NULL) {
+        WEIR_LOG(WEIR_ERROR, "no memory for a table of this size");
+        return 1;
+    }
+    return 0;
+}
+
+/* A SYN: a new handshake, or one that is tried again. */
+static __attribute__((noinline)) void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
+{
+    struct keys *keys = &sets[set];
+    struct handshake *first = &handshakes[(size_t)set * WAYS];
+    const uint64_t client = side(p, true);
+    const uint16_t data_len = (uint16_t)(p->payload_len < 0xFFFF ? p->payload_len : 0xFFFF);
+    const uint32_t next = weir_tcp_seq(p) + 1;
+
+    uint32_t way = WAYS, spare = WAYS, oldest = 0;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        if (keys->flow[i] == key)
+            way = i;
+        else if (keys->flow[i] == 0)
+            spare = i;
+        if (first[i].syn_ns < first[oldest].syn_ns)
+            oldest = i;
+    }
+    uint16_t syns = 1;
+    if (way < WAYS) {
+        /* The same sequence number from the same side: sent again. Anything else: the ports are used anew. */
+        if (first[way].next == next && first[way].client == client)
+            syns = (uint16_t)(first[way].syns + (first[way].syns < 0xFFFF));
+    } else if (spare < WAYS) {
+        way = spare;
+    } else {
+        way = oldest;
+        evicted[set]++;
+    }
+    keys->flow[way] = key;
+    first[way] = (struct handshake){ .syn_ns = p->ts_ns, .client = client, .next = next, .data_len = data_len, .syns = syns };
+}
+
+/* Any other packet of a flow whose handshake is pending. */
+static __attribute__((noinline)) void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
+{
+    struct handshake *h = &handshakes[(size_t)set * WAYS + way];
+    if (p->tcp_flags & WEIR_TCP_RST) {
+        sets[set].flow[way] = 0;
+        return;
+    }
+    const uint64_t from = side(p, true);
+    const uint32_t seq = weir_tcp_seq(p), ack = weir_tcp_ack(p);
+    if (p->tcp_flags & WEIR_TCP_SYN) {
+        /* SYN-ACK: the first one after the last SYN counts, and it must acknowledge that SYN. */
+        if (!h->synack_seen && from != h->client && ack - h->next <= h->data_len) {
+            h->synack_ns = p->ts_ns;
+            h->synack_next = seq + 1;
+            h->synack_seen = true;
+        }
+        return;
+    }
+    if (from != h->client || seq - h->next > h->data_len || (h->synack_seen && ack != h->synack_next))
+        return;
+
+    struct rtts_row row = {
+        .time = p->ts_ns,
+        .client_port = p->src_port,
+        .server_port = p->dst_port,
+        .rtt = (int64_t)(p->ts_ns - h->syn_ns),
+        .server_rtt = h->synack_seen ? (int64_t)(h->synack_ns - h->syn_ns) : -1,
+        .syns = h->syns,
+        .evicted = evicted[set],
+    };
+    weir_ip_src(p, row.client);
+    weir_ip_dst(p, row.server);
+    emit_rtts(&row);
+    evicted[set] = 0;
+    sets[set].flow[way] = 0;
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    const uint32_t tcp = p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK | WEIR_TCP_RST);
+    if (tcp == 0 || (p->flags & WEIR_L4) == 0)
+        return WEIR_PASS;
+    const uint64_t key = p->flow_hash | 1;
+    const uint32_t set = (uint32_t)(p->flow_hash >> set_shift);
+    if (WEIR_UNLIKELY(tcp == WEIR_TCP_SYN)) {
+        opened(p, set, key);
+        return WEIR_PASS;
+    }
+    const struct keys *keys = &sets[set];
+    for (uint32_t way = 0; way < WAYS; way++)
+        if (WEIR_UNLIKELY(keys->flow[way] == key)) {
+            continued(p, set, way);
+            break;
+        }
+    return WEIR_PASS;
+}

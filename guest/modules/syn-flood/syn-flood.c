@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * syn-flood: change-point detection on SYN against FIN and RST packets, after H. Wang, D. Zhang, K. G. Shin, "Detecting SYN
+ * flooding attacks", IEEE INFOCOM 2002. For each interval n, with K(n) a running mean of closed connections:
+ *
+ *     x(n) = (opened(n) - closed(n)) / K(n),    y(n) = max(0, y(n-1) + x(n) - a),    alarm: y(n) >= N
+ *
+ * opened: SYN and SYN-ACK (each direction of a connection opens with one of them and closes with one FIN), closed: FIN and a
+ * share of RST. See README.md for what differs from the paper and why.
+ */
+#include "weir.h"
+#include "module.h"
+
+/* Destinations are counted with Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in sets of WAYS entries. */
+enum { SETS = 256, WAYS = 4 };
+
+/* The cumulative sum stops at this many thresholds, so that an alarm ends at most LIMIT * N / a intervals after the flood. */
+#define LIMIT 10.0
+
+/* After this many empty intervals, y and K are where they stay. Work on a gap is bounded by it. */
+enum { EMPTY_INTERVALS_MAX = 4096 };
+
+struct destination {
+    struct weir_ip ip;
+    uint64_t count; /* 0: free */
+    uint64_t error;
+};
+
+static struct {
+    uint64_t by_flags[8]; /* packets by FIN (1), SYN (2), RST (4) */
+    uint64_t synack;
+} now_counts;
+
+static struct destination destinations[SETS][WAYS];
+
+static uint64_t interval_ns;
+static double offset, threshold, past_weight, rst_share, least_mean;
+static uint32_t top_entries;
+
+static double mean; /* K before the floor; below 0: no interval yet */
+static double cusum;
+
+/* Out of line, and by pointer: so that most packets pass without touching the shadow stack. */
+static __attribute__((noinline)) void count_destination(const struct weir_packet *p)
+{
+    const struct weir_ip ip = weir_dst(p);
+    struct destination *set = destinations[weir_hash64(ip.first, ip.last) % SETS];
+    struct destination *least = set;
+    for (uint32_t way = 0; way < WAYS; way++) {
+        if (set[way].count != 0 && set[way].ip.first == ip.first && set[way].ip.last == ip.last) {
+            set[way].count++;
+            return;
+        }
+        if (set[way].count < least->count)
+            least = &set[way];
+    }
+    least->ip = ip;
+    least->error = least->count;
+    least->count++;
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    const uint32_t flags = p->tcp_flags & (WEIR_TCP_FIN | WEIR_TCP_SYN | WEIR_TCP_RST);
+    if (WEIR_LIKELY(flags == 0))
+        return WEIR_PASS;
+    if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK)) == (WEIR_TCP_SYN | WEIR_TCP_ACK)) {
+        now_counts.synack++;
+        return WEIR_PASS;
+    }
+    now_counts.by_flags[flags]++;
+    if (flags & WEIR_TCP_SYN)
+        count_destination(p);
+    return WEIR_PASS;
+}
+
+static bool before(const struct destination *a, const struct destination *b)
+{
+    if (a->count != b->count)
+        return a->count > b->count;
+    /* Equal counts: by address, so that the order is the same everywhere. */
+    uint64_t a_first = __builtin_bswap64(a->ip.first), b_first = __builtin_bswap64(b->ip.first);
+    if (a_first != b_first)
+        return a_first < b_first;
+    return __builtin_bswap64(a->ip.last) < __builtin_bswap64(b->ip.last);
+}
+
+static void report_top(uint64_t time)
+{
+    const struct destination *last = NULL;
+    for (uint32_t rank = 1; rank <= top_entries; rank++) {
+        const struct destination *best = NULL;
+        for (uint32_t i = 0; i < SETS * WAYS; i++) {
+            const struct destination *d = &destinations[0][0] + i;
+            if (d->count != 0 && (last == NULL || before(last, d)) && (best == NULL || before(d, best)))
+                best = d;
+        }
+        if (best == NULL)
+            return;
+        struct top_row row = { .time = time, .rank = rank, .count = best->count, .error = best->error };
+        weir_ip_store(row.destination, best->ip);
+        emit_top(&row);
+        last = best;
+    }
+}
+
+/* One step of the detector, from the closed connections' mean of the past and this interval's counts. */
+static double step(double opened, double closed)
+{
+    mean = mean < 0 ? closed : past_weight * mean + (1.0 - past_weight) * closed;
+    double divisor = mean > least_mean ? mean : least_mean;
+    double x = (opened - closed) / divisor;
+    double y = cusum + (x - offset);
+    double most = LIMIT * threshold;
+    cusum = y < 0 ? 0 : y > most ? most : y;
+    return x;
+}
+
+static void end_interval(uint64_t begin)
+{
+    const uint64_t *n = now_counts.by_flags;
+    const uint64_t syn = n[2] + n[3] + n[6] + n[7], fin = n[1], rst = n[4] + n[5];
+    struct intervals_row row = { .time = begin, .syn = syn, .synack = now_counts.synack, .fin = fin, .rst = rst };
+    row.statistic = step((double)(syn + now_counts.synack), (double)fin + rst_share * (double)rst);
+    row.mean = mean > least_mean ? mean : least_mean;
+    row.cusum = cusum;
+    row.alarm = cusum >= threshold;
+    emit_intervals(&row);
+    if (row.alarm && syn != 0)
+        report_top(begin);
+    if (syn != 0)
+        weir_fill(destinations, 0, sizeof destinations);
+    weir_fill(&now_counts, 0, sizeof now_counts);
+}
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    interval_ns = (uint64_t)param_interval();
+    offset = param_offset();
+    threshold = param_threshold();
+    past_weight = param_memory();
+    rst_share = param_rst_share();
+    least_mean = param_floor() * ((double)interval_ns / 1e9);
+    top_entries = (uint32_t)param_top();
+    mean = -1;
+    return interval_ns == 0;
+}
+
+WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
+{
+    end_interval(now - periods * interval_ns);
+    uint64_t empty = periods - 1;
+    for (uint64_t i = 0; i < empty && i < EMPTY_INTERVALS_MAX; i++)
+        step(0, 0);
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    end_interval(now - now % interval_ns);
+}

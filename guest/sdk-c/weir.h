@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * weir.h: everything that a weir module in C needs. Header only, C11, freestanding: no C library, no other header of ours
+ * but "module.h", which `weir build` makes from the module's manifest (weir.toml).
+ *
+ * A module is a set of exported functions, and a manifest:
+ *
+ *     #include "weir.h"
+ *     #include "module.h"
+ *
+ *     WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+ *     {
+ *         if (p->tcp_flags & WEIR_TCP_SYN) { ... emit_openings(&row); }
+ *         return WEIR_PASS;
+ *     }
+ *
+ * weir calls, in this order (all but the packet function are optional):
+ *
+ *     int32_t  weir_start(void)                             read parameters, allocate, compile patterns; not 0: do not run
+ *     int32_t  weir_packet(const struct weir_packet *p)     one packet: WEIR_PASS or WEIR_DROP
+ *       or
+ *     uint64_t weir_batch(const struct weir_packet *p, uint64_t mask)
+ *                                                           64 descriptors; bit i of mask: packet i is for this module.
+ *                                                           Returns the mask of packets to drop. See WEIR_EACH
+ *     void     weir_tick(uint64_t now, uint64_t periods)    packet time has passed `now` (ns since 1970), a multiple of the
+ *                                                           manifest's tick; `periods` of them since the last call, mostly 1
+ *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
+ *
+ * Packets and descriptors are read in place and cannot be written. A bad access ends the call: that packet is lost for this
+ * module, and the module goes on with the next. All time is packet time; there is no clock.
+ *
+ * What is here is what the crate `weir-abi` says; a test holds one against the other.
+ *
+ * The same source compiles natively, to compare speed (see "Native builds" below).
+ */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_ABI_VERSION 1
+
+/* ---- What the classifier found out about a packet ----------------------------------------------------------------- */
+
+/* One packet: 64 bytes, written once by weir, read in place by every module. Offsets count from the first captured byte
+ * (weir_bytes). "IP" is the outermost IP header after any VLAN tags, MPLS labels and PPPoE; tunnelled headers are payload. */
+struct weir_packet {
+    uint64_t ts_ns;          /* time stamp, ns since 1970-01-01 00:00 UTC */
+    uint32_t data;           /* address of the first captured byte: use weir_bytes() */
+    uint32_t cap_len;        /* bytes captured, readable from weir_bytes() on */
+    uint32_t wire_len;       /* bytes that the packet had on the link */
+    uint32_t flags;          /* WEIR_IPV4 ... */
+    uint64_t flow_hash;      /* the same for both directions; for fragments over addresses and protocol only */
+    uint16_t l3_offset;      /* IP header; with WEIR_IPV4 or WEIR_IPV6 */
+    uint16_t l4_offset;      /* header above IP; with WEIR_L4 */
+    uint16_t payload_offset; /* first byte above the TCP, UDP or ICMP header; with WEIR_L4 */
+    uint16_t ether_type;     /* the last EtherType: 0x0800, 0x86DD, 0x0806, ...; 0 if there is none */
+    uint32_t payload_len;    /* captured bytes from payload_offset on, without padding; with WEIR_L4 */
+    uint16_t src_port;       /* TCP or UDP, host order; 0 where there is none */
+    uint16_t dst_port;
+    uint8_t ip_proto;        /* protocol above IP, after IPv6 extension headers; with WEIR_IPV4 or WEIR_IPV6 */
+    uint8_t tcp_flags;       /* WEIR_TCP_SYN ...; 0 without WEIR_TCP, so that one test of it is enough */
+    uint8_t ttl;             /* IPv4 time to live or IPv6 hop limit */
+    uint8_t tos;             /* IPv4 type of service or IPv6 traffic class: DSCP << 2 | ECN */
+    uint16_t vlan_tci;       /* outermost VLAN tag, host order; with WEIR_VLAN */
+    uint16_t interface;      /* capture interface: 0 in pcap, its number in pcapng */
+    uint16_t link_type;      /* LINKTYPE_..., as the tcpdump group numbers them */
+    uint8_t vlan_count;      /* VLAN tags before IP */
+    uint8_t mpls_count;      /* MPLS labels before IP */
+    uint32_t number;         /* number of the packet in the capture, from 0; the lower 32 bits */
+};
+
+_Static_assert(sizeof(struct weir_packet) == 64, "a descriptor is a cache line");
+_Static_assert(offsetof(struct weir_packet, data) == 8 && offsetof(struct weir_packet, flags) == 20, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, flow_hash) == 24 && offsetof(struct weir_packet, l3_offset) == 32, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, payload_len) == 40 && offsetof(struct weir_packet, src_port) == 44, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, ip_proto) == 48 && offsetof(struct weir_packet, vlan_tci) == 52, "descriptor layout");
+_Static_assert(offsetof(struct weir_packet, vlan_count) == 58 && offsetof(struct weir_packet, number) == 60, "descriptor layout");
+
+/* Bits of weir_packet.flags. */
+enum {
+    WEIR_IPV4 = 1 << 0,            /* IPv4, its fixed part is captured and consistent */
+    WEIR_IPV6 = 1 << 1,            /* IPv6, its fixed part is captured */
+    WEIR_TCP = 1 << 2,             /* TCP, and no later fragment */
+    WEIR_UDP = 1 << 3,             /* UDP, and no later fragment */
+    WEIR_ICMP = 1 << 4,            /* ICMP or ICMPv6, and no later fragment */
+    WEIR_L4 = 1 << 5,              /* the header above IP is captured whole: l4_offset, payload_* and ports are valid */
+    WEIR_FRAGMENT = 1 << 6,        /* part of a fragmented datagram: the first, or a later one */
+    WEIR_LATER_FRAGMENT = 1 << 7,  /* not the first: there is no header above IP */
+    WEIR_VLAN = 1 << 8,            /* at least one VLAN tag */
+    WEIR_MPLS = 1 << 9,            /* at least one MPLS label */
+    WEIR_PPPOE = 1 << 10,          /* a PPPoE session header */
+    WEIR_CUT = 1 << 11,            /* fewer bytes captured than were on the link */
+    WEIR_MALFORMED = 1 << 12,      /* a header contradicts itself or the packet's length */
+    WEIR_OPTIONS = 1 << 13,        /* IPv4 options or IPv6 extension headers */
+};
+
+/* Bits of weir_packet.tcp_flags. */
+enum {
+    WEIR_TCP_FIN = 0x01,
+    WEIR_TCP_SYN = 0x02,
+    WEIR_TCP_RST = 0x04,
+    WEIR_TCP_PSH = 0x08,
+    WEIR_TCP_ACK = 0x10,
+    WEIR_TCP_URG = 0x20,
+    WEIR_TCP_ECE = 0x40,
+    WEIR_TCP_CWR = 0x80,
+};
+
+/* What a module answers for a packet. */
+enum {
+    WEIR_PASS = 0, /* the packet goes on */
+    WEIR_DROP = 1, /* the packet is not written to the output */
+};
+
+/* What host functions return; anything at or above 0 is a success. */
+enum {
+    WEIR_OK = 0,
+    WEIR_FULL = -1,    /* a limit is reached: the record or message is dropped and counted */
+    WEIR_RANGE = -2,   /* outside the packet, or outside what a patch can reach */
+    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum */
+    WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet */
+    WEIR_UNKNOWN = -5, /* no such parameter, stream or pattern */
+};
+
+/* Limits of the host. */
+enum {
+    WEIR_BATCH_PACKETS = 64,
+    WEIR_DESCRIPTOR_BYTES = 64,
+    WEIR_RECORDS_PER_PACKET = 64,               /* records that one packet may cause */
+    WEIR_RECORD_BYTES_PER_PACKET = 16 * 1024,
+    WEIR_RECORDS_PER_CALL = 65536,              /* records of one call of start, tick or stop */
+    WEIR_RECORD_BYTES_PER_CALL = 8 * 1024 * 1024,
+    WEIR_RECORD_STRING_BYTES = 4096,            /* bytes of all strings of one record */
+    WEIR_PATCHES_PER_PACKET = 32,
+    WEIR_PATCH_BYTES = 256,
+    WEIR_PATTERN_SETS = 16,                     /* calls of weir_find_compile */
+    WEIR_PATTERNS = 1024,                       /* patterns of one set */
+    WEIR_PATTERN_BYTES = 64 * 1024,             /* bytes of all patterns of one set */
+    WEIR_LOG_BYTES = 512,
+    WEIR_LOG_MESSAGES = 100,
+};
+
+/* Addresses, for the curious: a module's own memory lies below WEIR_ARENA_BASE. */
+#define WEIR_PRIVATE_MAX 0x40000000u
+#define WEIR_ARENA_BASE 0x40000000u
+#define WEIR_ARENA_MAX 0x80000000u
+#define WEIR_DESCRIPTORS_BASE 0xE0000000u
+#define WEIR_DESCRIPTORS_MAX 0x10000000u
+
+/* ---- Exports, imports, addresses --------------------------------------------------------------------------------- */
+
+#define WEIR_INLINE static inline __attribute__((always_inline, unused))
+#define WEIR_LIKELY(x) __builtin_expect(!!(x), 1)
+#define WEIR_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#ifdef __wasm__
+
+#define WEIR_EXPORT(name) __attribute__((export_name(#name), used))
+#define WEIR_IMPORT(name) __attribute__((import_module("weir"), import_name(#name))) extern
+
+/* What an address is in a row: 32 bits in the sandbox. */
+typedef uint32_t weir_addr;
+
+/* A guest address, as in weir_packet.data, as a pointer. */
+WEIR_INLINE const uint8_t *weir_at(uint32_t address)
+{
+    return (const uint8_t *)(uintptr_t)address;
+}
+
+#else /* native */
+
+/* Native builds: cc -O3 -fPIC -shared -DWEIR_NATIVE. The program that loads the module supplies the functions weir_host_* and
+ * sets weir_native_base, from which guest addresses in descriptors count. Descriptors and rows are passed by pointer, and
+ * strings in rows hold pointers, so rows with strings are wider than in the sandbox. */
+#ifndef WEIR_NATIVE
+#error "weir.h: compile for wasm32 (weir build does), or define WEIR_NATIVE for a native build"
+#endif
+
+#include <stdlib.h>
+
+#define WEIR_EXPORT(name) __attribute__((visibility("default"), used))
+#define WEIR_IMPORT(name) extern
+
+typedef uintptr_t weir_addr;
+
+extern uint8_t *weir_native_base;
+
+WEIR_INLINE const uint8_t *weir_at(uint32_t address)
+{
+    return weir_native_base + address;
+}
+
+#endif
+
+/* The host functions. The wrappers below, and those in module.h, are easier to use. A pointer and length that are not wholly
+ * inside the module's memory, a packet or the descriptors end the call. */
+WEIR_IMPORT(emit) int32_t weir_host_emit(uint32_t stream, const void *row, uint32_t len);
+WEIR_IMPORT(patch) int32_t weir_host_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len);
+WEIR_IMPORT(find_compile) int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags);
+WEIR_IMPORT(find) int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len);
+WEIR_IMPORT(hash) uint64_t weir_host_hash(const void *bytes, uint32_t len, uint64_t seed);
+WEIR_IMPORT(log) int32_t weir_host_log(uint32_t level, const void *text, uint32_t len);
+WEIR_IMPORT(param_int) int64_t weir_host_param_int(uint32_t index);
+WEIR_IMPORT(param_float) double weir_host_param_float(uint32_t index);
+WEIR_IMPORT(param_bytes) int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room);
+
+/* Runs its body for each packet of a batch that is for this module:
+ *     const struct weir_packet *p;
+ *     WEIR_EACH(p, descriptors, mask) { ... } */
+#define WEIR_EACH(p, descriptors, mask) \
+    for (uint64_t weir_left = (mask); weir_left != 0 && (((p) = (descriptors) + __builtin_ctzll(weir_left)), 1); weir_left &= weir_left - 1)
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* Loads from any address, aligned or not; _be: from network order. */
+struct weir_u16 { uint16_t value; } __attribute__((packed, may_alias));
+struct weir_u32 { uint32_t value; } __attribute__((packed, may_alias));
+struct weir_u64 { uint64_t value; } __attribute__((packed, may_alias));
+
+WEIR_INLINE uint16_t weir_le16(const void *at) { return ((const struct weir_u16 *)at)->value; }
+WEIR_INLINE uint32_t weir_le32(const void *at) { return ((const struct weir_u32 *)at)->value; }
+WEIR_INLINE uint64_t weir_le64(const void *at) { return ((const struct weir_u64 *)at)->value; }
+WEIR_INLINE uint16_t weir_be16(const void *at) { return __builtin_bswap16(weir_le16(at)); }
+WEIR_INLINE uint32_t weir_be32(const void *at) { return __builtin_bswap32(weir_le32(at)); }
+WEIR_INLINE uint64_t weir_be64(const void *at) { return __builtin_bswap64(weir_le64(at)); }
+WEIR_INLINE void weir_set_le32(void *at, uint32_t value) { ((struct weir_u32 *)at)->value = value; }
+WEIR_INLINE void weir_set_le64(void *at, uint64_t value) { ((struct weir_u64 *)at)->value = value; }
+
+/* Single instructions in the sandbox. */
+WEIR_INLINE void weir_copy(void *to, const void *from, size_t len) { __builtin_memcpy(to, from, len); }
+WEIR_INLINE void weir_fill(void *to, uint8_t value, size_t len) { __builtin_memset(to, value, len); }
+
+/* Whether two pieces of memory hold the same bytes. */
+WEIR_INLINE bool weir_equal(const void *a, const void *b, size_t len)
+{
+    const uint8_t *x = (const uint8_t *)a, *y = (const uint8_t *)b;
+    size_t i = 0;
+    for (; i + 8 <= len; i += 8)
+        if (weir_le64(x + i) != weir_le64(y + i))
+            return false;
+    for (; i < len; i++)
+        if (x[i] != y[i])
+            return false;
+    return true;
+}
+
+/* Memory for the rest of the run, zeroed and aligned to 64 bytes; NULL where the manifest's ceiling does not allow it. Meant
+ * for tables whose size is a parameter: call it in weir_start. There is no way to give memory back. */
+#ifdef __wasm__
+extern uint8_t __heap_base;
+static uint32_t weir_heap_top __attribute__((unused));
+
+__attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
+{
+    uint64_t begin = weir_heap_top != 0 ? weir_heap_top : (uint32_t)(uintptr_t)&__heap_base;
+    begin = (begin + 63) & ~(uint64_t)63;
+    uint64_t end = begin + bytes;
+    uint64_t have = (uint64_t)__builtin_wasm_memory_size(0) << 16;
+    if (end > WEIR_PRIVATE_MAX)
+        return NULL;
+    if (end > have && __builtin_wasm_memory_grow(0, (uint32_t)((end - have + 0xFFFF) >> 16)) == (size_t)-1)
+        return NULL;
+    weir_heap_top = (uint32_t)end;
+    return (void *)(uintptr_t)begin;
+}
+#else
+__attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
+{
+    size_t rounded = ((size_t)bytes + 63) & ~(size_t)63;
+    void *memory = aligned_alloc(64, rounded != 0 ? rounded : 64);
+    if (memory != NULL)
+        weir_fill(memory, 0, rounded);
+    return memory;
+}
+#endif
+
+/* ---- The packet -------------------------------------------------------------------------------------------------- */
+
+/* The first captured byte; cap_len bytes are readable. */
+WEIR_INLINE const uint8_t *weir_bytes(const struct weir_packet *p) { return weir_at(p->data); }
+
+/* The IP header; with WEIR_IPV4 or WEIR_IPV6. */
+WEIR_INLINE const uint8_t *weir_l3(const struct weir_packet *p) { return weir_at(p->data) + p->l3_offset; }
+
+/* The TCP, UDP, ICMP or other header; with WEIR_L4. */
+WEIR_INLINE const uint8_t *weir_l4(const struct weir_packet *p) { return weir_at(p->data) + p->l4_offset; }
+
+/* The first byte of the payload, of which payload_len are readable; with WEIR_L4. */
+WEIR_INLINE const uint8_t *weir_payload(const struct weir_packet *p) { return weir_at(p->data) + p->payload_offset; }
+
+WEIR_INLINE bool weir_is_ip(const struct weir_packet *p) { return (p->flags & (WEIR_IPV4 | WEIR_IPV6)) != 0; }
+
+/* TCP's sequence and acknowledgement numbers; with WEIR_TCP and WEIR_L4. */
+WEIR_INLINE uint32_t weir_tcp_seq(const struct weir_packet *p) { return weir_be32(weir_l4(p) + 4); }
+WEIR_INLINE uint32_t weir_tcp_ack(const struct weir_packet *p) { return weir_be32(weir_l4(p) + 8); }
+
+/* An address as two words in memory order: an IPv6 address, or an IPv4 address as ::ffff:a.b.c.d. */
+struct weir_ip { uint64_t first, last; };
+
+WEIR_INLINE struct weir_ip weir_ip_v4(const uint8_t *address)
+{
+    return (struct weir_ip){ 0, (uint64_t)weir_le32(address) << 32 | 0xFFFF0000u };
+}
+
+WEIR_INLINE struct weir_ip weir_ip_v6(const uint8_t *address)
+{
+    return (struct weir_ip){ weir_le64(address), weir_le64(address + 8) };
+}
+
+/* Source and destination address; with WEIR_IPV4 or WEIR_IPV6. */
+WEIR_INLINE struct weir_ip weir_src(const struct weir_packet *p)
+{
+    const uint8_t *ip = weir_l3(p);
+    return (p->flags & WEIR_IPV4) ? weir_ip_v4(ip + 12) : weir_ip_v6(ip + 8);
+}
+
+WEIR_INLINE struct weir_ip weir_dst(const struct weir_packet *p)
+{
+    const uint8_t *ip = weir_l3(p);
+    return (p->flags & WEIR_IPV4) ? weir_ip_v4(ip + 16) : weir_ip_v6(ip + 24);
+}
+
+/* Into a field of type `ip` of a row. */
+WEIR_INLINE void weir_ip_store(uint8_t out[16], struct weir_ip ip)
+{
+    weir_set_le64(out, ip.first);
+    weir_set_le64(out + 8, ip.last);
+}
+
+WEIR_INLINE void weir_ip_src(const struct weir_packet *p, uint8_t out[16]) { weir_ip_store(out, weir_src(p)); }
+WEIR_INLINE void weir_ip_dst(const struct weir_packet *p, uint8_t out[16]) { weir_ip_store(out, weir_dst(p)); }
+
+/* A parameter of type `prefix`: 16 bytes of address (IPv4 as ::ffff:a.b.c.d) and the length counted in 128 bits. */
+struct weir_prefix { uint64_t first, last, first_mask, last_mask; };
+
+WEIR_INLINE struct weir_prefix weir_prefix_of(const uint8_t value[17])
+{
+    uint32_t bits = value[16] <= 128 ? value[16] : 128;
+    uint64_t high = bits == 0 ? 0 : bits >= 64 ? ~(uint64_t)0 : ~(uint64_t)0 << (64 - bits);
+    uint64_t low = bits <= 64 ? 0 : ~(uint64_t)0 << (128 - bits);
+    struct weir_prefix prefix;
+    prefix.first_mask = __builtin_bswap64(high);
+    prefix.last_mask = __builtin_bswap64(low);
+    prefix.first = weir_le64(value) & prefix.first_mask;
+    prefix.last = weir_le64(value + 8) & prefix.last_mask;
+    return prefix;
+}
+
+WEIR_INLINE bool weir_prefix_has(const struct weir_prefix *prefix, struct weir_ip ip)
+{
+    return (((ip.first & prefix->first_mask) ^ prefix->first) | ((ip.last & prefix->last_mask) ^ prefix->last)) == 0;
+}
+
+/* ---- Records, patches, messages ---------------------------------------------------------------------------------- */
+
+/* A field of type `string` or `bytes` of a row: weir copies what it points to while the record is emitted. */
+struct weir_str {
+    weir_addr ptr;
+    uint32_t len;
+};
+
+WEIR_INLINE struct weir_str weir_string(const void *bytes, uint32_t len)
+{
+    return (struct weir_str){ (weir_addr)(uintptr_t)bytes, len };
+}
+
+/* One record into a stream. WEIR_OK, WEIR_FULL or WEIR_UNKNOWN. In a module: emit_STREAM(&row) of module.h. */
+WEIR_INLINE int32_t weir_emit(uint32_t stream, const void *row, uint32_t len) { return weir_host_emit(stream, row, len); }
+
+/* Changes bytes of the packet from `offset` on, in its private copy that goes to the output; checksums follow. Bytes at
+ * weir_bytes() stay as they were captured. WEIR_OK, WEIR_RANGE, WEIR_DENIED, WEIR_FULL or WEIR_WHEN. */
+WEIR_INLINE int32_t weir_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len)
+{
+    return weir_host_patch(p, offset, bytes, len);
+}
+
+enum { WEIR_ERROR = 0, WEIR_WARNING = 1, WEIR_INFO = 2 };
+
+/* A line to the operator. */
+WEIR_INLINE int32_t weir_log(uint32_t level, const void *text, uint32_t len) { return weir_host_log(level, text, len); }
+#define WEIR_LOG(level, literal) weir_log((level), (literal), sizeof(literal) - 1)
+
+/* ---- Searching --------------------------------------------------------------------------------------------------- */
+
+enum { WEIR_FIND_IGNORE_CASE = 1 };
+
+/* Compiles patterns, each a u32 length and its bytes, as a parameter of type string-list holds them. In weir_start only.
+ * A handle, or a negative code. */
+WEIR_INLINE int32_t weir_find_compile(const void *list, uint32_t len, uint32_t flags) { return weir_host_find_compile(list, len, flags); }
+
+/* The leftmost match (of several at one place the longest): weir_found_pattern and weir_found_offset take it apart; -1: none. */
+WEIR_INLINE int64_t weir_find(int32_t handle, const void *bytes, uint32_t len) { return weir_host_find(handle, bytes, len); }
+WEIR_INLINE uint32_t weir_found_pattern(int64_t found) { return (uint32_t)((uint64_t)found >> 32); }
+WEIR_INLINE uint32_t weir_found_offset(int64_t found) { return (uint32_t)found; }
+
+/* For one short needle in a short text a call to the host costs more than the search itself: weir_find_short stays in the
+ * sandbox. It compares the needle's first and last byte with 16 positions at a time (8 where there is no SIMD), and looks
+ * closer only where both fit. Byte by byte, the same search takes twice as long in the sandbox as natively. */
+
+#if defined(WEIR_NAIVE_FIND)
+
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+/* Bit i is set where byte i of the 16 at `at` is the one whose copies fill `byte`. */
+typedef v128_t weir_bytes16;
+WEIR_INLINE weir_bytes16 weir_splat16(uint8_t byte) { return wasm_u8x16_splat(byte); }
+WEIR_INLINE weir_bytes16 weir_load16(const uint8_t *at) { return wasm_v128_load(at); }
+WEIR_INLINE uint32_t weir_same16(weir_bytes16 a, weir_bytes16 b) { return wasm_i8x16_bitmask(wasm_i8x16_eq(a, b)); }
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+typedef __m128i weir_bytes16;
+WEIR_INLINE weir_bytes16 weir_splat16(uint8_t byte) { return _mm_set1_epi8((char)byte); }
+WEIR_INLINE weir_bytes16 weir_load16(const uint8_t *at) { return _mm_loadu_si128((const __m128i *)(const void *)at); }
+WEIR_INLINE uint32_t weir_same16(weir_bytes16 a, weir_bytes16 b) { return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(a, b)); }
+#else
+typedef struct { uint64_t half[2]; } weir_bytes16;
+WEIR_INLINE weir_bytes16 weir_splat16(uint8_t byte)
+{
+    uint64_t all = byte * UINT64_C(0x0101010101010101);
+    return (weir_bytes16){ { all, all } };
+}
+WEIR_INLINE weir_bytes16 weir_load16(const uint8_t *at) { return (weir_bytes16){ { weir_le64(at), weir_le64(at + 8) } }; }
+/* Exact zero bytes of a word as one bit each (Warren, Hacker's Delight, 6-1), gathered by a multiplication. */
+WEIR_INLINE uint32_t weir_zero_bytes(uint64_t word)
+{
+    const uint64_t low = UINT64_C(0x7F7F7F7F7F7F7F7F);
+    uint64_t high = ~(((word & low) + low) | word | low);
+    return (uint32_t)(((high >> 7) * UINT64_C(0x0102040810204080)) >> 56);
+}
+WEIR_INLINE uint32_t weir_same16(weir_bytes16 a, weir_bytes16 b)
+{
+    return weir_zero_bytes(a.half[0] ^ b.half[0]) | weir_zero_bytes(a.half[1] ^ b.half[1]) << 8;
+}
+#endif
+
+/* Byte by byte: for short rests, and for comparison (-DWEIR_NAIVE_FIND). */
+WEIR_INLINE int32_t weir_find_naive(const uint8_t *text, uint32_t len, const uint8_t *needle, uint32_t needle_len)
+{
+    for (uint32_t i = 0; i + needle_len <= len; i++) {
+        uint32_t j = 0;
+        while (j < needle_len && text[i + j] == needle[j])
+            j++;
+        if (j == needle_len)
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+/* Offset of the first place in text[0..len) where the needle begins, or -1. Reads nothing outside the text. For an empty needle
+ * 0. Lengths up to 2^31 - 1. */
+WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uint8_t *needle, uint32_t needle_len)
+{
+    if (needle_len == 0)
+        return 0;
+    if (len < needle_len)
+        return -1;
+#ifndef WEIR_NAIVE_FIND
+    if (len >= 16) {
+        const weir_bytes16 head = weir_splat16(needle[0]), tail = weir_splat16(needle[needle_len - 1]);
+        if (len <= 32 && needle_len <= 16) {
+            /* Two loads that may overlap cover the text; bit i of each mask stands for its byte i. */
+            const uint32_t shift = len - 16;
+            const weir_bytes16 begin = weir_load16(text), end = weir_load16(text + shift);
+            uint64_t heads = weir_same16(begin, head) | (uint64_t)weir_same16(end, head) << shift;
+            uint64_t tails = weir_same16(begin, tail) | (uint64_t)weir_same16(end, tail) << shift;
+            for (uint64_t both = heads & (tails >> (needle_len - 1)); both != 0; both &= both - 1) {
+                uint32_t at = (uint32_t)__builtin_ctzll(both);
+                if (WEIR_LIKELY(weir_equal(text + at, needle, needle_len)))
+                    return (int32_t)at;
+            }
+            return -1;
+        }
+        const uint32_t places = len - needle_len + 1;
+        if (places >= 16) {
+            for (uint32_t i = 0;;) {
+                uint32_t both = weir_same16(weir_load16(text + i), head) & weir_same16(weir_load16(text + i + needle_len - 1), tail);
+                for (; WEIR_UNLIKELY(both != 0); both &= both - 1) {
+                    uint32_t at = i + (uint32_t)__builtin_ctz(both);
+                    if (weir_equal(text + at, needle, needle_len))
+                        return (int32_t)at;
+                }
+                if (i + 16 >= places)
+                    return -1;
+                i = i + 32 <= places ? i + 16 : places - 16;
+            }
+        }
+    }
+#endif
+    return weir_find_naive(text, len, needle, needle_len);
+}
+
+/* ---- Hashing ----------------------------------------------------------------------------------------------------- */
+
+/* XXH3-64 by the host: for long or many bytes. */
+WEIR_INLINE uint64_t weir_hash(const void *bytes, uint32_t len, uint64_t seed) { return weir_host_hash(bytes, len, seed); }
+
+/* One more word into a running hash: multiply, xor-shift. For a few words this is faster than a call to the host, and it gives
+ * the same natively. Not for keys that an attacker chooses, unless the seed is secret. */
+WEIR_INLINE uint64_t weir_hash_add(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ (hash >> 32);
+}
+
+/* Spreads what has been added over all bits (Stafford's variant 13 of the MurmurHash3 finalizer). */
+WEIR_INLINE uint64_t weir_hash_end(uint64_t hash)
+{
+    hash = (hash ^ (hash >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    hash = (hash ^ (hash >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return hash ^ (hash >> 31);
+}
+
+/* Hash of two words. */
+WEIR_INLINE uint64_t weir_hash64(uint64_t a, uint64_t b) { return weir_hash_end(weir_hash_add(weir_hash_add(0, a), b)); }
+
+#endif
