@@ -1,0 +1,2 @@
+//! For module authors: new modules, and their builds.
+#![forbid(unsafe_code)]

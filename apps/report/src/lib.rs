@@ -1,0 +1,2 @@
+//! The HTML report of a run.
+#![forbid(unsafe_code)]

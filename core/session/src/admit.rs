@@ -1,0 +1,130 @@
+//! The one way in.
+
+use crate::inspect::{Facts, Refusal, inspect};
+use crate::{Manifest, Tick, Value, ValueError};
+use weir_units::{Bytes, Nanos};
+
+/// A parameter as a user gives it: its name and value, or for a list its items.
+pub type Setting = (String, Vec<String>);
+
+/// Why what the user set does not fit the module.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SettingError {
+    /// A wrong value, an unknown parameter, or one that is missing.
+    #[error("module `{module}`: {error}")]
+    Value {
+        /// The module's name.
+        module: String,
+        /// What is wrong.
+        error: ValueError,
+    },
+}
+
+/// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters.
+///
+/// There is no other way to make one than [`Admitted::admit`], and a sandbox loads nothing else: what was not checked cannot run, and
+/// nothing can change between the check and the use.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    bytes: Vec<u8>,
+    manifest: Manifest,
+    values: Vec<Value>,
+    facts: Facts,
+    tick: Option<Nanos>,
+}
+
+impl Admitted {
+    /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and the settings for it.
+    ///
+    /// # Errors
+    /// A [`Refusal`] for the first thing that is wrong.
+    pub fn admit(bytes: Vec<u8>, settings: &[Setting]) -> Result<Self, Refusal> {
+        let (facts, manifest) = inspect(&bytes)?;
+        let manifest = Manifest::parse(manifest)?;
+        if facts.memory > manifest.memory {
+            return Err(Refusal::MemorySize { given: facts.memory, max: manifest.memory });
+        }
+        let values = values(&manifest, settings)
+            .map_err(|error| SettingError::Value { module: manifest.name.to_string(), error })?;
+        let tick = match manifest.tick {
+            _ if !facts.has_tick => None,
+            Some(Tick::Every(period)) => Some(period),
+            Some(Tick::Parameter(index)) => match values.get(index) {
+                Some(Value::Duration(period)) => Some((*period).max(Nanos(1_000))),
+                _ => None,
+            },
+            None => None,
+        };
+        Ok(Self { bytes, manifest, values, facts, tick })
+    }
+
+    /// The module's bytes, as they were checked.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What it says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The value of each parameter, in the manifest's order.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// What the loader needs to know.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The most private memory it may have.
+    pub fn memory(&self) -> Bytes {
+        self.manifest.memory
+    }
+
+    /// The period of its ticks in packet time, if it has them.
+    pub fn tick(&self) -> Option<Nanos> {
+        self.tick
+    }
+}
+
+/// The manifest of a module whose parameters are not known yet; checks everything else.
+///
+/// # Errors
+/// A [`Refusal`] for the first thing that is wrong.
+pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
+    let (facts, manifest) = inspect(bytes)?;
+    Ok((Manifest::parse(manifest)?, facts))
+}
+
+fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Value>, ValueError> {
+    for (name, _) in settings {
+        if !manifest.parameters.iter().any(|p| p.name.as_str() == name) {
+            let known: Vec<String> = manifest.parameters.iter().map(|p| format!("`{}`", p.name)).collect();
+            return Err(ValueError::Unknown {
+                given: name.chars().take(80).collect(),
+                known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            });
+        }
+    }
+    manifest
+        .parameters
+        .iter()
+        .map(|parameter| {
+            let given: Vec<&str> = settings
+                .iter()
+                .filter(|(name, _)| parameter.name.as_str() == name)
+                .flat_map(|(_, texts)| texts.iter().map(String::as_str))
+                .collect();
+            if given.is_empty() {
+                return parameter.default.clone().ok_or_else(|| ValueError::Missing {
+                    parameter: parameter.name.clone(),
+                    ty: parameter.ty,
+                    summary: parameter.summary.clone(),
+                });
+            }
+            parameter.read(&given)
+        })
+        .collect()
+}

@@ -1,0 +1,404 @@
+//! What is checked about a module's bytes before anything else looks at them.
+
+use crate::{ManifestError, SettingError};
+use wasmparser::{
+    ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
+    WasmFeatures,
+};
+use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export, imports};
+use weir_units::Bytes;
+
+/// The largest module, in bytes.
+pub const MODULE_BYTES_MAX: usize = 8 << 20;
+const TABLE_ELEMENTS_MAX: u64 = 65_536;
+const WASM_PAGE: u64 = 65_536;
+
+/// How a module takes packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// One at a time; weir adds the loop over a batch.
+    Packet,
+    /// A batch at a time.
+    Batch,
+}
+
+/// What the loader needs to know about a valid module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How it takes packets.
+    pub entry: Entry,
+    /// Index of the entry function.
+    pub entry_function: u32,
+    /// Index of the mutable global that is the shadow stack pointer, if the module has one.
+    pub stack_pointer: Option<u32>,
+    /// Number of types, of globals and of functions, imported ones included: where what the loader adds begins.
+    pub types: u32,
+    /// See `types`.
+    pub globals: u32,
+    /// See `types`.
+    pub functions: u32,
+    /// Private memory at the start.
+    pub memory: Bytes,
+    /// Which optional functions it exports.
+    pub has_initialize: bool,
+    /// See `has_initialize`.
+    pub has_start: bool,
+    /// See `has_initialize`.
+    pub has_tick: bool,
+    /// See `has_initialize`.
+    pub has_stop: bool,
+}
+
+/// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// Not WebAssembly at all.
+    #[error("this is not a WebAssembly module: it begins with {0:02x?}, not with 00 61 73 6d")]
+    NotWasm(Vec<u8>),
+    /// Too large.
+    #[error("the module has {0}; {max} is the most", max = Bytes(MODULE_BYTES_MAX as u64))]
+    TooLarge(Bytes),
+    /// Not valid, or uses a feature that weir does not have.
+    #[error("the module is not valid WebAssembly at byte {offset}: {reason}")]
+    Invalid {
+        /// Offset in the module's bytes.
+        offset: u64,
+        /// What the validator says.
+        reason: String,
+    },
+    /// It wants something that weir does not offer.
+    #[error("the module imports `{module}.{name}`, which weir does not offer; there is {known}")]
+    UnknownImport {
+        /// Import module.
+        module: String,
+        /// Import name.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// It wants a host function with another type.
+    #[error("the module imports `weir.{name}` as {given}, but it is {wanted}")]
+    ImportType {
+        /// The function.
+        name: &'static str,
+        /// As imported.
+        given: String,
+        /// As it is.
+        wanted: String,
+    },
+    /// An export has the wrong type.
+    #[error("the export `{name}` is {given}, but must be {wanted}")]
+    ExportType {
+        /// The export.
+        name: &'static str,
+        /// As exported.
+        given: String,
+        /// As it must be.
+        wanted: &'static str,
+    },
+    /// No entry point, or two.
+    #[error("the module exports {given}; it must export exactly one of `weir_packet` and `weir_batch`")]
+    Entry {
+        /// What it exports.
+        given: &'static str,
+    },
+    /// No memory to work with.
+    #[error("the module must have one memory of its own, exported as `memory`")]
+    Memory,
+    /// Memory or table larger than allowed from the start.
+    #[error("the module begins with {given} of memory, but its manifest allows {max}")]
+    MemorySize {
+        /// At the start.
+        given: Bytes,
+        /// At most.
+        max: Bytes,
+    },
+    /// A table larger than allowed.
+    #[error("a table has {0} elements; {TABLE_ELEMENTS_MAX} is the most")]
+    TableSize(u64),
+    /// A name that belongs to weir.
+    #[error("the export `{}` has a name that belongs to weir; leave out the prefix `weir_`", .0.escape_debug())]
+    ReservedExport(String),
+    /// No manifest.
+    #[error(
+        "the module has no manifest: build it with `weir build`, which adds weir.toml as the custom section `weir.manifest`"
+    )]
+    NoManifest,
+    /// Two manifests: which one would hold?
+    #[error("the module has two manifests (custom sections `weir.manifest`), the second at byte {0}")]
+    TwoManifests(u64),
+    /// A manifest that cannot be used.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A parameter that does not fit. To blame is the operator.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}
+
+/// The WebAssembly that weir runs: what LLVM makes of C and Rust, and nothing whose cost or reach is hard to bound.
+fn features() -> WasmFeatures {
+    WasmFeatures::MUTABLE_GLOBAL
+        | WasmFeatures::SATURATING_FLOAT_TO_INT
+        | WasmFeatures::SIGN_EXTENSION
+        | WasmFeatures::REFERENCE_TYPES
+        | WasmFeatures::CALL_INDIRECT_OVERLONG
+        | WasmFeatures::MULTI_VALUE
+        | WasmFeatures::BULK_MEMORY
+        | WasmFeatures::BULK_MEMORY_OPT
+        | WasmFeatures::SIMD
+        | WasmFeatures::FLOATS
+        | WasmFeatures::GC_TYPES
+}
+
+/// Checks the bytes; returns what the loader needs and the manifest's bytes.
+pub(crate) fn inspect(bytes: &[u8]) -> Result<(Facts, &[u8]), Refusal> {
+    if bytes.len() > MODULE_BYTES_MAX {
+        return Err(Refusal::TooLarge(Bytes(bytes.len() as u64)));
+    }
+    if !bytes.starts_with(b"\0asm") {
+        return Err(Refusal::NotWasm(bytes.iter().take(4).copied().collect()));
+    }
+    let mut found = Found::default();
+    let mut validator = Validator::new_with_features(features());
+    let mut bodies = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(invalid)?;
+        if let wasmparser::ValidPayload::Func(function, body) =
+            validator.payload(&payload).map_err(invalid)?
+        {
+            bodies.push((function, body));
+        }
+        found.take(payload)?;
+    }
+    let mut allocations = wasmparser::FuncValidatorAllocations::default();
+    for (function, body) in bodies {
+        let mut function = function.into_validator(allocations);
+        function.validate(&body).map_err(invalid)?;
+        allocations = function.into_allocations();
+    }
+    found.facts()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
+    Refusal::Invalid { offset: error.offset(), reason: error.message().to_owned() }
+}
+
+#[derive(Default)]
+struct Found<'a> {
+    types: Vec<Option<FuncType>>,
+    functions: Vec<u32>,
+    imported_functions: usize,
+    globals: Vec<GlobalType>,
+    memory: Option<u64>,
+    exports: Vec<(&'a str, ExternalKind, u32)>,
+    manifest: Option<&'a [u8]>,
+    named_stack_pointer: Option<u32>,
+}
+
+impl<'a> Found<'a> {
+    fn take(&mut self, payload: Payload<'a>) -> Result<(), Refusal> {
+        match payload {
+            Payload::TypeSection(reader) => {
+                for group in reader {
+                    for ty in group.map_err(invalid)?.into_types() {
+                        self.types.push(match ty.composite_type.inner {
+                            wasmparser::CompositeInnerType::Func(ty) => Some(ty),
+                            _ => None,
+                        });
+                    }
+                }
+            }
+            Payload::ImportSection(reader) => {
+                for import in reader.into_imports() {
+                    let import = import.map_err(invalid)?;
+                    self.import(import.module, import.name, import.ty)?;
+                }
+            }
+            Payload::FunctionSection(reader) => {
+                for ty in reader {
+                    self.functions.push(ty.map_err(invalid)?);
+                }
+            }
+            Payload::TableSection(reader) => {
+                for table in reader {
+                    let initial = table.map_err(invalid)?.ty.initial;
+                    if initial > TABLE_ELEMENTS_MAX {
+                        return Err(Refusal::TableSize(initial));
+                    }
+                }
+            }
+            Payload::MemorySection(reader) => {
+                for memory in reader {
+                    self.memory = Some(memory.map_err(invalid)?.initial.saturating_mul(WASM_PAGE));
+                }
+            }
+            Payload::GlobalSection(reader) => {
+                for global in reader {
+                    self.globals.push(global.map_err(invalid)?.ty);
+                }
+            }
+            Payload::ExportSection(reader) => {
+                for export in reader {
+                    let export = export.map_err(invalid)?;
+                    self.exports.push((export.name, export.kind, export.index));
+                }
+            }
+            Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION => {
+                if self.manifest.is_some() {
+                    return Err(Refusal::TwoManifests(reader.range().start));
+                }
+                self.manifest = Some(reader.data());
+            }
+            Payload::CustomSection(reader) => {
+                // Names are a hint; a broken name section is the module's own loss.
+                if let KnownCustom::Name(names) = reader.as_known() {
+                    for section in names.into_iter().flatten() {
+                        if let Name::Global(map) = section {
+                            self.named_stack_pointer = map
+                                .into_iter()
+                                .flatten()
+                                .find(|n| n.name == export::STACK_POINTER)
+                                .map(|n| n.index);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn import(&mut self, module: &str, name: &str, ty: TypeRef) -> Result<(), Refusal> {
+        let known = imports::ALL.iter().find(|i| module == imports::MODULE && i.name == name);
+        let (Some(known), TypeRef::Func(index)) = (known, ty) else {
+            return Err(Refusal::UnknownImport {
+                module: module.escape_debug().take(80).collect(),
+                name: name.escape_debug().take(80).collect(),
+                known: imports::ALL
+                    .iter()
+                    .map(|i| format!("`weir.{}`", i.name))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            });
+        };
+        let given = self.function_type(index);
+        let wanted =
+            FuncType::new(known.params.iter().copied().map(value_type), known.result.map(value_type));
+        if given != Some(&wanted) {
+            return Err(Refusal::ImportType {
+                name: known.name,
+                given: shown(given),
+                wanted: shown(Some(&wanted)),
+            });
+        }
+        self.functions.push(index);
+        self.imported_functions += 1;
+        Ok(())
+    }
+
+    fn function_type(&self, ty: u32) -> Option<&FuncType> {
+        self.types.get(ty as usize)?.as_ref()
+    }
+
+    /// The index of an exported function, if it is there; an error if it has another type than it must.
+    fn exported(
+        &self,
+        name: &'static str,
+        params: &[ValType],
+        result: Option<ValType>,
+        wanted: &'static str,
+    ) -> Result<Option<u32>, Refusal> {
+        let Some((_, kind, index)) = self.exports.iter().find(|(given, ..)| *given == name) else {
+            return Ok(None);
+        };
+        let ty = match kind {
+            ExternalKind::Func => self.functions.get(*index as usize).and_then(|ty| self.function_type(*ty)),
+            _ => None,
+        };
+        if ty != Some(&FuncType::new(params.iter().copied(), result)) {
+            return Err(Refusal::ExportType { name, given: shown(ty), wanted });
+        }
+        Ok(Some(*index))
+    }
+
+    fn facts(self) -> Result<(Facts, &'a [u8]), Refusal> {
+        use ValType::{I32, I64};
+        let memory_exported = self
+            .exports
+            .iter()
+            .any(|(name, kind, _)| *name == export::MEMORY && *kind == ExternalKind::Memory);
+        let memory = self.memory.filter(|_| memory_exported).ok_or(Refusal::Memory)?;
+        if memory > u64::from(PRIVATE_MAX) {
+            return Err(Refusal::MemorySize { given: Bytes(memory), max: Bytes(PRIVATE_MAX.into()) });
+        }
+        let packet = self.exported(export::PACKET, &[I32], Some(I32), "(i32) -> i32")?;
+        let batch = self.exported(export::BATCH, &[I32, I64], Some(I64), "(i32, i64) -> i64")?;
+        let (entry, entry_function) = match (packet, batch) {
+            (Some(index), None) => (Entry::Packet, index),
+            (None, Some(index)) => (Entry::Batch, index),
+            (None, None) => return Err(Refusal::Entry { given: "neither of them" }),
+            (Some(_), Some(_)) => return Err(Refusal::Entry { given: "both of them" }),
+        };
+        let initialize = self.exported(export::INITIALIZE, &[], None, "() -> ()")?;
+        let start = self.exported(export::START, &[], Some(I32), "() -> i32")?;
+        let tick = self.exported(export::TICK, &[I64, I64], None, "(i64, i64) -> ()")?;
+        let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
+        let ours = [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP];
+        if let Some((name, ..)) =
+            self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
+        {
+            return Err(Refusal::ReservedExport(name.chars().take(80).collect()));
+        }
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let facts = Facts {
+            entry,
+            entry_function,
+            stack_pointer: self.stack_pointer(),
+            types: count(self.types.len()),
+            globals: count(self.globals.len()),
+            functions: count(self.functions.len()),
+            memory: Bytes(memory),
+            has_initialize: initialize.is_some(),
+            has_start: start.is_some(),
+            has_tick: tick.is_some(),
+            has_stop: stop.is_some(),
+        };
+        Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
+    }
+
+    /// LLVM keeps the shadow stack pointer in a mutable i32 global: exported under its name, or named in the name section, or
+    /// the only one of its kind.
+    fn stack_pointer(&self) -> Option<u32> {
+        let is_candidate = |index: &u32| {
+            self.globals.get(*index as usize).is_some_and(|g| g.mutable && g.content_type == ValType::I32)
+        };
+        let exported = self
+            .exports
+            .iter()
+            .find(|(name, kind, _)| *name == export::STACK_POINTER && *kind == ExternalKind::Global)
+            .map(|(.., index)| *index);
+        let only = || {
+            let mut candidates =
+                (0..u32::try_from(self.globals.len()).unwrap_or(u32::MAX)).filter(is_candidate);
+            candidates.next().filter(|_| candidates.next().is_none())
+        };
+        exported.or(self.named_stack_pointer).filter(is_candidate).or_else(only)
+    }
+}
+
+fn value_type(ty: imports::Type) -> ValType {
+    match ty {
+        imports::Type::I32 => ValType::I32,
+        imports::Type::I64 => ValType::I64,
+        imports::Type::F64 => ValType::F64,
+    }
+}
+
+fn shown(ty: Option<&FuncType>) -> String {
+    let Some(ty) = ty else { return "no function".to_owned() };
+    let list = |types: &[ValType]| types.iter().map(ValType::to_string).collect::<Vec<_>>().join(", ");
+    let results =
+        if ty.results().len() == 1 { list(ty.results()) } else { format!("({})", list(ty.results())) };
+    format!("({}) -> {results}", list(ty.params()))
+}

@@ -1,0 +1,23 @@
+//! Admission: a module's bytes, manifest and parameters become an [`Admitted`], the only thing that a sandbox loads, or a
+//! [`Refusal`] that says what is wrong, where, and what to do.
+//!
+//! Pure: bytes and text in, values out.
+
+#![forbid(unsafe_code)]
+
+mod admit;
+mod inspect;
+mod manifest;
+mod name;
+mod parameter;
+mod records;
+pub mod sources;
+mod stream;
+
+pub use admit::{Admitted, Setting, SettingError, manifest_of};
+pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal};
+pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Tick};
+pub use name::{Name, NameError};
+pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
+pub use records::{Order, Record, Records};
+pub use stream::{Field, FieldValue, Stream};

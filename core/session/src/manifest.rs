@@ -1,0 +1,469 @@
+//! The manifest: what a module says about itself, in TOML, in the custom section `weir.manifest`.
+//!
+//! A manifest is an allegation. It decides how records are laid out and named, which is harmless when wrong; whatever is
+//! dangerous when wrong is checked elsewhere.
+
+use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, ValueError};
+use serde::Deserialize;
+use weir_abi::{ABI_VERSION, PRIVATE_MAX, row::FieldType};
+use weir_units::{Bytes, Nanos};
+
+/// The longest manifest, in bytes.
+pub const MANIFEST_BYTES_MAX: usize = 64 * 1024;
+const PARAMETERS_MAX: usize = 64;
+const STREAMS_MAX: usize = 32;
+const FIELDS_MAX: usize = 64;
+const TEXT_MAX: usize = 2048;
+const MEMORY_DEFAULT: Bytes = Bytes(16 << 20);
+const TICK_MIN: Nanos = Nanos(1_000);
+
+/// What a module says about itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// Its name.
+    pub name: Name,
+    /// Its version, for people.
+    pub version: String,
+    /// Its licence, as an SPDX expression.
+    pub license: String,
+    /// What it does, in a line.
+    pub summary: String,
+    /// Whether it only looks.
+    pub kind: Kind,
+    /// How it may be spread over threads.
+    pub parallel: Parallel,
+    /// The most private memory that it wants.
+    pub memory: Bytes,
+    /// How often `weir_tick` is called.
+    pub tick: Option<Tick>,
+    /// What can be set.
+    pub parameters: Vec<Parameter>,
+    /// What it emits.
+    pub streams: Vec<Stream>,
+}
+
+/// What a module is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It measures: runs when no module is named.
+    Monitor,
+    /// It drops or changes packets: runs only when named.
+    Filter,
+}
+
+/// How a module may be spread over threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parallel {
+    /// One instance sees every packet.
+    None,
+    /// Several instances, each with the flows whose flow hash has its upper bits in the instance's share. What such a module emits for a packet
+    /// may depend on nothing but the packets of the same share.
+    Flow,
+}
+
+/// The period of `weir_tick`, in packet time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tick {
+    /// Fixed.
+    Every(Nanos),
+    /// The value of the duration parameter with this index.
+    Parameter(usize),
+}
+
+/// Why a manifest was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ManifestError {
+    /// Not TOML, an unknown or missing key, or a wrong type.
+    #[error("the manifest cannot be read: {0}")]
+    Toml(String),
+    /// Longer than [`MANIFEST_BYTES_MAX`].
+    #[error("the manifest has {0} bytes; {MANIFEST_BYTES_MAX} is the most")]
+    TooLong(usize),
+    /// Not UTF-8.
+    #[error("the manifest is not UTF-8 at byte {0}")]
+    NotUtf8(usize),
+    /// Built for another version of the interface.
+    #[error(
+        "the module was built for version {0} of weir's module interface; this weir has version {ABI_VERSION}: rebuild it"
+    )]
+    Abi(u32),
+    /// A name that cannot be one.
+    #[error("{at}: {error}")]
+    Name {
+        /// Which key.
+        at: String,
+        /// What is wrong.
+        error: NameError,
+    },
+    /// Two things of one name.
+    #[error("{at}: `{name}` is there twice")]
+    Twice {
+        /// Which list.
+        at: &'static str,
+        /// The name; `-` and `_` count as the same.
+        name: Name,
+    },
+    /// Too many of something.
+    #[error("{count} entries in {at}; {max} is the most")]
+    TooMany {
+        /// Which list.
+        at: String,
+        /// How many there are.
+        count: usize,
+        /// How many may be.
+        max: usize,
+    },
+    /// A type that there is not.
+    #[error("{at}: there is no type `{given}`; there is {known}")]
+    Type {
+        /// Which key.
+        at: String,
+        /// What was given.
+        given: String,
+        /// What exists.
+        known: String,
+    },
+    /// A default or limit that does not fit its parameter.
+    #[error("{at}: {error}")]
+    Value {
+        /// Which key.
+        at: String,
+        /// What is wrong.
+        error: ValueError,
+    },
+    /// An amount that cannot be read or is out of range.
+    #[error("{at}: {wanted}")]
+    Amount {
+        /// Which key.
+        at: &'static str,
+        /// What would be right.
+        wanted: String,
+    },
+    /// A text that is too long or has control characters.
+    #[error("{at}: at most {TEXT_MAX} characters, none of them a control character")]
+    Text {
+        /// Which key.
+        at: String,
+    },
+    /// A stream without fields.
+    #[error("stream `{0}` has no field: give it at least one [[stream.field]]")]
+    NoFields(Name),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    name: String,
+    version: String,
+    abi: u32,
+    license: String,
+    summary: String,
+    #[serde(default = "monitor")]
+    kind: Kind,
+    #[serde(default = "one_instance")]
+    parallel: Parallel,
+    memory: Option<String>,
+    tick: Option<RawTick>,
+    #[serde(default)]
+    parameter: Vec<RawParameter>,
+    #[serde(default)]
+    stream: Vec<RawStream>,
+}
+
+fn monitor() -> Kind {
+    Kind::Monitor
+}
+
+fn one_instance() -> Parallel {
+    Parallel::None
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawTick {
+    Every(String),
+    Parameter { parameter: String },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawParameter {
+    name: String,
+    #[serde(rename = "type")]
+    ty: String,
+    default: Option<toml::Value>,
+    min: Option<toml::Value>,
+    max: Option<toml::Value>,
+    #[serde(default)]
+    unit: String,
+    #[serde(default)]
+    summary: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStream {
+    name: String,
+    #[serde(default)]
+    summary: String,
+    #[serde(default)]
+    field: Vec<RawField>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawField {
+    name: String,
+    #[serde(rename = "type")]
+    ty: String,
+    #[serde(default)]
+    unit: String,
+    #[serde(default)]
+    summary: String,
+}
+
+impl Manifest {
+    /// Reads a manifest from the bytes of a custom section or file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MANIFEST_BYTES_MAX {
+            return Err(ManifestError::TooLong(bytes.len()));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotUtf8(e.valid_up_to()))?;
+        let raw: Raw =
+            toml::from_str(text).map_err(|e| ManifestError::Toml(e.to_string().trim_end().to_owned()))?;
+        if raw.abi != ABI_VERSION {
+            return Err(ManifestError::Abi(raw.abi));
+        }
+        at_most("parameter", raw.parameter.len(), PARAMETERS_MAX)?;
+        at_most("stream", raw.stream.len(), STREAMS_MAX)?;
+        let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
+        let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
+        unique("parameter", parameters.iter().map(|p| &p.name))?;
+        unique("stream", streams.iter().map(|s| &s.name))?;
+        Ok(Self {
+            name: name("name", &raw.name)?,
+            version: line("version", raw.version)?,
+            license: line("license", raw.license)?,
+            summary: line("summary", raw.summary)?,
+            kind: raw.kind,
+            parallel: raw.parallel,
+            memory: memory(raw.memory.as_deref())?,
+            tick: raw.tick.map(|raw| tick(&raw, &parameters)).transpose()?,
+            parameters,
+            streams,
+        })
+    }
+}
+
+fn tick(raw: &RawTick, parameters: &[Parameter]) -> Result<Tick, ManifestError> {
+    match raw {
+        RawTick::Every(text) => match text.parse::<Nanos>() {
+            Ok(period) if period >= TICK_MIN => Ok(Tick::Every(period)),
+            _ => Err(ManifestError::Amount {
+                at: "tick",
+                wanted: format!("a duration of at least {TICK_MIN}, such as \"1s\""),
+            }),
+        },
+        RawTick::Parameter { parameter } => parameters
+            .iter()
+            .position(|p| p.name.as_str() == parameter && p.ty == ParameterType::Duration)
+            .map(Tick::Parameter)
+            .ok_or_else(|| ManifestError::Amount {
+                at: "tick",
+                wanted: format!("`{}` is no parameter of type duration", parameter.escape_debug()),
+            }),
+    }
+}
+
+fn memory(text: Option<&str>) -> Result<Bytes, ManifestError> {
+    let Some(text) = text else { return Ok(MEMORY_DEFAULT) };
+    match text.parse::<Bytes>() {
+        Ok(bytes) if bytes <= Bytes(PRIVATE_MAX.into()) => Ok(bytes),
+        _ => Err(ManifestError::Amount {
+            at: "memory",
+            wanted: format!("an amount up to {} such as \"16 MiB\"", Bytes(PRIVATE_MAX.into())),
+        }),
+    }
+}
+
+fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
+    let parameter_name = name("parameter.name", &raw.name)?;
+    let at = format!("parameter `{parameter_name}`");
+    let ty = ParameterType::ALL.iter().find(|ty| ty.name() == raw.ty).copied().ok_or_else(|| {
+        ManifestError::Type {
+            at: at.clone(),
+            given: raw.ty.chars().take(80).collect(),
+            known: ParameterType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
+        }
+    })?;
+    let mut parameter = Parameter {
+        name: parameter_name,
+        ty,
+        default: None,
+        min: None,
+        max: None,
+        unit: line(&format!("{at}, unit"), raw.unit)?,
+        summary: line(&format!("{at}, summary"), raw.summary)?,
+    };
+    let read = |parameter: &Parameter, what: &str, value: Option<toml::Value>| {
+        value
+            .map(|value| {
+                let texts = texts(&value);
+                let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                parameter
+                    .read(&texts)
+                    .map_err(|error| ManifestError::Value { at: format!("{at}, {what}"), error })
+            })
+            .transpose()
+    };
+    let (min, max) = (read(&parameter, "min", raw.min)?, read(&parameter, "max", raw.max)?);
+    (parameter.min, parameter.max) = (min, max);
+    parameter.default = read(&parameter, "default", raw.default)?;
+    Ok(parameter)
+}
+
+/// A TOML value as the texts that a user would have typed, so that both are read by the same code.
+fn texts(value: &toml::Value) -> Vec<String> {
+    match value {
+        toml::Value::String(text) => vec![text.clone()],
+        toml::Value::Array(items) => items.iter().flat_map(texts).collect(),
+        toml::Value::Integer(value) => vec![value.to_string()],
+        toml::Value::Float(value) => vec![value.to_string()],
+        toml::Value::Boolean(value) => vec![value.to_string()],
+        toml::Value::Datetime(value) => vec![value.to_string()],
+        // No parameter reads as this, so it is refused with the parameter's name.
+        toml::Value::Table(_) => vec!["a table".to_owned()],
+    }
+}
+
+fn stream(raw: RawStream) -> Result<Stream, ManifestError> {
+    let stream_name = name("stream.name", &raw.name)?;
+    let at = format!("stream `{stream_name}`");
+    at_most(&at, raw.field.len(), FIELDS_MAX)?;
+    if raw.field.is_empty() {
+        return Err(ManifestError::NoFields(stream_name));
+    }
+    let mut fields = Vec::with_capacity(raw.field.len());
+    for field in raw.field {
+        let field_name = name(&format!("{at}, field.name"), &field.name)?;
+        let ty = FieldType::ALL.iter().find(|ty| ty.name() == field.ty).copied().ok_or_else(|| {
+            ManifestError::Type {
+                at: format!("{at}, field `{field_name}`"),
+                given: field.ty.chars().take(80).collect(),
+                known: FieldType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
+            }
+        })?;
+        let unit = line(&format!("{at}, field `{field_name}`, unit"), field.unit)?;
+        let summary = line(&format!("{at}, field `{field_name}`, summary"), field.summary)?;
+        fields.push(Field { name: field_name, ty, unit, summary, offset: 0 });
+    }
+    unique("field", fields.iter().map(|f| &f.name))?;
+    Ok(Stream::new(stream_name, line(&format!("{at}, summary"), raw.summary)?, fields))
+}
+
+fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
+    Name::new(text).map_err(|error| ManifestError::Name { at: at.to_owned(), error })
+}
+
+fn line(at: &str, text: String) -> Result<String, ManifestError> {
+    if text.chars().count() > TEXT_MAX || text.chars().any(char::is_control) {
+        return Err(ManifestError::Text { at: at.to_owned() });
+    }
+    Ok(text)
+}
+
+fn at_most(at: &str, count: usize, max: usize) -> Result<(), ManifestError> {
+    if count > max { Err(ManifestError::TooMany { at: at.to_owned(), count, max }) } else { Ok(()) }
+}
+
+fn unique<'a>(at: &'static str, names: impl Iterator<Item = &'a Name>) -> Result<(), ManifestError> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if !seen.insert(name.identifier()) {
+            return Err(ManifestError::Twice { at, name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Value;
+    use proptest::prelude::*;
+
+    const HEAD: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+
+    fn parse(rest: &str) -> Result<Manifest, ManifestError> {
+        Manifest::parse(format!("{HEAD}{rest}").as_bytes())
+    }
+
+    #[test]
+    fn a_whole_manifest_is_read() {
+        let manifest = parse(
+            "kind = 'filter'\nparallel = 'flow'\nmemory = '1 MiB'\ntick = { parameter = 'interval' }\n\
+             [[parameter]]\nname = 'interval'\ntype = 'duration'\ndefault = '1s'\nmin = '1ms'\n\
+             [[parameter]]\nname = 'ports'\ntype = 'u64-list'\ndefault = [53, 123]\nmax = 65535\n\
+             [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'a'\ntype = 'u8'\n[[stream.field]]\nname = 'b'\ntype = 'u64'\nunit = 'ns'\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (manifest.kind, manifest.parallel, manifest.memory),
+            (Kind::Filter, Parallel::Flow, Bytes(1 << 20))
+        );
+        assert_eq!(manifest.tick, Some(Tick::Parameter(0)));
+        assert_eq!(manifest.parameters[1].default, Some(Value::U64List(vec![53, 123])));
+        let stream = &manifest.streams[0];
+        assert_eq!(
+            (stream.row_bytes(), stream.fields[1].offset, stream.fields[1].unit.as_str()),
+            (16, 8, "ns")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (rest, message) in [
+            ("nmae = 'x'\n", "unknown field `nmae`"),
+            ("memory = '2 GiB'\n", "memory: an amount up to 1 GiB"),
+            ("tick = '1'\n", "tick: a duration of at least 1 us"),
+            ("tick = { parameter = 'x' }\n", "tick: `x` is no parameter of type duration"),
+            ("[[parameter]]\nname = 'A'\ntype = 'u64'\n", "parameter.name: `A` is not a name"),
+            (
+                "[[parameter]]\nname = 'a'\ntype = 'u65'\n",
+                "parameter `a`: there is no type `u65`; there is u64",
+            ),
+            (
+                "[[parameter]]\nname = 'a'\ntype = 'u64'\ndefault = 5\nmax = 4\n",
+                "parameter `a`, default: parameter `a`: 5 is outside - to 4",
+            ),
+            ("[[stream]]\nname = 'a'\n", "stream `a` has no field"),
+            (
+                "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",
+                "stream `a`, field `x`: there is no type `u7`",
+            ),
+            (
+                "[[parameter]]\nname='a-b'\ntype='u64'\n[[parameter]]\nname='a_b'\ntype='u64'\n",
+                "parameter: `a_b` is there twice",
+            ),
+        ] {
+            let error = parse(rest).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}\n  should say: {message}");
+        }
+        assert_eq!(Manifest::parse(&[0xff]), Err(ManifestError::NotUtf8(0)));
+        assert!(
+            Manifest::parse(HEAD.replace("abi = 1", "abi = 2").as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("rebuild it")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(name|tick|\\[\\[stream\\]\\]|= |'|\"|\n|[a-z0-9.\\[\\]{}-]){0,60}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Names of modules, parameters, streams and fields.
+
+use std::fmt;
+
+/// A name that is safe as a file name, a column name, a command-line word and, with `-` as `_`, a C identifier: lower-case
+/// ASCII letters, digits, `-` and `_`, beginning with a letter, at most [`Name::MAX`] characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+/// Why a text is no name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a name: use lower-case letters, digits, `-` and `_`, beginning with a letter, at most {} characters", .0.escape_debug(), Name::MAX)]
+pub struct NameError(pub String);
+
+impl Name {
+    /// The most characters of a name.
+    pub const MAX: usize = 48;
+
+    /// Checks a name.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let starts = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+        let legal =
+            text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_');
+        if starts && legal && text.len() <= Self::MAX {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError(text.chars().take(80).collect()))
+        }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As a C or Rust identifier: `table-size` is `table_size`.
+    pub fn identifier(&self) -> String {
+        self.0.replace('-', "_")
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for Name {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_leave_its_folder_or_break_a_line() {
+        for good in ["rtt", "syn-flood", "a", "x_1"] {
+            assert_eq!(Name::new(good).map(|n| n.to_string()), Ok(good.to_owned()));
+        }
+        for bad in ["", "..", "a/b", "A", "1a", "-a", "a b", "a\n", "é", "a.b", &"x".repeat(49)] {
+            assert!(Name::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

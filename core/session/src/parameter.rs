@@ -1,0 +1,443 @@
+//! Parameters: what a manifest declares, what a user gives, and how a module receives it.
+
+use crate::{Name, NameError};
+use std::{fmt, net::IpAddr};
+use weir_units::Nanos;
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterType {
+    /// Unsigned integer.
+    U64,
+    /// Signed integer.
+    I64,
+    /// Float.
+    F64,
+    /// `true` or `false`.
+    Bool,
+    /// A length of time: `1.5s`.
+    Duration,
+    /// Bytes, with the escapes `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`.
+    String,
+    /// An IP prefix: `10.0.0.0/8`.
+    Prefix,
+    /// A list of unsigned integers: `53,123`.
+    U64List,
+    /// A list of strings.
+    StringList,
+}
+
+impl ParameterType {
+    /// All types.
+    pub const ALL: &'static [ParameterType] = &[
+        Self::U64,
+        Self::I64,
+        Self::F64,
+        Self::Bool,
+        Self::Duration,
+        Self::String,
+        Self::Prefix,
+        Self::U64List,
+        Self::StringList,
+    ];
+
+    /// The name that a manifest uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U64 => "u64",
+            Self::I64 => "i64",
+            Self::F64 => "f64",
+            Self::Bool => "bool",
+            Self::Duration => "duration",
+            Self::String => "string",
+            Self::Prefix => "prefix",
+            Self::U64List => "u64-list",
+            Self::StringList => "string-list",
+        }
+    }
+
+    /// Whether several values can be given.
+    pub const fn is_list(self) -> bool {
+        matches!(self, Self::U64List | Self::StringList)
+    }
+}
+
+/// A declared parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: Name,
+    /// Its type.
+    pub ty: ParameterType,
+    /// The value if none is given; without it the user must give one.
+    pub default: Option<Value>,
+    /// Lower limit of a number or duration.
+    pub min: Option<Value>,
+    /// Upper limit of a number or duration.
+    pub max: Option<Value>,
+    /// The unit, for people.
+    pub unit: String,
+    /// What it does, in a line.
+    pub summary: String,
+}
+
+/// An IP prefix, with IPv4 as ::ffff:a.b.c.d.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address, in the 16 bytes of IPv6.
+    pub address: [u8; 16],
+    /// Leading bits that count, of 128.
+    pub bits: u8,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Unsigned integer.
+    U64(u64),
+    /// Signed integer.
+    I64(i64),
+    /// Float, finite.
+    F64(f64),
+    /// Truth value.
+    Bool(bool),
+    /// Length of time.
+    Duration(Nanos),
+    /// Bytes.
+    String(Vec<u8>),
+    /// IP prefix.
+    Prefix(Prefix),
+    /// Unsigned integers.
+    U64List(Vec<u64>),
+    /// Byte strings.
+    StringList(Vec<Vec<u8>>),
+}
+
+/// Why a value was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ValueError {
+    /// It cannot be read as the parameter's type.
+    #[error("parameter `{parameter}`: `{}` is not {wanted}", .given.escape_debug())]
+    Unreadable {
+        /// The parameter.
+        parameter: Name,
+        /// What was given.
+        given: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// It is outside the limits that the manifest declares.
+    #[error("parameter `{parameter}`: {given} is outside {min} to {max}")]
+    OutOfRange {
+        /// The parameter.
+        parameter: Name,
+        /// What was given.
+        given: Value,
+        /// Lower limit, or "-".
+        min: String,
+        /// Upper limit, or "-".
+        max: String,
+    },
+    /// Several values for something that is no list.
+    #[error(
+        "parameter `{parameter}` is no list: give it once, and write `\\,` for a comma that belongs to the value"
+    )]
+    Several {
+        /// The parameter.
+        parameter: Name,
+    },
+    /// Neither given nor with a default.
+    #[error("parameter `{parameter}` ({ty}) must be given: {summary}", ty = .ty.name())]
+    Missing {
+        /// The parameter.
+        parameter: Name,
+        /// Its type.
+        ty: ParameterType,
+        /// What it does.
+        summary: String,
+    },
+    /// There is no such parameter.
+    #[error("there is no parameter `{}`; there is {known}", .given.escape_debug())]
+    Unknown {
+        /// What was given.
+        given: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// Too long.
+    #[error("parameter `{parameter}` has more than {} bytes", Value::BYTES_MAX)]
+    TooLong {
+        /// The parameter.
+        parameter: Name,
+    },
+    /// A name that cannot be one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl Parameter {
+    /// Reads what the user gave; several texts are the items of a list. Checks type and limits.
+    pub fn read(&self, given: &[&str]) -> Result<Value, ValueError> {
+        if given.len() != 1 && !self.ty.is_list() {
+            return Err(ValueError::Several { parameter: self.name.clone() });
+        }
+        let value = match self.ty {
+            ParameterType::U64List => Value::U64List(
+                given
+                    .iter()
+                    .map(|text| {
+                        text.trim().parse().map_err(|_| self.unreadable(text, "a list of unsigned integers"))
+                    })
+                    .collect::<Result<_, _>>()?,
+            ),
+            ParameterType::StringList => Value::StringList(
+                given
+                    .iter()
+                    .map(|text| unescape(text).ok_or_else(|| self.unreadable(text, STRING)))
+                    .collect::<Result<_, _>>()?,
+            ),
+            ty => Self::read_one(ty, given[0]).map_err(|wanted| self.unreadable(given[0], wanted))?,
+        };
+        self.check(value)
+    }
+
+    fn read_one(ty: ParameterType, text: &str) -> Result<Value, &'static str> {
+        let trimmed = text.trim();
+        match ty {
+            ParameterType::U64 => trimmed.parse().map(Value::U64).map_err(|_| "an unsigned integer"),
+            ParameterType::I64 => trimmed.parse().map(Value::I64).map_err(|_| "an integer"),
+            ParameterType::F64 => match trimmed.parse::<f64>() {
+                Ok(value) if value.is_finite() => Ok(Value::F64(value)),
+                _ => Err("a finite number"),
+            },
+            ParameterType::Bool => trimmed.parse().map(Value::Bool).map_err(|_| "`true` or `false`"),
+            ParameterType::Duration => {
+                trimmed.parse().map(Value::Duration).map_err(|e: weir_units::ParseError| e.wanted)
+            }
+            ParameterType::Prefix => Prefix::read(trimmed)
+                .map(Value::Prefix)
+                .ok_or("an IP prefix such as 10.0.0.0/8 or 2001:db8::/32"),
+            ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
+                unescape(text).map(Value::String).ok_or(STRING)
+            }
+        }
+    }
+
+    /// Checks a value's limits and length.
+    pub(crate) fn check(&self, value: Value) -> Result<Value, ValueError> {
+        let below = self.min.as_ref().is_some_and(|min| value.is_less_than(min));
+        let above = self.max.as_ref().is_some_and(|max| max.is_less_than(&value));
+        if below || above {
+            let show =
+                |limit: &Option<Value>| limit.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
+            return Err(ValueError::OutOfRange {
+                parameter: self.name.clone(),
+                given: value,
+                min: show(&self.min),
+                max: show(&self.max),
+            });
+        }
+        if value.encoded().len() > Value::BYTES_MAX {
+            return Err(ValueError::TooLong { parameter: self.name.clone() });
+        }
+        Ok(value)
+    }
+
+    fn unreadable(&self, given: &str, wanted: &'static str) -> ValueError {
+        ValueError::Unreadable {
+            parameter: self.name.clone(),
+            given: given.chars().take(80).collect(),
+            wanted,
+        }
+    }
+}
+
+const STRING: &str = "a string with only the escapes \\xNN, \\n, \\r, \\t, \\0, \\\\ and \\,";
+
+impl Value {
+    /// The most bytes of one parameter's value.
+    pub const BYTES_MAX: usize = 64 * 1024;
+
+    /// What `param_int` gives a module; a duration in ns.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            // An unsigned integer reaches the module bit for bit; its SDK gives it back as unsigned.
+            Self::U64(value) => Some(value.cast_signed()),
+            Self::I64(value) => Some(*value),
+            Self::Bool(value) => Some(i64::from(*value)),
+            Self::Duration(value) => Some(value.0.cast_signed()),
+            _ => None,
+        }
+    }
+
+    /// What `param_float` gives a module.
+    pub fn as_float(&self) -> Option<f64> {
+        match self {
+            Self::F64(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// What `param_bytes` gives a module: a string as it is; a prefix as 16 address bytes and the number of bits; a list of integers
+    /// as 8 bytes each; a list of strings each as a u32 length and its bytes, as `find_compile` takes them. Empty for numbers.
+    pub fn encoded(&self) -> Vec<u8> {
+        match self {
+            Self::String(bytes) => bytes.clone(),
+            Self::Prefix(prefix) => [prefix.address.as_slice(), &[prefix.bits]].concat(),
+            Self::U64List(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Self::StringList(values) => values
+                .iter()
+                .flat_map(|v| {
+                    u32::try_from(v.len())
+                        .unwrap_or(u32::MAX)
+                        .to_le_bytes()
+                        .into_iter()
+                        .chain(v.iter().copied())
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_less_than(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Self::U64(a), Self::U64(b)) => a < b,
+            (Self::I64(a), Self::I64(b)) => a < b,
+            (Self::F64(a), Self::F64(b)) => a < b,
+            (Self::Duration(a), Self::Duration(b)) => a < b,
+            (Self::U64List(a), Self::U64List(b)) => match b.as_slice() {
+                [limit] => a.iter().any(|v| v < limit),
+                limits => a.as_slice().first().is_some_and(|limit| limits.iter().any(|v| limit < v)),
+            },
+            _ => false,
+        }
+    }
+}
+
+impl Prefix {
+    fn read(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
+            None => (text, None),
+        };
+        let (address, width) = match address.parse().ok()? {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped(), 32),
+            IpAddr::V6(v6) => (v6, 128),
+        };
+        let bits = bits.unwrap_or(width);
+        (bits <= width).then(|| Self { address: address.octets(), bits: bits + (128 - width) })
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = std::net::Ipv6Addr::from(self.address);
+        match address.to_ipv4_mapped() {
+            Some(v4) if self.bits >= 96 => write!(f, "{v4}/{}", self.bits - 96),
+            _ => write!(f, "{address}/{}", self.bits),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        match self {
+            Self::U64(value) => write!(f, "{value}"),
+            Self::I64(value) => write!(f, "{value}"),
+            Self::F64(value) => write!(f, "{value}"),
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Duration(value) => f.write_str(&value.to_string().replace(' ', "")),
+            Self::String(value) => f.write_str(&text(value)),
+            Self::Prefix(value) => write!(f, "{value}"),
+            Self::U64List(values) => {
+                f.write_str(&values.iter().map(u64::to_string).collect::<Vec<_>>().join(","))
+            }
+            Self::StringList(values) => {
+                f.write_str(&values.iter().map(|v| text(v).replace(',', "\\,")).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
+/// Replaces `\xNN`, `\n`, `\r`, `\t`, `\0`, `\\` and `\,`; `None` where a backslash stands before anything else.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        out.push(match bytes.next()? {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'0' => 0,
+            b'x' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                u8::try_from(digit()? * 16 + digit()?).ok()?
+            }
+            same @ (b'\\' | b',' | b'=') => same,
+            _ => return None,
+        });
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(ty: ParameterType, min: Option<Value>, max: Option<Value>) -> Parameter {
+        Parameter {
+            name: Name::new("p").unwrap(),
+            ty,
+            default: None,
+            min,
+            max,
+            unit: String::new(),
+            summary: String::new(),
+        }
+    }
+
+    #[test]
+    fn values_are_read_by_type_and_reach_the_module_as_documented() {
+        use ParameterType as T;
+        let read = |ty, text: &[&str]| parameter(ty, None, None).read(text).unwrap();
+        assert_eq!(read(T::U64, &["18446744073709551615"]).as_int(), Some(-1));
+        assert_eq!(read(T::Duration, &["1.5ms"]).as_int(), Some(1_500_000));
+        assert_eq!(read(T::Bool, &["true"]).as_int(), Some(1));
+        assert_eq!(read(T::String, &[r"\x00a\,\\"]).encoded(), b"\0a,\\");
+        assert_eq!(
+            read(T::U64List, &["53", "256"]).encoded(),
+            [53, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(read(T::StringList, &["ab", ""]).encoded(), [2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0]);
+        let prefix = read(T::Prefix, &["10.0.0.0/8"]);
+        assert_eq!(prefix.to_string(), "10.0.0.0/8");
+        assert_eq!(prefix.encoded(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0, 104]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_the_parameters_name() {
+        use ParameterType as T;
+        for (ty, text) in [
+            (T::U64, "-1"),
+            (T::F64, "nan"),
+            (T::Bool, "yes"),
+            (T::Duration, "5"),
+            (T::Prefix, "10.0.0.0/33"),
+            (T::String, r"\q"),
+            (T::String, r"\x4"),
+            (T::U64List, "x"),
+        ] {
+            let error = parameter(ty, None, None).read(&[text]).unwrap_err().to_string();
+            assert!(error.starts_with("parameter `p`: `"), "{error}");
+        }
+        let limited = parameter(T::U64, Some(Value::U64(64)), Some(Value::U64(128)));
+        assert_eq!(limited.read(&["63"]).unwrap_err().to_string(), "parameter `p`: 63 is outside 64 to 128");
+        assert!(limited.read(&["128"]).is_ok());
+        assert!(matches!(limited.read(&["64", "65"]), Err(ValueError::Several { .. })));
+    }
+}

@@ -1,0 +1,127 @@
+//! Records between the call that emitted them and the file that they go to.
+
+/// Where in a block a record was emitted: before its first packet, at packet i, or in a tick before packet i. Records are written in
+/// this order, whatever thread ran the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Order(u32);
+
+impl Order {
+    /// Emitted in a tick that comes before packet `index` of the block.
+    pub const fn tick(index: u32) -> Self {
+        Self(index * 2)
+    }
+
+    /// Emitted while packet `index` of the block was processed.
+    pub const fn packet(index: u32) -> Self {
+        Self(index * 2 + 1)
+    }
+
+    /// Whether this is a packet's record, not a tick's.
+    pub const fn is_packet(self) -> bool {
+        self.0 % 2 == 1
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    order: Order,
+    stream: u16,
+    row: u32,
+    end: u32,
+    start: usize,
+}
+
+/// Records in the order in which they were emitted.
+#[derive(Debug, Default)]
+pub struct Records {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Where in the block it was emitted.
+    pub order: Order,
+    /// Index of its stream in the manifest.
+    pub stream: u16,
+    /// The row as declared; string fields hold (offset, length) into the tail.
+    pub row: &'a [u8],
+    /// The bytes of the string fields.
+    pub tail: &'a [u8],
+}
+
+impl Records {
+    /// Begins a record with its fixed row; [`Self::tail`] appends to it. Returns where the row lies.
+    pub fn begin(&mut self, order: Order, stream: u16, row: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(row);
+        let row = u32::try_from(row.len()).unwrap_or(u32::MAX);
+        self.entries.push(Entry { order, stream, row, end: row, start });
+    }
+
+    /// Appends the bytes of an indirect field of the last record, and writes their place into its row at `offset`.
+    pub fn tail(&mut self, offset: usize, bytes: &[u8]) {
+        let Some(entry) = self.entries.last_mut() else { return };
+        let place = entry.end - entry.row;
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let at = entry.start + offset;
+        if let Some(field) = self.bytes.get_mut(at..at + 8) {
+            field[..4].copy_from_slice(&place.to_le_bytes());
+            field[4..].copy_from_slice(&len.to_le_bytes());
+        }
+        entry.end += len;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets all, keeps the memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
+    /// All of them, in the order of emission.
+    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
+        self.entries.iter().map(|entry| {
+            let all = &self.bytes[entry.start..entry.start + entry.end as usize];
+            let (row, tail) = all.split_at(entry.row as usize);
+            Record { order: entry.order, stream: entry.stream, row, tail }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_its_row_and_what_its_strings_point_to() {
+        let mut records = Records::default();
+        records.begin(Order::packet(3), 1, &[7; 12]);
+        records.tail(4, b"abc");
+        records.begin(Order::tick(4), 0, &[9; 2]);
+        let all: Vec<_> = records.iter().collect();
+        assert_eq!((all[0].order, all[0].stream, all[0].tail), (Order::packet(3), 1, b"abc".as_slice()));
+        assert_eq!(all[0].row, [7, 7, 7, 7, 0, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(
+            (all[1].order, all[1].row, all[1].tail),
+            (Order::tick(4), [9u8; 2].as_slice(), b"".as_slice())
+        );
+        assert!(Order::packet(3) < Order::tick(4) && Order::tick(4) < Order::packet(4));
+    }
+}

@@ -1,0 +1,98 @@
+//! Streams: the typed rows that a module emits.
+
+use crate::Name;
+use std::net::Ipv6Addr;
+use weir_abi::row::FieldType;
+
+/// A declared stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Its name.
+    pub name: Name,
+    /// What it holds, in a line.
+    pub summary: String,
+    /// Its fields, in the order of the row.
+    pub fields: Vec<Field>,
+    row_bytes: usize,
+}
+
+/// A field of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: Name,
+    /// Its type.
+    pub ty: FieldType,
+    /// The unit, for people and for the file's metadata.
+    pub unit: String,
+    /// What it says, in a line.
+    pub summary: String,
+    /// Where it begins in the row, in bytes.
+    pub offset: usize,
+}
+
+/// The value of a field in a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FieldValue<'a> {
+    /// An unsigned integer or time stamp (ns).
+    Unsigned(u64),
+    /// A signed integer or duration (ns).
+    Signed(i64),
+    /// A float.
+    Float(f64),
+    /// A truth value: any byte but 0 is true.
+    Bool(bool),
+    /// An address; IPv4 as ::ffff:a.b.c.d.
+    Ip(Ipv6Addr),
+    /// Text or bytes.
+    Bytes(&'a [u8]),
+}
+
+impl Stream {
+    /// Lays the fields out as a C struct.
+    pub(crate) fn new(name: Name, summary: String, mut fields: Vec<Field>) -> Self {
+        let mut end = 0usize;
+        let mut align = 1;
+        for field in &mut fields {
+            field.offset = end.next_multiple_of(field.ty.align());
+            end = field.offset + field.ty.size();
+            align = align.max(field.ty.align());
+        }
+        Self { name, summary, fields, row_bytes: end.next_multiple_of(align) }
+    }
+
+    /// Bytes of a row, as a module must emit it.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+}
+
+impl Field {
+    /// Reads the field of a record whose row and tail are given; `None` where the row is too short.
+    pub fn read<'a>(&self, row: &'a [u8], tail: &'a [u8]) -> Option<FieldValue<'a>> {
+        let bytes = row.get(self.offset..self.offset + self.ty.size())?;
+        let unsigned = |bytes: &[u8]| {
+            let mut wide = [0; 8];
+            wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            Some(u64::from_le_bytes(wide))
+        };
+        Some(match self.ty {
+            FieldType::U8 | FieldType::U16 | FieldType::U32 | FieldType::U64 | FieldType::Timestamp => {
+                FieldValue::Unsigned(unsigned(bytes)?)
+            }
+            FieldType::I32 => FieldValue::Signed(i32::from_le_bytes(bytes.try_into().ok()?).into()),
+            FieldType::I64 | FieldType::Duration => {
+                FieldValue::Signed(i64::from_le_bytes(bytes.try_into().ok()?))
+            }
+            FieldType::F32 => FieldValue::Float(f32::from_le_bytes(bytes.try_into().ok()?).into()),
+            FieldType::F64 => FieldValue::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
+            FieldType::Bool => FieldValue::Bool(bytes[0] != 0),
+            FieldType::Ip => FieldValue::Ip(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+            FieldType::String | FieldType::Bytes => {
+                let start = usize::try_from(unsigned(&bytes[..4])?).ok()?;
+                let len = usize::try_from(unsigned(&bytes[4..])?).ok()?;
+                FieldValue::Bytes(tail.get(start..start.checked_add(len)?)?)
+            }
+        })
+    }
+}

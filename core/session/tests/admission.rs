@@ -1,0 +1,146 @@
+//! What is admitted, what is refused, and in which words.
+
+use weir_session::{Admitted, Entry, Refusal, Value};
+
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
+    [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 10\n";
+
+/// A module from its text, with a manifest.
+fn module(body: &str, manifest: &str) -> Vec<u8> {
+    let mut bytes = wat::parse_str(format!("(module {body})")).unwrap();
+    let name = b"weir.manifest";
+    let mut section = vec![u8::try_from(name.len()).unwrap()];
+    section.extend_from_slice(name);
+    section.extend_from_slice(manifest.as_bytes());
+    bytes.push(0);
+    let mut len = section.len();
+    while len >= 0x80 {
+        bytes.push(u8::try_from(len & 0x7f).unwrap() | 0x80);
+        len >>= 7;
+    }
+    bytes.push(u8::try_from(len).unwrap());
+    bytes.extend(section);
+    bytes
+}
+
+const MEMORY: &str = r#"(memory (export "memory") 1)"#;
+const PACKET: &str = r#"(func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
+
+fn refused(body: &str) -> String {
+    Admitted::admit(module(body, MANIFEST), &[]).unwrap_err().to_string()
+}
+
+#[test]
+fn a_sound_module_is_admitted_with_its_values() {
+    let body = format!(
+        "{MEMORY} {PACKET} (global $sp (mut i32) (i32.const 9)) (func (export \"weir_tick\") (param i64 i64))"
+    );
+    let bytes = module(&body, &format!("tick = '1s'\n{MANIFEST}"));
+    let admitted = Admitted::admit(bytes.clone(), &[("size".into(), vec!["9".into()])]).unwrap();
+    assert_eq!(admitted.values(), [Value::U64(9)]);
+    assert_eq!(admitted.bytes(), bytes);
+    let facts = admitted.facts();
+    assert_eq!((facts.entry, facts.entry_function, facts.stack_pointer), (Entry::Packet, 0, Some(0)));
+    assert_eq!((facts.functions, facts.globals, facts.has_tick, facts.has_stop), (2, 1, true, false));
+    assert_eq!(admitted.tick().map(|t| t.0), Some(1_000_000_000));
+    assert_eq!(Admitted::admit(bytes, &[]).unwrap().values(), [Value::U64(8)]);
+}
+
+#[test]
+fn each_refusal_says_what_and_what_to_do() {
+    for (body, message) in [
+        (
+            format!("(import \"env\" \"puts\" (func (param i32))) {MEMORY} {PACKET}"),
+            "imports `env.puts`, which weir does not offer; there is `weir.emit`",
+        ),
+        (
+            format!("(import \"weir\" \"memory\" (memory 1)) {PACKET}"),
+            "imports `weir.memory`, which weir does not offer",
+        ),
+        (
+            format!("(import \"weir\" \"find\" (func (param i32))) {MEMORY} {PACKET}"),
+            "imports `weir.find` as (i32) -> (), but it is (i32, i32, i32) -> i64",
+        ),
+        (
+            format!("{MEMORY} (func (export \"weir_packet\"))"),
+            "export `weir_packet` is () -> (), but must be (i32) -> i32",
+        ),
+        (
+            format!("{MEMORY} (global (export \"weir_packet\") i32 (i32.const 0))"),
+            "export `weir_packet` is no function",
+        ),
+        (
+            format!("{MEMORY} {PACKET} (func (export \"weir_stop\") (param i32))"),
+            "export `weir_stop` is (i32) -> (), but must be (i64) -> ()",
+        ),
+        (
+            format!("{MEMORY} {PACKET} (func (export \"weir_patcket\"))"),
+            "export `weir_patcket` has a name that belongs to weir",
+        ),
+        (MEMORY.to_owned(), "neither of them; it must export exactly one"),
+        (
+            format!(
+                "{MEMORY} {PACKET} (func (export \"weir_batch\") (param i32 i64) (result i64) i64.const 0)"
+            ),
+            "both of them",
+        ),
+        (PACKET.to_owned(), "one memory of its own, exported as `memory`"),
+        (format!("(memory 1) {PACKET}"), "one memory of its own, exported as `memory`"),
+        (
+            format!("(memory (export \"memory\") 17) {PACKET}"),
+            "begins with 1.1 MiB of memory, but its manifest allows 1 MiB",
+        ),
+        (format!("(memory (export \"memory\") 65536) {PACKET}"), "begins with 4 GiB of memory"),
+        (format!("{MEMORY} {PACKET} (table 70000 funcref)"), "a table has 70000 elements"),
+        (format!("(memory (export \"memory\") i64 1) {PACKET}"), "not valid WebAssembly at byte"),
+        (format!("(memory (export \"memory\") 1 2 shared) {PACKET}"), "not valid WebAssembly at byte"),
+        (format!("{MEMORY} {PACKET} (memory 1)"), "not valid WebAssembly at byte"),
+    ] {
+        let error = refused(&body);
+        assert!(error.contains(message), "{body}\n  says:       {error}\n  should say: {message}");
+    }
+}
+
+#[test]
+fn a_module_needs_exactly_one_manifest() {
+    let bare = wat::parse_str(format!("(module {MEMORY} {PACKET})")).unwrap();
+    assert!(matches!(Admitted::admit(bare.clone(), &[]), Err(Refusal::NoManifest)));
+    let mut twice = module(&format!("{MEMORY} {PACKET}"), MANIFEST);
+    let section = twice[bare.len()..].to_vec();
+    twice.extend(section);
+    assert!(matches!(Admitted::admit(twice, &[]), Err(Refusal::TwoManifests(_))));
+}
+
+#[test]
+fn what_is_no_module_is_refused() {
+    assert_eq!(
+        Admitted::admit(b"hello".to_vec(), &[]).unwrap_err().to_string(),
+        "this is not a WebAssembly module: it begins with [68, 65, 6c, 6c], not with 00 61 73 6d"
+    );
+    assert!(matches!(Admitted::admit(Vec::new(), &[]), Err(Refusal::NotWasm(_))));
+    assert!(matches!(Admitted::admit(b"\0asm\x0d\0\x01\0".to_vec(), &[]), Err(Refusal::Invalid { .. })));
+    assert!(matches!(Admitted::admit(vec![0; 9 << 20], &[]), Err(Refusal::TooLarge(_))));
+}
+
+#[test]
+fn settings_are_checked_against_the_manifest() {
+    let admit = |name: &str, value: &str| {
+        let settings = [(name.to_owned(), vec![value.to_owned()])];
+        Admitted::admit(module(&format!("{MEMORY} {PACKET}"), MANIFEST), &settings).unwrap_err().to_string()
+    };
+    assert_eq!(admit("sise", "1"), "module `m`: there is no parameter `sise`; there is `size`");
+    assert_eq!(admit("size", "11"), "module `m`: parameter `size`: 11 is outside - to 10");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_admission_panic(mut tail in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..400, flip in 1u8..) {
+        let mut raw = b"\0asm\x01\0\0\0".to_vec();
+        raw.append(&mut tail);
+        let _ = Admitted::admit(raw, &[]);
+        let mut near = module(&format!("{MEMORY} {PACKET}"), MANIFEST);
+        let at = at % near.len();
+        near[at] ^= flip;
+        let _ = Admitted::admit(near, &[]);
+    }
+}

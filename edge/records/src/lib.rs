@@ -1,0 +1,2 @@
+//! Record streams as Parquet files.
+#![forbid(unsafe_code)]
