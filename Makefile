@@ -1,0 +1,59 @@
+# The commands of the project. `make` lists them.
+
+SECONDS ?= 60
+SAMPLE := lab/sample/sample.pcap
+WEIR := target/release/weir
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-tests build run test lint bench fuzz sample man completions clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: ## say what building needs and is missing, and install it (Debian, Ubuntu)
+	@lab/setup
+
+setup-tests:
+	@lab/setup --tests
+
+build: setup ## the binary: target/release/weir
+	cargo build --release --locked -p weir
+
+run: build ## the shipped monitors over the sample capture, with an HTML report
+	$(WEIR) run -r $(SAMPLE) --out out/records --report out/report.html
+	@echo
+	@echo "Report:  $(CURDIR)/out/report.html"
+	@echo "Records: $(CURDIR)/out/records (Parquet, a folder for each module)"
+
+test: setup-tests ## everything that has to pass: formatting, lints, tests
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo test --workspace --release --locked
+
+lint: setup-tests ## formatting and lints alone
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+
+bench: setup-tests ## the table of docs/SPECIFICATION.md
+	cargo run --release --locked -p weir-lab --bin bench
+
+fuzz: setup ## every fuzz target for SECONDS each (60); needs a nightly compiler
+	lab/fuzz $(SECONDS)
+
+sample: ## record the sample capture again (root, or sudo; Linux)
+	$(SUDO) lab/sample/record.py
+
+man: build ## manual pages, into out/man
+	mkdir -p out/man
+	$(WEIR) man out/man
+
+completions: build ## shell completions, into out/completions
+	mkdir -p out/completions
+	$(WEIR) completions bash > out/completions/weir.bash
+	$(WEIR) completions zsh > out/completions/_weir
+	$(WEIR) completions fish > out/completions/weir.fish
+
+clean: ## remove everything that was built
+	cargo clean
+	rm -rf out fuzz/target
