@@ -1,0 +1,196 @@
+//! From the first bytes of a packet to its descriptor.
+
+use crate::flow_hash;
+use crate::meta::Meta;
+use weir_abi::{Descriptor, flag};
+
+/// Bytes that are enough for nearly all packets: Ethernet, IPv4 and a TCP header with all options are 94.
+pub const PEEK: usize = 96;
+
+/// Bytes that are always enough: of a longer chain of headers the rest is not looked at, and the packet is `MALFORMED`.
+/// This is also what bounds every loop of the parser. With it the counts of tags and labels fit their fields.
+pub const PEEK_MAX: usize = 1024;
+
+/// The headers are longer than the bytes that were given: call again with `min(cap_len, PEEK_MAX)` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoreHeader;
+
+/// Describes a packet.
+///
+/// `head` is a private copy of the first bytes of the packet, normally `min(cap_len, PEEK)` of them: it is read more than once,
+/// so nobody may change it meanwhile. More bytes never change the answer.
+///
+/// # Errors
+///
+/// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; with that many, or more, it is never returned.
+///
+/// # What is decided here
+///
+/// - An IPv4 header with an impossible version or length, and an IPv6 header with an impossible version, is no IP: the packet
+///   has neither flag, is `MALFORMED`, and its flow hash is that of the link header.
+/// - An IPv4 total length of 0 (segmentation offload), and an IPv6 payload length of 0 with something after it (jumbogram, BIG
+///   TCP), mean that the packet reaches as far as the link says.
+/// - Ports and TCP flags are filled in as soon as they are captured, also where the rest of the header is not (no `L4` then).
+/// - `payload_len` of UDP ends where the UDP length says, if that is inside the packet.
+/// - An IPv6 fragment header that says "offset 0, no more fragments" is no fragment (RFC 6946).
+/// - Fields that are not valid are 0.
+pub fn classify(head: &[u8], meta: &Meta) -> Result<Descriptor, MoreHeader> {
+    walk(head, meta, &mut ())
+}
+
+/// What the parser tells whoever wants to know which bytes decided how it went on. For `()`, this costs nothing.
+pub(crate) trait Marks {
+    /// These bytes must stay as they are.
+    fn fixed(&mut self, at: usize, len: usize);
+    /// These bits of this byte must stay as they are.
+    fn fixed_bits(&mut self, at: usize, mask: u8);
+    /// The header above IP has its checksum at `field`, over `from..end` and, but for ICMP, the addresses.
+    fn checksum(&mut self, field: usize, from: usize, end: usize);
+    /// From here on nothing is understood.
+    fn unknown_from(&mut self, at: usize);
+    /// The destination address of the IP header is not the last one: a routing header has that.
+    fn routed(&mut self);
+}
+
+impl Marks for () {
+    #[inline(always)]
+    fn fixed(&mut self, _: usize, _: usize) {}
+    #[inline(always)]
+    fn fixed_bits(&mut self, _: usize, _: u8) {}
+    #[inline(always)]
+    fn checksum(&mut self, _: usize, _: usize, _: usize) {}
+    #[inline(always)]
+    fn unknown_from(&mut self, _: usize) {}
+    #[inline(always)]
+    fn routed(&mut self) {}
+}
+
+/// The header that begins at `at` would have to reach to `end`, and the bytes end before.
+pub(crate) struct Short {
+    pub(crate) at: usize,
+    pub(crate) end: usize,
+}
+
+/// What comes after the link-layer headers, and where.
+pub(crate) enum Network {
+    Ipv4(usize),
+    Ipv6(usize),
+    Other,
+}
+
+/// One packet while it is walked through.
+pub(crate) struct Walk<'a, M> {
+    /// The bytes that can be looked at: at most `cap` and at most [`PEEK_MAX`].
+    pub(crate) head: &'a [u8],
+    /// Bytes captured.
+    pub(crate) cap: usize,
+    /// Bytes on the link; not less than `cap`.
+    pub(crate) wire: usize,
+    pub(crate) out: Descriptor,
+    pub(crate) marks: &'a mut M,
+}
+
+/// [`classify`], with somebody listening.
+#[inline(always)]
+pub(crate) fn walk<M: Marks>(head: &[u8], meta: &Meta, marks: &mut M) -> Result<Descriptor, MoreHeader> {
+    let cap = size(meta.cap_len);
+    let enough = cap.min(PEEK_MAX);
+    let head = head.get(..enough).unwrap_or(head);
+    let mut walk = Walk {
+        head,
+        cap,
+        wire: size(meta.wire_len).max(cap),
+        out: Descriptor {
+            ts_ns: meta.ts.0,
+            data: meta.data,
+            cap_len: meta.cap_len,
+            wire_len: meta.wire_len,
+            flags: if meta.cap_len < meta.wire_len { flag::CUT } else { 0 },
+            interface: meta.interface,
+            link_type: meta.link_type.number(),
+            number: low_half(meta.number),
+            ..Descriptor::default()
+        },
+        marks,
+    };
+    let walked = match walk.link(meta.link_type) {
+        Ok(Network::Ipv4(at)) => walk.ipv4(at),
+        Ok(Network::Ipv6(at)) => walk.ipv6(at),
+        Ok(Network::Other) => Ok(()),
+        Err(short) => Err(short),
+    };
+    if let Err(short) = walked {
+        if head.len() < enough {
+            return Err(MoreHeader);
+        }
+        walk.ends_early(&short);
+    }
+    if walk.out.flags & (flag::IPV4 | flag::IPV6) == 0 {
+        walk.out.flow_hash = walk.link_hash(meta.link_type);
+    }
+    Ok(walk.out)
+}
+
+impl<'a, M: Marks> Walk<'a, M> {
+    /// The `N` bytes of a header at `at`.
+    #[inline(always)]
+    pub(crate) fn need<const N: usize>(&self, at: usize) -> Result<&'a [u8; N], Short> {
+        match self.head.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => Ok(bytes),
+            None => Err(Short { at, end: at + N }),
+        }
+    }
+
+    /// The header at `at` contradicts itself or the packet's length, and what comes after it is not looked at.
+    #[cold]
+    pub(crate) fn stop(&mut self, at: usize) {
+        self.out.flags |= flag::MALFORMED;
+        self.marks.unknown_from(at);
+    }
+
+    /// A header that the snapshot length cut off is nobody's fault; one that the packet itself cuts off, or that lies
+    /// beyond what is looked at, is malformed.
+    #[cold]
+    fn ends_early(&mut self, short: &Short) {
+        if short.end > self.wire || self.cap > PEEK_MAX {
+            self.out.flags |= flag::MALFORMED;
+        }
+        self.marks.unknown_from(short.at);
+    }
+
+    #[cold]
+    fn link_hash(&self, link_type: crate::LinkType) -> u64 {
+        let (src, dst) = match (link_type, self.head.first_chunk::<12>()) {
+            (crate::LinkType::Ethernet, Some(&[a, b, c, d, e, f, g, h, i, j, k, l])) => {
+                (u64::from_be_bytes([0, 0, g, h, i, j, k, l]), u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+            }
+            // Cooked headers name the sender only, which is another one in the other direction.
+            _ => (0, 0),
+        };
+        flow_hash::link(src, dst, self.out.ether_type)
+    }
+}
+
+/// A length as an index; exact wherever addresses have at least 32 bits.
+#[inline(always)]
+pub(crate) fn size(bytes: u32) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// An offset as the descriptor holds it; offsets are below `PEEK_MAX` plus one header.
+#[inline(always)]
+pub(crate) fn offset(at: usize) -> u16 {
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// The big-endian 16-bit number at `at` of a header.
+#[inline(always)]
+pub(crate) fn be16<const N: usize>(header: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([header[at], header[at + 1]])
+}
+
+#[inline(always)]
+fn low_half(number: u64) -> u32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}

@@ -1,0 +1,225 @@
+//! IPv4 (RFC 791) and IPv6 (RFC 8200) with its extension headers.
+
+use crate::classify::{Marks, Short, Walk, be16, offset};
+use crate::flow_hash;
+use crate::upper::Upper;
+use weir_abi::flag;
+
+/// IP protocol numbers.
+pub(crate) mod protocol {
+    pub(crate) const HOP_BY_HOP: u8 = 0;
+    pub(crate) const ICMP: u8 = 1;
+    pub(crate) const TCP: u8 = 6;
+    pub(crate) const UDP: u8 = 17;
+    pub(crate) const ROUTING: u8 = 43;
+    pub(crate) const FRAGMENT: u8 = 44;
+    pub(crate) const AH: u8 = 51;
+    pub(crate) const ICMPV6: u8 = 58;
+    pub(crate) const NOTHING: u8 = 59;
+    pub(crate) const DESTINATION: u8 = 60;
+    pub(crate) const MOBILITY: u8 = 135;
+    pub(crate) const HIP: u8 = 139;
+    pub(crate) const SHIM6: u8 = 140;
+}
+
+const IPV6_HEADER: usize = 40;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const FRAGMENT_OFFSET: u16 = 0x1fff;
+
+impl<M: Marks> Walk<'_, M> {
+    /// The IPv4 header at `at` and what is above it.
+    #[inline(always)]
+    pub(crate) fn ipv4(&mut self, at: usize) -> Result<(), Short> {
+        let header: &[u8; 20] = self.need(at)?;
+        let (version, header_len) = (header[0] >> 4, usize::from(header[0] & 15) * 4);
+        let total_len = usize::from(be16(header, 2));
+        if version != 4 || header_len < 20 || (total_len < header_len && total_len != 0) {
+            self.stop(at);
+            return Ok(());
+        }
+        let mut end = at + total_len;
+        if total_len == 0 {
+            end = self.wire;
+        } else if end > self.wire {
+            self.out.flags |= flag::MALFORMED;
+        }
+        let fragment = be16(header, 6) & (MORE_FRAGMENTS | FRAGMENT_OFFSET);
+        let protocol = header[9];
+        self.out.flags |= flag::IPV4;
+        self.out.l3_offset = offset(at);
+        self.out.tos = header[1];
+        self.out.ttl = header[8];
+        self.out.ip_proto = protocol;
+        self.mark_ipv4(at, header_len, end, protocol);
+        if header_len > 20 {
+            self.out.flags |= flag::OPTIONS;
+        }
+        if fragment != 0 {
+            self.out.flags |= if fragment & FRAGMENT_OFFSET == 0 {
+                flag::FRAGMENT
+            } else {
+                flag::FRAGMENT | flag::LATER_FRAGMENT
+            };
+        }
+        let upper = self.upper(Upper { protocol, at: at + header_len, end });
+        let (src_port, dst_port) =
+            if fragment == 0 { (self.out.src_port, self.out.dst_port) } else { (0, 0) };
+        let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+        let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+        self.out.flow_hash = flow_hash::ipv4(src, dst, src_port, dst_port, protocol);
+        upper
+    }
+
+    #[inline(always)]
+    fn mark_ipv4(&mut self, at: usize, header_len: usize, end: usize, protocol: u8) {
+        self.marks.fixed(at, 1);
+        self.marks.fixed(at + 2, 2);
+        self.marks.fixed(at + 6, 2);
+        self.marks.fixed(at + 9, 3);
+        if header_len > 20 {
+            // A source route holds the address that the checksum above IP is computed with.
+            self.marks.fixed(at + 16, header_len - 16);
+        }
+        if protocol == protocol::AH {
+            self.mark_authenticated(at + 12, 8, at + header_len, end);
+        }
+    }
+
+    /// The IPv6 header at `at` and what is above it.
+    #[inline(never)]
+    pub(crate) fn ipv6(&mut self, at: usize) -> Result<(), Short> {
+        let header: &[u8; IPV6_HEADER] = self.need(at)?;
+        if header[0] >> 4 != 6 {
+            self.stop(at);
+            return Ok(());
+        }
+        let payload_len = usize::from(be16(header, 4));
+        let next = header[6];
+        let mut end = at + IPV6_HEADER + payload_len;
+        if payload_len == 0 && next != protocol::NOTHING {
+            end = self.wire;
+        } else if end > self.wire {
+            self.out.flags |= flag::MALFORMED;
+        }
+        self.out.flags |= flag::IPV6;
+        self.out.l3_offset = offset(at);
+        self.out.tos = header[0] << 4 | header[1] >> 4;
+        self.out.ttl = header[7];
+        self.out.ip_proto = next;
+        self.marks.fixed_bits(at, 0xf0);
+        self.marks.fixed(at + 4, 3);
+        let first = Upper { protocol: next, at: at + IPV6_HEADER, end };
+        let mut fragment_protocol = None;
+        let upper = if is_extension(next) {
+            self.extensions(at, first, &mut fragment_protocol)
+        } else {
+            Ok(Some(first))
+        };
+        let walked = match upper {
+            Ok(Some(upper)) => self.upper(upper),
+            Ok(None) => Ok(()),
+            Err(short) => Err(short),
+        };
+        let (src_port, dst_port, hashed_protocol) = match fragment_protocol {
+            Some(protocol) => (0, 0, protocol),
+            None => (self.out.src_port, self.out.dst_port, self.out.ip_proto),
+        };
+        let (src, dst) = ([be64(header, 8), be64(header, 16)], [be64(header, 24), be64(header, 32)]);
+        self.out.flow_hash = flow_hash::ipv6(src, dst, src_port, dst_port, hashed_protocol);
+        walked
+    }
+
+    /// Follows extension headers to the header above IP; `None` if one of them is malformed. Of a fragment, `fragment_protocol`
+    /// is what the fragment header names next: the only thing that later fragments know of the rest of the chain.
+    fn extensions(
+        &mut self,
+        ip: usize,
+        first: Upper,
+        fragment_protocol: &mut Option<u8>,
+    ) -> Result<Option<Upper>, Short> {
+        let Upper { mut protocol, mut at, end } = first;
+        self.out.flags |= flag::OPTIONS;
+        while is_extension(protocol) {
+            if end < at + 8 {
+                self.stop(at);
+                return Ok(None);
+            }
+            let header: &[u8; 8] = self.need(at)?;
+            let len = match protocol {
+                protocol::FRAGMENT => 8,
+                protocol::AH => (usize::from(header[1]) + 2) * 4,
+                _ => (usize::from(header[1]) + 1) * 8,
+            };
+            self.mark_extension(ip, protocol, header, at, len, end);
+            if end < at + len {
+                self.stop(at);
+                return Ok(None);
+            }
+            let kind = std::mem::replace(&mut protocol, header[0]);
+            self.out.ip_proto = protocol;
+            at += len;
+            if kind == protocol::FRAGMENT {
+                let (later, more) = (be16(header, 2) >> 3 != 0, header[3] & 1 == 1);
+                if later || more {
+                    self.out.flags |= flag::FRAGMENT;
+                    *fragment_protocol = Some(protocol);
+                }
+                if later {
+                    self.out.flags |= flag::LATER_FRAGMENT;
+                    break;
+                }
+            }
+        }
+        Ok(Some(Upper { protocol, at, end }))
+    }
+
+    #[inline(always)]
+    fn mark_extension(
+        &mut self,
+        ip: usize,
+        protocol: u8,
+        header: &[u8; 8],
+        at: usize,
+        len: usize,
+        end: usize,
+    ) {
+        self.marks.fixed(at, len);
+        match protocol {
+            protocol::ROUTING if header[3] != 0 => self.marks.routed(),
+            // A home address option (RFC 6275, 6.3) stands in for the source address in checksums.
+            protocol::DESTINATION => self.marks.fixed(ip + 8, 16),
+            // These have checksums of their own, over the addresses too.
+            protocol::MOBILITY | protocol::HIP | protocol::SHIM6 => self.marks.fixed(ip + 8, 32),
+            protocol::AH => self.mark_authenticated(ip + 8, 32, at + len, end),
+            _ => {}
+        }
+    }
+
+    /// An authentication header covers the addresses and everything above IP, and only its key's holder can renew it.
+    #[inline(always)]
+    fn mark_authenticated(&mut self, addresses: usize, addresses_len: usize, from: usize, end: usize) {
+        self.marks.fixed(addresses, addresses_len);
+        self.marks.fixed(from, end.saturating_sub(from));
+    }
+}
+
+/// IPv6 headers that name another one after themselves, and their lengths.
+#[inline(always)]
+fn is_extension(next: u8) -> bool {
+    matches!(
+        next,
+        protocol::HOP_BY_HOP
+            | protocol::ROUTING
+            | protocol::FRAGMENT
+            | protocol::AH
+            | protocol::DESTINATION
+            | protocol::MOBILITY
+            | protocol::HIP
+            | protocol::SHIM6
+    )
+}
+
+#[inline(always)]
+fn be64(header: &[u8; IPV6_HEADER], at: usize) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|i| header[at + i]))
+}

@@ -1,0 +1,194 @@
+//! Link layers, tags, labels and PPPoE: everything before the outermost IP header.
+
+use crate::classify::{Marks, Network, Short, Walk, be16};
+use crate::meta::LinkType;
+use weir_abi::flag;
+
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
+const MPLS: u16 = 0x8847;
+const MPLS_UPSTREAM: u16 = 0x8848;
+const PPPOE_SESSION: u16 = 0x8864;
+/// What is smaller is the length of an IEEE 802.3 frame, and an LLC header follows.
+const SMALLEST_ETHER_TYPE: u16 = 0x0600;
+/// LLC: SNAP, unnumbered information, and the organisation whose protocol numbers are EtherTypes (RFC 1042).
+const SNAP: [u8; 6] = [0xaa, 0xaa, 0x03, 0, 0, 0];
+const PPP_IPV4: u16 = 0x0021;
+const PPP_IPV6: u16 = 0x0057;
+/// ARPHRD_NETLINK: a cooked header's protocol is a netlink family there.
+const ARPHRD_NETLINK: u16 = 824;
+
+impl<M: Marks> Walk<'_, M> {
+    /// Walks through everything before the outermost IP header.
+    #[inline(always)]
+    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<Network, Short> {
+        if link_type == LinkType::Ethernet {
+            let header: &[u8; 14] = self.need(0)?;
+            let ether_type = be16(header, 12);
+            self.marks.fixed(12, 2);
+            if ether_type == IPV4 {
+                self.out.ether_type = IPV4;
+                return Ok(Network::Ipv4(14));
+            }
+            return self.ether_type(ether_type, 14);
+        }
+        self.other_link(link_type)
+    }
+
+    #[inline(never)]
+    fn other_link(&mut self, link_type: LinkType) -> Result<Network, Short> {
+        match link_type {
+            LinkType::Ethernet => Ok(Network::Other),
+            LinkType::Ipv4 => Ok(Network::Ipv4(0)),
+            LinkType::Ipv6 => Ok(Network::Ipv6(0)),
+            LinkType::Raw => {
+                let [first]: &[u8; 1] = self.need(0)?;
+                Ok(match first >> 4 {
+                    4 => Network::Ipv4(0),
+                    6 => Network::Ipv6(0),
+                    _ => {
+                        self.stop(0);
+                        Network::Other
+                    }
+                })
+            }
+            LinkType::Loop => {
+                let family = u32::from_be_bytes(*self.need(0)?);
+                Ok(self.address_family(family))
+            }
+            LinkType::Null => {
+                let family = u32::from_le_bytes(*self.need(0)?);
+                // Families are small, so the byte order in which the number is small is the right one.
+                Ok(self.address_family(if family > 0xffff { family.swap_bytes() } else { family }))
+            }
+            LinkType::LinuxSll => {
+                let header: &[u8; 16] = self.need(0)?;
+                self.marks.fixed(0, 6);
+                self.marks.fixed(14, 2);
+                self.cooked(be16(header, 2), be16(header, 14), 16)
+            }
+            LinkType::LinuxSll2 => {
+                let header: &[u8; 20] = self.need(0)?;
+                self.marks.fixed(0, 12);
+                self.cooked(be16(header, 8), be16(header, 0), 20)
+            }
+        }
+    }
+
+    /// BSD address families; IPv6 has another number on each system.
+    fn address_family(&mut self, family: u32) -> Network {
+        self.marks.fixed(0, 4);
+        match family {
+            2 => Network::Ipv4(4),
+            10 | 23 | 24 | 26 | 28 | 30 => Network::Ipv6(4),
+            _ => Network::Other,
+        }
+    }
+
+    fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<Network, Short> {
+        match protocol {
+            _ if hardware == ARPHRD_NETLINK => Ok(Network::Other),
+            // ETH_P_802_2: an LLC header follows, as after an IEEE 802.3 length.
+            4 => self.llc(at),
+            0..SMALLEST_ETHER_TYPE => Ok(Network::Other),
+            _ => self.ether_type(protocol, at),
+        }
+    }
+
+    /// Follows EtherTypes, from one whose header begins at `at`.
+    #[inline(never)]
+    fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<Network, Short> {
+        loop {
+            if ether_type < SMALLEST_ETHER_TYPE {
+                return self.llc(at);
+            }
+            self.out.ether_type = ether_type;
+            match ether_type {
+                IPV4 => return Ok(Network::Ipv4(at)),
+                IPV6 => return Ok(Network::Ipv6(at)),
+                0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
+                    let tag: &[u8; 4] = self.need(at)?;
+                    self.marks.fixed(at + 2, 2);
+                    if self.out.flags & flag::VLAN == 0 {
+                        self.out.flags |= flag::VLAN;
+                        self.out.vlan_tci = be16(tag, 0);
+                    }
+                    self.out.vlan_count = self.out.vlan_count.saturating_add(1);
+                    ether_type = be16(tag, 2);
+                    at += 4;
+                }
+                MPLS | MPLS_UPSTREAM => return self.labels(at),
+                PPPOE_SESSION => return self.pppoe(at),
+                _ => return Ok(Network::Other),
+            }
+        }
+    }
+
+    /// A SNAP header with an EtherType, or some other LLC header, which is not looked into.
+    fn llc(&mut self, at: usize) -> Result<Network, Short> {
+        self.out.ether_type = 0;
+        let llc: &[u8; 3] = self.need(at)?;
+        self.marks.fixed(at, 3);
+        if llc[..] != SNAP[..3] {
+            return Ok(Network::Other);
+        }
+        let snap: &[u8; 8] = self.need(at)?;
+        self.marks.fixed(at, 8);
+        let ether_type = be16(snap, 6);
+        // A length here would be LLC in LLC.
+        if snap[..6] != SNAP || ether_type < SMALLEST_ETHER_TYPE {
+            return Ok(Network::Other);
+        }
+        self.ether_type(ether_type, at + 8)
+    }
+
+    /// A stack of MPLS labels (RFC 3032). What follows is not named anywhere: its first four bits tell, as in RFC 4928.
+    fn labels(&mut self, mut at: usize) -> Result<Network, Short> {
+        loop {
+            let label: &[u8; 4] = self.need(at)?;
+            self.marks.fixed_bits(at + 2, 1);
+            self.out.flags |= flag::MPLS;
+            self.out.mpls_count = self.out.mpls_count.saturating_add(1);
+            at += 4;
+            if label[2] & 1 == 1 {
+                break;
+            }
+        }
+        let [first]: &[u8; 1] = self.need(at)?;
+        self.marks.fixed_bits(at, 0xf0);
+        match first >> 4 {
+            4 => {
+                self.out.ether_type = IPV4;
+                Ok(Network::Ipv4(at))
+            }
+            6 => {
+                self.out.ether_type = IPV6;
+                Ok(Network::Ipv6(at))
+            }
+            _ => Ok(Network::Other),
+        }
+    }
+
+    /// A PPPoE session header (RFC 2516) and the PPP protocol.
+    fn pppoe(&mut self, at: usize) -> Result<Network, Short> {
+        let header: &[u8; 8] = self.need(at)?;
+        self.marks.fixed(at, 2);
+        self.marks.fixed(at + 4, 4);
+        self.out.flags |= flag::PPPOE;
+        if header[..2] != [0x11, 0] {
+            self.stop(at);
+            return Ok(Network::Other);
+        }
+        match be16(header, 6) {
+            PPP_IPV4 => {
+                self.out.ether_type = IPV4;
+                Ok(Network::Ipv4(at + 8))
+            }
+            PPP_IPV6 => {
+                self.out.ether_type = IPV6;
+                Ok(Network::Ipv6(at + 8))
+            }
+            _ => Ok(Network::Other),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the capture, not the packet, says about a packet.
+
+use weir_units::Timestamp;
+
+/// A link type that weir reads, as the tcpdump group numbers them (<https://www.tcpdump.org/linktypes.html>).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkType {
+    /// LINKTYPE_NULL, 0: the address family in four bytes, in the byte order of the capturing machine.
+    Null,
+    /// LINKTYPE_ETHERNET, 1.
+    Ethernet,
+    /// LINKTYPE_RAW, 101 (also DLT_RAW, which is 12 or 14): an IPv4 or IPv6 header, told apart by its version.
+    Raw,
+    /// LINKTYPE_LOOP, 108: the address family in four bytes, in network byte order.
+    Loop,
+    /// LINKTYPE_LINUX_SLL, 113: Linux "cooked" capture.
+    LinuxSll,
+    /// LINKTYPE_IPV4, 228.
+    Ipv4,
+    /// LINKTYPE_IPV6, 229.
+    Ipv6,
+    /// LINKTYPE_LINUX_SLL2, 276: Linux "cooked" capture, version 2.
+    LinuxSll2,
+}
+
+/// A capture has a link type that weir does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "link type {0} is not one that weir reads; it reads Ethernet (1), raw IP (101, 12, 14, 228, 229), NULL (0), LOOP (108), SLL (113) and SLL2 (276)"
+)]
+pub struct UnknownLinkType(pub u32);
+
+impl LinkType {
+    /// All of them.
+    pub const ALL: [LinkType; 8] = [
+        Self::Null,
+        Self::Ethernet,
+        Self::Raw,
+        Self::Loop,
+        Self::LinuxSll,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::LinuxSll2,
+    ];
+
+    /// Its LINKTYPE_ number; [`Raw`](Self::Raw) is always 101.
+    pub const fn number(self) -> u16 {
+        match self {
+            Self::Null => 0,
+            Self::Ethernet => 1,
+            Self::Raw => 101,
+            Self::Loop => 108,
+            Self::LinuxSll => 113,
+            Self::Ipv4 => 228,
+            Self::Ipv6 => 229,
+            Self::LinuxSll2 => 276,
+        }
+    }
+}
+
+impl TryFrom<u32> for LinkType {
+    type Error = UnknownLinkType;
+
+    /// From the link type's number alone: a reader takes the FCS bits of a pcap header (26 to 31) off first.
+    fn try_from(number: u32) -> Result<Self, UnknownLinkType> {
+        Ok(match number {
+            0 => Self::Null,
+            1 => Self::Ethernet,
+            12 | 14 | 101 => Self::Raw,
+            108 => Self::Loop,
+            113 => Self::LinuxSll,
+            228 => Self::Ipv4,
+            229 => Self::Ipv6,
+            276 => Self::LinuxSll2,
+            _ => return Err(UnknownLinkType(number)),
+        })
+    }
+}
+
+/// What the capture says about one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Time stamp.
+    pub ts: Timestamp,
+    /// Bytes captured.
+    pub cap_len: u32,
+    /// Bytes that the packet had on the link; less than `cap_len` counts as `cap_len`.
+    pub wire_len: u32,
+    /// What the packet begins with.
+    pub link_type: LinkType,
+    /// Number of the capture interface.
+    pub interface: u16,
+    /// Number of the packet in the capture, from 0.
+    pub number: u64,
+    /// Guest address of the first captured byte.
+    pub data: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_type_is_found_by_its_number_and_unknown_ones_are_refused() {
+        for link_type in LinkType::ALL {
+            assert_eq!(LinkType::try_from(u32::from(link_type.number())), Ok(link_type));
+        }
+        assert_eq!(LinkType::try_from(12), Ok(LinkType::Raw));
+        assert_eq!(LinkType::try_from(105), Err(UnknownLinkType(105)));
+        assert!(UnknownLinkType(105).to_string().starts_with("link type 105 is not one that weir reads"));
+    }
+}

@@ -1,0 +1,261 @@
+//! Checked writes into the private copy of a packet.
+//!
+//! A patch may change what a packet says, and not how it is parsed: so the packet's descriptor stays right in its offsets and
+//! flags, for every module, however many patches there are. And weir writes only what it can keep consistent: the checksums over
+//! the written bytes are updated (RFC 1624), and bytes whose checksum it cannot update are not written.
+//!
+//! | layer | can be written | is denied |
+//! |---|---|---|
+//! | Ethernet, cooked, NULL, LOOP | addresses | type, family and length fields; LLC and SNAP |
+//! | tags, labels, PPPoE | tag control information, label, class and TTL, session | EtherTypes, bottom of stack, version, code, length, protocol |
+//! | IPv4 | type of service, identification, TTL, addresses (with options: the source only) | everything else, options included |
+//! | IPv6 | traffic class, flow label, hop limit, addresses | version, length, next header; extension headers as a whole |
+//! | TCP | everything else | data offset, checksum |
+//! | UDP | ports, payload | length, checksum |
+//! | ICMP, ICMPv6 | everything else | checksum |
+//! | later fragments, other protocols | nothing | everything above IP |
+//! | neither IPv4 nor IPv6 | everything above the link layer | |
+//!
+//! Further rules:
+//! - Everything from a header on that is malformed, or cut off before TCP, UDP or ICMP, is denied.
+//! - A field that shares a byte with a denied one can be written if the bits of the denied one keep their values.
+//! - An address also counts in the TCP, UDP or ICMPv6 checksum, except in later fragments: whoever rewrites a fragmented datagram has to
+//!   rewrite all of its fragments. Behind an IPv6 routing header with segments left, the destination address is not the
+//!   one that those checksums cover (RFC 8200, section 8.1), so writing it leaves them alone.
+//! - Addresses are denied where a checksum that weir does not know covers them: below IPv6 destination options (home
+//!   address; the source only), mobility, HIP, shim6 and authentication headers, and below other protocols than IPv4, IPv6, GRE,
+//!   ESP, IGMP, SCTP, MPLS and "no next header".
+//! - A UDP checksum of 0 (none) stays 0. A checksum that is not captured is not updated.
+
+use crate::checksum::Update;
+use crate::classify::{Marks, size, walk};
+use crate::ip::protocol;
+use crate::meta::{LinkType, Meta};
+use std::ops::Range;
+use weir_abi::{Descriptor, flag};
+use weir_units::Timestamp;
+
+/// Why a packet was not patched. It is then as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatchError {
+    /// Not wholly inside the captured bytes.
+    #[error(
+        "{len} bytes at offset {offset} are not inside the packet, of which {captured} bytes are captured"
+    )]
+    Range {
+        /// Where the patch begins.
+        offset: u32,
+        /// How many bytes it writes.
+        len: usize,
+        /// How many bytes of the packet there are.
+        captured: usize,
+    },
+    /// A field that says how the packet is parsed, a checksum, or bytes whose checksum cannot be updated.
+    #[error(
+        "the byte at offset {at} cannot be patched: it says how the packet is parsed, or it is or needs a checksum that is not weir's to write"
+    )]
+    Denied {
+        /// A byte of the patch that is denied.
+        at: usize,
+    },
+}
+
+/// Says whether [`apply`] would do it, without doing it. `head` is the packet, or at least its first `min(cap_len, PEEK_MAX)` bytes.
+///
+/// Patches that are allowed do not change what is allowed: several can be checked first and then applied in any order.
+///
+/// # Errors
+///
+/// See [`PatchError`]. Bytes that are not those of the descriptor are `Denied`.
+pub fn check(head: &[u8], descriptor: &Descriptor, offset: u32, bytes: &[u8]) -> Result<(), PatchError> {
+    guard(head, size(descriptor.cap_len), descriptor, offset, bytes).map(|_| ())
+}
+
+/// Writes `bytes` at `offset` of `packet`, all captured bytes of the packet that `descriptor` describes, and updates its checksums.
+///
+/// # Errors
+///
+/// See [`PatchError`]. A packet that is not the descriptor's is `Denied`.
+pub fn apply(
+    packet: &mut [u8],
+    descriptor: &Descriptor,
+    offset: u32,
+    bytes: &[u8],
+) -> Result<(), PatchError> {
+    let captured = packet.len().min(size(descriptor.cap_len));
+    let sums = guard(packet, captured, descriptor, offset, bytes)?;
+    let from = size(offset);
+    let (mut header, mut upper) = (Update::default(), Update::default());
+    for (distance, (place, &new)) in packet.iter_mut().skip(from).zip(bytes).enumerate() {
+        let at = from + distance;
+        let old = std::mem::replace(place, new);
+        if sums.header.contains(&at) {
+            header.byte(at - sums.header.start, old, new);
+        }
+        for covered in [&sums.upper, &sums.addresses] {
+            if covered.contains(&at) {
+                upper.byte(at - covered.start, old, new);
+            }
+        }
+    }
+    if let Some(field) = sums.header_field {
+        update(packet, field, header, false);
+    }
+    if let Some(field) = sums.upper_field {
+        update(packet, field, upper, descriptor.flags & flag::UDP != 0);
+    }
+    Ok(())
+}
+
+/// Corrects the checksum at `field`, if it is captured.
+fn update(packet: &mut [u8], field: usize, changes: Update, is_udp: bool) {
+    let Some(place) = packet.get_mut(field..).and_then(|rest| rest.first_chunk_mut::<2>()) else { return };
+    let old = u16::from_be_bytes(*place);
+    if changes.is_nothing() || is_udp && old == 0 {
+        return;
+    }
+    let new = changes.apply(old);
+    *place = if is_udp && new == 0 { [0xff, 0xff] } else { new.to_be_bytes() };
+}
+
+/// Where a packet's checksums are, and the bytes that they cover.
+#[derive(Default)]
+struct Sums {
+    header_field: Option<usize>,
+    header: Range<usize>,
+    upper_field: Option<usize>,
+    upper: Range<usize>,
+    /// Those of the addresses that the checksum above IP covers.
+    addresses: Range<usize>,
+}
+
+/// Listens to the parser for the checksums, and for anything that speaks against a patch.
+struct Guard<'a> {
+    head: &'a [u8],
+    patch: Range<usize>,
+    bytes: &'a [u8],
+    denied: Option<usize>,
+    routed: bool,
+    sums: Sums,
+}
+
+impl Marks for Guard<'_> {
+    fn fixed(&mut self, at: usize, len: usize) {
+        let (from, to) = (at.max(self.patch.start), at.saturating_add(len).min(self.patch.end));
+        if from < to {
+            self.denied = Some(from);
+        }
+    }
+
+    fn fixed_bits(&mut self, at: usize, mask: u8) {
+        let new = at.checked_sub(self.patch.start).and_then(|index| self.bytes.get(index));
+        if let (Some(new), Some(old)) = (new, self.head.get(at))
+            && (new ^ old) & mask != 0
+        {
+            self.denied = Some(at);
+        }
+    }
+
+    fn checksum(&mut self, field: usize, from: usize, end: usize) {
+        // Beyond the end of the IP packet there is padding, and no checksum.
+        if field + 2 <= end {
+            self.fixed(field, 2);
+            self.sums.upper_field = Some(field);
+            self.sums.upper = from..end;
+        }
+    }
+
+    fn unknown_from(&mut self, at: usize) {
+        self.fixed(at, usize::MAX);
+    }
+
+    fn routed(&mut self) {
+        self.routed = true;
+    }
+}
+
+fn guard(
+    head: &[u8],
+    captured: usize,
+    descriptor: &Descriptor,
+    offset: u32,
+    bytes: &[u8],
+) -> Result<Sums, PatchError> {
+    let from = size(offset);
+    if from > captured || bytes.len() > captured - from {
+        return Err(PatchError::Range { offset, len: bytes.len(), captured });
+    }
+    let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else {
+        return Err(PatchError::Denied { at: from });
+    };
+    let meta = Meta {
+        ts: Timestamp(descriptor.ts_ns),
+        cap_len: descriptor.cap_len,
+        wire_len: descriptor.wire_len,
+        link_type,
+        interface: descriptor.interface,
+        number: u64::from(descriptor.number),
+        data: descriptor.data,
+    };
+    let patch = from..from + bytes.len();
+    let mut guard = Guard { head, patch, bytes, denied: None, routed: false, sums: Sums::default() };
+    // The bytes may have changed since they were described, in a file for instance. Then nothing is known of them.
+    match walk(head, &meta, &mut guard) {
+        Ok(now) if structure(&now) == structure(descriptor) => {}
+        _ => return Err(PatchError::Denied { at: from }),
+    }
+    guard.network(descriptor);
+    match guard.denied {
+        Some(at) => Err(PatchError::Denied { at }),
+        None => Ok(guard.sums),
+    }
+}
+
+impl Guard<'_> {
+    /// What has to be known of the IP header besides what the parser marks.
+    fn network(&mut self, descriptor: &Descriptor) {
+        let ip = usize::from(descriptor.l3_offset);
+        let (addresses, address_len) = match descriptor.flags & (flag::IPV4 | flag::IPV6) {
+            flag::IPV4 => (ip + 12, 4),
+            flag::IPV6 => (ip + 8, 16),
+            _ => return,
+        };
+        if descriptor.flags & flag::IPV4 != 0 {
+            let words = self.head.get(ip).map_or(0, |first| usize::from(first & 15));
+            self.sums.header = ip..ip + words * 4;
+            self.sums.header_field = Some(ip + 10);
+        }
+        if !addresses_can_change(descriptor) {
+            self.fixed(addresses, address_len * 2);
+        }
+        if descriptor.flags & (flag::TCP | flag::UDP) != 0 || descriptor.ip_proto == protocol::ICMPV6 {
+            self.sums.addresses =
+                addresses..addresses + if self.routed { address_len } else { address_len * 2 };
+        }
+    }
+}
+
+/// What patches never change.
+fn structure(d: &Descriptor) -> impl PartialEq {
+    let lengths = (d.cap_len, d.wire_len, d.payload_len);
+    (d.flags, d.l3_offset, d.l4_offset, d.payload_offset, d.ip_proto, d.ether_type, lengths)
+}
+
+/// Whether the checksum above IP, if it covers the addresses, is one that is known here.
+fn addresses_can_change(d: &Descriptor) -> bool {
+    const IGMP: u8 = 2;
+    const IP_IN_IP: u8 = 4;
+    const IPV6_IN_IP: u8 = 41;
+    const GRE: u8 = 47;
+    const ESP: u8 = 50;
+    const SCTP: u8 = 132;
+    const MPLS_IN_IP: u8 = 137;
+    match d.ip_proto {
+        protocol::TCP | protocol::UDP => true,
+        IGMP | IP_IN_IP | IPV6_IN_IP | GRE | ESP | protocol::NOTHING | SCTP | MPLS_IN_IP => true,
+        protocol::ICMP => d.flags & flag::IPV4 != 0,
+        protocol::ICMPV6 => d.flags & flag::IPV6 != 0,
+        // The first fragment has the checksum, and it is denied there.
+        _ => false,
+    }
+}
