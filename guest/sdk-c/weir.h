@@ -161,9 +161,6 @@ enum {
 #define WEIR_EXPORT(name) __attribute__((export_name(#name), used))
 #define WEIR_IMPORT(name) __attribute__((import_module("weir"), import_name(#name))) extern
 
-/* What an address is in a row: 32 bits in the sandbox. */
-typedef uint32_t weir_addr;
-
 /* A guest address, as in weir_packet.data, as a pointer. */
 WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 {
@@ -173,8 +170,8 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 #else /* native */
 
 /* Native builds: cc -O3 -fPIC -shared -DWEIR_NATIVE. The program that loads the module supplies the functions weir_host_* and
- * sets weir_native_base, from which guest addresses in descriptors count. Descriptors and rows are passed by pointer, and
- * strings in rows hold pointers, so rows with strings are wider than in the sandbox. */
+ * weir_native_base, from which addresses in descriptors and in the strings of rows count. Descriptors and rows themselves are
+ * passed by pointer. weir_host_address says where, counted from weir_native_base, the bytes (or a copy) can be found. */
 #ifndef WEIR_NATIVE
 #error "weir.h: compile for wasm32 (weir build does), or define WEIR_NATIVE for a native build"
 #endif
@@ -184,9 +181,8 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 #define WEIR_EXPORT(name) __attribute__((visibility("default"), used))
 #define WEIR_IMPORT(name) extern
 
-typedef uintptr_t weir_addr;
-
 extern uint8_t *weir_native_base;
+extern uint32_t weir_host_address(const void *bytes, uint32_t len);
 
 WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 {
@@ -354,17 +350,21 @@ WEIR_INLINE bool weir_prefix_has(const struct weir_prefix *prefix, struct weir_i
     return (((ip.first & prefix->first_mask) ^ prefix->first) | ((ip.last & prefix->last_mask) ^ prefix->last)) == 0;
 }
 
-/* ---- Records, patches, messages ---------------------------------------------------------------------------------- */
+/* ---- Records, patches, parameters, messages -------------------------------------------------------------------------- */
 
 /* A field of type `string` or `bytes` of a row: weir copies what it points to while the record is emitted. */
 struct weir_str {
-    weir_addr ptr;
+    uint32_t ptr;
     uint32_t len;
 };
 
 WEIR_INLINE struct weir_str weir_string(const void *bytes, uint32_t len)
 {
-    return (struct weir_str){ (weir_addr)(uintptr_t)bytes, len };
+#ifdef __wasm__
+    return (struct weir_str){ (uint32_t)(uintptr_t)bytes, len };
+#else
+    return (struct weir_str){ weir_host_address(bytes, len), len };
+#endif
 }
 
 /* One record into a stream. WEIR_OK, WEIR_FULL or WEIR_UNKNOWN. In a module: emit_STREAM(&row) of module.h. */
@@ -375,6 +375,16 @@ WEIR_INLINE int32_t weir_emit(uint32_t stream, const void *row, uint32_t len) { 
 WEIR_INLINE int32_t weir_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len)
 {
     return weir_host_patch(p, offset, bytes, len);
+}
+
+/* Parameters by their number in the manifest, from 0. In a module: param_NAME() of module.h. */
+WEIR_INLINE int64_t weir_param_int(uint32_t index) { return weir_host_param_int(index); }
+WEIR_INLINE double weir_param_float(uint32_t index) { return weir_host_param_float(index); }
+
+/* Copies up to `room` bytes of a string, prefix or list; returns its whole length. */
+WEIR_INLINE int32_t weir_param_bytes(uint32_t index, void *destination, uint32_t room)
+{
+    return weir_host_param_bytes(index, destination, room);
 }
 
 enum { WEIR_ERROR = 0, WEIR_WARNING = 1, WEIR_INFO = 2 };

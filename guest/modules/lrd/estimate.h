@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * From energies per octave to the Hurst parameter: D. Veitch, P. Abry, "A wavelet-based joint estimator of the parameters of
+ * long-range dependence", IEEE Trans. Information Theory 45(3), 1999. With mu(j) the mean energy of n coefficients,
+ *
+ *     y(j) = log2 mu(j) - g(j),   g(j) = psi(n/2) / ln 2 - log2(n/2),   Var y(j) = zeta(2, n/2) / ln^2 2
+ *
+ * and a straight line through y(j1 .. j2), weighted with 1 / Var y(j), has the slope alpha = 2 H - 1.
+ *
+ * The few functions of the C library that this needs are here, in operations that are the same on every machine.
+ */
+#ifndef LRD_ESTIMATE_H
+#define LRD_ESTIMATE_H
+
+#include "weir.h"
+
+#define LN_2 0.69314718055994530942
+#define NORMAL_975 1.9599639845400545 /* two-sided 95 % of a normal distribution */
+
+/* Natural logarithm of a positive, normal number: ln x = k ln 2 + 2 artanh((m - 1) / (m + 1)), sqrt(1/2) <= m < sqrt 2. */
+static double natural_log(double x)
+{
+    union { double value; uint64_t bits; } u = { x };
+    int32_t exponent = (int32_t)(u.bits >> 52) - 1023;
+    u.bits = (u.bits & UINT64_C(0x000FFFFFFFFFFFFF)) | UINT64_C(0x3FF0000000000000);
+    double m = u.value;
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        exponent++;
+    }
+    const double z = (m - 1) / (m + 1), z2 = z * z;
+    double sum = 0;
+    for (int32_t k = 25; k >= 1; k -= 2)
+        sum = sum * z2 + 1.0 / k;
+    return exponent * LN_2 + 2 * z * sum;
+}
+
+/* psi(x) - ln(x) for x > 0: recurrence up to 10, then the asymptotic series (Abramowitz and Stegun 6.3.5, 6.3.18). */
+static double digamma_minus_log(double x)
+{
+    double shift = 0, y = x;
+    while (y < 10) {
+        shift -= 1 / y;
+        y += 1;
+    }
+    const double r = 1 / (y * y);
+    const double series = -0.5 / y - r * (1.0 / 12 - r * (1.0 / 120 - r * (1.0 / 252 - r * (1.0 / 240))));
+    return shift + series + (y == x ? 0 : natural_log(y / x));
+}
+
+/* zeta(2, x) = psi'(x) for x > 0 (Abramowitz and Stegun 6.4.6, 6.4.12). */
+static double zeta_2(double x)
+{
+    double shift = 0;
+    while (x < 10) {
+        shift += 1 / (x * x);
+        x += 1;
+    }
+    const double i = 1 / x, r = i * i;
+    return shift + i + r / 2 + i * r * (1.0 / 6 - r * (1.0 / 30 - r * (1.0 / 42 - r * (1.0 / 30))));
+}
+
+/* One point of the log-scale diagram. */
+struct point {
+    double log2_energy, variance;
+};
+
+/* From the sum of squares of `count` coefficients; both above 0. */
+static struct point point_of(double energy, uint64_t count)
+{
+    const double n = (double)count;
+    return (struct point){
+        .log2_energy = (natural_log(energy / n) - digamma_minus_log(n / 2)) / LN_2,
+        .variance = zeta_2(n / 2) / (LN_2 * LN_2),
+    };
+}
+
+struct line {
+    double slope, variance;
+};
+
+/* Weighted least squares through the points of octaves first ..= last, first < last. points[j] is octave j. */
+static struct line fit(const struct point *points, uint32_t first, uint32_t last)
+{
+    double s = 0, sx = 0, sxx = 0, sy = 0, sxy = 0;
+    for (uint32_t j = first; j <= last; j++) {
+        const double weight = 1 / points[j].variance;
+        s += weight;
+        sx += weight * j;
+        sxx += weight * j * j;
+        sy += weight * points[j].log2_energy;
+        sxy += weight * j * points[j].log2_energy;
+    }
+    const double determinant = s * sxx - sx * sx;
+    return (struct line){ (s * sxy - sx * sy) / determinant, s / determinant };
+}
+
+#endif

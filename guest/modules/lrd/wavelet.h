@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * The pyramid of the discrete wavelet transform, on-line: each new sample of the series goes through as many octaves as it completes
+ * pairs for. Work is constant per sample on average (two filter steps), memory is a few samples per octave. After M. Roughan,
+ * D. Veitch, P. Abry, "Real-time estimation of the parameters of long-range dependence", IEEE/ACM ToN 8(4), 2000.
+ *
+ * Wavelet: Daubechies with three vanishing moments, which makes the estimate blind to linear and quadratic trends. No
+ * coefficient uses samples from beyond either end of the series.
+ */
+#ifndef LRD_WAVELET_H
+#define LRD_WAVELET_H
+
+#include "weir.h"
+
+enum { OCTAVES = 32, TAPS = 6 };
+
+/* Daubechies' scaling filter of length 6 (I. Daubechies, "Ten Lectures on Wavelets", table 6.1), normalised to a sum of sqrt 2. */
+static const double scaling[TAPS] = {
+    0.33267055295008261599851158914,  0.80689150931109257649449360409, 0.45987750211849157009515194215,
+    -0.13501102001025458869638990670, -0.08544127388202666169281916918, 0.03522629188570953660274066472,
+};
+
+struct octave {
+    double window[TAPS]; /* the last samples, oldest first */
+    uint32_t filled;     /* samples in the window, at most TAPS */
+    uint32_t odd;        /* whether one more sample than at the last output has come */
+    uint64_t count;      /* coefficients so far */
+    double energy;       /* sum of their squares */
+};
+
+/* One sample into the series. */
+static void wavelet_push(struct octave octaves[OCTAVES], double sample)
+{
+    for (uint32_t j = 0; j < OCTAVES; j++) {
+        struct octave *o = &octaves[j];
+        for (uint32_t i = 0; i + 1 < TAPS; i++)
+            o->window[i] = o->window[i + 1];
+        o->window[TAPS - 1] = sample;
+        o->odd ^= 1;
+        if (o->filled < TAPS)
+            o->filled++;
+        if (o->filled < TAPS || o->odd)
+            return;
+        double approximation = 0, detail = 0;
+        for (uint32_t i = 0; i < TAPS; i++) {
+            approximation += scaling[i] * o->window[i];
+            const double mirrored = scaling[TAPS - 1 - i] * o->window[i];
+            detail += (i & 1) ? -mirrored : mirrored;
+        }
+        o->count++;
+        o->energy += detail * detail;
+        sample = approximation;
+    }
+}
+
+#endif

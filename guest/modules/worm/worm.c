@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * worm: looks for a list of signatures in TCP payloads and records who sent what to whom (FLAME, 3.1). The search itself is the
+ * host's. Each packet is looked at alone: a signature that is split over two segments is not found.
+ */
+#include "weir.h"
+#include "module.h"
+
+enum { LIST_MAX = WEIR_PATTERN_BYTES + 4 * WEIR_PATTERNS };
+
+static uint8_t list[LIST_MAX];
+static uint32_t list_len;
+static struct weir_str texts[WEIR_PATTERNS];
+static int32_t handle;
+static uint32_t hits_most;
+static uint32_t shortest; /* bytes of the shortest signature */
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    list_len = (uint32_t)param_signatures(list, sizeof list);
+    if (list_len > sizeof list) {
+        WEIR_LOG(WEIR_ERROR, "signatures: at most 1024, 64 KiB together");
+        return 1;
+    }
+    uint32_t count = 0;
+    shortest = UINT32_MAX;
+    for (uint32_t at = 0; at + 4 <= list_len && count < WEIR_PATTERNS; count++) {
+        const uint32_t len = weir_le32(list + at);
+        if (len == 0 || len > list_len - at - 4) {
+            WEIR_LOG(WEIR_ERROR, "signatures: one is empty");
+            return 1;
+        }
+        texts[count] = weir_string(list + at + 4, len);
+        shortest = len < shortest ? len : shortest;
+        at += 4 + len;
+    }
+    if (count == 0) {
+        WEIR_LOG(WEIR_ERROR, "signatures: give at least one");
+        return 1;
+    }
+    hits_most = (uint32_t)param_hits_per_packet();
+    handle = weir_find_compile(list, list_len, param_ignore_case() ? WEIR_FIND_IGNORE_CASE : 0);
+    if (handle < 0) {
+        WEIR_LOG(WEIR_ERROR, "signatures: they could not be compiled");
+        return 1;
+    }
+    return 0;
+}
+
+/* Reports the match that was found, and those that follow it without overlap. */
+static __attribute__((noinline)) void report(const struct weir_packet *p, int64_t found)
+{
+    struct hits_row row = { .time = p->ts_ns, .source_port = p->src_port, .destination_port = p->dst_port };
+    weir_ip_src(p, row.source);
+    weir_ip_dst(p, row.destination);
+    const uint8_t *payload = weir_payload(p);
+    uint32_t searched = 0;
+    for (uint32_t hits = 1;; hits++) {
+        row.signature = weir_found_pattern(found);
+        row.text = texts[row.signature % WEIR_PATTERNS];
+        row.offset = searched + weir_found_offset(found);
+        emit_hits(&row);
+        searched = row.offset + row.text.len;
+        if (hits >= hits_most || searched > p->payload_len || p->payload_len - searched < shortest)
+            return;
+        found = weir_find(handle, payload + searched, p->payload_len - searched);
+        if (found < 0)
+            return;
+    }
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < shortest)
+        return WEIR_PASS;
+    const int64_t found = weir_find(handle, weir_payload(p), p->payload_len);
+    if (WEIR_UNLIKELY(found >= 0))
+        report(p, found);
+    return WEIR_PASS;
+}
