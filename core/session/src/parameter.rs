@@ -1,7 +1,8 @@
 //! Parameters: what a manifest declares, what a user gives, and how a module receives it.
 
 use crate::{Name, NameError};
-use std::{fmt, net::IpAddr};
+use core::net::IpAddr;
+use std::fmt;
 use weir_units::Nanos;
 
 /// The type of a parameter.
@@ -331,7 +332,7 @@ impl Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = std::net::Ipv6Addr::from(self.address);
+        let address = core::net::Ipv6Addr::from(self.address);
         match address.to_ipv4_mapped() {
             Some(v4) if self.bits >= 96 => write!(f, "{v4}/{}", self.bits - 96),
             _ => write!(f, "{address}/{}", self.bits),

@@ -1,7 +1,7 @@
 //! Streams: the typed rows that a module emits.
 
 use crate::Name;
-use std::net::Ipv6Addr;
+use core::net::Ipv6Addr;
 use weir_abi::row::FieldType;
 
 /// A declared stream.

@@ -1,0 +1,498 @@
+//! Holds the workspace against its own rules: the folder is the trust level (docs/ARCHITECTURE.md).
+//!
+//! Cargo's metadata is checked against the table of who may use whom, and all sources are read for what the compiler
+//! and clippy cannot check: where `unsafe` may stand, and that the core has no clock, no I/O and no environment.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate may use of this workspace. The crates of apps/ and lab/ may use everything.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("abi", &[]),
+    ("core/units", &[]),
+    ("core/wire", &["abi", "core/units"]),
+    ("core/bounds", &["abi", "core/units"]),
+    ("core/sched", &["core/units"]),
+    ("core/session", &["abi", "core/bounds", "core/sched", "core/units"]),
+    ("core/trust", &["core/units"]),
+    ("core/graph", &["core/units", "core/wire"]),
+    ("core/elements", &["core/graph"]),
+    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units"]),
+    ("edge/netio", &["abi", "core/units", "core/wire"]),
+    ("edge/records", &["abi", "core/session", "core/units"]),
+];
+
+/// Lowest first: what a crate's tests use may not stand higher than the crate itself.
+const LAYERS: &[&str] = &["abi", "core", "edge", "apps", "lab"];
+
+/// What the core may not name, and what to do instead.
+const IMPURE: &[(&str, &str)] = &[
+    ("std::time::SystemTime", "take the time as an argument"),
+    ("Instant::now", "take the time as an argument"),
+    ("SystemTime::now", "take the time as an argument"),
+    ("std::env", "take the value as an argument"),
+    ("std::fs", "take bytes, leave files to edge/"),
+    ("std::net", "leave sockets to edge/; addresses are in core::net"),
+    ("std::process", "leave processes to edge/"),
+    ("std::thread", "leave threads to edge/ and apps/"),
+];
+
+/// Longer files are hard to review.
+const LINES_MAX: usize = 800;
+
+/// How far above an unsafe block its SAFETY comment may begin.
+const SAFETY_LINES: usize = 12;
+
+#[test]
+fn crates_use_only_what_stands_below_them() {
+    let mut broken = Vec::new();
+    for package in packages() {
+        for dependency in
+            package.dependencies.iter().filter(|dependency| !is_allowed(&package.folder, dependency))
+        {
+            broken.push(format!(
+                "{}/Cargo.toml: {} must not depend on {}{}; the table is MAY_USE in {}",
+                package.folder,
+                package.name,
+                dependency.folder,
+                if dependency.for_tests { ", not even in its tests" } else { "" },
+                file!(),
+            ));
+        }
+        if !is_free(&package.folder) && !MAY_USE.iter().any(|(folder, _)| *folder == package.folder) {
+            broken.push(format!(
+                "{}/Cargo.toml: the crate has no row in MAY_USE in {}",
+                package.folder,
+                file!()
+            ));
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn crates_are_named_after_their_folders() {
+    let mut broken = Vec::new();
+    for package in packages() {
+        let folder = package.folder.rsplit('/').next().unwrap_or_default();
+        let expected =
+            if package.folder == "apps/weir" { "weir".to_owned() } else { format!("weir-{folder}") };
+        if package.name != expected {
+            broken.push(format!(
+                "{}/Cargo.toml: is named {}, expected {expected}",
+                package.folder, package.name
+            ));
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn every_crate_outside_the_edge_forbids_unsafe_code() {
+    let mut broken = Vec::new();
+    for package in packages().iter().filter(|package| !["edge", "lab"].contains(&layer(&package.folder))) {
+        for root in &package.roots {
+            let text = read(root);
+            if !blank_out(&text).lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+                broken.push(format!(
+                    "{}:1: a crate root outside edge/ must say #![forbid(unsafe_code)]",
+                    root.display()
+                ));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn unsafe_code_stands_only_at_the_edge_and_says_why_it_is_sound() {
+    let broken = in_all_sources(|path, text| match layer(path) {
+        "guest" => Vec::new(), // contained by the sandbox, not by us
+        "edge" => undocumented_unsafe(text),
+        "lab" if path.contains("native") => undocumented_unsafe(text),
+        _ => find_words(&blank_out(text), "unsafe")
+            .map(|at| {
+                (
+                    line_of(text, at),
+                    "unsafe is allowed only under edge/ and in lab's native baselines".to_owned(),
+                )
+            })
+            .collect(),
+    });
+    assert_none(&broken);
+}
+
+#[test]
+fn the_core_has_no_clock_no_files_and_no_environment() {
+    let broken = in_all_sources(|path, text| match layer(path) {
+        "abi" | "core" if !is_test_file(path) => impurities(text),
+        _ => Vec::new(),
+    });
+    assert_none(&broken);
+}
+
+#[test]
+fn no_source_file_is_too_long_to_review() {
+    let broken = in_all_sources(|_, text| {
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            vec![(lines, format!("{lines} lines; split it, {LINES_MAX} are the limit"))]
+        } else {
+            Vec::new()
+        }
+    });
+    assert_none(&broken);
+}
+
+#[test]
+fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
+    let harmless = "// unsafe { }\n/* unsafe /* std::fs */ */ let a = \"unsafe \\\" std::env\"; let b = r#\"unsafe \" \"#;\n\
+                    let c = '\"'; fn d<'a>(e: &'a str) {} // unsafe_code\n#![forbid(unsafe_code)]\n";
+    assert_eq!(undocumented_unsafe(harmless), []);
+    assert_eq!(impurities(harmless), []);
+    assert_eq!(find_words(&blank_out(harmless), "unsafe").count(), 0);
+
+    let bare = "fn f() {\n    let x = '\\'';\n    unsafe { g() }\n}\nunsafe fn g() {}\nunsafe extern \"C\" fn h() {}\n";
+    assert_eq!(undocumented_unsafe(bare).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
+    assert_eq!(undocumented_unsafe("// SAFETY: g has no conditions.\nlet x =\n    unsafe { g() };\n"), []);
+    assert_eq!(undocumented_unsafe("let safety = \"SAFETY\";\nunsafe impl Send for X {}\n").len(), 1);
+
+    let impure = "use std::{collections::BTreeMap, fs::File};\nlet t = std::time::Instant::now();\nuse std :: env;\n\
+                  #[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn f() { std::net::lookup() }\n";
+    assert_eq!(impurities(impure).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 8]);
+
+    let upward = Dependency { folder: "edge/netio".to_owned(), for_tests: true };
+    assert!(!is_allowed("core/wire", &upward));
+    assert!(is_allowed("apps/weir", &upward));
+    assert!(!is_allowed("edge/sandbox", &Dependency { folder: "edge/netio".to_owned(), for_tests: false }));
+}
+
+struct Package {
+    name: String,
+    /// Relative to the workspace, as in `core/wire`.
+    folder: String,
+    dependencies: Vec<Dependency>,
+    /// The first file of its library and of each of its programs.
+    roots: Vec<PathBuf>,
+}
+
+struct Dependency {
+    folder: String,
+    for_tests: bool,
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the workspace is two folders up")
+}
+
+/// What cargo knows of the crates of this workspace.
+fn packages() -> Vec<Package> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages: Vec<Package> = list(&metadata, "packages").iter().map(package).collect();
+    assert!(packages.iter().any(|package| package.folder == "apps/weir"), "cargo metadata lists this crate");
+    packages
+}
+
+fn package(metadata: &Value) -> Package {
+    let manifest = Path::new(text(metadata, "manifest_path"));
+    let is_root = |target: &&Value| {
+        list(target, "kind")
+            .iter()
+            .any(|kind| ["lib", "bin", "proc-macro"].contains(&kind.as_str().unwrap_or_default()))
+    };
+    Package {
+        name: text(metadata, "name").to_owned(),
+        folder: relative(manifest.parent().expect("a manifest is in a folder")),
+        dependencies: list(metadata, "dependencies")
+            .iter()
+            .filter_map(|dependency| {
+                let folder = relative(Path::new(dependency["path"].as_str()?));
+                Some(Dependency { folder, for_tests: dependency["kind"] == "dev" })
+            })
+            .collect(),
+        roots: list(metadata, "targets")
+            .iter()
+            .filter(is_root)
+            .map(|target| PathBuf::from(text(target, "src_path")))
+            .collect(),
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("cargo metadata has a list {key}"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("cargo metadata has a text {key}"))
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(workspace()).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+fn layer(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
+}
+
+fn is_free(folder: &str) -> bool {
+    ["apps", "lab"].contains(&layer(folder))
+}
+
+fn is_allowed(folder: &str, dependency: &Dependency) -> bool {
+    let height = |folder: &str| LAYERS.iter().position(|name| *name == layer(folder));
+    match (height(folder), height(&dependency.folder)) {
+        (Some(user), Some(used)) if is_free(folder) || dependency.for_tests => used <= user,
+        (Some(_), Some(_)) => {
+            MAY_USE.iter().any(|(user, uses)| *user == folder && uses.contains(&dependency.folder.as_str()))
+        }
+        _ => false,
+    }
+}
+
+fn is_test_file(path: &str) -> bool {
+    path.contains("/tests/")
+        || path.contains("/benches/")
+        || path.contains("/examples/")
+        || path.ends_with("/tests.rs")
+}
+
+/// Applies a rule to every Rust source of the repository, and formats what it finds as `path:line: what`.
+fn in_all_sources(rule: impl Fn(&str, &str) -> Vec<(usize, String)>) -> Vec<String> {
+    let (mut broken, mut files) = (Vec::new(), 0);
+    let mut folders = vec![workspace()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the workspace can be read") {
+            let path = entry.expect("the workspace can be read").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir()
+                && !path.is_symlink()
+                && !name.starts_with('.')
+                && !["target", "out"].contains(&&*name)
+            {
+                folders.push(path);
+            } else if name.ends_with(".rs") && path.is_file() {
+                files += 1;
+                let (path, source) = (relative(&path), read(&path));
+                broken.extend(
+                    rule(&path, &source).into_iter().map(|(line, what)| format!("{path}:{line}: {what}")),
+                );
+            }
+        }
+    }
+    assert!(files > 10, "only {files} sources were found under {}", workspace().display());
+    broken.sort();
+    broken
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn assert_none(broken: &[String]) {
+    assert!(
+        broken.is_empty(),
+        "the layout's rules are broken in {} places:\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
+}
+
+/// Unsafe blocks, traits and implementations with no SAFETY comment close above them. (What an `unsafe fn` demands of
+/// its callers is for its documentation to say.)
+fn undocumented_unsafe(source: &str) -> Vec<(usize, String)> {
+    let code = blank_out(source);
+    let declares_function = |at: usize| {
+        let mut next = code[at..].split_whitespace().skip(1);
+        let first = next.next().unwrap_or_default();
+        first.starts_with("fn") || (first == "extern" && next.next().unwrap_or_default().starts_with("fn"))
+    };
+    let is_said = |line: usize| {
+        let above = source.lines().take(line).skip(line.saturating_sub(SAFETY_LINES + 1));
+        above
+            .into_iter()
+            .any(|text| text.split_once("//").is_some_and(|(_, comment)| comment.contains("SAFETY")))
+    };
+    find_words(&code, "unsafe")
+        .filter(|at| !declares_function(*at))
+        .map(|at| line_of(source, at))
+        .filter(|line| !is_said(*line))
+        .map(|line| {
+            (line, format!("unsafe without a // SAFETY: comment in the {SAFETY_LINES} lines above it"))
+        })
+        .collect()
+}
+
+/// Where code that is not a test names something of `IMPURE`, alone or in a group such as `std::{fs, io}`.
+fn impurities(source: &str) -> Vec<(usize, String)> {
+    let code = without_test_items(&blank_out(source));
+    let mut found = Vec::new();
+    let mut report = |at: usize, name: &str, instead: &str| {
+        found.push((line_of(source, at), format!("{name} in the core; {instead}")))
+    };
+    let dense = Dense::new(&code);
+    for (name, instead) in IMPURE {
+        find_words(&dense.text, name).for_each(|at| report(dense.origin[at], name, instead));
+        let Some(in_group) = name.strip_prefix("std::") else { continue };
+        for (at, _) in dense.text.match_indices("std::{") {
+            let group = &dense.text[at + "std::{".len()..];
+            let group = &group[..group.find(';').unwrap_or(group.len())];
+            if find_words(group, in_group).any(|place| group[..place].ends_with(['{', ',']) || place == 0) {
+                report(dense.origin[at], name, instead);
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A source without its white space, except between two words, and where each of its bytes came from.
+struct Dense {
+    text: String,
+    origin: Vec<usize>,
+}
+
+impl Dense {
+    fn new(code: &str) -> Dense {
+        let mut dense = Dense { text: String::new(), origin: Vec::new() };
+        let mut gap = false;
+        for (at, character) in code.char_indices() {
+            if character.is_whitespace() {
+                gap = true;
+                continue;
+            }
+            if gap && is_word(character) && dense.text.ends_with(is_word) {
+                dense.push(' ', at);
+            }
+            gap = false;
+            dense.push(character, at);
+        }
+        dense
+    }
+
+    fn push(&mut self, character: char, at: usize) {
+        self.text.push(character);
+        self.origin.resize(self.text.len(), at);
+    }
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// Byte offsets at which `word` stands as a word of its own.
+fn find_words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    code.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |at| !code[..*at].ends_with(is_word) && !code[at + word.len()..].starts_with(is_word))
+}
+
+fn line_of(source: &str, at: usize) -> usize {
+    source.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Blanks the items that follow `#[cfg(test)]`, to their closing brace or semicolon.
+fn without_test_items(code: &str) -> String {
+    let mut rest = code.to_owned();
+    while let Some(begin) = rest.find("#[cfg(test)]") {
+        let mut depth = 0_usize;
+        let end = rest[begin..].char_indices().find_map(|(at, character)| {
+            match character {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            (depth == 0 && matches!(character, '}' | ';')).then_some(begin + at + 1)
+        });
+        let end = end.unwrap_or(rest.len());
+        rest.replace_range(begin..end, &blanks(&rest[begin..end]));
+    }
+    rest
+}
+
+/// Puts spaces for everything but line breaks, so that every offset stays what it was.
+fn blanks(text: &str) -> String {
+    text.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
+}
+
+/// Blanks comments, strings and character literals.
+fn blank_out(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut rest = source;
+    while !rest.is_empty() {
+        let after_word = code.ends_with(is_word);
+        let len = comment_len(rest).or_else(|| literal_len(rest, after_word)).unwrap_or(0);
+        if len > 0 {
+            code.push_str(&blanks(&rest[..len]));
+            rest = &rest[len..];
+        } else if let Some(character) = rest.chars().next() {
+            code.push(character);
+            rest = &rest[character.len_utf8()..];
+        }
+    }
+    code
+}
+
+/// Bytes of the comment that `rest` begins with.
+fn comment_len(rest: &str) -> Option<usize> {
+    if rest.starts_with("//") {
+        return Some(rest.find('\n').unwrap_or(rest.len()));
+    }
+    if !rest.starts_with("/*") {
+        return None;
+    }
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(pair) = rest.as_bytes().get(at..at + 2) {
+        match pair {
+            b"/*" => (depth, at) = (depth + 1, at + 2),
+            b"*/" if depth == 1 => return Some(at + 2),
+            b"*/" => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+    }
+    Some(rest.len())
+}
+
+/// Bytes of the string or character literal that `rest` begins with. A lifetime is none.
+fn literal_len(rest: &str, after_word: bool) -> Option<usize> {
+    let raw = rest
+        .strip_prefix("br")
+        .or_else(|| rest.strip_prefix("cr"))
+        .or_else(|| rest.strip_prefix('r'))
+        .filter(|_| !after_word);
+    if let Some(body) = raw {
+        let hashes = body.len() - body.trim_start_matches('#').len();
+        if let Some(body) = body[hashes..].strip_prefix('"') {
+            let close = format!("\"{}", "#".repeat(hashes));
+            return Some(
+                body.find(&close).map_or(rest.len(), |at| rest.len() - body.len() + at + close.len()),
+            );
+        }
+    }
+    let quote = rest.chars().next().filter(|first| matches!(first, '"' | '\''))?;
+    if quote == '\'' {
+        let mut inside = rest.chars().skip(1);
+        if inside.next()? != '\\' && inside.next()? != '\'' {
+            return None;
+        }
+    }
+    let mut escaped = false;
+    let end = rest.char_indices().skip(1).find(|(_, character)| {
+        let closes = *character == quote && !escaped;
+        escaped = *character == '\\' && !escaped;
+        closes
+    });
+    Some(end.map_or(rest.len(), |(at, _)| at + 1))
+}
