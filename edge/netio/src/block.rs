@@ -1,0 +1,118 @@
+//! Packets on their way to the modules.
+
+use crate::arena::Hold;
+use crate::ring::Slot;
+use crate::view::copy_once;
+use crate::window::Window;
+use std::sync::Arc;
+use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
+use weir_units::Timestamp;
+
+/// How many batches a block has at most.
+pub(crate) const BATCHES: usize = crate::BLOCK_PACKETS / BATCH_PACKETS;
+
+/// Up to [`crate::BLOCK_PACKETS`] packets in a row, all in one [`Window`].
+///
+/// Dropping it gives back the room of its descriptors and packets.
+#[derive(Debug)]
+pub struct Block {
+    pub(crate) slot: Slot,
+    pub(crate) window: Arc<Window>,
+    /// Keeps the packets' bytes as they are, where they are not a file's.
+    pub(crate) _hold: Hold,
+    pub(crate) number: u64,
+    pub(crate) first_packet: u64,
+    pub(crate) len: usize,
+    pub(crate) latest: [Timestamp; BATCHES],
+}
+
+/// Up to 64 packets of a block: what one call of a module handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Guest address of the first descriptor: the begin of a page.
+    pub guest_address: u32,
+    /// Packets in it; only a block's last batch has fewer than 64.
+    pub count: usize,
+    /// Bit i: there is a packet i. The lowest `count` bits.
+    pub mask: u64,
+    /// Number of its first packet in the block.
+    pub first: usize,
+    /// The latest time stamp of the capture up to the end of this batch. It never goes backwards.
+    pub latest: Timestamp,
+}
+
+impl Block {
+    /// Number of the block in the capture, from 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Packets in it; at least 1.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Always false: there are no blocks without packets.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Number of its first packet in the capture, from 0.
+    pub fn first_packet(&self) -> u64 {
+        self.first_packet
+    }
+
+    /// Where its packets' bytes are.
+    pub fn window(&self) -> &Arc<Window> {
+        &self.window
+    }
+
+    /// How many batches it has.
+    pub fn batch_count(&self) -> usize {
+        self.len.div_ceil(BATCH_PACKETS)
+    }
+
+    /// Batch `i`; an empty one at or beyond [`batch_count`](Self::batch_count).
+    pub fn batch(&self, i: usize) -> Batch {
+        let first = i.saturating_mul(BATCH_PACKETS).min(self.len);
+        let count = (self.len - first).min(BATCH_PACKETS);
+        let mask = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
+        let latest = self.latest.get(i).copied().unwrap_or_default();
+        Batch { guest_address: self.slot.guest_address(first), count, mask, first, latest }
+    }
+
+    /// Its batches, in order.
+    pub fn batches(&self) -> impl Iterator<Item = Batch> + '_ {
+        (0..self.batch_count()).map(|i| self.batch(i))
+    }
+
+    /// What the classifier found out about its packets.
+    pub fn descriptors(&self) -> &[Descriptor] {
+        self.slot.descriptors(self.len)
+    }
+
+    /// Copies the captured bytes of packet `i` into `to`, whose contents are replaced; nothing beyond [`len`](Self::len).
+    ///
+    /// The copy is the only one that trusted code should look at: a mapped file can change between two looks.
+    pub fn copy_packet(&self, i: usize, to: &mut Vec<u8>) {
+        to.clear();
+        let Some(descriptor) = self.descriptors().get(i) else { return };
+        let mapping = self.window.mapping();
+        let (Ok(from), Ok(len)) = (
+            usize::try_from(descriptor.data.saturating_sub(ARENA_BASE)),
+            usize::try_from(descriptor.cap_len),
+        ) else {
+            return;
+        };
+        if from.checked_add(len).is_none_or(|end| end > mapping.len()) {
+            return;
+        }
+        to.reserve(len);
+        // SAFETY: the bytes are inside the window's mapping, by the check above, which the window keeps and watches; `to` has
+        // room for them. They are initialised when the length is set.
+        unsafe {
+            copy_once(mapping.base().as_ptr().add(from), to.as_mut_ptr(), len);
+            to.set_len(len);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Packet input and output.
+//!
+//! # Reading
+//!
+//! [`Capture::open`] takes a pcap or pcapng file, plain or compressed with gzip or zstd, or a stream of either, and
+//! [`Capture::next_block`] hands out its packets in [`Block`]s of up to [`BLOCK_PACKETS`]. For each packet a
+//! [`weir_abi::Descriptor`] is written once, into a [`DescriptorRing`] that sandboxes map read-only; the packet's bytes lie in
+//! the block's [`Window`], which they map read-only too. Everything that a block refers to stays as it is until the block
+//! is dropped; then its room is used again.
+//!
+//! - A plain file is its own arena: a window is a range of the file, mapped. No packet byte is copied, except that the first
+//!   [`weir_wire::PEEK`] bytes of each packet are read once, into trusted memory, for the classifier.
+//! - Anything else is decompressed into a sealed memfd, of which blocks hold pieces.
+//!
+//! Where blocks begin and end depends on the packets alone, and at the borders of a large file's windows on their size;
+//! not on how the capture was compressed, nor on timing.
+//!
+//! ```no_run
+//! use weir_netio::{Capture, Input, Next};
+//! let mut capture = Capture::open(Input::File("traffic.pcap".into()))?;
+//! // Map capture.descriptors() at weir_abi::DESCRIPTORS_BASE, once for each sandbox.
+//! while let Next::Block(block) = capture.next_block()? {
+//!     // Map block.window() at weir_abi::ARENA_BASE where its id() is another than that of the block before, and `watch` the mapping.
+//!     for batch in block.batches() {
+//!         // Call the module with (batch.guest_address, batch.mask).
+//!     }
+//! }
+//! println!("{:?}", capture.totals());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Files that change while they are read
+//!
+//! Mapped bytes can change at any time, and touching a page that a file has lost raises SIGBUS. So trusted code reads
+//! each byte that it decides on exactly once, through [`view`]; and a signal handler puts a page of zeros where the lost
+//! one was and remembers the offset, from which on the capture counts as truncated. Whoever maps a window for a sandbox
+//! registers that mapping with [`watch`].
+//!
+//! # Writing and choosing
+//!
+//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is a pcap-filter expression, compiled by libpcap.
+
+mod arena;
+mod block;
+mod capture;
+mod decode;
+mod error;
+mod faults;
+mod file;
+mod format;
+mod memory;
+mod pcap;
+mod pcapng;
+mod ring;
+mod stream;
+mod totals;
+mod view;
+mod window;
+
+pub use block::{Batch, Block};
+pub use capture::{Capture, Input, Next, Options, Progress};
+pub use error::{FirstBytes, OpenError, ReadError, SourceName};
+pub use faults::{WatchError, WatchGuard, watch};
+pub use ring::DescriptorRing;
+pub use totals::{Interface, Reason, Totals, Truncation};
+pub use window::Window;
+
+/// The most packets of a block: 16 batches.
+pub const BLOCK_PACKETS: usize = 16 * weir_abi::BATCH_PACKETS;

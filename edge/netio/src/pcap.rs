@@ -1,0 +1,106 @@
+//! The classic format: a header of 24 bytes, then packets with 16 bytes before each (draft-ietf-opsawg-pcap).
+
+use crate::error::{OpenError, SourceName};
+use crate::format::{Format, HEADER_BYTES, Record, Step, cap_len_max};
+use crate::totals::{Interface, Reason};
+use crate::view::View;
+use weir_wire::LinkType;
+
+const RECORD_HEADER: u64 = 16;
+
+/// A pcap capture, in big-endian byte order or in little-endian.
+#[derive(Debug)]
+pub(crate) struct Pcap<const BIG: bool> {
+    interface: [Interface; 1],
+    link_type: LinkType,
+    /// What the second word of a time stamp counts, in ns: 1,000 or 1.
+    fraction_ns: u64,
+    cap_len_max: u32,
+    lengths: Lengths,
+}
+
+/// In which order a record states its two lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lengths {
+    /// Captured, then on the link: version 2.4.
+    CapturedFirst,
+    /// The other way round: before version 2.3.
+    WireFirst,
+    /// Version 2.3 was written in both ways; the smaller one is the captured length.
+    Either,
+}
+
+fn u16_at<const BIG: bool>(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
+    let two = [bytes[at], bytes[at + 1]];
+    if BIG { u16::from_be_bytes(two) } else { u16::from_le_bytes(two) }
+}
+
+fn word<const BIG: bool>(four: [u8; 4]) -> u32 {
+    if BIG { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) }
+}
+
+impl<const BIG: bool> Pcap<BIG> {
+    /// Reads the file header in `start`, which begins with a magic number of this byte order.
+    pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<(Self, u64), OpenError> {
+        let Some(header) = start.first_chunk::<HEADER_BYTES>() else {
+            return Err(OpenError::Header { file: file.clone(), len: start.len() as u64 });
+        };
+        let u32_at = |at: usize| word::<BIG>([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        const NANOSECONDS: u32 = 0xa1b2_3c4d;
+        let fraction_ns = if u32_at(0) == NANOSECONDS { 1 } else { 1000 };
+        let lengths = match (u16_at::<BIG>(header, 4), u16_at::<BIG>(header, 6)) {
+            (2, 0..=2) => Lengths::WireFirst,
+            (2, 3) => Lengths::Either,
+            (2, 4) => Lengths::CapturedFirst,
+            (major, minor) => return Err(OpenError::Version { file: file.clone(), offset: 4, major, minor }),
+        };
+        let snap_len = u32_at(16);
+        // Bits 26 and 28 to 31 are about a frame check sequence at the packets' ends; 16 to 25 are reserved, and not ignored:
+        // what sets them means another link type.
+        let link_type_number = u32_at(20) & 0x03ff_ffff;
+        let link_type = LinkType::try_from(link_type_number)
+            .map_err(|unknown| OpenError::LinkType { file: file.clone(), unknown, offset: 20 })?;
+        let interface = [Interface { link_type_number, link_type: Some(link_type), snap_len }];
+        let cap_len_max = cap_len_max(snap_len);
+        Ok((Self { interface, link_type, fraction_ns, cap_len_max, lengths }, HEADER_BYTES as u64))
+    }
+
+    pub(crate) fn interfaces(&self) -> &[Interface] {
+        &self.interface
+    }
+}
+
+impl<const BIG: bool> Format for Pcap<BIG> {
+    #[inline(always)]
+    fn step(&mut self, view: &View<'_>, offset: u64) -> Step {
+        let data = offset.saturating_add(RECORD_HEADER);
+        let Some(header) = view.read::<16>(offset) else { return Step::More(data) };
+        let [s0, s1, s2, s3, f0, f1, f2, f3, a0, a1, a2, a3, b0, b1, b2, b3] = header;
+        let seconds = u64::from(word::<BIG>([s0, s1, s2, s3]));
+        let fraction = u64::from(word::<BIG>([f0, f1, f2, f3]));
+        let (first, second) = (word::<BIG>([a0, a1, a2, a3]), word::<BIG>([b0, b1, b2, b3]));
+        let swapped = match self.lengths {
+            Lengths::CapturedFirst => false,
+            Lengths::WireFirst => true,
+            Lengths::Either => first > second,
+        };
+        let (cap_len, wire_len) = if swapped { (second, first) } else { (first, second) };
+        if cap_len > self.cap_len_max {
+            return Step::Corrupt(Reason::CapturedLength { stated: cap_len, max: self.cap_len_max });
+        }
+        let next = data.saturating_add(u64::from(cap_len));
+        if !view.holds(data, next) {
+            return Step::More(next);
+        }
+        Step::Packet(Record {
+            // 2^32 seconds and 2^32 microseconds are less than 2^64 nanoseconds.
+            ts: Some(seconds * 1_000_000_000 + fraction * self.fraction_ns),
+            cap_len,
+            wire_len,
+            link_type: self.link_type,
+            interface: 0,
+            data,
+            next,
+        })
+    }
+}

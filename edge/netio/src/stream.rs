@@ -1,0 +1,136 @@
+//! A capture that comes in order, through an arena.
+
+use crate::arena::{Arena, CHUNK_BYTES, Hold};
+use crate::decode::{Broken, Decoded};
+use crate::error::{ReadError, SourceName};
+use crate::file::Extend;
+use crate::totals::{Reason, Truncation};
+use crate::view::View;
+use crate::window::Window;
+use std::ops::Range;
+use std::sync::Arc;
+use weir_abi::ARENA_BASE;
+
+/// A stream of capture bytes, of which the arena holds what is being read.
+///
+/// Records are read where they are. One that does not end inside the present chunks is moved to the begin of others.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    name: SourceName,
+    input: Decoded,
+    arena: Arena,
+    /// The chunks that are being filled.
+    chunks: Range<usize>,
+    hold: Hold,
+    /// Offset in the capture of their first byte.
+    start: u64,
+    /// How many of their bytes there are.
+    filled: usize,
+    /// No more bytes come; why, if that is not the capture's end.
+    ended: Option<Option<Reason>>,
+}
+
+impl Stream {
+    pub(crate) fn new(name: SourceName, input: Decoded, arena: Arena) -> Self {
+        let mut hold = Hold::default();
+        arena.hold(0..1, &mut hold);
+        Self { name, input, arena, chunks: 0..1, hold, start: 0, filled: 0, ended: None }
+    }
+
+    pub(crate) fn window(&self) -> &Arc<Window> {
+        self.arena.window()
+    }
+
+    /// Bytes taken from where they come from.
+    pub(crate) fn done(&self) -> u64 {
+        self.input.done()
+    }
+
+    /// Keeps the present chunks from being used again while `hold` lives.
+    pub(crate) fn hold(&self, hold: &mut Hold) {
+        self.arena.hold(self.chunks.clone(), hold);
+    }
+
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.filled as u64)
+    }
+
+    /// What is in the present chunks.
+    pub(crate) fn view(&self) -> View<'_> {
+        let base = self.arena.address(self.chunks.start);
+        let guest = u32::try_from(self.chunks.start * CHUNK_BYTES).unwrap_or(0);
+        // SAFETY: `filled` bytes of the held chunks, inside the arena's mapping, which `self` being borrowed keeps. Bytes up to
+        // `filled` are not written again while `self` is borrowed: `fill` and `relocate` take `&mut self`.
+        unsafe { View::new(base, self.start, self.end(), ARENA_BASE.saturating_add(guest)) }
+    }
+
+    /// Makes `offset..need` visible; what is before `offset` is no longer needed.
+    pub(crate) fn extend(&mut self, offset: u64, need: u64) -> Result<Extend, ReadError> {
+        loop {
+            let end = self.end();
+            if need <= end && offset >= self.start {
+                return Ok(Extend::Ready);
+            }
+            if let Some(reason) = &self.ended {
+                return Ok(match reason {
+                    None if offset == end => Extend::End,
+                    None => Extend::Truncated(Truncation { offset, reason: Reason::Cut }),
+                    Some(reason) => Extend::Truncated(Truncation { offset, reason: reason.clone() }),
+                });
+            }
+            let capacity = self.chunks.len() * CHUNK_BYTES;
+            let room = capacity - self.filled;
+            // Beyond `end`, bytes are read only to be passed over.
+            let wanted = if offset > end { end.saturating_add(1) } else { need };
+            if room > 0 && wanted.saturating_sub(self.start) <= capacity as u64 {
+                self.fill()?;
+            } else if !self.relocate(offset.min(end), wanted) {
+                return Ok(Extend::Full);
+            }
+        }
+    }
+
+    /// Reads bytes into the free rest of the present chunks.
+    fn fill(&mut self) -> Result<(), ReadError> {
+        let room = self.chunks.len() * CHUNK_BYTES - self.filled;
+        // SAFETY: the rest of the held chunks, inside the mapping. Views and blocks know only of bytes below `filled`, and no
+        // view is alive while `self` is borrowed mutably. A memory file's bytes are initialised.
+        let rest = unsafe {
+            std::slice::from_raw_parts_mut(self.arena.address(self.chunks.start).add(self.filled), room)
+        };
+        match self.input.read(rest) {
+            Ok(0) => self.ended = Some(None),
+            Ok(read) => self.filled += read.min(room),
+            Err(Broken::Data(reason)) => self.ended = Some(Some(reason)),
+            Err(Broken::Io(error)) => {
+                return Err(ReadError::Io { file: self.name.clone(), offset: self.end(), error });
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on in other chunks that have room for `offset..need`, and takes along what is there from `offset` on; false
+    /// where there are none.
+    fn relocate(&mut self, offset: u64, need: u64) -> bool {
+        let Ok(wanted) = usize::try_from(need.saturating_sub(offset)) else { return false };
+        let Some(chunks) = self.arena.find(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else { return false };
+        let kept = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX).min(self.filled);
+        let from = self.filled - kept;
+        let mut hold = Hold::default();
+        self.arena.hold(chunks.clone(), &mut hold);
+        // SAFETY: `kept` bytes up to `filled` of the present chunks, to the begin of chunks that have room for `wanted`, which
+        // is at least `kept`, and that nobody but `self` holds. They may overlap.
+        unsafe {
+            std::ptr::copy(
+                self.arena.address(self.chunks.start).add(from),
+                self.arena.address(chunks.start),
+                kept,
+            );
+        }
+        self.hold = hold;
+        self.chunks = chunks;
+        self.start = self.start.saturating_add(from as u64);
+        self.filled = kept;
+        true
+    }
+}

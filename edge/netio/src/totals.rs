@@ -1,0 +1,202 @@
+//! What a capture held.
+
+use std::fmt;
+use weir_abi::{Descriptor, flag};
+use weir_units::{Bytes, Timestamp};
+use weir_wire::LinkType;
+
+/// Counts over the packets read so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets.
+    pub packets: u64,
+    /// What they had on the link.
+    pub bytes: Bytes,
+    /// What of it was captured.
+    pub captured: Bytes,
+    /// Time of the first packet of the capture; none without packets, and so the next three.
+    pub first: Option<Timestamp>,
+    /// Time of the last packet of the capture.
+    pub last: Option<Timestamp>,
+    /// The earliest time.
+    pub earliest: Option<Timestamp>,
+    /// The latest time.
+    pub latest: Option<Timestamp>,
+    /// Packets whose time is before that of the packet before them.
+    pub out_of_order: u64,
+    /// TCP packets, by the outermost IP header; of a fragmented datagram only the first fragment.
+    pub tcp: u64,
+    /// UDP packets, counted in the same way.
+    pub udp: u64,
+    /// Packets whose outermost IP header is IPv6.
+    pub ipv6: u64,
+    /// TCP packets with SYN set and ACK clear.
+    pub tcp_syn: u64,
+    /// The interfaces that the capture has named so far.
+    pub interfaces: Vec<Interface>,
+    /// Where and why reading ended before the end of the capture.
+    pub truncated: Option<Truncation>,
+}
+
+/// An interface on which packets were captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The link type as the capture states it (LINKTYPE_…).
+    pub link_type_number: u32,
+    /// The same, where it is one that weir reads.
+    pub link_type: Option<LinkType>,
+    /// The most bytes captured of a packet; 0 where there was no limit.
+    pub snap_len: u32,
+}
+
+/// A capture ends before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Where the first record begins that could not be read whole; in bytes of the capture, after decompression.
+    pub offset: u64,
+    /// What is wrong there.
+    pub reason: Reason,
+}
+
+/// Why a capture ends before its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The file or stream ends inside a record.
+    Cut,
+    /// The file was cut short, or became unreadable, while it was being read.
+    Lost,
+    /// A packet record states more captured bytes than a packet can have.
+    CapturedLength {
+        /// What it states.
+        stated: u32,
+        /// The most that is accepted.
+        max: u32,
+    },
+    /// A pcapng block states a total length that it cannot have.
+    BlockLength {
+        /// What it states.
+        stated: u32,
+    },
+    /// The two lengths of a pcapng block differ.
+    BlockTrailer {
+        /// What the block begins with.
+        head: u32,
+        /// What it ends with.
+        tail: u32,
+    },
+    /// A packet is said to come from an interface that no block describes.
+    Interface {
+        /// Its number in the section.
+        number: u32,
+    },
+    /// More interfaces than are kept track of.
+    Interfaces,
+    /// A section does not begin as a section has to: its byte order or version is none that is known.
+    Section,
+    /// The compressed data are damaged.
+    Compressed,
+    /// Compressed data end before their end.
+    CompressedCut,
+}
+
+impl fmt::Display for Truncation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "truncated at offset {}: ", self.offset)?;
+        match &self.reason {
+            Reason::Cut => write!(f, "it ends inside a record"),
+            Reason::Lost => write!(f, "the file was cut short or became unreadable while it was read"),
+            Reason::CapturedLength { stated, max } => {
+                write!(f, "a record states {stated} captured bytes, the most that a packet has is {max}")
+            }
+            Reason::BlockLength { stated } => write!(f, "a block states a total length of {stated} bytes"),
+            Reason::BlockTrailer { head, tail } => {
+                write!(f, "a block begins with a total length of {head} bytes and ends with one of {tail}")
+            }
+            Reason::Interface { number } => write!(f, "a packet is from interface {number}, which no block describes"),
+            Reason::Interfaces => write!(f, "it describes more than {} interfaces", crate::pcapng::INTERFACES_MAX),
+            Reason::Section => write!(f, "a section begins with an unknown byte order or version"),
+            Reason::Compressed => write!(f, "the compressed data are damaged"),
+            Reason::CompressedCut => write!(f, "the compressed data end too early"),
+        }
+    }
+}
+
+/// The numbers that change with each packet, small enough to stay in registers and first-level cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) packets: u64,
+    bytes: u64,
+    captured: u64,
+    first: u64,
+    pub(crate) last: u64,
+    earliest: u64,
+    pub(crate) latest: u64,
+    out_of_order: u64,
+    tcp: u64,
+    udp: u64,
+    ipv6: u64,
+    tcp_syn: u64,
+}
+
+impl Counts {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            captured: 0,
+            first: 0,
+            last: 0,
+            earliest: u64::MAX,
+            latest: 0,
+            out_of_order: 0,
+            tcp: 0,
+            udp: 0,
+            ipv6: 0,
+            tcp_syn: 0,
+        }
+    }
+
+    /// Counts one packet.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, descriptor: &Descriptor) {
+        const SYN: u8 = 0x02;
+        const ACK: u8 = 0x10;
+        let (ts, flags) = (descriptor.ts_ns, descriptor.flags);
+        if self.packets == 0 {
+            self.first = ts;
+            self.last = ts;
+        }
+        self.packets += 1;
+        self.bytes = self.bytes.saturating_add(u64::from(descriptor.wire_len));
+        self.captured = self.captured.saturating_add(u64::from(descriptor.cap_len));
+        self.out_of_order += u64::from(ts < self.last);
+        self.last = ts;
+        self.earliest = self.earliest.min(ts);
+        self.latest = self.latest.max(ts);
+        let tcp = flags & flag::TCP != 0;
+        self.tcp += u64::from(tcp);
+        self.udp += u64::from(flags & flag::UDP != 0);
+        self.ipv6 += u64::from(flags & flag::IPV6 != 0);
+        self.tcp_syn += u64::from(tcp & (descriptor.tcp_flags & (SYN | ACK) == SYN));
+    }
+
+    pub(crate) fn totals(&self, interfaces: &[Interface], truncated: Option<Truncation>) -> Totals {
+        let some = |ts| (self.packets != 0).then_some(Timestamp(ts));
+        Totals {
+            packets: self.packets,
+            bytes: Bytes(self.bytes),
+            captured: Bytes(self.captured),
+            first: some(self.first),
+            last: some(self.last),
+            earliest: some(self.earliest),
+            latest: some(self.latest),
+            out_of_order: self.out_of_order,
+            tcp: self.tcp,
+            udp: self.udp,
+            ipv6: self.ipv6,
+            tcp_syn: self.tcp_syn,
+            interfaces: interfaces.to_vec(),
+            truncated,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What sandboxes map at [`weir_abi::ARENA_BASE`].
+
+use crate::faults::{Faults, WatchError, WatchGuard, register};
+use crate::memory::Mapping;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_units::Bytes;
+
+/// A range of a file that holds packets: of the capture file itself, or of a sealed memory file.
+///
+/// Map it `PROT_READ`, `MAP_SHARED`, so that its first byte is at [`weir_abi::ARENA_BASE`], and [`crate::watch`] the mapping.
+#[derive(Debug)]
+pub struct Window {
+    id: u64,
+    file: Arc<File>,
+    file_offset: u64,
+    // Dropped before `mapping`: what is not mapped must not be watched.
+    watched: Option<(WatchGuard, Arc<Faults>)>,
+    mapping: Mapping,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Window {
+    /// `len` bytes of a file on disk from `file_offset` on (page aligned). Pages that it loses are noted in `faults`.
+    pub(crate) fn of_file(file: &Arc<File>, file_offset: u64, len: usize, faults: &Arc<Faults>) -> io::Result<Self> {
+        let mapping = Mapping::shared(file.as_fd(), file_offset, len, false)?;
+        let start = mapping.base().addr().get();
+        let guard = register(start..start.saturating_add(len), file_offset, faults).map_err(|error| match error {
+            WatchError::Handler(error) => error,
+            WatchError::Full => io::Error::other(error),
+        })?;
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            file: Arc::clone(file),
+            file_offset,
+            watched: Some((guard, Arc::clone(faults))),
+            mapping,
+        })
+    }
+
+    /// All of a sealed memory file, which `mapping` shows.
+    pub(crate) fn of_memory(file: File, mapping: Mapping) -> Self {
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            file: Arc::new(file),
+            file_offset: 0,
+            watched: None,
+            mapping,
+        }
+    }
+
+    /// A number that no other window of this process has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The file to map.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Where in the file to begin, in bytes; a multiple of the page size.
+    pub fn file_offset(&self) -> u64 {
+        self.file_offset
+    }
+
+    /// How much to map; at most [`weir_abi::ARENA_MAX`].
+    pub fn len(&self) -> Bytes {
+        // usize is not wider than u64 on any platform that this is built for.
+        Bytes(u64::try_from(self.mapping.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Always false: there are no windows without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len() == 0
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Where missing pages are noted; nothing where none can go missing.
+    pub(crate) fn faults(&self) -> Option<&Arc<Faults>> {
+        self.watched.as_ref().map(|(_, faults)| faults)
+    }
+}
