@@ -98,7 +98,7 @@ fn every_crate_outside_the_edge_forbids_unsafe_code() {
             if !blank_out(&text).lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
                 broken.push(format!(
                     "{}:1: a crate root outside edge/ must say #![forbid(unsafe_code)]",
-                    root.display()
+                    relative(root)
                 ));
             }
         }
