@@ -1,6 +1,7 @@
 //! From the first bytes of a packet to its descriptor.
 
 use crate::flow_hash;
+use crate::link::ETHERNET_HEADER;
 use crate::meta::Meta;
 use weir_abi::{Descriptor, flag};
 
@@ -35,7 +36,13 @@ pub struct MoreHeader;
 /// - An IPv6 fragment header that says "offset 0, no more fragments" is no fragment (RFC 6946).
 /// - Fields that are not valid are 0.
 pub fn classify(head: &[u8], meta: &Meta) -> Result<Descriptor, MoreHeader> {
-    walk(head, meta, &mut ())
+    let mut out = Descriptor::default();
+    classify_into(head, meta, &mut out).map(|()| out)
+}
+
+/// [`classify`], straight into where the descriptor has to go. After an error, that holds nothing of use.
+pub fn classify_into(head: &[u8], meta: &Meta, out: &mut Descriptor) -> Result<(), MoreHeader> {
+    walk(head, meta, out, &mut ())
 }
 
 /// What the parser tells whoever wants to know which bytes decided how it went on. For `()`, this costs nothing.
@@ -86,38 +93,38 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) cap: usize,
     /// Bytes on the link; not less than `cap`.
     pub(crate) wire: usize,
-    pub(crate) out: Descriptor,
+    pub(crate) out: &'a mut Descriptor,
     pub(crate) marks: &'a mut M,
 }
 
 /// [`classify`], with somebody listening.
 #[inline(always)]
-pub(crate) fn walk<M: Marks>(head: &[u8], meta: &Meta, marks: &mut M) -> Result<Descriptor, MoreHeader> {
+pub(crate) fn walk<M: Marks>(
+    head: &[u8],
+    meta: &Meta,
+    out: &mut Descriptor,
+    marks: &mut M,
+) -> Result<(), MoreHeader> {
     let cap = size(meta.cap_len);
     let enough = cap.min(PEEK_MAX);
     let head = head.get(..enough).unwrap_or(head);
-    let mut walk = Walk {
-        head,
-        cap,
-        wire: size(meta.wire_len).max(cap),
-        out: Descriptor {
-            ts_ns: meta.ts.0,
-            data: meta.data,
-            cap_len: meta.cap_len,
-            wire_len: meta.wire_len,
-            flags: if meta.cap_len < meta.wire_len { flag::CUT } else { 0 },
-            interface: meta.interface,
-            link_type: meta.link_type.number(),
-            number: low_half(meta.number),
-            ..Descriptor::default()
-        },
-        marks,
+    *out = Descriptor {
+        ts_ns: meta.ts.0,
+        data: meta.data,
+        cap_len: meta.cap_len,
+        wire_len: meta.wire_len,
+        flags: if meta.cap_len < meta.wire_len { flag::CUT } else { 0 },
+        interface: meta.interface,
+        link_type: meta.link_type.number(),
+        number: low_half(meta.number),
+        ..Descriptor::default()
     };
-    let walked = match walk.link(meta.link_type) {
-        Ok(Network::Ipv4(at)) => walk.ipv4(at),
-        Ok(Network::Ipv6(at)) => walk.ipv6(at),
-        Ok(Network::Other) => Ok(()),
-        Err(short) => Err(short),
+    let mut walk = Walk { head, cap, wire: size(meta.wire_len).max(cap), out, marks };
+    // What most packets are goes through in a straight line; both ways lead through the same code.
+    let walked = if walk.is_plain_ipv4(meta.link_type) {
+        walk.ipv4(ETHERNET_HEADER)
+    } else {
+        walk.any(meta.link_type)
     };
     if let Err(short) = walked {
         if head.len() < enough {
@@ -128,10 +135,19 @@ pub(crate) fn walk<M: Marks>(head: &[u8], meta: &Meta, marks: &mut M) -> Result<
     if walk.out.flags & (flag::IPV4 | flag::IPV6) == 0 {
         walk.out.flow_hash = walk.link_hash(meta.link_type);
     }
-    Ok(walk.out)
+    Ok(())
 }
 
 impl<'a, M: Marks> Walk<'a, M> {
+    #[inline(never)]
+    fn any(&mut self, link_type: crate::LinkType) -> Result<(), Short> {
+        match self.link(link_type)? {
+            Network::Ipv4(at) => self.ipv4(at),
+            Network::Ipv6(at) => self.ipv6(at),
+            Network::Other => Ok(()),
+        }
+    }
+
     /// The `N` bytes of a header at `at`.
     #[inline(always)]
     pub(crate) fn need<const N: usize>(&self, at: usize) -> Result<&'a [u8; N], Short> {

@@ -18,34 +18,35 @@ fn fold(a: u64, b: u64) -> u64 {
     low ^ high
 }
 
-/// Mixes two ends, whichever comes first, with what both directions share.
+/// Mixes two ends, whichever comes first.
 #[inline(always)]
-fn mix(a: u64, b: u64, shared: u64) -> u64 {
-    fold(fold(a.min(b) ^ K0, a.max(b) ^ K1) ^ shared, K2)
+fn mix(a: u64, b: u64) -> u64 {
+    fold(fold(a.min(b) ^ K0, a.max(b) ^ K1), K2)
 }
 
 /// IPv4: addresses, ports (0 where they do not count) and protocol.
 #[inline(always)]
 pub(crate) fn ipv4(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // 48 bits each, so that no end can cancel the top bits of K0 and make the product 0.
-    let end = |address: u32, port: u16| u64::from(address) << 16 | u64::from(port);
-    mix(end(src, src_port), end(dst, dst_port), u64::from(protocol))
+    // The protocol is the same in both, so it changes nothing in their order. With 56 bits no end can cancel K0, and
+    // so make the product 0.
+    let end =
+        |address: u32, port: u16| u64::from(protocol) << 48 | u64::from(address) << 16 | u64::from(port);
+    mix(end(src, src_port), end(dst, dst_port))
 }
 
 /// IPv6: addresses, ports (0 where they do not count) and protocol.
 #[inline(always)]
 pub(crate) fn ipv6(src: [u64; 2], dst: [u64; 2], src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    // K4 spreads the port over the whole word: added as it is, it could stand in for the lower bits of an address.
-    let end = |[high, low]: [u64; 2], port: u16| {
-        fold(high ^ K3, low ^ K1).wrapping_add((u64::from(port) + 1).wrapping_mul(K4))
-    };
-    mix(end(src, src_port), end(dst, dst_port), u64::from(protocol) << 8)
+    // K4 spreads port and protocol over the whole word: added as they are, they could stand in for the lower bits of an address.
+    let rest = |port: u16| (u64::from(port) | u64::from(protocol) << 16 | 1 << 24).wrapping_mul(K4);
+    let end = |[high, low]: [u64; 2], port: u16| fold(high ^ K3, low ^ K1).wrapping_add(rest(port));
+    mix(end(src, src_port), end(dst, dst_port))
 }
 
 /// No IP: link addresses (0 where the link has none for both ends) and EtherType.
 #[inline(always)]
 pub(crate) fn link(src: u64, dst: u64, ether_type: u16) -> u64 {
-    mix(src, dst, u64::from(ether_type) << 16)
+    mix(src, dst) ^ u64::from(ether_type).wrapping_mul(K4)
 }
 
 #[cfg(test)]

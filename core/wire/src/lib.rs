@@ -19,6 +19,6 @@ mod meta;
 pub mod patch;
 mod upper;
 
-pub use classify::{MoreHeader, PEEK, PEEK_MAX, classify};
+pub use classify::{MoreHeader, PEEK, PEEK_MAX, classify, classify_into};
 pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;

@@ -4,6 +4,7 @@ use crate::classify::{Marks, Network, Short, Walk, be16};
 use crate::meta::LinkType;
 use weir_abi::flag;
 
+pub(crate) const ETHERNET_HEADER: usize = 14;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 const MPLS: u16 = 0x8847;
@@ -19,26 +20,26 @@ const PPP_IPV6: u16 = 0x0057;
 const ARPHRD_NETLINK: u16 = 824;
 
 impl<M: Marks> Walk<'_, M> {
-    /// Walks through everything before the outermost IP header.
+    /// Whether this is IPv4 directly in Ethernet: then the IP header is at [`ETHERNET_HEADER`], as [`link`](Self::link) would say.
     #[inline(always)]
-    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<Network, Short> {
-        if link_type == LinkType::Ethernet {
-            let header: &[u8; 14] = self.need(0)?;
-            let ether_type = be16(header, 12);
+    pub(crate) fn is_plain_ipv4(&mut self, link_type: LinkType) -> bool {
+        let Some(header) = self.head.first_chunk::<ETHERNET_HEADER>() else { return false };
+        let is = link_type == LinkType::Ethernet && be16(header, 12) == IPV4;
+        if is {
+            self.out.ether_type = IPV4;
             self.marks.fixed(12, 2);
-            if ether_type == IPV4 {
-                self.out.ether_type = IPV4;
-                return Ok(Network::Ipv4(14));
-            }
-            return self.ether_type(ether_type, 14);
         }
-        self.other_link(link_type)
+        is
     }
 
-    #[inline(never)]
-    fn other_link(&mut self, link_type: LinkType) -> Result<Network, Short> {
+    /// Walks through everything before the outermost IP header.
+    pub(crate) fn link(&mut self, link_type: LinkType) -> Result<Network, Short> {
         match link_type {
-            LinkType::Ethernet => Ok(Network::Other),
+            LinkType::Ethernet => {
+                let header: &[u8; ETHERNET_HEADER] = self.need(0)?;
+                self.marks.fixed(12, 2);
+                self.ether_type(be16(header, 12), ETHERNET_HEADER)
+            }
             LinkType::Ipv4 => Ok(Network::Ipv4(0)),
             LinkType::Ipv6 => Ok(Network::Ipv6(0)),
             LinkType::Raw => {

@@ -200,9 +200,9 @@ fn guard(
     let patch = from..from + bytes.len();
     let mut guard = Guard { head, patch, bytes, denied: None, routed: false, sums: Sums::default() };
     // The bytes may have changed since they were described, in a file for instance. Then nothing is known of them.
-    match walk(head, &meta, &mut guard) {
-        Ok(now) if structure(&now) == structure(descriptor) => {}
-        _ => return Err(PatchError::Denied { at: from }),
+    let mut now = Descriptor::default();
+    if walk(head, &meta, &mut now, &mut guard).is_err() || structure(&now) != structure(descriptor) {
+        return Err(PatchError::Denied { at: from });
     }
     guard.network(descriptor);
     match guard.denied {

@@ -1,0 +1,201 @@
+//! What holds for every packet, whatever is in it.
+
+mod oracle;
+
+use etherparse::PacketBuilder;
+use proptest::prelude::*;
+use weir_abi::{Descriptor, flag};
+use weir_units::Timestamp;
+use weir_wire::exercise::{CONTROL_BYTES, described, exercise};
+use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
+
+fn meta(packet: &[u8], link_type: LinkType) -> Meta {
+    let cap_len = u32::try_from(packet.len()).expect("a small packet");
+    Meta { ts: Timestamp(0), cap_len, wire_len: cap_len, link_type, interface: 0, number: 0, data: 0 }
+}
+
+/// A flow's two ends, and what is in its packet.
+#[derive(Clone, Debug)]
+struct Flow {
+    v6: bool,
+    tags: usize,
+    protocol: u8,
+    src: [u8; 16],
+    dst: [u8; 16],
+    ports: (u16, u16),
+    payload: Vec<u8>,
+    tcp_flags: u8,
+    options: usize,
+    padding: usize,
+}
+
+fn flows() -> impl Strategy<Value = Flow> {
+    let ends = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<(u16, u16)>());
+    let form = (any::<bool>(), 0..3_usize, prop::sample::select(vec![1_u8, 6, 17, 50]));
+    let rest = (prop::collection::vec(any::<u8>(), 0..80), any::<u8>(), 0..11_usize, 0..20_usize);
+    (ends, form, rest).prop_map(
+        |((src, dst, ports), (v6, tags, protocol), (payload, tcp_flags, options, padding))| Flow {
+            v6,
+            tags,
+            protocol,
+            src,
+            dst,
+            ports,
+            payload,
+            tcp_flags,
+            options,
+            padding,
+        },
+    )
+}
+
+impl Flow {
+    fn turned(&self) -> Flow {
+        Flow { src: self.dst, dst: self.src, ports: (self.ports.1, self.ports.0), ..self.clone() }
+    }
+
+    /// Written by etherparse, with right lengths and checksums.
+    fn packet(&self) -> Vec<u8> {
+        use etherparse::{
+            IpHeaders, Ipv4Header, Ipv6Header, SingleVlanHeader, VlanHeader, VlanId, err::ValueTooBigError,
+        };
+        let ethernet = PacketBuilder::ethernet2([2, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2]);
+        let ip = if self.v6 {
+            let header =
+                Ipv6Header { source: self.src, destination: self.dst, hop_limit: 9, ..Ipv6Header::default() };
+            IpHeaders::Ipv6(header, etherparse::Ipv6Extensions::default())
+        } else {
+            let four = |a: [u8; 16]| [a[0], a[1], a[2], a[3]];
+            let header =
+                Ipv4Header::new(0, 64, etherparse::IpNumber(self.protocol), four(self.src), four(self.dst));
+            IpHeaders::Ipv4(header.expect("no payload is too long"), etherparse::Ipv4Extensions::default())
+        };
+        let id = |n: u16| -> Result<VlanId, ValueTooBigError<u16>> { VlanId::try_new(n) };
+        let tag = SingleVlanHeader { vlan_id: id(7).expect("12 bits"), ..SingleVlanHeader::default() };
+        let ip = match self.tags {
+            0 => ethernet.ip(ip),
+            1 => ethernet.vlan(VlanHeader::Single(tag)).ip(ip),
+            _ => ethernet.double_vlan(id(7).expect("12 bits"), id(8).expect("12 bits")).ip(ip),
+        };
+        let mut bytes = Vec::new();
+        let written = match self.protocol {
+            1 if self.v6 => {
+                ip.icmpv6_echo_request(self.ports.0, self.ports.1).write(&mut bytes, &self.payload)
+            }
+            1 => ip.icmpv4_echo_request(self.ports.0, self.ports.1).write(&mut bytes, &self.payload),
+            6 => {
+                let mut tcp = etherparse::TcpHeader::new(self.ports.0, self.ports.1, 1, 1000);
+                tcp.syn = self.tcp_flags & 2 != 0;
+                tcp.ack = self.tcp_flags & 16 != 0;
+                tcp.urg = self.tcp_flags & 32 != 0;
+                tcp.cwr = self.tcp_flags & 128 != 0;
+                tcp.set_options_raw(&vec![1; self.options * 4]).expect("at most 40 bytes");
+                ip.tcp_header(tcp).write(&mut bytes, &self.payload)
+            }
+            17 => ip.udp(self.ports.0, self.ports.1).write(&mut bytes, &self.payload),
+            other => ip.write(&mut bytes, etherparse::IpNumber(other), &self.payload),
+        };
+        written.expect("a small packet can be built");
+        bytes.resize(bytes.len() + self.padding, 0xee);
+        bytes
+    }
+}
+
+fn described_ethernet(packet: &[u8]) -> Descriptor {
+    described(packet, &meta(packet, LinkType::Ethernet))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arbitrary_bytes_neither_panic_nor_break_a_promise(input in prop::collection::vec(any::<u8>(), 0..200)) {
+        exercise(&input);
+    }
+
+    #[test]
+    fn damaged_packets_neither_panic_nor_break_a_promise(
+        control in any::<[u8; CONTROL_BYTES]>(),
+        flow in flows(),
+        damage in prop::collection::vec((0..120_usize, any::<u8>()), 0..6),
+        cut in 0..120_usize,
+    ) {
+        let mut packet = flow.packet();
+        for (at, byte) in damage {
+            if let Some(place) = packet.get_mut(at) {
+                *place = byte;
+            }
+        }
+        packet.truncate(packet.len().saturating_sub(cut / 2));
+        let mut input = control.to_vec();
+        // Mostly Ethernet, and patches that mostly are inside the packet.
+        if control[0] < 220 {
+            input[0] = 1;
+        }
+        input[6] = 0;
+        input[7] %= 128;
+        input.extend(packet);
+        exercise(&input);
+    }
+
+    #[test]
+    fn etherparse_sees_the_same(flow in flows()) {
+        let packet = flow.packet();
+        let d = described_ethernet(&packet);
+        prop_assert!(oracle::comparable(&d, LinkType::Ethernet), "a well-formed packet: {d:?}");
+        prop_assert_eq!(Some(oracle::ours(&d)), oracle::etherparse(&packet, LinkType::Ethernet));
+        prop_assert_eq!(usize::from(d.vlan_count), flow.tags);
+        prop_assert_eq!(d.vlan_tci, if flow.tags == 0 { 0 } else { 7 });
+    }
+
+    #[test]
+    fn both_directions_of_a_flow_have_one_hash_and_other_flows_have_others(flow in flows(), port in any::<u16>()) {
+        let hash = |flow: &Flow| described_ethernet(&flow.packet()).flow_hash;
+        prop_assert_eq!(hash(&flow), hash(&flow.turned()));
+        let other = Flow { ports: (port, flow.ports.1), ..flow.clone() };
+        let same = !matches!(flow.protocol, 6 | 17) || port == flow.ports.0;
+        prop_assert_eq!(hash(&flow) == hash(&other), same, "ports count for TCP and UDP alone");
+        let mut elsewhere = flow.clone();
+        elsewhere.dst[3] ^= 1;
+        prop_assert_ne!(hash(&flow), hash(&elsewhere));
+    }
+
+    #[test]
+    fn all_fragments_of_a_datagram_have_one_hash(flow in flows(), offset in 1..0x1fff_u16) {
+        let flow = Flow { v6: false, tags: 0, ..flow };
+        let fragment = |bits: u16| {
+            let mut packet = flow.packet();
+            packet[20..22].copy_from_slice(&bits.to_be_bytes());
+            described_ethernet(&packet)
+        };
+        let (first, later, last) = (fragment(0x2000), fragment(0x2000 | offset), fragment(offset));
+        prop_assert_eq!((first.flow_hash, later.flow_hash), (last.flow_hash, last.flow_hash));
+        prop_assert_eq!(first.flags & (flag::FRAGMENT | flag::LATER_FRAGMENT), flag::FRAGMENT);
+        prop_assert_eq!(later.flags & (flag::FRAGMENT | flag::LATER_FRAGMENT), flag::FRAGMENT | flag::LATER_FRAGMENT);
+        prop_assert_eq!(later.flags & (flag::TCP | flag::UDP | flag::ICMP | flag::L4), 0);
+    }
+
+    #[test]
+    fn long_chains_end_with_the_bytes_that_are_looked_at(tags in 0..400_usize) {
+        let mut packet = vec![0; 12];
+        for _ in 0..tags {
+            packet.extend([0x81, 0, 0, 1]);
+        }
+        packet.extend([8, 0]);
+        packet.extend(&Flow::packet(&Flow { v6: false, tags: 0, protocol: 6, src: [1; 16], dst: [2; 16], ports: (1, 2),
+            payload: vec![0; 1200], tcp_flags: 0, options: 0, padding: 0 })[14..]);
+        let d = described_ethernet(&packet);
+        let seen = 14 + tags * 4 + 20 <= PEEK_MAX;
+        prop_assert_eq!(d.flags & flag::IPV4 != 0, seen);
+        prop_assert!(seen || d.flags & flag::MALFORMED != 0);
+        prop_assert_eq!(usize::from(d.vlan_count), tags.min((PEEK_MAX - 14) / 4));
+    }
+}
+
+#[test]
+fn a_link_type_and_a_length_are_enough_for_an_answer() {
+    for link_type in LinkType::ALL {
+        let d = classify(&[], &meta(&[], link_type)).expect("there are no more bytes to ask for");
+        assert_eq!(d.flags & (flag::IPV4 | flag::IPV6), 0);
+    }
+}
