@@ -54,8 +54,8 @@ static void report(uint64_t time)
     uint32_t last = 0;
     for (uint32_t j = 1; j <= OCTAVES; j++) {
         const struct octave *o = &octaves[j - 1];
-        /* Without energy there is no logarithm: a constant series, or one of almost nothing but empty bins. */
-        if (o->count == 0 || !(o->energy > 1e-300))
+        /* A series of whole numbers has no details as small as this: what is left is rounding. */
+        if (o->count == 0 || !(o->energy > 1e-9))
             break;
         points[j] = point_of(o->energy, o->count);
         const double half = NORMAL_975 * __builtin_sqrt(points[j].variance);

@@ -15,7 +15,7 @@
 enum { SETS = 256, WAYS = 4 };
 
 /* The cumulative sum stops at this many thresholds, so that an alarm ends at most LIMIT * N / a intervals after the flood. */
-#define LIMIT 10.0
+#define LIMIT 4.0
 
 /* After this many empty intervals, y and K are where they stay. Work on a gap is bounded by it. */
 enum { EMPTY_INTERVALS_MAX = 4096 };
