@@ -1,0 +1,112 @@
+//! What weir found out about a packet before the module sees it.
+
+/// What the classifier found out about one packet: 64 bytes, little-endian, naturally aligned.
+///
+/// Offsets count from the first captured byte of the packet. "Outermost IP" is the first IP header
+/// after any VLAN tags, MPLS labels and PPPoE session header; what is tunnelled inside it is payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Descriptor {
+    /// Time stamp, ns since 1970-01-01 00:00 UTC.
+    pub ts_ns: u64,
+    /// Guest address of the first captured byte: [`Packet::bytes`](crate::Packet::bytes) gives the bytes.
+    pub data: u32,
+    /// Bytes captured.
+    pub cap_len: u32,
+    /// Bytes that the packet had on the link.
+    pub wire_len: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Hash of the flow: both directions give the same value, all fragments of a datagram give that of its addresses and
+    /// protocol. Taken over addresses, protocol and ports; for other packets over the link header.
+    pub flow_hash: u64,
+    /// Offset of the outermost IP header; valid with `IPV4` or `IPV6`.
+    pub l3_offset: u16,
+    /// Offset of the TCP, UDP, ICMP or other header above IP; valid with `L4`.
+    pub l4_offset: u16,
+    /// Offset of the first byte above the TCP, UDP or ICMP header; valid with `L4`.
+    pub payload_offset: u16,
+    /// The last EtherType found (after tags and labels), host order: 0x0800, 0x86DD, 0x0806, …; 0 if there is none.
+    pub ether_type: u16,
+    /// Captured bytes from `payload_offset` on, without link-layer padding; valid with `L4`.
+    pub payload_len: u32,
+    /// TCP or UDP source port, host order; 0 where there is none.
+    pub src_port: u16,
+    /// TCP or UDP destination port, host order; 0 where there is none.
+    pub dst_port: u16,
+    /// Protocol above IP (after IPv6 extension headers), as IANA numbers it; valid with `IPV4` or `IPV6`.
+    pub ip_proto: u8,
+    /// TCP flags (FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128); 0 without `TCP`, or where they are not captured.
+    pub tcp_flags: u8,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub ttl: u8,
+    /// IPv4 type of service or IPv6 traffic class: DSCP in the upper six bits, ECN in the lower two.
+    pub tos: u8,
+    /// Tag control information of the outermost VLAN tag, host order; valid with `VLAN`.
+    pub vlan_tci: u16,
+    /// Capture interface: 0 in pcap, the interface's number in pcapng.
+    pub interface: u16,
+    /// Link type of the packet (LINKTYPE_…, as the tcpdump group numbers them).
+    pub link_type: u16,
+    /// VLAN tags before the outermost IP header.
+    pub vlan_count: u8,
+    /// MPLS labels before the outermost IP header.
+    pub mpls_count: u8,
+    /// Number of the packet in the capture, from 0; the lower 32 bits.
+    pub number: u32,
+}
+
+const _: () = assert!(core::mem::size_of::<Descriptor>() == 64);
+
+/// Bits of [`Descriptor::flags`].
+pub mod flag {
+    /// The outermost IP header is IPv4, its fixed part is captured and consistent.
+    pub const IPV4: u32 = 1 << 0;
+    /// The outermost IP header is IPv6, its fixed part is captured.
+    pub const IPV6: u32 = 1 << 1;
+    /// The protocol is TCP, and this is no later fragment.
+    pub const TCP: u32 = 1 << 2;
+    /// The protocol is UDP, and this is no later fragment.
+    pub const UDP: u32 = 1 << 3;
+    /// The protocol is ICMP or ICMPv6, and this is no later fragment.
+    pub const ICMP: u32 = 1 << 4;
+    /// The header above IP is captured up to its end (for TCP, with its options; UDP 8 bytes; ICMP 8 bytes; other protocols 0 bytes),
+    /// so `l4_offset`, `payload_offset`, `payload_len` and the ports are valid.
+    pub const L4: u32 = 1 << 5;
+    /// Part of a fragmented datagram: the first, or a later one.
+    pub const FRAGMENT: u32 = 1 << 6;
+    /// A fragment that is not the first: it carries no header above IP.
+    pub const LATER_FRAGMENT: u32 = 1 << 7;
+    /// At least one VLAN tag.
+    pub const VLAN: u32 = 1 << 8;
+    /// At least one MPLS label.
+    pub const MPLS: u32 = 1 << 9;
+    /// A PPPoE session header.
+    pub const PPPOE: u32 = 1 << 10;
+    /// Fewer bytes captured than were on the link.
+    pub const CUT: u32 = 1 << 11;
+    /// A header contradicts itself or the packet's length.
+    pub const MALFORMED: u32 = 1 << 12;
+    /// An IPv4 header with options, or an IPv6 packet with extension headers.
+    pub const OPTIONS: u32 = 1 << 13;
+}
+
+/// Bits of [`Descriptor::tcp_flags`].
+pub mod tcp {
+    /// No more data from this side.
+    pub const FIN: u8 = 0x01;
+    /// Opens a connection.
+    pub const SYN: u8 = 0x02;
+    /// Ends a connection at once.
+    pub const RST: u8 = 0x04;
+    /// To be handed to the application without delay.
+    pub const PSH: u8 = 0x08;
+    /// The acknowledgement number is valid.
+    pub const ACK: u8 = 0x10;
+    /// The urgent pointer is valid.
+    pub const URG: u8 = 0x20;
+    /// Congestion was seen (RFC 3168).
+    pub const ECE: u8 = 0x40;
+    /// The congestion window was reduced (RFC 3168).
+    pub const CWR: u8 = 0x80;
+}

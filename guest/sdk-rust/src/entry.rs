@@ -1,0 +1,131 @@
+//! What weir calls.
+
+use crate::{Batch, Descriptor, Drops, Packet};
+use core::cell::UnsafeCell;
+
+/// What a module answers for a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The packet goes on.
+    Pass = 0,
+    /// The packet is not written to the output.
+    Drop = 1,
+}
+
+/// The state of a module, for [`module!`].
+#[doc(hidden)]
+pub struct State<T>(UnsafeCell<T>);
+
+// SAFETY: a module has one thread (weir admits neither threads nor shared memory), and `module!` makes the only static of this type.
+unsafe impl<T> Sync for State<T> {}
+
+impl<T> State<T> {
+    pub const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// # Safety
+    ///
+    /// No other reference to the state may exist.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn get(&self) -> &mut T {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
+/// # Safety
+///
+/// `descriptor` must be an address that weir gave to `weir_packet`, in that call.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn packet<'a>(descriptor: *const Descriptor) -> Packet<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { Packet::new(descriptor) }
+}
+
+/// # Safety
+///
+/// The arguments must be those that weir gave to `weir_batch`, in that call.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn batch<'a>(descriptors: *const Descriptor, mask: u64) -> Batch<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { Batch::new(descriptors, mask) }
+}
+
+impl From<Drops> for u64 {
+    fn from(drops: Drops) -> u64 {
+        drops.0
+    }
+}
+
+/// Names the module's state and what weir calls with it. `packet` or `batch` must be there, the others may be:
+///
+/// ```ignore
+/// weir_guest::module! {
+///     state: Counter = Counter::new();   // a type, and its first value, which must be a constant
+///     start: Counter::start;             // fn(&mut Counter) -> bool: parameters, tables; false: do not run
+///     packet: Counter::packet;           // fn(&mut Counter, &Packet) -> Verdict
+///     // or batch: Counter::batch;       // fn(&mut Counter, Batch) -> Drops
+///     tick: Counter::tick;               // fn(&mut Counter, now: u64, periods: u64): packet time has passed `now`
+///     stop: Counter::stop;               // fn(&mut Counter, now: u64): the last packet had time stamp `now`
+/// }
+/// ```
+///
+/// After a panic the state is as the panic left it, and the next call gets it: leave nothing half done where something can panic.
+#[macro_export]
+macro_rules! module {
+    (state: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
+        static WEIR_STATE: $crate::generated::State<$state> = $crate::generated::State::new($initial);
+        $($crate::module!(@ $name $state, $function);)+
+    };
+    (@ start $state:ty, $function:expr) => {
+        #[export_name = "weir_start"]
+        extern "C" fn weir_start() -> i32 {
+            let start: fn(&mut $state) -> bool = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            i32::from(!start(unsafe { WEIR_STATE.get() }))
+        }
+    };
+    (@ packet $state:ty, $function:expr) => {
+        #[export_name = "weir_packet"]
+        extern "C" fn weir_packet(descriptor: *const $crate::Descriptor) -> i32 {
+            let packet: fn(&mut $state, &$crate::Packet<'_>) -> $crate::Verdict = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The descriptor
+            // is the one that weir gave.
+            unsafe { packet(WEIR_STATE.get(), &$crate::generated::packet(descriptor)) as i32 }
+        }
+    };
+    (@ batch $state:ty, $function:expr) => {
+        #[export_name = "weir_batch"]
+        extern "C" fn weir_batch(descriptors: *const $crate::Descriptor, mask: u64) -> u64 {
+            let batch: fn(&mut $state, $crate::Batch<'_>) -> $crate::Drops = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference. The arguments
+            // are those that weir gave.
+            unsafe { batch(WEIR_STATE.get(), $crate::generated::batch(descriptors, mask)).into() }
+        }
+    };
+    (@ tick $state:ty, $function:expr) => {
+        #[export_name = "weir_tick"]
+        extern "C" fn weir_tick(now: u64, periods: u64) {
+            let tick: fn(&mut $state, u64, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            tick(unsafe { WEIR_STATE.get() }, now, periods)
+        }
+    };
+    (@ stop $state:ty, $function:expr) => {
+        #[export_name = "weir_stop"]
+        extern "C" fn weir_stop(now: u64) {
+            let stop: fn(&mut $state, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            stop(unsafe { WEIR_STATE.get() }, now)
+        }
+    };
+    (@ $name:ident $state:ty, $function:expr) => {
+        ::core::compile_error!(::core::concat!(
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop"
+        ));
+    };
+}

@@ -1,0 +1,66 @@
+//! Memory for tables whose size is a parameter.
+
+/// A slice of `len` copies of `value`, for the rest of the run; `None` where the manifest's ceiling (`memory`) does not allow it.
+/// Call it at start: there is no way to give memory back.
+pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]> {
+    // SAFETY: `reserve` gives memory of its own to each caller, aligned to 64 bytes and of the size asked for. It is initialised
+    // here, before a reference to it exists.
+    unsafe {
+        if core::mem::align_of::<T>() > ALIGN {
+            return None;
+        }
+        let first = reserve(core::mem::size_of::<T>().checked_mul(len)?)?.cast::<T>();
+        for index in 0..len {
+            first.add(index).write(value);
+        }
+        Some(core::slice::from_raw_parts_mut(first, len))
+    }
+}
+
+/// A cache line.
+const ALIGN: usize = 64;
+
+#[cfg(target_arch = "wasm32")]
+fn reserve(bytes: usize) -> Option<*mut u8> {
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    const PAGE: usize = 65_536;
+    const PRIVATE_MAX: usize = 0x4000_0000;
+    static TOP: AtomicUsize = AtomicUsize::new(0);
+    extern "C" {
+        static __heap_base: u8;
+    }
+    // SAFETY: only the address is taken; the linker puts the symbol behind the module's data and stack.
+    let base = unsafe { core::ptr::addr_of!(__heap_base) } as usize;
+    let begin = TOP.load(Relaxed).max(base).checked_next_multiple_of(ALIGN)?;
+    let end = begin.checked_add(bytes).filter(|end| *end <= PRIVATE_MAX)?;
+    let have = core::arch::wasm32::memory_size(0) * PAGE;
+    if end > have && core::arch::wasm32::memory_grow(0, (end - have).div_ceil(PAGE)) == usize::MAX {
+        return None;
+    }
+    TOP.store(end, Relaxed);
+    Some(begin as *mut u8)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn reserve(bytes: usize) -> Option<*mut u8> {
+    extern crate std;
+    let layout = core::alloc::Layout::from_size_align(bytes.max(1), ALIGN).ok()?;
+    // SAFETY: the layout's size is not 0.
+    let memory = unsafe { std::alloc::alloc(layout) };
+    (!memory.is_null()).then_some(memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_allocation_has_its_own_memory_with_the_value_asked_for() {
+        let a = alloc(100, 7u64).unwrap();
+        let b = alloc(3, [1u8; 16]).unwrap();
+        a.fill(9);
+        assert!(b.iter().all(|x| *x == [1; 16]) && a.len() == 100);
+        assert!(alloc(usize::MAX, 1u64).is_none());
+        assert_eq!(alloc(0, 1u8).unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! The functions that weir offers, as they are.
+
+/// Why weir did not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A limit is reached.
+    Full,
+    /// Outside the packet, or outside what a patch can reach; in a list of patterns, a length beyond its end.
+    Range,
+    /// A field that says how the packet is parsed, or a checksum.
+    Denied,
+    /// Not at this time: a pattern compiled after start, a patch outside a packet.
+    When,
+    /// No such parameter, stream or pattern.
+    Unknown,
+    /// A code that this crate does not know.
+    Other(i32),
+}
+
+impl Error {
+    /// What a host function returned: at or above 0 a success.
+    pub(crate) fn check(code: i32) -> Result<i32, Error> {
+        Err(match code {
+            0.. => return Ok(code),
+            -1 => Error::Full,
+            -2 => Error::Range,
+            -3 => Error::Denied,
+            -4 => Error::When,
+            -5 => Error::Unknown,
+            other => Error::Other(other),
+        })
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+#[link(wasm_import_module = "weir")]
+extern "C" {
+    pub(crate) fn emit(stream: u32, row: *const u8, len: u32) -> i32;
+    pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32) -> i32;
+    pub(crate) fn find_compile(list: *const u8, len: u32, flags: u32) -> i32;
+    pub(crate) fn find(handle: i32, bytes: *const u8, len: u32) -> i64;
+    pub(crate) fn hash(bytes: *const u8, len: u32, seed: u64) -> u64;
+    pub(crate) fn log(level: u32, text: *const u8, len: u32) -> i32;
+    pub(crate) fn param_int(index: u32) -> i64;
+    pub(crate) fn param_float(index: u32) -> f64;
+    pub(crate) fn param_bytes(index: u32, destination: *mut u8, room: u32) -> i32;
+}
+
+/// A host that has nothing, so that modules can be checked, and what needs no host tested, on the author's own machine.
+#[cfg(not(target_arch = "wasm32"))]
+mod absent {
+    const UNKNOWN: i32 = -5;
+
+    pub(crate) unsafe fn emit(_stream: u32, _row: *const u8, _len: u32) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn patch(_packet: *const crate::Descriptor, _offset: u32, _bytes: *const u8, _len: u32) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn find_compile(_list: *const u8, _len: u32, _flags: u32) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn find(_handle: i32, _bytes: *const u8, _len: u32) -> i64 {
+        -1
+    }
+
+    pub(crate) unsafe fn hash(_bytes: *const u8, _len: u32, _seed: u64) -> u64 {
+        0
+    }
+
+    pub(crate) unsafe fn log(_level: u32, _text: *const u8, _len: u32) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn param_int(_index: u32) -> i64 {
+        0
+    }
+
+    pub(crate) unsafe fn param_float(_index: u32) -> f64 {
+        0.0
+    }
+
+    pub(crate) unsafe fn param_bytes(_index: u32, _destination: *mut u8, _room: u32) -> i32 {
+        0
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use absent::*;

@@ -1,0 +1,96 @@
+//! Addresses and prefixes.
+
+use crate::bytes::at;
+
+/// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d: what a field of type `ip` holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Ip(pub [u8; 16]);
+
+impl Ip {
+    /// From the four bytes of an IPv4 address.
+    #[inline(always)]
+    pub const fn v4(address: [u8; 4]) -> Self {
+        let [a, b, c, d] = address;
+        Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
+    }
+
+    /// From the sixteen bytes of an IPv6 address.
+    #[inline(always)]
+    pub const fn v6(address: [u8; 16]) -> Self {
+        Self(address)
+    }
+
+    /// The four bytes, if it is an IPv4 address.
+    pub fn to_v4(self) -> Option<[u8; 4]> {
+        match self.0 {
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
+    /// As two words, to hash it: [`hash_words`](crate::hash_words)`(&ip.words())`.
+    #[inline(always)]
+    pub fn words(self) -> [u64; 2] {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = self.0;
+        [u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes([i, j, k, l, m, n, o, p])]
+    }
+}
+
+/// A parameter of type `prefix`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: u128,
+    mask: u128,
+}
+
+impl Prefix {
+    /// The prefix of length 0, which has every address.
+    pub const ALL: Prefix = Prefix { address: 0, mask: 0 };
+
+    /// The addresses that begin with the first `bits` of 128 bits of `address`; for IPv4, 96 more than one writes after the slash.
+    pub const fn new(address: Ip, bits: u8) -> Self {
+        let mask = if bits == 0 {
+            0
+        } else if bits >= 128 {
+            u128::MAX
+        } else {
+            u128::MAX << (128 - bits)
+        };
+        Self { address: u128::from_be_bytes(address.0) & mask, mask }
+    }
+
+    /// Whether the address is in it.
+    #[inline(always)]
+    pub fn contains(&self, ip: Ip) -> bool {
+        u128::from_be_bytes(ip.0) & self.mask == self.address
+    }
+
+    /// From the value of a parameter: 16 bytes of address, and the length in bits.
+    pub(crate) fn from_value(value: &[u8; 17]) -> Self {
+        Self::new(Ip(at(value, 0).unwrap_or_default()), value[16])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_has_the_addresses_that_begin_with_it() {
+        let ten = Prefix::new(Ip::v4([10, 1, 2, 3]), 104);
+        assert!(ten.contains(Ip::v4([10, 255, 0, 0])));
+        assert!(!ten.contains(Ip::v4([11, 0, 0, 0])));
+        assert!(!ten.contains(Ip::v6([10; 16])));
+        assert!(Prefix::ALL.contains(Ip::v6([7; 16])));
+        let one = Prefix::new(Ip::v6([7; 16]), 128);
+        assert!(one.contains(Ip([7; 16])) && !one.contains(Ip([8; 16])));
+    }
+
+    #[test]
+    fn an_ipv4_address_comes_back_out_of_its_mapped_form() {
+        assert_eq!(Ip::v4([1, 2, 3, 4]).to_v4(), Some([1, 2, 3, 4]));
+        assert_eq!(Ip([1; 16]).to_v4(), None);
+        assert_eq!(Ip::v4([1, 2, 3, 4]).words(), [0, 0x0403_0201_ffff_0000]);
+    }
+}

@@ -1,0 +1,112 @@
+//! For the authors of weir modules in Rust: what `weir.h` is for C, with a safe interface.
+//!
+//! A module is a state, functions that weir calls with it, and a manifest (`weir.toml`), from which `weir build` makes
+//! `module.rs`: a struct for each stream, a function for each parameter.
+//!
+//! ```ignore
+//! #![cfg_attr(target_arch = "wasm32", no_std)]
+//! #![forbid(unsafe_code)]
+//!
+//! #[path = "../.weir/module.rs"]
+//! mod module;
+//!
+//! use weir_guest::{Packet, Verdict};
+//!
+//! struct Openings {
+//!     seen: u64,
+//! }
+//!
+//! impl Openings {
+//!     fn packet(&mut self, p: &Packet) -> Verdict {
+//!         self.seen += u64::from(p.tcp_flags & weir_guest::tcp::SYN != 0);
+//!         Verdict::Pass
+//!     }
+//!
+//!     fn stop(&mut self, now: u64) {
+//!         weir_guest::emit(&module::Totals { time: now, openings: self.seen });
+//!     }
+//! }
+//!
+//! weir_guest::module! {
+//!     state: Openings = Openings { seen: 0 };
+//!     packet: Openings::packet;
+//!     stop: Openings::stop;
+//! }
+//! ```
+//!
+//! Packets and descriptors are read in place. Safe code cannot read past a packet's end: all access is through slices. A panic ends the
+//! call and is logged with its place in the source: the module loses that packet, keeps its state, and goes on with
+//! the next. All time is packet time; there is no clock.
+//!
+//! What is here is what the crate `weir-abi` says; a test holds one against the other.
+
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod bytes;
+mod descriptor;
+mod entry;
+mod find;
+mod hash;
+mod heap;
+mod host;
+mod ip;
+mod log;
+mod packet;
+mod parameter;
+mod record;
+
+pub use bytes::{be16, be32, be64};
+pub use descriptor::{flag, tcp, Descriptor};
+pub use entry::Verdict;
+pub use find::{find_short, Case, Found, Patterns};
+pub use hash::{hash, hash_words};
+pub use heap::alloc;
+pub use host::Error;
+pub use ip::{Ip, Prefix};
+pub use log::{log, Level, Line};
+pub use packet::{Batch, Drops, Packet};
+pub use parameter::{List, TooLong};
+pub use record::{emit, Row, Str};
+
+/// The version of the contract between weir and its modules that this crate was written for.
+pub const ABI_VERSION: u32 = 1;
+
+/// For what [`module!`] and the generated `module.rs` expand to; no part of the interface.
+#[doc(hidden)]
+pub mod generated {
+    pub use crate::entry::{batch, packet, State};
+    pub use crate::parameter::{bytes, float, int, list, prefix, words};
+}
+
+/// Limits of the host. What goes beyond them is dropped and counted, or answered with [`Error::Full`].
+pub mod limit {
+    /// Packets of one call of a batch function.
+    pub const BATCH_PACKETS: usize = 64;
+    /// Records that one packet may cause.
+    pub const RECORDS_PER_PACKET: u32 = 64;
+    /// Bytes of records that one packet may cause.
+    pub const RECORD_BYTES_PER_PACKET: u32 = 16 * 1024;
+    /// Records that one call of start, tick or stop may emit.
+    pub const RECORDS_PER_CALL: u32 = 65_536;
+    /// Bytes of records that one call of start, tick or stop may emit.
+    pub const RECORD_BYTES_PER_CALL: u32 = 8 * 1024 * 1024;
+    /// Bytes of all strings of one record.
+    pub const RECORD_STRING_BYTES: u32 = 4096;
+    /// Patches of one packet.
+    pub const PATCHES_PER_PACKET: u32 = 32;
+    /// Bytes that one patch writes.
+    pub const PATCH_BYTES: u32 = 256;
+    /// Pattern sets of a module.
+    pub const PATTERN_SETS: u32 = 16;
+    /// Patterns of a set.
+    pub const PATTERNS: u32 = 1024;
+    /// Bytes of all patterns of a set.
+    pub const PATTERN_BYTES: u32 = 64 * 1024;
+    /// Bytes of one message; the rest is cut.
+    pub const LOG_BYTES: u32 = 512;
+    /// Messages in a run.
+    pub const LOG_MESSAGES: u32 = 100;
+}

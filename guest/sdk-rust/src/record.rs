@@ -1,0 +1,36 @@
+//! Records.
+
+use crate::host;
+use core::marker::PhantomData;
+
+/// A row of a stream. `module.rs`, which `weir build` makes from the manifest, has one struct for each stream.
+pub trait Row {
+    /// The stream's number in the manifest.
+    const STREAM: u32;
+}
+
+/// One record into its stream. Whether it was taken: beyond [`limit`](crate::limit) it is dropped and counted.
+#[inline(always)]
+pub fn emit<R: Row>(row: &R) -> bool {
+    // SAFETY: the address and length are those of the row. The host only reads it, checks the length against the manifest, and checks
+    // every address in it.
+    unsafe { host::emit(R::STREAM, core::ptr::from_ref(row).cast(), core::mem::size_of::<R>() as u32) >= 0 }
+}
+
+/// A field of type `string` or `bytes`: weir copies what it points to while the record is emitted.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Str<'a> {
+    address: u32,
+    len: u32,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Str<'a> {
+    /// Text or bytes: `Str::new("text")`, `Str::new(packet.payload())`.
+    #[inline(always)]
+    pub fn new<B: AsRef<[u8]> + ?Sized>(bytes: &'a B) -> Self {
+        let bytes = bytes.as_ref();
+        Self { address: bytes.as_ptr() as usize as u32, len: bytes.len() as u32, borrowed: PhantomData }
+    }
+}
