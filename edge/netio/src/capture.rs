@@ -20,12 +20,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_units::{Bytes, Timestamp};
-use weir_wire::{Meta, PEEK, PEEK_MAX, UnknownLinkType, classify};
+use weir_wire::{Meta, PEEK, PEEK_MAX, UnknownLinkType, classify_into};
 
 /// The most bytes of records in a block, unless it has one packet only. It keeps the arena from being one block's.
 const BLOCK_BYTES: u64 = 4 << 20;
 /// A record larger than this begins a block, so that the arena's chunks in a row that it needs are not in its own block's way.
 const LARGE_RECORD: u64 = 256 << 10;
+
+/// How far ahead of the reader memory is fetched into the processor's cache. A record's header has to be there before the next
+/// record can be found, so without this the loop waits for memory once a packet: it cost a third more.
+const PREFETCH_AHEAD: u64 = 4096;
+/// Cache lines fetched for each record at most. Larger records are mostly payload, which costs memory bandwidth.
+const PREFETCH_LINES: u64 = 8;
+const CACHE_LINE: u64 = 64;
 
 /// Where a capture comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -401,7 +408,7 @@ impl Capture {
         }
         // What is left of the last batch's page says nothing of packets that were there before.
         for i in filling.count..filling.count.next_multiple_of(BATCH_PACKETS) {
-            filling.slot.write(i, &Descriptor::default());
+            *filling.slot.descriptor(i) = Descriptor::default();
         }
         let number = self.blocks;
         self.blocks += 1;
@@ -439,6 +446,10 @@ impl Reader<'_, '_> {
                     if filling.count == BLOCK_PACKETS || (crowded && filling.count > 0) {
                         return Stop::BlockFull;
                     }
+                    let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
+                    for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
+                        self.view.prefetch(ahead.saturating_add(CACHE_LINE * i));
+                    }
                     self.packet(&record, &mut head);
                     self.filling.bytes += bytes;
                     self.offset = record.next;
@@ -468,13 +479,12 @@ impl Reader<'_, '_> {
         };
         let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
         let len = self.view.peek(record.data, wanted, head);
-        let descriptor = match classify(head.bytes(len), &meta) {
-            Ok(descriptor) => descriptor,
-            Err(_) => long_headers(&self.view, record, &meta),
-        };
-        self.counts.add(&descriptor);
         let i = self.filling.count;
-        self.filling.slot.write(i, &descriptor);
+        let descriptor = self.filling.slot.descriptor(i);
+        if classify_into(head.bytes(len), &meta, descriptor).is_err() {
+            long_headers(&self.view, record, &meta, descriptor);
+        }
+        self.counts.add(descriptor);
         self.filling.latest[i / BATCH_PACKETS] = Timestamp(self.counts.latest);
         self.filling.count = i + 1;
     }
@@ -483,19 +493,22 @@ impl Reader<'_, '_> {
 /// Classifies a packet whose headers are longer than usual. Its first bytes are read again, and only these count.
 #[cold]
 #[inline(never)]
-fn long_headers(view: &View<'_>, record: &Record, meta: &Meta) -> Descriptor {
+fn long_headers(view: &View<'_>, record: &Record, meta: &Meta, descriptor: &mut Descriptor) {
     let mut head = Head::<PEEK_MAX>::new();
     let len = view.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
-    classify(head.bytes(len), meta).unwrap_or_else(|_| Descriptor {
-        ts_ns: meta.ts.0,
-        data: meta.data,
-        cap_len: meta.cap_len,
-        wire_len: meta.wire_len,
-        flags: flag::MALFORMED,
-        interface: meta.interface,
-        link_type: meta.link_type.number(),
-        ..Descriptor::default()
-    })
+    if classify_into(head.bytes(len), meta, descriptor).is_err() {
+        // That many bytes are always enough: the classifier says so. Should it not be true, the packet is one without headers.
+        *descriptor = Descriptor {
+            ts_ns: meta.ts.0,
+            data: meta.data,
+            cap_len: meta.cap_len,
+            wire_len: meta.wire_len,
+            flags: flag::MALFORMED,
+            interface: meta.interface,
+            link_type: meta.link_type.number(),
+            ..Descriptor::default()
+        };
+    }
 }
 
 /// Reads a file without moving its position, which others may share.

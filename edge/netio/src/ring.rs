@@ -92,20 +92,20 @@ impl Slot {
         unsafe { base.add(self.index as usize * SLOT_BYTES).cast() }
     }
 
-    /// Writes descriptor `i`, which is below [`BLOCK_PACKETS`].
+    /// Descriptor `i`, which is below [`BLOCK_PACKETS`].
     #[inline(always)]
-    pub(crate) fn write(&mut self, i: usize, descriptor: &Descriptor) {
+    pub(crate) fn descriptor(&mut self, i: usize) -> &mut Descriptor {
         assert!(i < BLOCK_PACKETS);
-        // SAFETY: inside the slot, by the assertion, and aligned. Only the slot's owner writes it, and `&mut self` is that;
-        // other mappings of the file are read-only, since it is sealed.
-        unsafe { self.base().add(i).write(*descriptor) };
+        // SAFETY: inside the slot, by the assertion, and aligned; a memory file begins as zeros, and any bytes are a Descriptor.
+        // Only the slot's owner writes it, and `&mut self` is that; other mappings of the file are read-only, since it is sealed.
+        unsafe { &mut *self.base().add(i) }
     }
 
     /// The first `len` descriptors.
     pub(crate) fn descriptors(&self, len: usize) -> &[Descriptor] {
         let len = len.min(BLOCK_PACKETS);
         // SAFETY: inside the slot; a memory file begins as zeros, and any bytes are a Descriptor. Nobody writes while `self`
-        // is borrowed: see `write`.
+        // is borrowed: see `descriptor`.
         unsafe { std::slice::from_raw_parts(self.base(), len) }
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let mut slots: Vec<Slot> = (0..SLOTS).map(|_| ring.take().unwrap()).collect();
         assert!(ring.take().is_none());
 
-        slots[3].write(1023, &Descriptor { ts_ns: 7, ..Descriptor::default() });
+        slots[3].descriptor(1023).ts_ns = 7;
         assert_eq!(slots[3].descriptors(1024)[1023].ts_ns, 7);
         assert_eq!(slots[3].guest_address(64), DESCRIPTORS_BASE + 3 * 65_536 + 4096);
 
