@@ -125,7 +125,7 @@ impl<M: Marks> Walk<'_, M> {
             self.out.l4_offset = offset(at);
             self.out.payload_offset = offset(payload);
             self.out.payload_len = u32::try_from(end.min(self.cap) - payload).unwrap_or(u32::MAX);
-        } else if payload > end.min(self.wire) && self.out.flags & flag::FRAGMENT == 0 {
+        } else if payload > end && self.out.flags & flag::FRAGMENT == 0 {
             self.out.flags |= flag::MALFORMED;
         }
     }

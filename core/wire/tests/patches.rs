@@ -263,6 +263,10 @@ fn what_weir_could_not_keep_consistent_is_denied() {
     assert_eq!(map(&with(23, 51), LinkType::Ethernet), format!("{link}{fixed}--------{nothing}"));
     // From an impossible header on.
     assert_eq!(map(&with(14, 0x44), LinkType::Ethernet), format!("{link}{}", "-".repeat(34)));
+    // Where the IP packet ends before the checksum, there is padding in its place.
+    let mut short = build(false, Kind::Tcp, [1; 32], 0, b"");
+    short[17] = 37;
+    assert_eq!(map(&short, LinkType::Ethernet), format!("{link}{fixed}{addresses}wwwwwwwwwwwwbwwwwwww"));
     // Options can hold a source route.
     let mut options = [&udp[..34], &[1, 1, 1, 0], &udp[34..]].concat();
     options[14] = 0x46;
@@ -275,6 +279,30 @@ fn what_weir_could_not_keep_consistent_is_denied() {
     let d = descriptor(&surplus, LinkType::Ethernet);
     apply(&mut patched, &d, 46, b"z").expect("no checksum, no harm");
     assert_eq!(patched[40..42], surplus[40..42]);
+}
+
+#[test]
+fn extension_headers_are_denied_and_some_deny_the_addresses() {
+    let udp = build(true, Kind::Udp, [1; 32], 0, b"ab");
+    let (link, fixed, address) = ("wwwwwwwwwwww--", "bwww---w", "wwwwwwwwwwwwwwww");
+    let (same, none, header, above) = (address, "-".repeat(16), "-".repeat(8), "wwww----ww");
+    let hop_by_hop = format!("{link}{fixed}{same}{same}{header}{above}");
+    let home_address = format!("{link}{fixed}{none}{same}{header}{above}");
+    let checksum_of_its_own = format!("{link}{fixed}{none}{none}{header}{above}");
+    let authenticated = format!("{link}{fixed}{none}{none}{header}{}", "-".repeat(10));
+    let cases = [
+        (0, hop_by_hop),
+        (60, home_address),
+        (135, checksum_of_its_own.clone()),
+        (139, checksum_of_its_own.clone()),
+        (140, checksum_of_its_own),
+        (51, authenticated),
+    ];
+    for (extension, expected) in cases {
+        let mut packet = [&udp[..54], &[17, 0, 1, 4, 0, 0, 0, 0], &udp[54..]].concat();
+        (packet[19], packet[20]) = (10 + 8, extension);
+        assert_eq!(map(&packet, LinkType::Ethernet), expected, "extension header {extension}");
+    }
 }
 
 #[test]

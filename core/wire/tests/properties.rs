@@ -106,7 +106,7 @@ fn described_ethernet(packet: &[u8]) -> Descriptor {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4096, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn arbitrary_bytes_neither_panic_nor_break_a_promise(input in prop::collection::vec(any::<u8>(), 0..200)) {

@@ -193,6 +193,9 @@ fn a_netlink_message_is_no_ip_packet() {
     let sll = [0, 0, 0x03, 0x38, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
     let bytes = packet(&[&sll, &ipv4(17, 12), &UDP]);
     assert_flags(&described(&bytes, &meta(&bytes, LinkType::LinuxSll)), 0);
+    let sll2 = [8, 0, 0, 0, 0, 0, 0, 2, 0x03, 0x38, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let bytes = packet(&[&sll2, &ipv4(17, 12), &UDP]);
+    assert_flags(&described(&bytes, &meta(&bytes, LinkType::LinuxSll2)), 0);
 }
 
 #[test]
@@ -210,6 +213,9 @@ fn fragments_of_ipv4_name_their_protocol_and_only_the_first_has_its_header() {
     let tiny = ethernet(&packet(&[&MACS, &[8, 0], &fragment(6, 8, 0x2000), &TCP[..8]]));
     assert_flags(&tiny, flag::IPV4 | flag::TCP | flag::FRAGMENT);
     assert_eq!((tiny.dst_port, tiny.tcp_flags), (80, 0));
+    // What pads it to the shortest Ethernet frame is no header.
+    let padded = ethernet(&packet(&[&MACS, &[8, 0], &fragment(6, 8, 0x2000), &TCP, &[0; 6]]));
+    assert_eq!((padded.flags, padded.dst_port, padded.tcp_flags), (tiny.flags, 80, 0));
 }
 
 #[test]
@@ -304,6 +310,16 @@ fn headers_that_contradict_themselves_are_malformed() {
     assert_flags(&with(17, 39), flag::MALFORMED | flag::IPV4 | flag::TCP);
     assert_flags(&with(46, 0x40), flag::MALFORMED | flag::IPV4 | flag::TCP);
     assert_flags(&with(46, 0xf0), flag::MALFORMED | flag::IPV4 | flag::TCP);
+
+    let tiny = |protocol: u8| ethernet(&packet(&[&MACS, &[8, 0], &ipv4(protocol, 2), &TCP, &[0; 6]]));
+    assert_flags(&tiny(6), flag::MALFORMED | flag::IPV4 | flag::TCP);
+    assert_flags(&tiny(17), flag::MALFORMED | flag::IPV4 | flag::UDP);
+    assert_flags(&tiny(1), flag::MALFORMED | flag::IPV4 | flag::ICMP);
+    assert_eq!((tiny(6).src_port, tiny(6).tcp_flags, tiny(17).src_port), (0, 0, 0));
+    let frame = packet(&[&MACS, &[8, 0], &ipv4(6, 20), &TCP]);
+    assert_flags(&ethernet(&frame[..24]), flag::MALFORMED);
+    assert_flags(&ethernet(&frame[..13]), flag::MALFORMED);
+    assert_flags(&ethernet(&frame[..40]), flag::MALFORMED | flag::IPV4 | flag::TCP);
 
     let udp = |length: u8| {
         let mut bytes = packet(&[&MACS, &[8, 0], &ipv4(17, 12), &UDP]);
