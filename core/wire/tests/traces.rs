@@ -68,16 +68,20 @@ const NOT_FOR_LIBPCAP: [&str; 4] = [
     "formats/pcapng-be.pcapng",
 ];
 
-/// Damaged captures that are counted otherwise in the index, and why ours is the right count.
+/// Damaged captures, all in robustness/, that are counted otherwise in the index, and why.
 fn why_it_differs(file: &str, link: &str) -> Option<&'static str> {
     Some(match file {
-        "robustness/PcapPlusPlus/ipv4-malformed.pcap" => "libpcap refuses its records",
-        "robustness/tcpdump/LINKTYPE_IPV4_invalid.pcap" => "IPv6 in a link type that says IPv4",
+        "robustness/PcapPlusPlus/ipv4-malformed.pcap" => {
+            "libpcap refuses it: its interfaces have different snapshot lengths"
+        }
+        "robustness/tcpdump/LINKTYPE_IPV4_invalid.pcap" => {
+            "IPv6 in a link type that says IPv4: malformed here, and IPv6 for tshark and the index"
+        }
         "robustness/nDPI/fuzz-2006-09-29-28586.pcap"
         | "robustness/tcpdump/kday3.pcap"
         | "robustness/tcpdump/ipv6-bad-version.pcap"
         | "robustness/zeek/383379789-decrypt-crash.pcap" => {
-            "impossible IP version; tshark does not see IP either"
+            "impossible IP version for its EtherType; tshark sees no TCP or UDP in those packets either"
         }
         "robustness/tcpdump/ipv4_invalid_hdr_length.pcap"
         | "robustness/tcpdump/ipv4_invalid_total_length_2.pcap"
