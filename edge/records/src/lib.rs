@@ -1,2 +1,102 @@
-//! Record streams as Parquet files.
+//! Record streams as Parquet files: what modules emit becomes columns, written while the run goes on.
+//!
+//! A stream is one file, `DIR/LABEL/STREAM.parquet`. While it is written it is called `STREAM.parquet.part`, and it gets its own
+//! name only when it is whole, so a file called `.parquet` is always complete. The `.part` file is kept readable too: after
+//! each row group a footer is written behind it, and overwritten by the next. A run that is killed, or whose disk
+//! fills up, therefore leaves a `.part` file that any Parquet reader opens, with the row groups finished so far.
+//!
+//! Memory is bounded: a stream holds at most one row group, whatever the number of rows.
+
 #![forbid(unsafe_code)]
+
+mod columns;
+mod error;
+mod file;
+mod folder;
+mod schema;
+
+pub use error::RecordsError;
+
+use file::StreamFile;
+use std::path::{Path, PathBuf};
+use weir_session::{Manifest, Name, Record};
+
+/// The streams of one module, each a Parquet file.
+#[derive(Debug)]
+pub struct ModuleFiles {
+    module: Name,
+    streams: Vec<StreamOut>,
+}
+
+#[derive(Debug)]
+struct StreamOut {
+    name: Name,
+    rows: u64,
+    file: Option<StreamFile>,
+}
+
+/// What became of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRows {
+    /// The stream's name.
+    pub name: Name,
+    /// Rows that were given to [`ModuleFiles::write`].
+    pub rows: u64,
+    /// The file, where there is one. It is called `.part` where writing failed (the error has been returned, and says how many
+    /// rows it holds).
+    pub path: Option<PathBuf>,
+}
+
+impl ModuleFiles {
+    /// Opens a file for each stream of the manifest in `dir`/`label`, and replaces what is there under those names. Without a
+    /// folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
+    ///
+    /// # Errors
+    /// The folder or a file cannot be made, another run is writing there, or the label is not one.
+    pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, RecordsError> {
+        let folder = dir.map(|dir| folder::make(dir, label)).transpose()?;
+        let open = |stream| {
+            folder.as_deref().map(|folder| StreamFile::create(folder, label, manifest, stream)).transpose()
+        };
+        let streams = manifest
+            .streams
+            .iter()
+            .map(|stream| Ok(StreamOut { name: stream.name.clone(), rows: 0, file: open(stream)? }))
+            .collect::<Result<_, RecordsError>>()?;
+        Ok(Self { module: manifest.name.clone(), streams })
+    }
+
+    /// Appends a record to its stream.
+    ///
+    /// # Errors
+    /// [`RecordsError::Write`] once for a stream whose file cannot be written on, and says what it holds; later rows of that stream are
+    /// [`RecordsError::Stopped`]. The module's other streams go on.
+    pub fn write(&mut self, record: &Record<'_>) -> Result<(), RecordsError> {
+        let Some(stream) = self.streams.get_mut(usize::from(record.stream)) else {
+            return Err(RecordsError::NoStream { module: self.module.clone(), index: record.stream });
+        };
+        stream.rows += 1;
+        match &mut stream.file {
+            Some(file) => file.write(record),
+            None => Ok(()),
+        }
+    }
+
+    /// Rows so far, in the order of the manifest's streams.
+    pub fn rows(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.streams.iter().map(|stream| (&stream.name, stream.rows))
+    }
+
+    /// Completes every file and gives it its name.
+    ///
+    /// # Errors
+    /// The first that occurs; the other files are completed all the same.
+    pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
+        let done = self.streams.into_iter().map(|stream| {
+            let path = stream.file.map(StreamFile::finish).transpose();
+            path.map(|path| StreamRows { name: stream.name, rows: stream.rows, path })
+        });
+        // Collected before an error is looked at, so that one file's error does not stop the others.
+        done.collect::<Vec<_>>().into_iter().collect()
+    }
+}

@@ -1,0 +1,170 @@
+//! Rows become columns.
+
+use arrow_array::builder::{
+    ArrayBuilder, BinaryBuilder, BooleanBuilder, Float32Builder, Float64Builder, Int32Builder, Int64Builder,
+    StringBuilder, TimestampNanosecondBuilder, UInt8Builder, UInt16Builder, UInt32Builder, UInt64Builder,
+};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use weir_abi::row::FieldType;
+use weir_session::{Field, FieldValue, Name, Stream};
+
+/// Rows that a batch holds at most.
+const BATCH_ROWS: usize = 8_192;
+/// Bytes of text that a batch holds at most, give or take a record.
+const BATCH_TEXT_BYTES: usize = 1 << 20;
+
+/// The rows that are not yet with the Parquet writer.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    schema: SchemaRef,
+    fields: Vec<(Field, Column)>,
+    rows: usize,
+    text_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Column {
+    U8(UInt8Builder),
+    U16(UInt16Builder),
+    U32(UInt32Builder),
+    U64(UInt64Builder),
+    I32(Int32Builder),
+    I64(Int64Builder),
+    F32(Float32Builder),
+    F64(Float64Builder),
+    Bool(BooleanBuilder),
+    Timestamp(TimestampNanosecondBuilder),
+    Text(StringBuilder),
+    Bytes(BinaryBuilder),
+}
+
+impl Columns {
+    pub(crate) fn new(schema: SchemaRef, stream: &Stream) -> Self {
+        let fields = stream.fields.iter().map(|field| (field.clone(), Column::new(field.ty))).collect();
+        Self { schema, fields, rows: 0, text_bytes: 0 }
+    }
+
+    /// Appends a row. Returns the field that is not there where the row is too short; nothing is appended then.
+    pub(crate) fn push(&mut self, row: &[u8], tail: &[u8]) -> Result<(), Name> {
+        if let Some((field, _)) = self.fields.iter().find(|(field, _)| field.read(row, tail).is_none()) {
+            return Err(field.name.clone());
+        }
+        for (field, column) in &mut self.fields {
+            if let Some(value) = field.read(row, tail) {
+                column.push(value);
+            }
+        }
+        self.rows += 1;
+        self.text_bytes += tail.len();
+        Ok(())
+    }
+
+    /// Whether it is time to hand the rows on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows >= BATCH_ROWS || self.text_bytes >= BATCH_TEXT_BYTES
+    }
+
+    /// Takes the rows out.
+    pub(crate) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
+        (self.rows, self.text_bytes) = (0, 0);
+        let columns = self.fields.iter_mut().map(|(_, column)| column.finish()).collect();
+        RecordBatch::try_new(self.schema.clone(), columns)
+    }
+}
+
+impl Column {
+    fn new(ty: FieldType) -> Self {
+        match ty {
+            FieldType::U8 => Self::U8(UInt8Builder::new()),
+            FieldType::U16 => Self::U16(UInt16Builder::new()),
+            FieldType::U32 => Self::U32(UInt32Builder::new()),
+            FieldType::U64 => Self::U64(UInt64Builder::new()),
+            FieldType::I32 => Self::I32(Int32Builder::new()),
+            FieldType::I64 | FieldType::Duration => Self::I64(Int64Builder::new()),
+            FieldType::F32 => Self::F32(Float32Builder::new()),
+            FieldType::F64 => Self::F64(Float64Builder::new()),
+            FieldType::Bool => Self::Bool(BooleanBuilder::new()),
+            FieldType::Timestamp => Self::Timestamp(TimestampNanosecondBuilder::new().with_timezone("UTC")),
+            FieldType::Ip | FieldType::String => Self::Text(StringBuilder::new()),
+            FieldType::Bytes => Self::Bytes(BinaryBuilder::new()),
+        }
+    }
+
+    /// Appends a value. A field always reads as the same kind of value, so the last arm is never taken; if it were, the columns'
+    /// lengths would differ, and making the batch would fail.
+    fn push(&mut self, value: FieldValue<'_>) {
+        match (self, value) {
+            (Self::U8(b), FieldValue::Unsigned(v)) => b.append_value(u8::try_from(v).unwrap_or(u8::MAX)),
+            (Self::U16(b), FieldValue::Unsigned(v)) => b.append_value(u16::try_from(v).unwrap_or(u16::MAX)),
+            (Self::U32(b), FieldValue::Unsigned(v)) => b.append_value(u32::try_from(v).unwrap_or(u32::MAX)),
+            (Self::U64(b), FieldValue::Unsigned(v)) => b.append_value(v),
+            // Parquet's time stamps are signed: they end in the year 2262.
+            (Self::Timestamp(b), FieldValue::Unsigned(v)) => {
+                b.append_value(i64::try_from(v).unwrap_or(i64::MAX));
+            }
+            (Self::I32(b), FieldValue::Signed(v)) => b.append_value(i32::try_from(v).unwrap_or(i32::MAX)),
+            (Self::I64(b), FieldValue::Signed(v)) => b.append_value(v),
+            (Self::F32(b), FieldValue::Float(v)) => b.append_value(narrow(v)),
+            (Self::F64(b), FieldValue::Float(v)) => b.append_value(v),
+            (Self::Bool(b), FieldValue::Bool(v)) => b.append_value(v),
+            (Self::Text(b), FieldValue::Ip(v)) => push_address(b, v),
+            (Self::Text(b), FieldValue::Bytes(v)) => b.append_value(String::from_utf8_lossy(v)),
+            (Self::Bytes(b), FieldValue::Bytes(v)) => b.append_value(v),
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        self.builder().finish()
+    }
+
+    fn builder(&mut self) -> &mut dyn ArrayBuilder {
+        match self {
+            Self::U8(b) => b,
+            Self::U16(b) => b,
+            Self::U32(b) => b,
+            Self::U64(b) => b,
+            Self::I32(b) => b,
+            Self::I64(b) => b,
+            Self::F32(b) => b,
+            Self::F64(b) => b,
+            Self::Bool(b) => b,
+            Self::Timestamp(b) => b,
+            Self::Text(b) => b,
+            Self::Bytes(b) => b,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it was an f32 before the field was read as an f64")]
+fn narrow(value: f64) -> f32 {
+    value as f32
+}
+
+/// Appends "10.0.0.1" or "2001:db8::1".
+fn push_address(builder: &mut StringBuilder, address: Ipv6Addr) {
+    // Writing to a builder cannot fail; an empty value ends the text that was written.
+    let _ = match address.to_ipv4_mapped() {
+        Some(v4) => write_v4(builder, v4),
+        None => write!(builder, "{address}"),
+    };
+    builder.append_value("");
+}
+
+/// The standard formatter takes five times as long, and most records have two addresses.
+fn write_v4(builder: &mut StringBuilder, address: Ipv4Addr) -> std::fmt::Result {
+    for (index, octet) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            builder.write_char('.')?;
+        }
+        for (least, digit) in [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)] {
+            if octet >= least {
+                builder.write_char(char::from(b'0' + digit))?;
+            }
+        }
+    }
+    Ok(())
+}

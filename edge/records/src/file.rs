@@ -1,0 +1,250 @@
+//! One stream's file: row groups, and a footer behind the last.
+
+use crate::columns::Columns;
+use crate::error::{RecordsError, WriteCause};
+use crate::schema;
+use arrow_schema::Schema;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, ArrowWriter, encode_arrow_schema};
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::schema::types::SchemaDescPtr;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_session::{Manifest, Name, Record, Stream};
+
+/// A row group ends with so many rows …
+const GROUP_ROWS_MAX: usize = 128 << 10;
+/// … or when so many bytes are held for it.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// A footer names all row groups. Up to so many (128 Mi rows) it is written behind each; from then on more rarely, because writing it
+/// would take longer than writing the rows.
+const FOOTERS_EACH: usize = 1024;
+
+/// A stream's file while it is written.
+#[derive(Debug)]
+pub(crate) struct StreamFile {
+    stream: Name,
+    path: PathBuf,
+    part: PathBuf,
+    columns: Columns,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    writer: ArrowWriter<File>,
+    footer: Footer,
+}
+
+/// What is needed to end the file behind any of its row groups.
+#[derive(Debug)]
+struct Footer {
+    file: File,
+    schema: SchemaDescPtr,
+    pairs: Vec<KeyValue>,
+    /// Where each row group ends, in bytes; the first entry is where the first begins.
+    ends: Vec<u64>,
+}
+
+impl StreamFile {
+    /// Begins `folder/STREAM.parquet.part`, and removes an older `STREAM.parquet`.
+    pub(crate) fn create(
+        folder: &Path,
+        label: &str,
+        manifest: &Manifest,
+        stream: &Stream,
+    ) -> Result<Self, RecordsError> {
+        let path = folder.join(format!("{}.parquet", stream.name));
+        let part = folder.join(format!("{}.parquet.part", stream.name));
+        let file = open(&part)?;
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                return Err(RecordsError::Create { path, source });
+            }
+            _ => {}
+        }
+        let schema = Arc::new(schema::schema(label, manifest, stream));
+        let columns = Columns::new(schema.clone(), stream);
+        let open = Open::new(file, &schema, stream).map_err(|cause| RecordsError::Write {
+            path: part.clone(),
+            kept: None,
+            cause,
+        })?;
+        Ok(Self { stream: stream.name.clone(), path, part, columns, open: Some(open) })
+    }
+
+    /// Appends a row; most calls only touch memory.
+    pub(crate) fn write(&mut self, record: &Record<'_>) -> Result<(), RecordsError> {
+        let Some(open) = &mut self.open else { return Err(RecordsError::Stopped(self.part.clone())) };
+        self.columns
+            .push(record.row, record.tail)
+            .map_err(|field| RecordsError::Row { stream: self.stream.clone(), field })?;
+        if self.columns.is_full()
+            && let Err(cause) = open.batch(&mut self.columns)
+        {
+            return Err(self.give_up(cause));
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and gives the file its name.
+    pub(crate) fn finish(mut self) -> Result<PathBuf, RecordsError> {
+        let Some(open) = &mut self.open else { return Ok(self.part.clone()) };
+        if let Err(cause) = open.end(&mut self.columns) {
+            return Err(self.give_up(cause));
+        }
+        self.open = None;
+        fs::rename(&self.part, &self.path).map_err(|source| RecordsError::Rename {
+            from: self.part.clone(),
+            to: self.path.clone(),
+            source,
+        })?;
+        Ok(self.path.clone())
+    }
+
+    /// After an error: ends the file behind the last row group for which there is room, and writes no more.
+    fn give_up(&mut self, cause: WriteCause) -> RecordsError {
+        let kept = self.open.take().and_then(Open::salvage);
+        RecordsError::Write { path: self.part.clone(), kept, cause }
+    }
+}
+
+impl Drop for StreamFile {
+    /// A file that nobody finished keeps its rows, and the name that says that it is not complete.
+    fn drop(&mut self) {
+        if let Some(mut open) = self.open.take()
+            && open.end(&mut self.columns).is_err()
+        {
+            open.salvage();
+        }
+    }
+}
+
+/// Opens a file for writing that nobody else writes, without following a link.
+fn open(path: &Path) -> Result<File, RecordsError> {
+    let create = |source| RecordsError::Create { path: path.to_owned(), source };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(create)?;
+    if !file.metadata().map_err(create)?.is_file() {
+        return Err(create(io::Error::new(ErrorKind::InvalidInput, "it is there and is not a file")));
+    }
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(RecordsError::Busy(path.to_owned())),
+        // File systems without locks are written without one.
+        Err(TryLockError::Error(_)) => {}
+    }
+    file.set_len(0).map_err(create)?;
+    Ok(file)
+}
+
+impl Open {
+    fn new(file: File, schema: &Arc<Schema>, stream: &Stream) -> Result<Self, WriteCause> {
+        let options = ArrowWriterOptions::new()
+            .with_properties(schema::properties(stream))
+            .with_skip_arrow_metadata(true);
+        let mut writer = ArrowWriter::try_new_with_options(file.try_clone()?, schema.clone(), options)?;
+        writer.sync()?;
+        let mut pairs: Vec<KeyValue> =
+            schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        pairs.sort_by(|a, b| a.key.cmp(&b.key));
+        pairs.push(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(schema)));
+        let begin = position(&writer);
+        let footer = Footer {
+            file,
+            schema: Arc::new(ArrowSchemaConverter::new().convert(schema)?),
+            pairs,
+            ends: vec![begin],
+        };
+        footer.write(&[])?;
+        Ok(Self { writer, footer })
+    }
+
+    /// Hands the rows to the Parquet writer, and ends the row group when it is large enough.
+    fn batch(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
+        let batch = columns.take().map_err(parquet::errors::ParquetError::from)?;
+        self.writer.write(&batch)?;
+        if self.writer.in_progress_rows() >= GROUP_ROWS_MAX || self.writer.memory_size() >= GROUP_BYTES_MAX {
+            self.group()?;
+            let groups = self.writer.flushed_row_groups();
+            if groups.len().is_multiple_of(1 + groups.len() / FOOTERS_EACH) {
+                self.footer.write(groups)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the row group.
+    fn group(&mut self) -> Result<(), WriteCause> {
+        let before = self.writer.flushed_row_groups().len();
+        self.writer.flush()?;
+        self.writer.sync()?;
+        if self.writer.flushed_row_groups().len() > before {
+            self.footer.ends.push(position(&self.writer));
+        }
+        Ok(())
+    }
+
+    /// Ends the file.
+    fn end(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
+        let batch = columns.take().map_err(parquet::errors::ParquetError::from)?;
+        self.writer.write(&batch)?;
+        self.group()?;
+        self.footer.write(self.writer.flushed_row_groups())?;
+        Ok(())
+    }
+
+    /// Ends the file behind the last row group that leaves room for a footer. Returns its rows.
+    fn salvage(self) -> Option<u64> {
+        let Self { writer, mut footer } = self;
+        let groups = writer.flushed_row_groups().to_vec();
+        // The writer still holds bytes of the row group that failed, and writes them when it goes: before the footer, not over it.
+        drop(writer);
+        let most = groups.len().min(footer.ends.len() - 1);
+        (0..=most).rev().find_map(|count| {
+            let groups = groups.get(..count)?;
+            footer.ends.truncate(count + 1);
+            footer.write(groups).ok()?;
+            u64::try_from(groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>()).ok()
+        })
+    }
+}
+
+impl Footer {
+    /// Writes a footer behind the last row group without moving the position at which the next row group goes, and cuts off what
+    /// lies behind it.
+    fn write(&self, groups: &[RowGroupMetaData]) -> Result<(), WriteCause> {
+        let end = self.ends.last().copied().unwrap_or(0);
+        // Cut first: on a full disk, this makes the room that the footer needs.
+        self.file.set_len(end)?;
+        let rows = groups.iter().map(RowGroupMetaData::num_rows).sum();
+        let file = FileMetaData::new(
+            1,
+            rows,
+            Some(concat!("weir version ", env!("CARGO_PKG_VERSION")).to_owned()),
+            Some(self.pairs.clone()),
+            self.schema.clone(),
+            None,
+        );
+        let metadata = ParquetMetaDataBuilder::new(file).set_row_groups(groups.to_vec()).build();
+        let mut bytes = Vec::new();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata).finish()?;
+        self.file.write_all_at(&bytes, end)?;
+        Ok(())
+    }
+}
+
+/// Where the next byte goes. `usize` is at most 64 bits wide.
+fn position(writer: &ArrowWriter<File>) -> u64 {
+    u64::try_from(writer.bytes_written()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,92 @@
+//! What is left of a run that did not end well.
+
+use crate::round_trip::batches;
+use crate::rows::manifest;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use std::path::Path;
+use std::process::Command;
+use weir_records::{ModuleFiles, RecordsError};
+use weir_session::{Order, Record};
+
+fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError> {
+    for n in from..to {
+        let row = [n.to_le_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()].concat();
+        files.write(&Record { order: Order::packet(0), stream: 2, row: &row, tail: &[] })?;
+    }
+    Ok(())
+}
+
+/// The rows of a file of [`noise`], which must be 0, 1, 2 … without a gap.
+fn rows(path: &Path) -> u64 {
+    let mut next = 0;
+    for batch in batches(path) {
+        for n in batch.column(0).as_primitive::<UInt64Type>().values() {
+            assert_eq!(*n, next);
+            next += 1;
+        }
+    }
+    next
+}
+
+#[test]
+fn a_file_that_nobody_finished_keeps_its_rows_and_does_not_look_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    noise(&mut files, 0, 300_000).unwrap();
+    drop(files);
+    assert!(!dir.path().join("probe/small.parquet").exists());
+    assert_eq!(rows(&dir.path().join("probe/small.parquet.part")), 300_000);
+}
+
+#[test]
+fn a_killed_run_leaves_its_row_groups_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let part = dir.path().join("probe/small.parquet.part");
+    assert_eq!(rows(&part), 0);
+    noise(&mut files, 0, 300_000).unwrap();
+    // Nothing more is written by a process that is killed here.
+    let left = rows(&part);
+    assert!((100_000..300_000).contains(&left), "{left}");
+    noise(&mut files, 300_000, 600_000).unwrap();
+    assert!(rows(&part) >= left + 200_000);
+    files.finish().unwrap();
+    assert_eq!((rows(&dir.path().join("probe/small.parquet")), part.exists()), (600_000, false));
+}
+
+/// Runs in a process of its own, whose files cannot grow over a limit: a write past it fails as on a full disk.
+#[test]
+fn on_a_full_disk_what_was_written_stays_readable() {
+    const DIR: &str = "WEIR_RECORDS_TEST_DIR";
+    if let Some(dir) = std::env::var_os(DIR) {
+        let dir = Path::new(&dir);
+        let mut files = ModuleFiles::create(Some(dir), "probe", &manifest()).unwrap();
+        let error = noise(&mut files, 0, 5_000_000).unwrap_err();
+        let RecordsError::Write { kept: Some(kept), .. } = &error else { panic!("{error}") };
+        assert!(error.to_string().contains("the largest file size that is allowed here"), "{error}");
+        assert!(error.to_string().contains("small.parquet.part"), "{error}");
+        assert!(*kept >= 500_000, "{error}");
+        assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
+        assert!(matches!(noise(&mut files, 0, 1), Err(RecordsError::Stopped(_))));
+        // The module's other streams are completed.
+        let done = files.finish().unwrap();
+        assert_eq!(done[1].path, Some(dir.join("probe/none.parquet")));
+        assert_eq!(done[2].path, Some(dir.join("probe/small.parquet.part")));
+        assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
+        return;
+    }
+    for blocks in [20_000, 20_001, 20_007, 24_001] {
+        let dir = tempfile::tempdir().unwrap();
+        let output = Command::new("sh")
+            .arg("-c")
+            // An ignored signal stays ignored in what is executed; a shell's block has 512 or 1024 bytes.
+            .arg(format!("trap '' XFSZ; ulimit -f {blocks} && exec \"$0\" \"$@\""))
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "stopped::on_a_full_disk_what_was_written_stays_readable"])
+            .env(DIR, dir.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
