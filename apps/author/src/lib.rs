@@ -1,2 +1,28 @@
-//! For module authors: new modules, and their builds.
+//! For module authors: [`new`] makes a folder with a module that works, [`build`] makes the .wasm file of such a folder.
+//!
+//! ```no_run
+//! use weir_author::{Lang, Options, build, new};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! new("protocols".as_ref(), Lang::C)?;
+//! let built = build("protocols".as_ref(), &Options::default())?;
+//! println!("{}: {}", built.path.display(), built.size);
+//! # Ok(())
+//! # }
+//! ```
+
 #![forbid(unsafe_code)]
+
+mod build;
+mod c;
+mod error;
+mod folder;
+mod new;
+mod pack;
+mod rust;
+mod tools;
+
+pub use build::{Built, Options, build, c_header, prepare};
+pub use error::BuildError;
+pub use folder::Lang;
+pub use new::{Created, NewError, new};
+pub use tools::Tools;

@@ -39,11 +39,7 @@ impl Admitted {
     /// # Errors
     /// A [`Refusal`] for the first thing that is wrong.
     pub fn admit(bytes: Vec<u8>, settings: &[Setting]) -> Result<Self, Refusal> {
-        let (facts, manifest) = inspect(&bytes)?;
-        let manifest = Manifest::parse(manifest)?;
-        if facts.memory > manifest.memory {
-            return Err(Refusal::MemorySize { given: facts.memory, max: manifest.memory });
-        }
+        let (manifest, facts) = manifest_of(&bytes)?;
         let values = values(&manifest, settings)
             .map_err(|error| SettingError::Value { module: manifest.name.to_string(), error })?;
         let tick = match manifest.tick {
@@ -95,7 +91,11 @@ impl Admitted {
 /// A [`Refusal`] for the first thing that is wrong.
 pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
     let (facts, manifest) = inspect(bytes)?;
-    Ok((Manifest::parse(manifest)?, facts))
+    let manifest = Manifest::parse(manifest)?;
+    if facts.memory > manifest.memory {
+        return Err(Refusal::MemorySize { given: facts.memory, max: manifest.memory });
+    }
+    Ok((manifest, facts))
 }
 
 fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Value>, ValueError> {

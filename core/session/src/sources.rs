@@ -1,7 +1,7 @@
 //! Source files that spare a module's author from writing the manifest's contents a second time: rows as structs, streams and
 //! parameters as functions.
 
-use crate::{Manifest, ParameterType};
+use crate::{Manifest, Name, ParameterType};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
@@ -20,7 +20,7 @@ pub fn c_header(manifest: &Manifest) -> String {
             _ = writeln!(
                 out,
                 "    {ty} {}{suffix}; /* {}{} */",
-                field.name.identifier(),
+                c_name(&field.name),
                 comment(&field.summary),
                 comment(&unit)
             );
@@ -65,66 +65,112 @@ pub fn c_header(manifest: &Manifest) -> String {
     out
 }
 
-/// `module.rs`: for Rust, to be included where the crate `weir_guest` is known.
+/// `module.rs`: for Rust, to be included as a module of its own where the crate `weir_guest` is known.
 pub fn rust_source(manifest: &Manifest) -> String {
-    let mut out = format!("// Made from weir.toml of `{}`; changes here are lost.\n", manifest.name);
+    let mut out = format!(
+        "// Made from weir.toml of `{}`; changes here are lost.\n#![allow(dead_code)]\n",
+        manifest.name
+    );
     for (index, stream) in manifest.streams.iter().enumerate() {
+        let lifetime = if stream.fields.iter().any(|field| field.ty.is_indirect()) { "<'a>" } else { "" };
+        let elided = if lifetime.is_empty() { "" } else { "<'_>" };
         let ty = camel(&stream.name.identifier());
         _ = writeln!(
             out,
-            "\n#[doc = {:?}]\n#[repr(C)]\n#[derive(Clone, Copy)]\npub struct {ty} {{",
+            "\n#[doc = {:?}]\n#[repr(C)]\n#[derive(Clone, Copy, Debug)]\npub struct {ty}{lifetime} {{",
             stream.summary
         );
         for field in &stream.fields {
+            let unit = if field.unit.is_empty() { String::new() } else { format!(" [{}]", field.unit) };
             _ = writeln!(
                 out,
-                "    #[doc = {:?}]\n    pub r#{}: {},",
-                format!("{} {}", field.summary, field.unit).trim(),
-                field.name.identifier(),
+                "    #[doc = {:?}]\n    pub {}: {},",
+                format!("{}{unit}", field.summary),
+                rust_name(&field.name),
                 rust_type(field.ty)
             );
         }
         _ = writeln!(
             out,
-            "}}\nconst _: () = assert!(core::mem::size_of::<{ty}>() == {});\nimpl weir_guest::Row for {ty} {{\n    const STREAM: u32 = {index};\n}}",
+            "}}\nconst _: () = assert!(core::mem::size_of::<{ty}>() == {} || cfg!(not(target_arch = \"wasm32\")));\n\
+             impl weir_guest::Row for {ty}{elided} {{\n    const STREAM: u32 = {index};\n}}",
             stream.row_bytes()
         );
     }
-    _ = writeln!(out, "\n#[doc = \"The parameters, as the operator set them.\"]\npub mod param {{");
+    _ = writeln!(out, "\n/// The parameters, as the operator set them.\npub mod param {{");
     for (index, parameter) in manifest.parameters.iter().enumerate() {
-        let name = parameter.name.identifier();
-        let (ty, body) = match parameter.ty {
-            ParameterType::U64 => ("u64", format!("weir_guest::param_int({index}) as u64")),
-            ParameterType::I64 | ParameterType::Duration => {
-                ("i64", format!("weir_guest::param_int({index})"))
-            }
-            ParameterType::Bool => ("bool", format!("weir_guest::param_int({index}) != 0")),
-            ParameterType::F64 => ("f64", format!("weir_guest::param_float({index})")),
-            _ => {
-                _ = writeln!(
-                    out,
-                    "    #[doc = {:?}]\n    pub fn r#{name}(destination: &mut [u8]) -> usize {{\n        weir_guest::param_bytes({index}, destination)\n    }}",
-                    parameter.summary
-                );
-                continue;
-            }
-        };
+        let unit = if parameter.unit.is_empty() { String::new() } else { format!(" [{}]", parameter.unit) };
+        let (arguments, result, body) = rust_parameter(parameter.ty, index);
         _ = writeln!(
             out,
-            "    #[doc = {:?}]\n    pub fn r#{name}() -> {ty} {{\n        {body}\n    }}",
-            parameter.summary
+            "    #[doc = {:?}]\n    pub fn {}({arguments}) -> {result} {{\n        {body}\n    }}",
+            format!("{}{unit}", parameter.summary),
+            rust_name(&parameter.name)
         );
     }
     out.push_str("}\n");
     out
 }
 
+/// Arguments, result and body of the function for a parameter.
+fn rust_parameter(ty: ParameterType, index: usize) -> (&'static str, &'static str, String) {
+    let call = |function: &str| format!("weir_guest::generated::{function}({index}");
+    match ty {
+        ParameterType::U64 => ("", "u64", call("int") + ") as u64"),
+        ParameterType::I64 => ("", "i64", call("int") + ")"),
+        // Admission keeps durations above 0.
+        ParameterType::Duration => ("", "u64", call("int") + ") as u64"),
+        ParameterType::Bool => ("", "bool", call("int") + ") != 0"),
+        ParameterType::F64 => ("", "f64", call("float") + ")"),
+        ParameterType::Prefix => ("", "weir_guest::Prefix", call("prefix") + ")"),
+        ParameterType::String => {
+            ("room: &mut [u8]", "Result<&[u8], weir_guest::TooLong>", call("bytes") + ", room)")
+        }
+        ParameterType::U64List => {
+            ("room: &mut [u64]", "Result<&[u64], weir_guest::TooLong>", call("words") + ", room)")
+        }
+        ParameterType::StringList => {
+            ("room: &mut [u8]", "Result<weir_guest::List<'_>, weir_guest::TooLong>", call("list") + ", room)")
+        }
+    }
+}
+
+/// A field of a row in C: no keyword.
+fn c_name(name: &Name) -> String {
+    let identifier = name.identifier();
+    if C_KEYWORDS.split(' ').any(|word| word == identifier) { identifier + "_" } else { identifier }
+}
+
+/// A field or function in Rust: a keyword as a raw identifier, or with `_` where it cannot be one.
+fn rust_name(name: &Name) -> String {
+    let identifier = name.identifier();
+    match identifier.as_str() {
+        "self" | "super" | "crate" => identifier + "_",
+        word if RUST_KEYWORDS.split(' ').any(|keyword| keyword == word) => format!("r#{word}"),
+        _ => identifier,
+    }
+}
+
+/// Those of C11 and C23, and what `<stdbool.h>` defines, that a name can be.
+const C_KEYWORDS: &str = "alignas alignof asm auto bool break case char const constexpr continue default do double else \
+    enum extern false float for goto if inline int long nullptr register restrict return short \
+    signed sizeof static struct switch true typedef typeof union unsigned void volatile while";
+
+/// Those of all editions.
+const RUST_KEYWORDS: &str = "abstract as async await become box break const continue do dyn else enum extern false final fn \
+    for gen if impl in let loop macro match mod move mut override priv pub ref return static struct \
+    trait true try type typeof unsafe unsized use virtual where while yield";
+
 /// Text that cannot end a C comment.
 fn comment(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *")
 }
 
+/// The name of a type. The only keyword among those is `Self`.
 fn camel(name: &str) -> String {
+    if name == "self" {
+        return "Self_".to_owned();
+    }
     name.split('_')
         .map(|word| {
             word.chars().take(1).flat_map(char::to_uppercase).chain(word.chars().skip(1)).collect::<String>()
@@ -149,7 +195,8 @@ fn c_type(ty: FieldType) -> (&'static str, &'static str) {
 
 fn rust_type(ty: FieldType) -> &'static str {
     match ty {
-        FieldType::U8 | FieldType::Bool => "u8",
+        FieldType::U8 => "u8",
+        FieldType::Bool => "bool",
         FieldType::U16 => "u16",
         FieldType::U32 => "u32",
         FieldType::U64 | FieldType::Timestamp => "u64",
@@ -157,7 +204,7 @@ fn rust_type(ty: FieldType) -> &'static str {
         FieldType::I64 | FieldType::Duration => "i64",
         FieldType::F32 => "f32",
         FieldType::F64 => "f64",
-        FieldType::Ip => "[u8; 16]",
-        FieldType::String | FieldType::Bytes => "weir_guest::Str",
+        FieldType::Ip => "weir_guest::Ip",
+        FieldType::String | FieldType::Bytes => "weir_guest::Str<'a>",
     }
 }

@@ -29,7 +29,8 @@ fn reserve(bytes: usize) -> Option<*mut u8> {
     extern "C" {
         static __heap_base: u8;
     }
-    // SAFETY: only the address is taken; the linker puts the symbol behind the module's data and stack.
+    // SAFETY (needed by compilers before 1.82): only the address is taken; the linker puts the symbol behind the module's data and stack.
+    #[allow(unused_unsafe)]
     let base = unsafe { core::ptr::addr_of!(__heap_base) } as usize;
     let begin = TOP.load(Relaxed).max(base).checked_next_multiple_of(ALIGN)?;
     let end = begin.checked_add(bytes).filter(|end| *end <= PRIVATE_MAX)?;

@@ -1,0 +1,81 @@
+//! `weir new`.
+
+use crate::BuildError;
+use crate::folder::{Lang, generate};
+use std::path::{Path, PathBuf};
+use weir_session::{Manifest, Name, NameError};
+
+/// Files of a new module, with `{{name}}` where its name goes.
+const C: &[(&str, &str)] = &[
+    ("weir.toml", include_str!("../templates/weir.toml")),
+    ("{{name}}.c", include_str!("../templates/module.c")),
+    ("compile_flags.txt", include_str!("../templates/compile_flags.txt")),
+    ("README.md", include_str!("../templates/README.c.md")),
+];
+const RUST: &[(&str, &str)] = &[
+    ("weir.toml", include_str!("../templates/weir.toml")),
+    ("Cargo.toml", include_str!("../templates/Cargo.toml.in")),
+    ("src/lib.rs", include_str!("../templates/lib.rs")),
+    (".gitignore", "/target/\n"),
+    ("README.md", include_str!("../templates/README.rust.md")),
+];
+
+/// Why there is no new module. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum NewError {
+    /// The folder's name becomes the module's.
+    #[error("a module is named after its folder: {0}")]
+    Name(#[from] NameError),
+    /// Something is there.
+    #[error("{} is there already, and not empty: choose another name, or move it away", .0.display())]
+    Exists(PathBuf),
+    /// A file that cannot be written.
+    #[error(transparent)]
+    Write(#[from] BuildError),
+}
+
+/// A new module.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its name.
+    pub name: Name,
+    /// The files that were written, without what is generated, relative to the folder.
+    pub files: Vec<PathBuf>,
+}
+
+/// Makes a folder with a module that works, to be changed: it counts packets and bytes by protocol. The last part of the path is the
+/// module's name.
+///
+/// # Errors
+///
+/// See [`NewError`].
+pub fn new(dir: &Path, lang: Lang) -> Result<Created, NewError> {
+    let name = Name::new(&dir.file_name().unwrap_or_default().to_string_lossy())?;
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => {
+            if entries.next().is_some() {
+                return Err(NewError::Exists(dir.to_owned()));
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(NewError::Exists(dir.to_owned()));
+        }
+        Err(error) => return Err(BuildError::file(dir)(error).into()),
+    }
+    let mut files = Vec::new();
+    for (path, text) in if lang == Lang::C { C } else { RUST } {
+        let fill = |text: &str| text.replace("{{name}}", name.as_str());
+        let path = PathBuf::from(fill(path));
+        crate::folder::replace(&dir.join(&path), fill(text).as_bytes())?;
+        files.push(path);
+    }
+    let toml = dir.join("weir.toml");
+    let bytes = std::fs::read(&toml).map_err(BuildError::file(&toml))?;
+    let manifest = Manifest::parse(&bytes)
+        .map_err(|error| BuildError::Manifest { path: toml, error: Box::new(error) })?;
+    generate(dir, &manifest, lang)?;
+    Ok(Created { dir: dir.to_owned(), name, files })
+}

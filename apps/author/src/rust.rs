@@ -1,0 +1,198 @@
+//! Modules in Rust, through cargo.
+
+use crate::BuildError;
+use crate::build::{Linked, Options};
+use crate::folder::Folder;
+use crate::tools::{Tools, run, version_line};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Targets that will do, the first that is installed.
+const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
+
+/// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state.
+const LINK: [&str; 2] = ["-zstack-size=32768", "--export=__stack_pointer"];
+
+/// A Rust compiler that can make WebAssembly.
+struct Toolchain {
+    rustc: PathBuf,
+    cargo: PathBuf,
+    version: String,
+    target: &'static str,
+    /// The library has to be compiled from its source.
+    from_source: bool,
+    sysroot: PathBuf,
+    /// Where the compiler brings no linker along.
+    linker: Option<PathBuf>,
+}
+
+/// Compiles and links.
+pub(crate) fn compile(folder: &Folder, cargo_toml: &Path, options: &Options) -> Result<Linked, BuildError> {
+    let toolchain = Toolchain::find(&options.tools, &folder.dir)?;
+    let target_dir = options.target_dir.clone().unwrap_or_else(|| folder.generated().join("target"));
+    let mut cargo = Command::new(&toolchain.cargo);
+    cargo
+        .args(["build", "--release", "--lib", "--target", toolchain.target])
+        .arg("--manifest-path")
+        .arg(cargo_toml)
+        .arg("--target-dir")
+        .arg(target_dir)
+        .arg(if options.color {
+            "--message-format=json-diagnostic-rendered-ansi,json-render-diagnostics"
+        } else {
+            "--message-format=json-render-diagnostics"
+        })
+        .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags())
+        .env("RUSTC", &toolchain.rustc);
+    if options.color {
+        cargo.env("CARGO_TERM_COLOR", "always");
+    }
+    for variable in
+        ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR", "RUSTC_WRAPPER"]
+    {
+        cargo.env_remove(variable);
+    }
+    if toolchain.from_source {
+        // The switch is unstable; this is how a released compiler accepts it.
+        cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=core,alloc,panic_abort");
+    }
+    let output = run(&mut cargo)?;
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        return Err(BuildError::Compiler {
+            tool: "cargo".to_owned(),
+            dir: folder.dir.clone(),
+            output: messages,
+        });
+    }
+    let path =
+        artifact(&output.stdout, cargo_toml).ok_or_else(|| BuildError::NoCdylib(cargo_toml.to_owned()))?;
+    let bytes = std::fs::read(&path).map_err(BuildError::file(&path))?;
+    Ok(Linked { bytes, messages: warnings(&messages), toolchain: toolchain.describe()? })
+}
+
+/// The .wasm file that cargo says it made of this package.
+fn artifact(stdout: &[u8], cargo_toml: &Path) -> Option<PathBuf> {
+    let ours = cargo_toml.canonicalize().ok()?;
+    String::from_utf8_lossy(stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact")
+        .filter(|message| {
+            message["manifest_path"].as_str().and_then(|path| Path::new(path).canonicalize().ok()).as_deref()
+                == Some(&ours)
+        })
+        .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
+        .filter_map(|path| path.as_str().map(PathBuf::from))
+        .find(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+}
+
+/// Without cargo's lines of progress.
+fn warnings(messages: &str) -> String {
+    let progress =
+        ["Compiling ", "Finished ", "Blocking ", "Updating ", "Locking ", "Downloading ", "Downloaded "];
+    messages
+        .lines()
+        .filter(|line| {
+            !(line.starts_with(' ') && progress.iter().any(|word| line.trim_start().starts_with(word)))
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+impl Toolchain {
+    /// The first compiler that has a library for WebAssembly, or else the first that has the library's source.
+    fn find(tools: &Tools, dir: &Path) -> Result<Self, BuildError> {
+        let compilers = match &tools.rustc {
+            Some(named) => tools.find(named).into_iter().collect(),
+            None => tools.find_all("rustc".as_ref()),
+        };
+        let mut tried = Vec::new();
+        let mut from_source = None;
+        for rustc in compilers {
+            let ask = |arguments: &[&str]| {
+                // In the module's folder, where a rust-toolchain.toml may say which compiler to take.
+                let output = Command::new(&rustc).args(arguments).current_dir(dir).output().ok()?;
+                output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            };
+            let (Some(sysroot), Some(about)) = (ask(&["--print", "sysroot"]), ask(&["-vV"])) else {
+                tried.push(format!("{} cannot be run", rustc.display()));
+                continue;
+            };
+            let sysroot = PathBuf::from(sysroot);
+            let installed = TARGETS.into_iter().find(|target| has_core(&sysroot, target));
+            let has_source = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file();
+            if installed.is_none() && !has_source {
+                let version = about.lines().next().unwrap_or_default();
+                tried.push(format!("{} ({version}) has no library for it", rustc.display()));
+                continue;
+            }
+            let Some(cargo) = rustc.parent().map(|folder| folder.join("cargo")).filter(|path| path.is_file())
+            else {
+                tried.push(format!("there is no cargo beside {}", rustc.display()));
+                continue;
+            };
+            let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+            let brings_linker = sysroot.join("lib/rustlib").join(host).join("bin/rust-lld").is_file();
+            let linker = if brings_linker { None } else { Some(tools.wasm_ld(None)?) };
+            let toolchain = Self {
+                version: about.lines().next().unwrap_or_default().to_owned(),
+                target: installed.unwrap_or(TARGETS[0]),
+                from_source: installed.is_none(),
+                rustc,
+                cargo,
+                sysroot,
+                linker,
+            };
+            if !toolchain.from_source {
+                return Ok(toolchain);
+            }
+            from_source = from_source.or(Some(toolchain));
+        }
+        if tried.is_empty() {
+            tried.push(match &tools.rustc {
+                Some(named) => format!("there is no {}", named.display()),
+                None => "rustc was not found".to_owned(),
+            });
+        }
+        from_source.ok_or(BuildError::NoRust { tried: tried.join(", ") })
+    }
+
+    /// For CARGO_ENCODED_RUSTFLAGS: separated by 0x1f, so that paths may have spaces.
+    fn flags(&self) -> OsString {
+        let mut flags: Vec<OsString> = vec!["-Ctarget-feature=+simd128,+bulk-memory".into()];
+        flags.extend(LINK.iter().map(|argument| format!("-Clink-arg={argument}").into()));
+        if let Some(linker) = &self.linker {
+            let mut flag = OsString::from("-Clinker=");
+            flag.push(linker);
+            flags.push(flag);
+        }
+        // Places in the library's source can end up in panics: not where this machine has them.
+        let source = self.sysroot.join("lib/rustlib/src/rust");
+        for folder in [source.canonicalize().ok(), Some(source)].into_iter().flatten() {
+            let mut flag = OsString::from("--remap-path-prefix=");
+            flag.push(folder);
+            flag.push("=rust");
+            flags.push(flag);
+        }
+        flags.join("\u{1f}".as_ref())
+    }
+
+    fn describe(&self) -> Result<String, BuildError> {
+        let library = if self.from_source { "library from source" } else { "library installed" };
+        Ok(match &self.linker {
+            Some(linker) => {
+                format!("{}, {}, {library}; {}", self.version, self.target, version_line(linker)?)
+            }
+            None => format!("{}, {}, {library}; rust-lld", self.version, self.target),
+        })
+    }
+}
+
+fn has_core(sysroot: &Path, target: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(sysroot.join("lib/rustlib").join(target).join("lib")) else {
+        return false;
+    };
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("libcore-"))
+}

@@ -1,0 +1,122 @@
+//! Compilers and linkers, wherever they are.
+
+use crate::BuildError;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Where compilers are looked for. The environment comes in here and nowhere else.
+#[derive(Clone, Debug, Default)]
+pub struct Tools {
+    /// Folders to search, as in the variable PATH.
+    pub path: OsString,
+    /// The C compiler to use and no other: a path, or a name to be found in `path`.
+    pub clang: Option<OsString>,
+    /// The Rust compiler to use and no other: likewise.
+    pub rustc: Option<OsString>,
+}
+
+/// A C compiler that can make WebAssembly.
+pub(crate) struct Clang {
+    pub(crate) program: PathBuf,
+    pub(crate) version: String,
+}
+
+impl Tools {
+    /// From PATH, WEIR_CC and WEIR_RUSTC.
+    pub fn from_environment() -> Self {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        Self { path: set("PATH").unwrap_or_default(), clang: set("WEIR_CC"), rustc: set("WEIR_RUSTC") }
+    }
+
+    /// The named compiler, or the first that can make WebAssembly of clang-19 (with which the shipped modules are built), clang, and
+    /// clang-N, the newest first.
+    pub(crate) fn clang(&self) -> Result<Clang, BuildError> {
+        let candidates = match &self.clang {
+            Some(named) => self.find(named).into_iter().collect(),
+            None => self.candidates("clang", 19),
+        };
+        let mut tried = Vec::new();
+        for program in candidates {
+            let targets = Command::new(&program).arg("--print-targets").output();
+            if targets.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("wasm32")) {
+                let version = version_line(&program)?;
+                return Ok(Clang { program, version });
+            }
+            tried.push(format!("{} cannot make WebAssembly", program.display()));
+        }
+        if tried.is_empty() {
+            tried.push(match &self.clang {
+                Some(named) => format!("there is no {}", named.display()),
+                None => "clang was not found".to_owned(),
+            });
+        }
+        Err(BuildError::NoClang { tried: tried.join(", ") })
+    }
+
+    /// The linker: of the same version as the shipped modules are built with, of any other, or the one beside the compiler.
+    pub(crate) fn wasm_ld(&self, clang: Option<&Path>) -> Result<PathBuf, BuildError> {
+        let beside =
+            || Some(clang?.canonicalize().ok()?.parent()?.join("wasm-ld")).filter(|path| path.is_file());
+        self.candidates("wasm-ld", 19).into_iter().next().or_else(beside).ok_or(BuildError::NoLinker)
+    }
+
+    /// `name-preferred`, `name`, then `name-N`, the newest first; those that are there.
+    fn candidates(&self, name: &str, preferred: u32) -> Vec<PathBuf> {
+        let mut numbered: Vec<u32> = self
+            .folders()
+            .filter_map(|folder| std::fs::read_dir(folder).ok())
+            .flatten()
+            .filter_map(|entry| {
+                entry.ok()?.file_name().to_str()?.strip_prefix(name)?.strip_prefix('-')?.parse().ok()
+            })
+            .filter(|version| *version != preferred)
+            .collect();
+        numbered.sort_unstable();
+        numbered.dedup();
+        let numbered = numbered.into_iter().rev().map(|version| format!("{name}-{version}"));
+        [format!("{name}-{preferred}"), name.to_owned()]
+            .into_iter()
+            .chain(numbered)
+            .filter_map(|name| self.find(name.as_ref()))
+            .collect()
+    }
+
+    /// The first program of that name; a name with a folder in it is a path.
+    pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
+        if Path::new(name).components().count() > 1 {
+            return Some(PathBuf::from(name)).filter(|path| path.is_file());
+        }
+        self.find_all(name).into_iter().next()
+    }
+
+    /// All programs of that name, each once.
+    pub(crate) fn find_all(&self, name: &OsStr) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        for folder in self.folders() {
+            // Links to the folder are followed, links to the program are not: what a program does can depend on its name.
+            let Ok(folder) = folder.canonicalize() else { continue };
+            let program = folder.join(name);
+            if program.is_file() && !found.contains(&program) {
+                found.push(program);
+            }
+        }
+        found
+    }
+
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        std::env::split_paths(&self.path).filter(|folder| !folder.as_os_str().is_empty())
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: &mut Command) -> Result<Output, BuildError> {
+    let program = PathBuf::from(command.get_program());
+    command.output().map_err(|source| BuildError::Run { program, source })
+}
+
+/// The first line of what a program says about itself.
+pub(crate) fn version_line(program: &Path) -> Result<String, BuildError> {
+    let output = run(Command::new(program).arg("--version"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())
+}

@@ -1,0 +1,351 @@
+//! From nothing to a module that is admitted, as an author goes.
+
+mod toolchain;
+
+use std::path::Path;
+use toolchain::{has_c, has_rust, options, rust_options};
+use weir_author::{BuildError, Lang, NewError, Options, Tools, build, c_header, new, prepare};
+use weir_session::Admitted;
+
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+
+/// A folder with these files, and what building it says.
+fn build_c(files: &[(&str, &str)]) -> Result<weir_author::Built, BuildError> {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    build(dir.path(), &options())
+}
+
+fn error_of(files: &[(&str, &str)]) -> String {
+    build_c(files).unwrap_err().to_string()
+}
+
+#[test]
+fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
+    if !has_c() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("my-first");
+    let created = new(&dir, Lang::C).unwrap();
+    assert_eq!(created.name.as_str(), "my-first");
+    let built = build(&dir, &options()).unwrap();
+    assert_eq!((built.messages.as_str(), &built.path), ("", &dir.join("my-first.wasm")));
+    assert!(built.toolchain.contains("clang version"), "{}", built.toolchain);
+    let settings = [("interval".to_owned(), vec!["5s".to_owned()])];
+    let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &settings).unwrap();
+    assert_eq!(admitted.tick().map(|tick| tick.0), Some(5_000_000_000));
+    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_stop);
+    assert!(built.size.0 < 4096, "{}", built.size);
+    assert!(c_header(&dir).unwrap().contains("struct protocols_row {"));
+}
+
+#[test]
+fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
+    if !has_rust() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("my-first");
+    new(&dir, Lang::Rust).unwrap();
+    let built = build(&dir, &rust_options()).unwrap();
+    assert_eq!(built.messages, "");
+    let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
+    assert_eq!(admitted.tick().map(|tick| tick.0), Some(1_000_000_000));
+    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_start);
+    assert!(built.size.0 < 16_384, "{}", built.size);
+}
+
+#[test]
+fn the_same_source_gives_the_same_bytes_wherever_it_is() {
+    let homes = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for (lang, present, options) in [(Lang::C, has_c(), options()), (Lang::Rust, has_rust(), rust_options())]
+    {
+        if !present {
+            continue;
+        }
+        let bytes = homes.each_ref().map(|home| {
+            let dir = home.path().join(format!("deep-{lang:?}").to_lowercase()).join("same");
+            new(&dir, lang).unwrap();
+            if lang == Lang::C {
+                // A name of the file in the code is the usual way for a folder to get in.
+                let source = dir.join("same.c");
+                let text = std::fs::read_to_string(&source).unwrap();
+                std::fs::write(
+                    source,
+                    text.replace("return 0;", "weir_log(2, __FILE__, sizeof __FILE__); return 0;"),
+                )
+                .unwrap();
+            }
+            std::fs::read(build(&dir, &options).unwrap().path).unwrap()
+        });
+        assert_eq!(bytes[0], bytes[1], "{lang:?}");
+        let place = homes[0].path().to_string_lossy().into_owned();
+        assert!(!bytes[0].windows(place.len()).any(|window| window == place.as_bytes()), "{lang:?}");
+    }
+}
+
+#[test]
+fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
+    let home = tempfile::tempdir().unwrap();
+    for lang in [Lang::C, Lang::Rust] {
+        let dir = home.path().join(format!("{lang:?}").to_lowercase());
+        let created = new(&dir, lang).unwrap();
+        assert!(created.files.iter().all(|file| dir.join(file).is_file()), "{:?}", created.files);
+        let generated: &[&str] = match lang {
+            Lang::C => &["weir.h", "module.h"],
+            Lang::Rust => &["module.rs", "weir-guest/Cargo.toml", "weir-guest/src/lib.rs"],
+        };
+        assert!(generated.iter().all(|file| dir.join(".weir").join(file).is_file()));
+        assert_eq!(std::fs::read_to_string(dir.join(".weir/.gitignore")).unwrap(), "*\n");
+
+        // A change of the manifest reaches the editor without a build.
+        let toml = std::fs::read_to_string(dir.join("weir.toml")).unwrap();
+        std::fs::write(dir.join("weir.toml"), toml.replace("\"protocols\"", "\"renamed\"")).unwrap();
+        prepare(&dir).unwrap();
+        let header =
+            dir.join(".weir").join(generated.iter().find(|file| file.starts_with("module")).unwrap());
+        assert!(std::fs::read_to_string(header).unwrap().to_lowercase().contains("renamed"));
+    }
+}
+
+#[test]
+fn nothing_that_is_there_is_overwritten_by_a_new_module() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("taken");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("thesis"), "years of work").unwrap();
+    let error = new(&dir, Lang::C).unwrap_err();
+    assert!(matches!(error, NewError::Exists(_)) && error.to_string().contains("not empty"), "{error}");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+    assert!(matches!(new(&dir.join("thesis"), Lang::C), Err(NewError::Exists(_))));
+
+    std::fs::create_dir(home.path().join("empty")).unwrap();
+    assert!(new(&home.path().join("empty"), Lang::C).is_ok());
+
+    let error = new(&home.path().join("My Module"), Lang::C).unwrap_err().to_string();
+    assert!(error.contains("`My Module` is not a name: use lower-case letters"), "{error}");
+    assert!(!home.path().join("My Module").exists());
+}
+
+#[test]
+fn a_folder_that_is_no_module_says_what_is_missing() {
+    let home = tempfile::tempdir().unwrap();
+    let error = |dir: &Path| build(dir, &options()).unwrap_err().to_string();
+    assert!(
+        error(home.path()).contains("there is no weir.toml here; give the folder of a module, or make one")
+    );
+    assert!(error(&home.path().join("nowhere")).contains("there is no weir.toml here"));
+
+    let toml = home.path().join("weir.toml");
+    std::fs::write(&toml, "name = 'm'\nabi = 1\n").unwrap();
+    let said = error(home.path());
+    assert!(
+        said.contains("weir.toml: the manifest cannot be read") && said.contains("missing field"),
+        "{said}"
+    );
+    std::fs::write(&toml, format!("{MANIFEST}tick = '5'\n")).unwrap();
+    assert!(error(home.path()).contains("weir.toml: tick: a duration of at least 1 us"));
+
+    std::fs::write(&toml, MANIFEST).unwrap();
+    assert!(error(home.path()).contains("there is nothing to compile: put a .c file beside weir.toml"));
+    std::fs::create_dir(home.path().join("src")).unwrap();
+    std::fs::write(home.path().join("src/lib.rs"), "").unwrap();
+    assert!(error(home.path()).contains("there is src/lib.rs, but no Cargo.toml"));
+    std::fs::write(home.path().join("Cargo.toml"), "").unwrap();
+    std::fs::write(home.path().join("m.c"), "").unwrap();
+    assert!(error(home.path()).contains("a module is written in one language"));
+}
+
+#[test]
+fn the_compilers_words_reach_the_author_with_the_name_of_the_file() {
+    if !has_c() {
+        return;
+    }
+    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\nint x = ;\n")]);
+    assert!(said.contains("/m.c:2:9: error: expected expression"), "{said}");
+    assert!(said.contains("clang could not build "), "{said}");
+}
+
+#[test]
+fn a_function_that_nobody_defines_is_named() {
+    if !has_c() {
+        return;
+    }
+    let source = "#include \"weir.h\"\nunsigned strlen(const char *);\n\
+        WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{ return (int)strlen((const char *)weir_bytes(p)); }\n";
+    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", source)]);
+    assert!(said.contains("nobody defines `strlen`. There is no C library in a module"), "{said}");
+    assert!(!said.contains("build-"), "the temporary folder is of no interest: {said}");
+}
+
+#[test]
+fn what_weir_would_not_run_is_not_built() {
+    if !has_c() {
+        return;
+    }
+    let packet =
+        "WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p) { (void)p; return 0; }\n";
+    for (manifest, source, message) in [
+        (
+            "",
+            "__attribute__((import_module(\"env\"), import_name(\"system\"))) int system(const char *);\n\
+             WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now) { (void)now; system(\"rm\"); }\n",
+            "the module imports `env.system`, which weir does not offer",
+        ),
+        (
+            "",
+            "WEIR_EXPORT(weir_tick) void weir_tick(uint32_t now) { (void)now; }\n",
+            "the export `weir_tick` is (i32) -> (), but must be (i64, i64) -> ()",
+        ),
+        (
+            "memory = '128 KiB'\n",
+            "static uint8_t table[1 << 20];\nWEIR_EXPORT(weir_stop) void weir_stop(uint64_t now) { table[now & 7]++; }\n\
+             WEIR_EXPORT(weir_start) int32_t weir_start(void) { return table[3]; }\n",
+            "of memory, but its manifest allows 128 KiB",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("weir.toml"), format!("{MANIFEST}{manifest}")).unwrap();
+        std::fs::write(dir.path().join("m.c"), format!("#include \"weir.h\"\n{packet}{source}")).unwrap();
+        std::fs::write(dir.path().join("m.wasm"), "the last one that worked").unwrap();
+        let said = build(dir.path(), &options()).unwrap_err().to_string();
+        assert!(said.contains(message), "{said}\n  should say: {message}");
+        assert_eq!(std::fs::read(dir.path().join("m.wasm")).unwrap(), b"the last one that worked");
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 4, "weir.toml, m.c, m.wasm, .weir: {left:?}");
+    }
+    let said = error_of(&[("weir.toml", MANIFEST), ("m.c", "#include \"weir.h\"\n")]);
+    assert!(said.contains("exports neither of them; it must export exactly one"), "{said}");
+}
+
+#[test]
+fn several_c_files_are_one_module() {
+    if !has_c() {
+        return;
+    }
+    let built = build_c(&[
+        ("weir.toml", MANIFEST),
+        ("a.c", "#include \"weir.h\"\nint32_t table(void);\nWEIR_EXPORT(weir_start) int32_t weir_start(void) { return table() != 0; }\n"),
+        (
+            "b.c",
+            "#include \"weir.h\"\nint32_t table(void);\nint32_t table(void) { return weir_alloc(8) != NULL; }\n\
+             WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p) { (void)p; return WEIR_DROP; }\n",
+        ),
+    ])
+    .unwrap();
+    assert_eq!(built.manifest.name.as_str(), "m");
+}
+
+#[test]
+fn a_tick_that_never_comes_is_pointed_out() {
+    if !has_c() {
+        return;
+    }
+    let packet = "#include \"weir.h\"\nWEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p) { (void)p; return 0; }\n";
+    let tick = "WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t n) { (void)now; (void)n; }\n";
+    let messages =
+        |manifest: &str, source: &str| build_c(&[("weir.toml", manifest), ("m.c", source)]).unwrap().messages;
+    assert!(
+        messages(&format!("{MANIFEST}tick = '1s'\n"), packet).contains("the module exports no weir_tick")
+    );
+    assert!(
+        messages(MANIFEST, &format!("{packet}{tick}")).contains("weir_tick is never called; say how often")
+    );
+    assert_eq!(messages(&format!("{MANIFEST}tick = '1s'\n"), &format!("{packet}{tick}")), "");
+}
+
+#[test]
+fn names_that_are_keywords_can_be_fields_and_parameters() {
+    let manifest = |lang: &str| {
+        format!(
+            "{MANIFEST}[[parameter]]\nname = 'type'\ntype = 'u64'\ndefault = 1\n[[parameter]]\nname = 'self'\ntype = 'prefix'\ndefault = '::/0'\n\
+             [[parameter]]\nname = 'list'\ntype = 'u64-list'\ndefault = [1]\n[[parameter]]\nname = 'words'\ntype = 'string-list'\ndefault = ['a']\n\
+             [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'a'\n[[parameter]]\nname = 'ratio'\ntype = 'f64'\ndefault = 1.0\n\
+             [[parameter]]\nname = 'yes'\ntype = 'bool'\ndefault = true\n[[parameter]]\nname = 'int'\ntype = 'i64'\ndefault = -1\n\
+             [[stream]]\nname = 'self'\nsummary = '*/ {lang} \"'\nfield = [{{ name = 'default', type = 'u8' }}, {{ name = 'self', type = 'ip' }}, \
+             {{ name = 'match', type = 'string' }}, {{ name = 'int', type = 'bool' }}, {{ name = 'big', type = 'f64' }}, {{ name = 'd', type = 'duration' }}]\n"
+        )
+    };
+    if has_c() {
+        let source = "#include \"weir.h\"\n#include \"module.h\"\n\
+            WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{\n\
+            struct self_row row = { .default_ = (uint8_t)param_type(), .match = weir_string(weir_bytes(p), 1), .int_ = 1 };\n\
+            return emit_self(&row) < 0;\n}\n";
+        let built = build_c(&[("weir.toml", &manifest("C")), ("m.c", source)]).unwrap();
+        assert_eq!(built.messages, "");
+    }
+    if has_rust() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("keywords");
+        new(&dir, Lang::Rust).unwrap();
+        std::fs::write(dir.join("weir.toml"), manifest("Rust")).unwrap();
+        std::fs::write(
+            dir.join("src/lib.rs"),
+            "#![cfg_attr(target_arch = \"wasm32\", no_std)]\n#![forbid(unsafe_code)]\n#[path = \"../.weir/module.rs\"]\nmod module;\n\
+             use weir_guest::{Batch, Case, Drops, Level, Patterns, Str};\nstruct S(Patterns);\nimpl S {\n\
+             fn start(&mut self) -> bool {\nlet mut room = [0; 64];\nlet Ok(words) = module::param::words(&mut room) else { return false };\n\
+             let Ok(patterns) = Patterns::compile(words, Case::Ignore) else { return false };\nself.0 = patterns;\n\
+             let mut list = [0; 8];\nmodule::param::list(&mut list).is_ok_and(|list| list.contains(&1)) && module::param::yes()\n}\n\
+             fn batch(&mut self, batch: Batch) -> Drops {\nlet mut drops = Drops::NONE;\nfor p in batch {\n\
+             let Some(src) = p.src() else { continue };\nif module::param::self_().contains(src) && self.0.find(p.payload()).is_some() {\ndrops.add(&p);\n\
+             weir_guest::log!(Level::Info, \"{}\", module::param::r#type());\n\
+             weir_guest::emit(&module::Self_ { default: 1, self_: src, r#match: Str::new(p.payload()), int: true, big: module::param::ratio(), d: 1 });\n}\n}\ndrops\n}\n}\n\
+             weir_guest::module! {\nstate: S = S(Patterns::NONE);\nstart: S::start;\nbatch: S::batch;\n}\n",
+        )
+        .unwrap();
+        let built = build(&dir, &rust_options()).unwrap();
+        assert_eq!(built.messages, "");
+    }
+}
+
+#[test]
+fn without_a_compiler_the_author_learns_what_to_install() {
+    let home = tempfile::tempdir().unwrap();
+    let nothing = Options { tools: Tools::default(), ..options() };
+    let c = home.path().join("c");
+    new(&c, Lang::C).unwrap();
+    let error = build(&c, &nothing).unwrap_err();
+    assert!(matches!(error, BuildError::NoClang { .. }), "{error}");
+    assert!(error.to_string().contains("apt-get install clang-19 lld-19"), "{error}");
+
+    let rust = home.path().join("rust");
+    new(&rust, Lang::Rust).unwrap();
+    let error = build(&rust, &nothing).unwrap_err();
+    assert!(matches!(error, BuildError::NoRust { .. }), "{error}");
+    assert!(error.to_string().contains("rustup target add wasm32-unknown-unknown"), "{error}");
+
+    let named =
+        Options { tools: Tools { clang: Some("clang-0".into()), ..Tools::from_environment() }, ..options() };
+    let error = build(&c, &named).unwrap_err().to_string();
+    assert!(error.contains("no C compiler for WebAssembly: there is no clang-0"), "{error}");
+}
+
+#[test]
+fn errors_in_rust_reach_the_author_as_rustc_says_them() {
+    if !has_rust() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("wrong");
+    new(&dir, Lang::Rust).unwrap();
+    let source = dir.join("src/lib.rs");
+    let text = std::fs::read_to_string(&source).unwrap();
+    std::fs::write(&source, text.replace("packet: Counter::packet", "packet: Counter::tick")).unwrap();
+    let said = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(said.contains("mismatched types") && said.contains("src/lib.rs:"), "{said}");
+
+    std::fs::write(&source, text.replace("packet: Counter::packet", "paket: Counter::packet")).unwrap();
+    let said = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(said.contains("weir does not call `paket`"), "{said}");
+
+    let cargo = dir.join("Cargo.toml");
+    std::fs::write(&source, text).unwrap();
+    let toml = std::fs::read_to_string(&cargo).unwrap();
+    std::fs::write(&cargo, toml.replace("crate-type = [\"cdylib\"]", "crate-type = [\"rlib\"]")).unwrap();
+    let said = build(&dir, &rust_options()).unwrap_err().to_string();
+    assert!(said.contains("`crate-type = [\"cdylib\"]`"), "{said}");
+}

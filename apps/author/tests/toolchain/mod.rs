@@ -1,0 +1,43 @@
+//! Whether this machine can compile modules. A test that cannot says so and passes.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use weir_author::{BuildError, Lang, Options, build, new};
+
+/// The environment's compilers.
+pub fn options() -> Options {
+    Options::default()
+}
+
+/// The same, with one place for what cargo compiles, so that the library is compiled once.
+pub fn rust_options() -> Options {
+    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
+    Options { target_dir: Some(target_dir), ..Options::default() }
+}
+
+/// Whether C can be compiled.
+pub fn has_c() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| can_build(Lang::C, &options()))
+}
+
+/// Whether Rust can be compiled.
+#[allow(dead_code, reason = "each test file is a crate of its own")]
+pub fn has_rust() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| can_build(Lang::Rust, &rust_options()))
+}
+
+fn can_build(lang: Lang, options: &Options) -> bool {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("probe");
+    new(&dir, lang).unwrap();
+    match build(&dir, options) {
+        Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker | BuildError::NoRust { .. })) => {
+            println!("SKIPPED: modules in {lang:?} are not built here: {error}");
+            false
+        }
+        // Anything else is for the test to find.
+        _ => true,
+    }
+}
