@@ -58,6 +58,40 @@ pub struct Descriptor {
 
 const _: () = assert!(core::mem::size_of::<Descriptor>() == crate::DESCRIPTOR_BYTES);
 
+impl Descriptor {
+    /// Reads a descriptor from a copy of its bytes.
+    pub fn from_bytes(bytes: &[u8; crate::DESCRIPTOR_BYTES]) -> Self {
+        let at8 = |i: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|k| bytes[i + k]));
+        let at4 = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| bytes[i + k]));
+        let at2 = |i: usize| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
+        Self {
+            ts_ns: at8(0),
+            data: at4(8),
+            cap_len: at4(12),
+            wire_len: at4(16),
+            flags: at4(20),
+            flow_hash: at8(24),
+            l3_offset: at2(32),
+            l4_offset: at2(34),
+            payload_offset: at2(36),
+            ether_type: at2(38),
+            payload_len: at4(40),
+            src_port: at2(44),
+            dst_port: at2(46),
+            ip_proto: bytes[48],
+            tcp_flags: bytes[49],
+            ttl: bytes[50],
+            tos: bytes[51],
+            vlan_tci: at2(52),
+            interface: at2(54),
+            link_type: at2(56),
+            vlan_count: bytes[58],
+            mpls_count: bytes[59],
+            number: at4(60),
+        }
+    }
+}
+
 /// Bits of [`Descriptor::flags`].
 pub mod flag {
     /// The outermost IP header is IPv4, its fixed part is captured and consistent.

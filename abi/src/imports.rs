@@ -76,7 +76,12 @@ pub const ALL: &[Import] = &[
         result: Some(I64),
         summary: "param_int(index): an integer, bool (0, 1) or duration (ns) parameter",
     },
-    Import { name: "param_float", params: &[I32], result: Some(F64), summary: "param_float(index): an f64 parameter" },
+    Import {
+        name: "param_float",
+        params: &[I32],
+        result: Some(F64),
+        summary: "param_float(index): an f64 parameter",
+    },
     Import {
         name: "param_bytes",
         params: &[I32, I32, I32],

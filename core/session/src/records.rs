@@ -52,7 +52,7 @@ pub struct Record<'a> {
 }
 
 impl Records {
-    /// Begins a record with its fixed row; [`Self::tail`] appends to it. Returns where the row lies.
+    /// Begins a record with its fixed row; [`Self::tail`] appends to it.
     pub fn begin(&mut self, order: Order, stream: u16, row: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(row);
@@ -72,6 +72,13 @@ impl Records {
         }
         entry.end += len;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes back what a lost call emitted: the last records, as long as they are of `order`.
+    pub fn abandon(&mut self, order: Order) {
+        while let Some(entry) = self.entries.pop_if(|entry| entry.order == order) {
+            self.bytes.truncate(entry.start);
+        }
     }
 
     /// How many there are.

@@ -12,7 +12,10 @@ impl std::str::FromStr for Bytes {
 
     /// Reads "4096", "64 KiB", "16MiB", "1 GiB", and the powers of ten "kB", "MB", "GB".
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let wrong = || ParseError { given: text.to_owned(), wanted: "a number of bytes such as 4096, 64 KiB or 16 MiB" };
+        let wrong = || ParseError {
+            given: text.to_owned(),
+            wanted: "a number of bytes such as 4096, 64 KiB or 16 MiB",
+        };
         let (number, unit) = split_unit(text);
         let scale = match unit {
             "" | "B" => 1,

@@ -1,1 +1,28 @@
-//! .
+//! Loads admitted modules into WebAssembly sandboxes that read packets in place.
+//!
+//! ```text
+//! Admitted ──load──► Program ──start──► Instance ──run, tick, stop──► records, drops, patches, faults
+//! ```
+//!
+//! [`Engine::load`] takes only what admission has checked. An [`Instance`] sees its own memory, and, mapped read-only at fixed
+//! guest addresses, the packets and their descriptors; what it can call is in `weir_abi::imports`. Where the host looks at memory
+//! that a module points to is one function, in `guest.rs`.
+
+mod cache;
+mod clock;
+mod engine;
+mod fault;
+mod guest;
+mod host;
+mod instance;
+mod pattern;
+mod rewrite;
+mod space;
+
+pub use cache::{Cache, CacheError};
+pub use clock::{Calibration, Cycles};
+pub use engine::{Engine, LoadError, Options, Program};
+pub use fault::{Fault, FaultKind};
+pub use host::{LogLine, Patch};
+pub use instance::{Batch, Counters, During, Incident, Instance};
+pub use space::Area;

@@ -1,0 +1,201 @@
+//! The engine: how modules are compiled, and what ends a call that runs too long.
+
+use crate::cache::{Cache, KeyHasher};
+use crate::host::{self, Host};
+use crate::rewrite;
+use crate::space::{Creator, GUARD, RESERVED, Spaces};
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wasmtime::{Config, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
+use weir_session::Admitted;
+
+/// How often the epoch advances: the grain of the time limit.
+const EPOCH: Duration = Duration::from_millis(10);
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Processor time after which a call is ended.
+    pub call_limit: Duration,
+    /// Time-outs after which a module is ended.
+    pub strikes: u32,
+    /// Compile checks into modules that end a call which runs too long. Without them an endless loop is endless: only for measuring what the
+    /// checks cost.
+    pub interruptible: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { call_limit: Duration::from_millis(200), strikes: 3, interruptible: true }
+    }
+}
+
+/// Why a module that was admitted cannot be loaded or instantiated.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The engine does not start: to blame is the node.
+    #[error("the WebAssembly engine does not start: {0}")]
+    Engine(String),
+    /// The module cannot be rewritten or compiled.
+    #[error("the module cannot be compiled: {0}")]
+    Compile(String),
+    /// No memory or addresses for a sandbox: to blame is the node.
+    #[error("no sandbox can be made: {0}")]
+    Sandbox(String),
+}
+
+/// Compiles modules, and makes sandboxes of them.
+pub struct Engine {
+    wasm: wasmtime::Engine,
+    linker: Linker<Host>,
+    spaces: Arc<Spaces>,
+    cache: Option<Cache>,
+    options: Options,
+    _ticker: Ticker,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("options", &self.options)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts an engine, with a cache for compiled modules or without.
+    pub fn new(options: Options, cache: Option<Cache>) -> Result<Self, LoadError> {
+        let spaces = Arc::new(Spaces::default());
+        let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
+        let wasm = wasmtime::Engine::new(&config(options, &spaces)).map_err(failed)?;
+        let mut linker = Linker::new(&wasm);
+        host::define(&mut linker).map_err(failed)?;
+        let ticker = Ticker::start(wasm.clone()).map_err(|e| LoadError::Engine(e.to_string()))?;
+        Ok(Self { wasm, linker, spaces, cache, options, _ticker: ticker })
+    }
+
+    /// Compiles an admitted module, or takes it from the cache.
+    pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
+        let compile = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
+        let bytes = rewrite::rewrite(admitted.bytes(), admitted.facts())
+            .map_err(|e| LoadError::Compile(e.to_string()))?;
+        let key = self.key(&bytes);
+        let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
+        let from_cache = kept.is_some();
+        let code = match kept {
+            Some(code) => code,
+            None => {
+                let code = self.wasm.precompile_module(&bytes).map_err(compile)?;
+                if let Some(cache) = &self.cache {
+                    // A full disk or a second process with the same module: the code is used all the same.
+                    let _ = cache.write(&key, &code);
+                }
+                code
+            }
+        };
+        // SAFETY: the bytes are this engine's own output: just compiled, or kept in a folder that only the effective user can write, under
+        // a key of everything that shaped them and with a digest of their contents.
+        let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(compile)?;
+        let ready = self.linker.instantiate_pre(&module).map_err(compile)?;
+        Ok(Program { ready, admitted: Arc::new(admitted), from_cache })
+    }
+
+    fn key(&self, bytes: &[u8]) -> [u8; 32] {
+        let mut hasher = KeyHasher::default();
+        self.wasm.precompile_compatibility_hash().hash(&mut hasher);
+        hasher.write_u32(rewrite::VERSION);
+        hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
+        hasher.write_usize(bytes.len());
+        hasher.write(bytes);
+        hasher.key()
+    }
+
+    pub(crate) fn wasm(&self) -> &wasmtime::Engine {
+        &self.wasm
+    }
+
+    pub(crate) fn spaces(&self) -> &Spaces {
+        &self.spaces
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.options
+    }
+}
+
+/// A module that is ready to be instantiated, any number of times.
+#[derive(Clone)]
+pub struct Program {
+    pub(crate) ready: InstancePre<Host>,
+    pub(crate) admitted: Arc<Admitted>,
+    from_cache: bool,
+}
+
+impl Program {
+    /// What was admitted.
+    pub fn admitted(&self) -> &Admitted {
+        &self.admitted
+    }
+
+    /// Whether its code came from the cache.
+    pub fn is_from_cache(&self) -> bool {
+        self.from_cache
+    }
+}
+
+fn config(options: Options, spaces: &Arc<Spaces>) -> Config {
+    let mut config = Config::new();
+    config
+        .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))
+        .allocation_strategy(InstanceAllocationStrategy::OnDemand)
+        .memory_reservation(RESERVED as u64)
+        .memory_guard_size(GUARD as u64)
+        .memory_may_move(false)
+        .guard_before_linear_memory(false)
+        .memory_init_cow(false)
+        .signals_based_traps(true)
+        .epoch_interruption(options.interruptible)
+        .cranelift_opt_level(OptLevel::Speed)
+        .wasm_branch_hinting(true)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(1))
+        .native_unwind_info(false)
+        .wasm_memory64(false)
+        .wasm_multi_memory(false)
+        .wasm_relaxed_simd(false)
+        .wasm_tail_call(false)
+        .wasm_multi_value(true)
+        .max_wasm_stack(512 << 10);
+    config
+}
+
+/// Advances the epoch from a thread of its own.
+struct Ticker {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ticker {
+    fn start(engine: wasmtime::Engine) -> std::io::Result<Self> {
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name("weir-epoch".into()).spawn(move || {
+            while stopped.recv_timeout(EPOCH) == Err(RecvTimeoutError::Timeout) {
+                engine.increment_epoch();
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

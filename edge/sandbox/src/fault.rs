@@ -1,0 +1,88 @@
+//! What can go wrong in a call, seen from outside the sandbox.
+
+/// Why a call was lost. To blame is always the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
+pub enum FaultKind {
+    /// A load, store or bulk operation outside the private memory, the packets and the descriptors, or a store to those.
+    #[error("memory access out of bounds")]
+    OutOfBounds,
+    /// `unreachable`, which a panic, an assertion or a bounded loop that ran too long ends in.
+    #[error("`unreachable` executed (a panic, an assertion or a bounded loop past its bound)")]
+    Unreachable,
+    /// Recursion too deep.
+    #[error("stack overflow")]
+    StackOverflow,
+    /// An integer division by zero, an overflow in one, or a conversion of a float that does not fit.
+    #[error("integer division or conversion without a result")]
+    Arithmetic,
+    /// A call through a table slot that is empty, outside the table, or of another type.
+    #[error("indirect call to nothing or to another type")]
+    IndirectCall,
+    /// The call took longer than the limit.
+    #[error("the call took longer than the limit")]
+    TimeOut,
+    /// A guest address and length handed to the host that do not lie in one of the module's areas.
+    #[error("`{function}` was given an address or length outside the module's memory")]
+    WildPointer {
+        /// The host function.
+        function: &'static str,
+    },
+    /// A row whose length is not that of the stream.
+    #[error("`emit` was given a row of another size than the manifest's stream has")]
+    RowSize,
+    /// `weir_start` returned something but 0.
+    #[error("`weir_start` returned {0}: the module does not want to run")]
+    Declined(i32),
+    /// Anything else that ends a call.
+    #[error("trap")]
+    Other,
+}
+
+/// A lost call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Why.
+    pub kind: FaultKind,
+    /// In which function, where the module's names tell; else its index.
+    pub function: Option<String>,
+    /// Offset of the instruction in the module as rewritten, where known.
+    pub offset: Option<usize>,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(function) = &self.function {
+            write!(f, " in `{}`", function.escape_debug())?;
+        }
+        Ok(())
+    }
+}
+
+impl Fault {
+    /// Reads wasmtime's account of a failed call.
+    pub(crate) fn of(error: &wasmtime::Error) -> Self {
+        let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
+            use wasmtime::Trap;
+            match error.downcast_ref::<Trap>() {
+                Some(Trap::MemoryOutOfBounds | Trap::HeapMisaligned | Trap::TableOutOfBounds) => {
+                    FaultKind::OutOfBounds
+                }
+                Some(Trap::UnreachableCodeReached) => FaultKind::Unreachable,
+                Some(Trap::StackOverflow) => FaultKind::StackOverflow,
+                Some(Trap::IntegerOverflow | Trap::IntegerDivisionByZero | Trap::BadConversionToInteger) => {
+                    FaultKind::Arithmetic
+                }
+                Some(Trap::IndirectCallToNull | Trap::BadSignature) => FaultKind::IndirectCall,
+                Some(Trap::Interrupt) => FaultKind::TimeOut,
+                _ => FaultKind::Other,
+            }
+        });
+        let frame = error.downcast_ref::<wasmtime::WasmBacktrace>().and_then(|trace| trace.frames().first());
+        let function = frame.map(|frame| match frame.func_name() {
+            Some(name) => name.chars().take(80).collect(),
+            None => format!("function {}", frame.func_index()),
+        });
+        Self { kind, function, offset: frame.and_then(wasmtime::FrameInfo::module_offset) }
+    }
+}

@@ -1,0 +1,101 @@
+//! The one place where the host looks at what a module points to.
+
+use crate::fault::FaultKind;
+use crate::host::Host;
+use std::ops::Range;
+use wasmtime::{Caller, Extern, Memory};
+use weir_abi::export;
+
+/// Eight bytes at any address.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+/// Hands the bytes `address..address + len` of the calling module to `act`, together with the host's state.
+///
+/// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
+/// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte read once.
+///
+/// # Errors
+/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas.
+#[inline]
+pub(crate) fn with_bytes<R>(
+    caller: &mut Caller<'_, Host>,
+    function: &'static str,
+    address: u32,
+    len: u32,
+    act: impl FnOnce(&[u8], &mut Host) -> R,
+) -> Result<R, FaultKind> {
+    let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
+    let (start, len) = (address as usize, len as usize);
+    if let Some(bytes) = private.get(start..start.saturating_add(len)) {
+        return Ok(act(bytes, host));
+    }
+    let from = private.as_ptr().addr() + start;
+    let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
+    if !inside(&host.packets) && !inside(&host.descriptors) {
+        return Err(FaultKind::WildPointer { function });
+    }
+    let mut copy = std::mem::take(&mut host.scratch);
+    copy.clear();
+    copy.reserve(len);
+    let base = private.as_ptr();
+    // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its reservation, which has the
+    // same provenance as the private memory (`Space` made both in one mapping); `copy` has room for `len` bytes, all of which are written.
+    unsafe {
+        copy_once(base.add(start), copy.as_mut_ptr(), len);
+        copy.set_len(len);
+    }
+    let result = act(&copy, host);
+    host.scratch = copy;
+    Ok(result)
+}
+
+/// Copies `bytes` to `address` in the private memory of the calling module, as much as `room` allows.
+///
+/// # Errors
+/// [`FaultKind::WildPointer`] where `room` bytes are not there.
+pub(crate) fn write_bytes(
+    caller: &mut Caller<'_, Host>,
+    function: &'static str,
+    address: u32,
+    room: u32,
+    bytes: impl FnOnce(&Host) -> Vec<u8>,
+) -> Result<usize, FaultKind> {
+    let bytes = bytes(caller.data());
+    let memory = memory(caller, function)?;
+    let (start, room) = (address as usize, room as usize);
+    let to = memory.data_mut(caller).get_mut(start..start.saturating_add(room));
+    let to = to.ok_or(FaultKind::WildPointer { function })?;
+    let fits = bytes.len().min(room);
+    to[..fits].copy_from_slice(&bytes[..fits]);
+    Ok(bytes.len())
+}
+
+fn memory(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memory, FaultKind> {
+    if let Some(memory) = caller.data().memory {
+        return Ok(memory);
+    }
+    // Only in a WebAssembly start function: the instance is not there yet.
+    match caller.get_export(export::MEMORY) {
+        Some(Extern::Memory(memory)) => Ok(memory),
+        _ => Err(FaultKind::WildPointer { function }),
+    }
+}
+
+/// Copies `len` bytes that may change meanwhile, each read once.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
+#[inline]
+unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
+    let words = len / 8;
+    for i in 0..words {
+        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` has no alignment.
+        unsafe { to.cast::<Word>().add(i).write(from.cast::<Word>().add(i).read_volatile()) };
+    }
+    for i in words * 8..len {
+        // SAFETY: byte i is below `len`.
+        unsafe { to.add(i).write(from.add(i).read_volatile()) };
+    }
+}

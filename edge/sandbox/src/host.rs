@@ -1,0 +1,371 @@
+//! The host functions, and the state that they work on.
+
+use crate::fault::FaultKind;
+use crate::guest::{with_bytes, write_bytes};
+use crate::pattern::{PatternError, Patterns};
+use std::ops::Range;
+use std::sync::Arc;
+use wasmtime::{Caller, Global, Linker, Memory, ResourceLimiter, Val};
+use weir_abi::{BATCH_BYTES, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
+use weir_session::{Admitted, Order, Records};
+use weir_wire::{PEEK_MAX, PatchError};
+
+/// What a module's call may do just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// `_initialize` and `weir_start`.
+    Start,
+    /// A batch: guest address of its descriptors, the packet number in the block of its first, and the mask.
+    Batch { descriptors: u32, first: u32, mask: u64, one_by_one: bool },
+    /// `weir_tick` before packet `before` of the block, or `weir_stop`.
+    Periodic { before: u32 },
+}
+
+/// A line that a module logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// 0 error, 1 warning, 2 information.
+    pub level: u8,
+    /// The text: control characters are escaped, so that it cannot disturb a terminal or forge another line.
+    pub text: String,
+}
+
+/// A patch that a module made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The packet's index in its block.
+    pub packet: u32,
+    /// Offset in the packet.
+    pub offset: u32,
+    /// What is written there.
+    pub bytes: Vec<u8>,
+}
+
+/// Per instance; wasmtime keeps it in the store.
+pub(crate) struct Host {
+    pub(crate) admitted: Arc<Admitted>,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) rest: Option<Global>,
+    pub(crate) packets: Range<usize>,
+    pub(crate) descriptors: Range<usize>,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) phase: Phase,
+    pub(crate) records: Records,
+    pub(crate) records_dropped: u64,
+    pub(crate) patches: Vec<Patch>,
+    pub(crate) log: Vec<LogLine>,
+    pub(crate) log_dropped: u64,
+    /// Processor time of the thread when the epoch first advanced during this call.
+    pub(crate) busy_since: Option<std::time::Duration>,
+    budget: Budget,
+    patterns: Vec<Patterns>,
+    logged: u32,
+}
+
+/// What the packet or call at hand has emitted.
+#[derive(Default)]
+struct Budget {
+    order: Option<Order>,
+    records: u32,
+    bytes: u32,
+    patches: u32,
+}
+
+impl Host {
+    pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
+        Self {
+            admitted,
+            memory: None,
+            rest: None,
+            packets: 0..0,
+            descriptors: 0..0,
+            scratch: Vec::new(),
+            phase: Phase::Start,
+            records: Records::default(),
+            records_dropped: 0,
+            patches: Vec::new(),
+            log: Vec::new(),
+            log_dropped: 0,
+            busy_since: None,
+            budget: Budget::default(),
+            patterns: Vec::new(),
+            logged: 0,
+        }
+    }
+
+    /// Begins a call: its allowance is whole again.
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.busy_since = None;
+        self.budget = Budget::default();
+    }
+
+    /// Whether one more record of `bytes` is allowed; counts it.
+    fn charge_record(&mut self, order: Order, bytes: usize) -> bool {
+        let (records_max, bytes_max) = match self.phase {
+            Phase::Batch { one_by_one: true, .. } => {
+                (limit::RECORDS_PER_PACKET, limit::RECORD_BYTES_PER_PACKET)
+            }
+            Phase::Batch { mask, .. } => {
+                let packets = mask.count_ones();
+                (limit::RECORDS_PER_PACKET * packets, limit::RECORD_BYTES_PER_PACKET * packets)
+            }
+            _ => (limit::RECORDS_PER_CALL, limit::RECORD_BYTES_PER_CALL),
+        };
+        if self.budget.order != Some(order) {
+            self.budget = Budget { order: Some(order), ..Budget::default() };
+        }
+        let bytes = self.budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if self.budget.records >= records_max || bytes > bytes_max {
+            self.records_dropped += 1;
+            return false;
+        }
+        self.budget.records += 1;
+        self.budget.bytes = bytes;
+        true
+    }
+}
+
+/// The ceiling of a module's private memory and tables.
+impl ResourceLimiter for Host {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired as u64 <= self.admitted.memory().0)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired <= 65_536)
+    }
+}
+
+/// The packet that is being processed, by its index in the batch.
+fn current(caller: &mut Caller<'_, Host>) -> Option<u32> {
+    let rest = caller.data().rest?;
+    match rest.get(caller) {
+        Val::I64(0) => None,
+        Val::I64(rest) => Some(rest.trailing_zeros()),
+        _ => None,
+    }
+}
+
+/// Where in the block the module is now.
+pub(crate) fn order_of(phase: Phase, current: Option<u32>) -> Order {
+    match phase {
+        Phase::Start => Order::tick(0),
+        Phase::Periodic { before } => Order::tick(before),
+        Phase::Batch { first, one_by_one: true, .. } => Order::packet(first + current.unwrap_or(0)),
+        Phase::Batch { first, mask, .. } => Order::packet(first + mask.trailing_zeros().min(63)),
+    }
+}
+
+fn order(caller: &mut Caller<'_, Host>) -> Order {
+    let current = current(caller);
+    order_of(caller.data().phase, current)
+}
+
+/// A value of type i32 as the address or length that it is.
+const fn unsigned(value: i32) -> u32 {
+    value.cast_unsigned()
+}
+
+/// Defines every function of [`imports::ALL`].
+pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    let module = imports::MODULE;
+    linker.func_wrap(module, "emit", |mut caller: Caller<'_, Host>, stream: i32, row: i32, len: i32| {
+        emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len)).map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(
+        module,
+        "patch",
+        |mut caller: Caller<'_, Host>, descriptor: i32, offset: i32, bytes: i32, len: i32| {
+            patch(&mut caller, unsigned(descriptor), unsigned(offset), unsigned(bytes), unsigned(len))
+                .map_err(wasmtime::Error::from)
+        },
+    )?;
+    linker.func_wrap(
+        module,
+        "find_compile",
+        |mut caller: Caller<'_, Host>, list: i32, len: i32, flags: i32| {
+            find_compile(&mut caller, unsigned(list), unsigned(len), flags).map_err(wasmtime::Error::from)
+        },
+    )?;
+    linker.func_wrap(module, "find", |mut caller: Caller<'_, Host>, handle: i32, bytes: i32, len: i32| {
+        with_bytes(&mut caller, "find", unsigned(bytes), unsigned(len), |bytes, host| {
+            let patterns = host.patterns.get(unsigned(handle) as usize);
+            match patterns.and_then(|patterns| patterns.find(bytes)) {
+                Some((pattern, at)) => (i64::from(pattern) << 32) | i64::from(at),
+                None => -1,
+            }
+        })
+        .map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(module, "hash", |mut caller: Caller<'_, Host>, bytes: i32, len: i32, seed: i64| {
+        with_bytes(&mut caller, "hash", unsigned(bytes), unsigned(len), |bytes, _| {
+            xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
+        })
+        .map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(module, "log", |mut caller: Caller<'_, Host>, level: i32, text: i32, len: i32| {
+        let len = unsigned(len).min(limit::LOG_BYTES);
+        with_bytes(&mut caller, "log", unsigned(text), len, |text, host| log(host, level, text))
+            .map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(module, "param_int", |caller: Caller<'_, Host>, index: i32| {
+        let value = caller.data().admitted.values().get(unsigned(index) as usize);
+        value.and_then(weir_session::Value::as_int).unwrap_or(0)
+    })?;
+    linker.func_wrap(module, "param_float", |caller: Caller<'_, Host>, index: i32| {
+        let value = caller.data().admitted.values().get(unsigned(index) as usize);
+        value.and_then(weir_session::Value::as_float).unwrap_or(0.0)
+    })?;
+    linker.func_wrap(
+        module,
+        "param_bytes",
+        |mut caller: Caller<'_, Host>, index: i32, to: i32, room: i32| {
+            if unsigned(index) as usize >= caller.data().admitted.values().len() {
+                return Ok(code::UNKNOWN);
+            }
+            write_bytes(&mut caller, "param_bytes", unsigned(to), unsigned(room), |host| {
+                host.admitted.values()[unsigned(index) as usize].encoded()
+            })
+            .map(|len| i32::try_from(len).unwrap_or(i32::MAX))
+            .map_err(wasmtime::Error::from)
+        },
+    )?;
+    Ok(())
+}
+
+fn emit(caller: &mut Caller<'_, Host>, stream: u32, row: u32, len: u32) -> Result<i32, FaultKind> {
+    let order = order(caller);
+    let admitted = Arc::clone(&caller.data().admitted);
+    let Some(declared) = admitted.manifest().streams.get(stream as usize) else { return Ok(code::UNKNOWN) };
+    let Ok(stream) = u16::try_from(stream) else { return Ok(code::UNKNOWN) };
+    if len as usize != declared.row_bytes() {
+        return Err(FaultKind::RowSize);
+    }
+    // What the indirect fields point to is fixed by the copy of the row that is taken here.
+    let mut indirect: Vec<(usize, u32, u32)> = Vec::new();
+    let taken = with_bytes(caller, "emit", row, len, |row, host| {
+        for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
+            let word =
+                |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+            indirect.push((field.offset, word(field.offset), word(field.offset + 4)));
+        }
+        let strings: u64 = indirect.iter().map(|(.., len)| u64::from(*len)).sum();
+        if strings > u64::from(limit::RECORD_STRING_BYTES) {
+            host.records_dropped += 1;
+            return false;
+        }
+        let bytes = row.len() + usize::try_from(strings).unwrap_or(usize::MAX);
+        if !host.charge_record(order, bytes) {
+            return false;
+        }
+        host.records.begin(order, stream, row);
+        true
+    })?;
+    if !taken {
+        return Ok(code::FULL);
+    }
+    for (offset, address, len) in indirect {
+        // A wild pointer loses the call, and the half-made record with it.
+        with_bytes(caller, "emit", address, len, |bytes, host| host.records.tail(offset, bytes))?;
+    }
+    Ok(code::OK)
+}
+
+fn patch(
+    caller: &mut Caller<'_, Host>,
+    descriptor: u32,
+    offset: u32,
+    bytes: u32,
+    len: u32,
+) -> Result<i32, FaultKind> {
+    let Phase::Batch { descriptors, first, mask, one_by_one } = caller.data().phase else {
+        return Ok(code::WHEN);
+    };
+    let distance = descriptor.wrapping_sub(descriptors);
+    if distance as usize >= BATCH_BYTES || !(distance as usize).is_multiple_of(DESCRIPTOR_BYTES) {
+        return Ok(code::WHEN);
+    }
+    let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
+    let allowed = if one_by_one { current(caller) == Some(index) } else { mask >> index & 1 == 1 };
+    if !allowed {
+        return Ok(code::WHEN);
+    }
+    if len > limit::PATCH_BYTES {
+        return Ok(code::RANGE);
+    }
+    let described = with_bytes(caller, "patch", descriptor, 64, |bytes, _| read_descriptor(bytes))?;
+    let wanted = with_bytes(caller, "patch", bytes, len, |bytes, _| bytes.to_vec())?;
+    let head = described.cap_len.min(u32::try_from(PEEK_MAX).unwrap_or(u32::MAX));
+    let packet = first + index;
+    with_bytes(caller, "patch", described.data, head, |head, host| {
+        match weir_wire::patch::check(head, &described, offset, &wanted) {
+            Ok(()) => {
+                let order = Order::packet(packet);
+                if host.budget.order != Some(order) {
+                    host.budget = Budget { order: Some(order), ..Budget::default() };
+                }
+                if host.budget.patches >= limit::PATCHES_PER_PACKET {
+                    return code::FULL;
+                }
+                host.budget.patches += 1;
+                host.patches.push(Patch { packet, offset, bytes: wanted });
+                code::OK
+            }
+            Err(PatchError::Range { .. }) => code::RANGE,
+            Err(PatchError::Denied { .. }) => code::DENIED,
+        }
+    })
+}
+
+/// Reads the fields that a patch depends on from a copy of the descriptor.
+fn read_descriptor(bytes: &[u8]) -> Descriptor {
+    Descriptor::from_bytes(bytes.first_chunk().unwrap_or(&[0; DESCRIPTOR_BYTES]))
+}
+
+fn find_compile(caller: &mut Caller<'_, Host>, list: u32, len: u32, flags: i32) -> Result<i32, FaultKind> {
+    if caller.data().phase != Phase::Start {
+        return Ok(code::WHEN);
+    }
+    if len > limit::PATTERN_BYTES + 4 * limit::PATTERNS {
+        return Ok(code::FULL);
+    }
+    with_bytes(caller, "find_compile", list, len, |list, host| {
+        if host.patterns.len() >= limit::PATTERN_SETS as usize {
+            return code::FULL;
+        }
+        match Patterns::compile(list, flags & 1 == 1) {
+            Ok(patterns) => {
+                host.patterns.push(patterns);
+                i32::try_from(host.patterns.len() - 1).unwrap_or(code::FULL)
+            }
+            Err(PatternError::TooMany) => code::FULL,
+            Err(PatternError::Malformed) => code::RANGE,
+        }
+    })
+}
+
+fn log(host: &mut Host, level: i32, text: &[u8]) -> i32 {
+    if host.logged >= limit::LOG_MESSAGES {
+        host.log_dropped += 1;
+        return code::FULL;
+    }
+    host.logged += 1;
+    let text = String::from_utf8_lossy(text);
+    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+    host.log.push(LogLine {
+        level: u8::try_from(level.clamp(0, 2)).unwrap_or(2),
+        text: text.chars().map(escape).collect(),
+    });
+    code::OK
+}

@@ -1,0 +1,392 @@
+//! A module at work in its sandbox.
+
+use crate::engine::{Engine, LoadError, Program};
+use crate::fault::{Fault, FaultKind};
+use crate::host::{Host, LogLine, Patch, Phase, order_of};
+use crate::rewrite;
+use crate::space::{Area, map_area};
+use std::io;
+use std::ops::Range;
+use std::time::Duration;
+use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, UpdateDeadline, Val};
+use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export};
+use weir_session::{Admitted, Entry, Records};
+use weir_units::{Bytes, Timestamp};
+
+/// How many faults are described; further ones are only counted.
+const FAULTS_DESCRIBED: usize = 8;
+
+/// Epochs that a call may run before weir looks at its processor time.
+const EPOCHS_UNASKED: u64 = 1;
+
+/// A batch of up to 64 packets.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// Guest address of the first descriptor.
+    pub descriptors: u32,
+    /// Bit i: packet i is for this module.
+    pub mask: u64,
+    /// Index of the batch's first packet in its block.
+    pub first: u32,
+}
+
+/// What an instance has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that it saw to the end.
+    pub packets: u64,
+    /// Packets whose call was lost.
+    pub lost: u64,
+    /// Calls lost: packets, batches, ticks, start and stop.
+    pub faults: u64,
+    /// Records that were not taken because of a limit.
+    pub records_dropped: u64,
+    /// Log lines that were not taken because of a limit.
+    pub log_dropped: u64,
+}
+
+/// A lost call and where it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// What happened.
+    pub fault: Fault,
+    /// Which call.
+    pub during: During,
+}
+
+/// Which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum During {
+    /// Instantiation, `_initialize` or `weir_start`.
+    Start,
+    /// A packet, by its index in the block.
+    Packet(u32),
+    /// `weir_tick`.
+    Tick,
+    /// `weir_stop`.
+    Stop,
+}
+
+/// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
+pub struct Instance {
+    store: Store<Host>,
+    wasm: Option<Wasm>,
+    base: *mut u8,
+    counters: Counters,
+    incidents: Vec<Incident>,
+    timeouts: u32,
+    strikes: u32,
+    ended: bool,
+}
+
+// SAFETY: `base` points into the reservation that `store` owns; the store may move between threads, and the pointer is used only through
+// `&mut self`.
+unsafe impl Send for Instance {}
+
+/// The parts of a live instance.
+struct Wasm {
+    memory: Memory,
+    run: TypedFunc<(i32, i64), i64>,
+    tick: Option<TypedFunc<(i64, i64), ()>>,
+    stop: Option<TypedFunc<i64, ()>>,
+    rest: Global,
+    drops: Global,
+    stack: Option<(Global, Val)>,
+    one_by_one: bool,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance")
+            .field("counters", &self.counters)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Instance {
+    /// Makes a sandbox and starts the module in it. A module that fails here is there all the same, but [ended](Self::has_ended).
+    ///
+    /// # Errors
+    /// Only what the node is to blame for.
+    pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
+        let options = engine.options();
+        let mut store = Store::new(engine.wasm(), Host::new(std::sync::Arc::clone(&program.admitted)));
+        store.limiter(|host| host);
+        if options.interruptible {
+            store.epoch_deadline_callback(move |mut context| {
+                over_limit(context.data_mut(), options.call_limit)
+            });
+        }
+        let mut this = Self {
+            store,
+            wasm: None,
+            base: std::ptr::null_mut(),
+            counters: Counters::default(),
+            incidents: Vec::new(),
+            timeouts: 0,
+            strikes: options.strikes,
+            ended: false,
+        };
+        this.enter(Phase::Start);
+        let instance = match program.ready.instantiate(&mut this.store) {
+            Ok(instance) => instance,
+            Err(error) => {
+                let fault = Fault::of(&error);
+                if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
+                    return Err(LoadError::Sandbox(format!("{error:#}")));
+                }
+                this.fail(fault, During::Start);
+                this.ended = true;
+                return Ok(this);
+            }
+        };
+        let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
+        let wasm = Wasm::of(instance, &mut this.store, program.admitted()).map_err(unexpected)?;
+        this.base = wasm.memory.data_ptr(&this.store);
+        if !engine.spaces().made(this.base) {
+            return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
+        }
+        this.store.data_mut().memory = Some(wasm.memory);
+        this.store.data_mut().rest = Some(wasm.rest);
+        this.wasm = Some(wasm);
+        this.call_start(instance, program.admitted());
+        Ok(this)
+    }
+
+    fn call_start(&mut self, instance: WasmInstance, admitted: &Admitted) {
+        let facts = admitted.facts();
+        self.enter(Phase::Start);
+        let mut result = Ok(());
+        if facts.has_initialize {
+            result = instance
+                .get_typed_func::<(), ()>(&mut self.store, export::INITIALIZE)
+                .and_then(|initialize| initialize.call(&mut self.store, ()));
+        }
+        if facts.has_start && result.is_ok() {
+            result = instance
+                .get_typed_func::<(), i32>(&mut self.store, export::START)
+                .and_then(|start| start.call(&mut self.store, ()))
+                .and_then(|code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) });
+        }
+        if let Err(error) = result {
+            self.fail(Fault::of(&error), During::Start);
+            self.ended = true;
+        }
+    }
+
+    /// Maps the descriptors of all blocks. Returns the host addresses.
+    pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
+        if self.base.is_null() {
+            return Ok(0..0);
+        }
+        let mapped = &mut self.store.data_mut().descriptors;
+        // SAFETY: `base` is this instance's live space, the room is the descriptors' in the module's address space, and `&mut self` says
+        // that no call is under way that could have lent out a slice.
+        unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
+        Ok(mapped.clone())
+    }
+
+    /// Maps a window on the packets in place of the last one. Returns the host addresses, for whoever watches over the file.
+    pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
+        if self.base.is_null() {
+            return Ok(0..0);
+        }
+        let mapped = &mut self.store.data_mut().packets;
+        // SAFETY: as in `map_descriptors`, with the packets' room.
+        unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
+        Ok(mapped.clone())
+    }
+
+    /// Has the module process a batch. Returns the mask of the packets that it drops. A packet in which the module traps is lost
+    /// for this module and not dropped; the batch goes on after it.
+    #[inline]
+    pub fn run(&mut self, batch: Batch) -> u64 {
+        let mut mask = batch.mask;
+        let mut drops = 0;
+        while mask != 0 && !self.ended {
+            let Some(wasm) = &self.wasm else { break };
+            let phase = Phase::Batch {
+                descriptors: batch.descriptors,
+                first: batch.first,
+                mask,
+                one_by_one: wasm.one_by_one,
+            };
+            self.store.data_mut().enter(phase);
+            self.store.set_epoch_deadline(EPOCHS_UNASKED);
+            match wasm.run.call(&mut self.store, (batch.descriptors.cast_signed(), mask.cast_signed())) {
+                Ok(dropped) => {
+                    self.counters.packets += u64::from(mask.count_ones());
+                    return drops | (dropped.cast_unsigned() & mask);
+                }
+                Err(error) => mask = self.lose(&error, batch, mask, &mut drops),
+            }
+        }
+        drops
+    }
+
+    /// After a trap: which packets are still to do.
+    #[cold]
+    fn lose(&mut self, error: &wasmtime::Error, batch: Batch, mask: u64, drops: &mut u64) -> u64 {
+        let Some(wasm) = &self.wasm else { return 0 };
+        let phase = self.store.data().phase;
+        let (lost, after) = if wasm.one_by_one {
+            let rest = wasm.rest.get(&mut self.store).i64().map_or(0, i64::cast_unsigned) & mask;
+            *drops |= wasm.drops.get(&mut self.store).i64().map_or(0, i64::cast_unsigned) & mask;
+            // The lowest bit is the packet that was under way. None left means that the loop itself was interrupted after its last packet.
+            (rest & rest.wrapping_neg(), rest & rest.wrapping_sub(1))
+        } else {
+            (mask, 0)
+        };
+        let done = mask & !lost & !after;
+        self.counters.packets += u64::from(done.count_ones());
+        self.counters.lost += u64::from(lost.count_ones());
+        let index = (lost != 0).then(|| lost.trailing_zeros());
+        let host = self.store.data_mut();
+        let order = order_of(phase, index);
+        host.records.abandon(order);
+        let packet = batch.first + index.unwrap_or(0);
+        while host.patches.pop_if(|patch| order_of(phase, None) == order || patch.packet == packet).is_some()
+        {
+        }
+        self.fail(Fault::of(error), During::Packet(packet));
+        after
+    }
+
+    /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
+    pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
+        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.clone()) else { return };
+        if self.ended {
+            return;
+        }
+        self.enter(Phase::Periodic { before });
+        if let Err(error) = tick.call(&mut self.store, (now.0.cast_signed(), periods.cast_signed())) {
+            self.lose_periodic(&error, During::Tick);
+        }
+    }
+
+    /// Tells the module that no more packets come.
+    pub fn stop(&mut self, now: Timestamp) {
+        let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.clone());
+        if let (Some(stop), false) = (stop, self.ended) {
+            self.enter(Phase::Periodic { before: 0 });
+            if let Err(error) = stop.call(&mut self.store, now.0.cast_signed()) {
+                self.lose_periodic(&error, During::Stop);
+            }
+        }
+    }
+
+    #[cold]
+    fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
+        let order = order_of(self.store.data().phase, None);
+        self.store.data_mut().records.abandon(order);
+        self.fail(Fault::of(error), during);
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.store.data_mut().enter(phase);
+        self.store.set_epoch_deadline(EPOCHS_UNASKED);
+    }
+
+    /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
+    fn fail(&mut self, fault: Fault, during: During) {
+        self.counters.faults += 1;
+        if fault.kind == FaultKind::TimeOut {
+            self.timeouts += 1;
+            self.ended |= self.timeouts >= self.strikes;
+        }
+        if self.incidents.len() < FAULTS_DESCRIBED {
+            self.incidents.push(Incident { fault, during });
+        }
+        if let Some((global, empty)) = self.wasm.as_ref().and_then(|wasm| wasm.stack) {
+            // It is a mutable i32 and so is the value, so this cannot fail.
+            let _ = global.set(&mut self.store, empty);
+        }
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> Counters {
+        let host = self.store.data();
+        Counters { records_dropped: host.records_dropped, log_dropped: host.log_dropped, ..self.counters }
+    }
+
+    /// The first faults, described.
+    pub fn incidents(&self) -> &[Incident] {
+        &self.incidents
+    }
+
+    /// Whether it gets no more calls: it did not start, or timed out too often.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Its private memory now.
+    pub fn memory(&self) -> Bytes {
+        Bytes(self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(&self.store) as u64))
+    }
+
+    /// What it emitted since the last call of this function; `empty` is used from then on.
+    pub fn take_records(&mut self, empty: Records) -> Records {
+        std::mem::replace(&mut self.store.data_mut().records, empty)
+    }
+
+    /// Whether there is anything for [`Self::take_records`] to take.
+    pub fn has_records(&self) -> bool {
+        !self.store.data().records.is_empty()
+    }
+
+    /// The patches that it made since the last call of this function.
+    pub fn take_patches(&mut self) -> Vec<Patch> {
+        std::mem::take(&mut self.store.data_mut().patches)
+    }
+
+    /// The lines that it logged since the last call of this function.
+    pub fn take_log(&mut self) -> Vec<LogLine> {
+        std::mem::take(&mut self.store.data_mut().log)
+    }
+}
+
+impl Wasm {
+    fn of(instance: WasmInstance, store: &mut Store<Host>, admitted: &Admitted) -> wasmtime::Result<Self> {
+        let facts = admitted.facts();
+        let missing =
+            |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
+        let memory =
+            instance.get_memory(&mut *store, export::MEMORY).ok_or_else(|| missing(export::MEMORY))?;
+        let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
+        let rest = global(rewrite::REST)?;
+        let drops = global(rewrite::DROPS)?;
+        let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
+        let stack = stack.map(|global| (global, global.get(&mut *store)));
+        Ok(Self {
+            memory,
+            run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
+            tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, export::TICK)).transpose()?,
+            stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, export::STOP)).transpose()?,
+            rest,
+            drops,
+            stack,
+            one_by_one: facts.entry == Entry::Packet,
+        })
+    }
+}
+
+/// Called when the epoch has advanced during a call: time that the thread did not have is not held against the module.
+fn over_limit(host: &mut Host, limit: Duration) -> wasmtime::Result<UpdateDeadline> {
+    let now = thread_time();
+    let since = *host.busy_since.get_or_insert(now);
+    if now.saturating_sub(since) < limit {
+        Ok(UpdateDeadline::Continue(1))
+    } else {
+        Err(FaultKind::TimeOut.into())
+    }
+}
+
+/// Processor time of the calling thread.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live local; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}

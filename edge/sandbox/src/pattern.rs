@@ -1,0 +1,112 @@
+//! Pattern sets for `find`, compiled when a module starts.
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use memchr::memmem::Finder;
+use weir_abi::limit;
+
+/// A compiled set of byte strings.
+#[derive(Debug)]
+pub(crate) enum Patterns {
+    /// A single one: SIMD substring search.
+    One(Box<Finder<'static>>),
+    /// Several, or without regard to case.
+    Many(AhoCorasick),
+}
+
+/// Why a set cannot be compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatternError {
+    /// The list is cut, empty, or has an empty pattern.
+    Malformed,
+    /// More patterns or bytes than allowed.
+    TooMany,
+}
+
+impl Patterns {
+    /// Compiles a list: each pattern a u32 length and its bytes. Memory and time are linear in the list, whose length is limited, so that no
+    /// pattern can explode: the automaton is a contiguous NFA, never a DFA.
+    pub(crate) fn compile(list: &[u8], ignore_case: bool) -> Result<Self, PatternError> {
+        if list.len() > (limit::PATTERN_BYTES + 4 * limit::PATTERNS) as usize {
+            return Err(PatternError::TooMany);
+        }
+        let mut patterns: Vec<&[u8]> = Vec::new();
+        let mut rest = list;
+        while let Some((len, tail)) = rest.split_first_chunk::<4>() {
+            let len = u32::from_le_bytes(*len) as usize;
+            let (pattern, tail) = tail.split_at_checked(len).ok_or(PatternError::Malformed)?;
+            if pattern.is_empty() {
+                return Err(PatternError::Malformed);
+            }
+            patterns.push(pattern);
+            rest = tail;
+        }
+        if !rest.is_empty() || patterns.is_empty() {
+            return Err(PatternError::Malformed);
+        }
+        if patterns.len() > limit::PATTERNS as usize
+            || list.len() - 4 * patterns.len() > limit::PATTERN_BYTES as usize
+        {
+            return Err(PatternError::TooMany);
+        }
+        if let ([pattern], false) = (patterns.as_slice(), ignore_case) {
+            return Ok(Self::One(Box::new(Finder::new(pattern).into_owned())));
+        }
+        AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .match_kind(MatchKind::LeftmostLongest)
+            .ascii_case_insensitive(ignore_case)
+            .build(patterns)
+            .map(Self::Many)
+            .map_err(|_| PatternError::TooMany)
+    }
+
+    /// The leftmost match: which pattern, and where. Of several that begin at one place the longest.
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
+        let (pattern, at) = match self {
+            Self::One(finder) => (0, finder.find(bytes)?),
+            Self::Many(automaton) => {
+                let found = automaton.find(bytes)?;
+                (found.pattern().as_usize(), found.start())
+            }
+        };
+        Some((u32::try_from(pattern).ok()?, u32::try_from(at).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(patterns: &[&[u8]]) -> Vec<u8> {
+        patterns
+            .iter()
+            .flat_map(|p| u32::try_from(p.len()).unwrap().to_le_bytes().into_iter().chain(p.iter().copied()))
+            .collect()
+    }
+
+    #[test]
+    fn the_leftmost_longest_match_is_found() {
+        let one = Patterns::compile(&list(&[b"bin"]), false).unwrap();
+        assert_eq!((one.find(b"/bin/bin"), one.find(b"/BIN")), (Some((0, 1)), None));
+        let many = Patterns::compile(&list(&[b"ab", b"abc", b"x"]), false).unwrap();
+        assert_eq!(
+            (many.find(b"..abcx"), many.find(b"xab"), many.find(b"")),
+            (Some((1, 2)), Some((2, 0)), None)
+        );
+        let any_case = Patterns::compile(&list(&[b"bin"]), true).unwrap();
+        assert_eq!(any_case.find(b"/BiN"), Some((0, 1)));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_empty_or_too_long_is_refused() {
+        for bad in [&b""[..], &[1, 0, 0], &[2, 0, 0, 0, b'a'], &[0, 0, 0, 0], &[255, 255, 255, 255, 1]] {
+            assert_eq!(Patterns::compile(bad, false).unwrap_err(), PatternError::Malformed, "{bad:?}");
+        }
+        let many: Vec<&[u8]> = vec![b"a"; 1025];
+        assert_eq!(Patterns::compile(&list(&many), false).unwrap_err(), PatternError::TooMany);
+        assert_eq!(
+            Patterns::compile(&list(&[&vec![b'a'; 70_000]]), false).unwrap_err(),
+            PatternError::TooMany
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! The loader's rewriting pass: what a module becomes before it is compiled.
+//!
+//! - The loop over a batch is put inside the module, so that a host-to-guest call is paid once for 64 packets. It keeps the mask of
+//!   packets still to do in a global that the host reads and the module cannot name: after a trap, weir knows exactly which packet was lost.
+//! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
+//!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
+
+use std::convert::Infallible;
+use wasm_encoder::reencode::{Error, Reencode, utils};
+use wasm_encoder::{
+    BlockType, CodeSection, ConstExpr, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
+    GlobalType, MemoryType, Module, SectionId, TypeSection, ValType,
+};
+use weir_session::{Entry, Facts};
+
+/// Raised with every change of this file: cached code that another version made is not used.
+pub(crate) const VERSION: u32 = 1;
+
+/// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
+pub(crate) const RUN: &str = "weir_run";
+pub(crate) const REST: &str = "weir_rest";
+pub(crate) const DROPS: &str = "weir_drops";
+pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
+
+/// Rewrites a module that admission has validated.
+pub(crate) fn rewrite(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, Error<Infallible>> {
+    let mut module = Module::new();
+    let mut pass = Pass { facts, globals_written: false };
+    pass.parse_core_module(&mut module, wasmparser::Parser::new(0), bytes)?;
+    Ok(module.finish())
+}
+
+struct Pass<'a> {
+    facts: &'a Facts,
+    globals_written: bool,
+}
+
+impl Pass<'_> {
+    /// `weir_rest` and `weir_drops` follow the module's own globals, so no index in its code can mean them.
+    fn rest(&self) -> u32 {
+        self.facts.globals
+    }
+
+    fn drops(&self) -> u32 {
+        self.facts.globals + 1
+    }
+
+    fn write_globals(&mut self, globals: &mut GlobalSection) {
+        for _ in [REST, DROPS] {
+            let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
+            globals.global(ty, &ConstExpr::i64_const(0));
+        }
+        self.globals_written = true;
+    }
+
+    /// `weir_run(descriptors: i32, mask: i64) -> i64`: calls the packet function for each bit of the mask, in order; returns the mask of
+    /// the packets that it wants dropped. The mask is not 0.
+    fn batch_loop(&self) -> Function {
+        const DESCRIPTORS: u32 = 0;
+        const MASK: u32 = 1;
+        let packet_shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(6);
+        let mut body = Function::new([]);
+        let mut code = body.instructions();
+        code.i64_const(0).global_set(self.drops());
+        code.local_get(MASK).global_set(self.rest());
+        code.loop_(BlockType::Empty);
+        code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
+        code.i32_const(packet_shift).i32_shl().i32_add().call(self.facts.entry_function);
+        code.if_(BlockType::Empty);
+        // The lowest bit of the mask is the packet that was just seen.
+        code.global_get(self.drops())
+            .i64_const(0)
+            .local_get(MASK)
+            .i64_sub()
+            .local_get(MASK)
+            .i64_and()
+            .i64_or();
+        code.global_set(self.drops()).end();
+        code.local_get(MASK)
+            .i64_const(1)
+            .i64_sub()
+            .local_get(MASK)
+            .i64_and()
+            .local_tee(MASK)
+            .global_set(self.rest());
+        code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
+        code.global_get(self.drops()).end();
+        body
+    }
+
+    fn adds_loop(&self) -> bool {
+        self.facts.entry == Entry::Packet
+    }
+}
+
+impl Reencode for Pass<'_> {
+    type Error = Infallible;
+
+    fn memory_type(&mut self, ty: wasmparser::MemoryType) -> Result<MemoryType, Error<Infallible>> {
+        Ok(MemoryType { maximum: None, ..utils::memory_type(self, ty) })
+    }
+
+    fn parse_type_section(
+        &mut self,
+        types: &mut TypeSection,
+        section: wasmparser::TypeSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        utils::parse_type_section(self, types, section)?;
+        types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
+        Ok(())
+    }
+
+    fn parse_function_section(
+        &mut self,
+        functions: &mut FunctionSection,
+        section: wasmparser::FunctionSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        utils::parse_function_section(self, functions, section)?;
+        if self.adds_loop() {
+            functions.function(self.facts.types);
+        }
+        Ok(())
+    }
+
+    fn parse_global_section(
+        &mut self,
+        globals: &mut GlobalSection,
+        section: wasmparser::GlobalSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        utils::parse_global_section(self, globals, section)?;
+        self.write_globals(globals);
+        Ok(())
+    }
+
+    fn parse_export_section(
+        &mut self,
+        exports: &mut ExportSection,
+        section: wasmparser::ExportSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        utils::parse_export_section(self, exports, section)?;
+        exports.export(REST, ExportKind::Global, self.rest());
+        exports.export(DROPS, ExportKind::Global, self.drops());
+        let run = if self.adds_loop() { self.facts.functions } else { self.facts.entry_function };
+        exports.export(RUN, ExportKind::Func, run);
+        if let Some(index) = self.facts.stack_pointer {
+            exports.export(STACK_POINTER, ExportKind::Global, index);
+        }
+        Ok(())
+    }
+
+    fn parse_code_section(
+        &mut self,
+        code: &mut CodeSection,
+        section: wasmparser::CodeSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        utils::parse_code_section(self, code, section)?;
+        if self.adds_loop() {
+            code.function(&self.batch_loop());
+        }
+        Ok(())
+    }
+
+    /// A module without globals has no section to append to; one is put before the exports, which every admitted module has.
+    fn intersperse_section_hook(
+        &mut self,
+        module: &mut Module,
+        _after: Option<SectionId>,
+        before: Option<SectionId>,
+    ) -> Result<(), Error<Infallible>> {
+        if before == Some(SectionId::Export) && !self.globals_written {
+            let mut globals = GlobalSection::new();
+            self.write_globals(&mut globals);
+            module.section(&globals);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! A sandbox's address space: 4 GiB of reserved addresses in which only what the sandbox may touch is mapped.
+//!
+//! The compiler leaves out bounds checks because whatever a 32-bit address plus a small offset can reach lies inside the reservation and its
+//! guard. What is not mapped there faults, and wasmtime turns the fault into a trap.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, PRIVATE_MAX};
+
+/// Addresses that a 32-bit index can form.
+pub(crate) const RESERVED: usize = 4 << 30;
+/// Beyond them, for the constant offsets in instructions: accesses with larger ones are checked by compiled code.
+pub(crate) const GUARD: usize = 32 << 20;
+
+const _: () =
+    assert!(PRIVATE_MAX <= ARENA_BASE && ARENA_BASE as u64 + ARENA_MAX as u64 <= DESCRIPTORS_BASE as u64);
+const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERVED as u64);
+
+/// A file or memfd, or part of one, that a sandbox reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Area<'a> {
+    /// What to map; stays what it is after the call returns, so the descriptor may be closed.
+    pub fd: BorrowedFd<'a>,
+    /// Where in it the area begins: a multiple of the page size.
+    pub offset: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// Makes the memories of sandboxes, and knows which ones it made: wasmtime's pooling allocator and `Memory::new` ignore a memory
+/// creator without a word, so the loader asks before it maps anything.
+#[derive(Debug, Default)]
+pub(crate) struct Spaces {
+    bases: Mutex<BTreeMap<usize, ()>>,
+}
+
+impl Spaces {
+    /// Whether the memory at this address was made here and is still there.
+    pub(crate) fn made(&self, base: *const u8) -> bool {
+        self.bases.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&base.addr())
+    }
+}
+
+/// What wasmtime asks for memories.
+pub(crate) struct Creator(pub(crate) Arc<Spaces>);
+
+// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that wasmtime was
+// configured with, and everything above its size is inaccessible or a read-only mapping that `map_area` put there.
+unsafe impl MemoryCreator for Creator {
+    fn new_memory(
+        &self,
+        _ty: MemoryType,
+        minimum: usize,
+        _maximum: Option<usize>,
+        reserved: Option<usize>,
+        guard: usize,
+    ) -> Result<Box<dyn LinearMemory>, String> {
+        if reserved != Some(RESERVED) || guard != GUARD {
+            return Err(format!(
+                "asked for {reserved:?} bytes and a guard of {guard}, not {RESERVED} and {GUARD}"
+            ));
+        }
+        let space = Space::new(minimum, Arc::clone(&self.0)).map_err(|e| e.to_string())?;
+        Ok(Box::new(space))
+    }
+}
+
+/// One reservation.
+struct Space {
+    base: *mut u8,
+    size: usize,
+    spaces: Arc<Spaces>,
+}
+
+// SAFETY: the pointer is to a mapping that this value owns; nothing about it is bound to a thread.
+unsafe impl Send for Space {}
+// SAFETY: as above; through a shared reference only the address and the size are read.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn new(minimum: usize, spaces: Arc<Spaces>) -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                RESERVED + GUARD,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut space = Self { base: base.cast(), size: 0, spaces };
+        space.enlarge(minimum)?;
+        space.spaces.bases.lock().unwrap_or_else(PoisonError::into_inner).insert(space.base.addr(), ());
+        Ok(space)
+    }
+
+    fn enlarge(&mut self, size: usize) -> io::Result<()> {
+        if size > PRIVATE_MAX as usize {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "private memory ends where the packets begin",
+            ));
+        }
+        if size > self.size {
+            // SAFETY: `self.size..size` lies inside the reservation that this value owns, below the packet arena.
+            let done = unsafe {
+                libc::mprotect(
+                    self.base.add(self.size).cast(),
+                    size - self.size,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                )
+            };
+            if done != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            self.size = size;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        self.spaces.bases.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.base.addr());
+        // SAFETY: the mapping was made in `new`, is owned by this value, and wasmtime drops a memory after its last use.
+        unsafe { libc::munmap(self.base.cast(), RESERVED + GUARD) };
+    }
+}
+
+// SAFETY: `as_ptr` is valid for `byte_size` bytes, read and write, and does not change; the packet arena is NOT part of
+// `byte_size`: bulk operations on it would otherwise fault in host code, which is no trap but the end of the process.
+unsafe impl LinearMemory for Space {
+    fn byte_size(&self) -> usize {
+        self.size
+    }
+
+    fn byte_capacity(&self) -> usize {
+        RESERVED
+    }
+
+    fn grow_to(&mut self, size: usize) -> wasmtime::Result<()> {
+        self.enlarge(size).map_err(wasmtime::Error::from)
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+}
+
+/// Maps an area read-only at a guest address, in place of what was mapped there.
+///
+/// # Safety
+/// `base` is a live [`Space`], `guest..guest + room` lies inside it above the private memory, and `mapped` is what this function mapped
+/// there before, or nothing. No slice of the old area is in use.
+pub(crate) unsafe fn map_area(
+    base: *mut u8,
+    guest: u32,
+    room: u32,
+    area: Area<'_>,
+    mapped: &mut Range<usize>,
+) -> io::Result<()> {
+    let too_large =
+        || io::Error::new(io::ErrorKind::InvalidInput, "the area does not fit into the address space");
+    if area.len > room as usize {
+        return Err(too_large());
+    }
+    let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
+    // SAFETY: inside the reservation, by this function's contract.
+    let at = unsafe { base.add(guest as usize) };
+    if mapped.len() > area.len {
+        // SAFETY: replaces a mapping of ours by inaccessible pages.
+        let cleared = unsafe {
+            libc::mmap(
+                at.cast(),
+                mapped.len(),
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        if cleared == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    if area.len > 0 {
+        // SAFETY: the target lies inside the reservation, above the private memory, and holds nothing but an old area.
+        let done = unsafe {
+            libc::mmap(
+                at.cast(),
+                area.len,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                area.fd.as_raw_fd(),
+                offset,
+            )
+        };
+        if done == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    *mapped = at.addr()..at.addr() + area.len;
+    Ok(())
+}

@@ -1,0 +1,366 @@
+//! Modules that do their worst. Each loses its call, or ends; the process and the next call go on.
+
+mod support;
+
+use std::time::Instant;
+use support::*;
+use weir_sandbox::{Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Options};
+use weir_session::{Admitted, Records};
+use weir_units::Timestamp;
+
+/// Runs a batch in which packet 20 does `act`. Exactly that packet is lost, for the reason given, and the rest is counted.
+fn loses_packet_20(act: &str, kind: FaultKind) {
+    let engine = engine();
+    let mut instance = started(&engine, &at_packet(20, act));
+    assert_eq!(instance.run(all()), 0);
+    let counters = instance.counters();
+    assert_eq!((counters.packets, counters.lost, counters.faults), (63, 1, 1), "{act}");
+    let incident = &instance.incidents()[0];
+    assert_eq!((incident.fault.kind, incident.during), (kind, During::Packet(20)), "{act}");
+    assert!(!instance.has_ended());
+    instance.stop(Timestamp(0));
+    assert_eq!(values(&mut instance), [63], "{act}");
+}
+
+#[test]
+fn a_trap_loses_exactly_its_packet() {
+    loses_packet_20("(unreachable)", FaultKind::Unreachable);
+    loses_packet_20("(drop (i32.div_u (i32.const 1) (i32.const 0)))", FaultKind::Arithmetic);
+}
+
+#[test]
+fn a_store_into_packets_or_descriptors_is_a_trap() {
+    loses_packet_20("(i32.store (i32.load offset=8 (local.get $d)) (i32.const 1))", FaultKind::OutOfBounds);
+    loses_packet_20("(i32.store (local.get $d) (i32.const 1))", FaultKind::OutOfBounds);
+    loses_packet_20(
+        "(v128.store (i32.load offset=8 (local.get $d)) (v128.const i64x2 1 1))",
+        FaultKind::OutOfBounds,
+    );
+}
+
+#[test]
+fn bulk_operations_on_packets_are_traps_and_no_crash() {
+    for act in [
+        "(memory.copy (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
+        "(memory.fill (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
+        // Out of the packets too: the arena is not part of the memory's size.
+        "(memory.copy (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 64))",
+        "(memory.copy (local.get $d) (i32.const 0) (i32.const 64))",
+        "(memory.fill (i32.const 0) (i32.const 0) (i32.const -1))",
+    ] {
+        loses_packet_20(act, FaultKind::OutOfBounds);
+    }
+}
+
+#[test]
+fn reads_past_the_packets_or_the_memory_are_traps() {
+    for act in [
+        // The arena of these tests is two pages.
+        "(drop (i32.load (i32.add (i32.const 8192) (i32.and (i32.load offset=8 (local.get $d)) (i32.const 0xfffff000)))))",
+        "(drop (i32.load (i32.const 65533)))",
+        "(drop (i32.load (i32.sub (local.get $d) (i32.const 8192))))",
+        "(drop (i64.load offset=4294967295 (i32.const -1)))",
+        "(drop (i64.load offset=33554424 (i32.const -1)))",
+        "(drop (i32.load8_u offset=31 (i32.const -1)))",
+    ] {
+        loses_packet_20(act, FaultKind::OutOfBounds);
+    }
+}
+
+#[test]
+fn constant_addresses_in_the_packets_are_like_any_other() {
+    // Stores trap, whether the address is an operand or an offset beyond the guard; so does what lies beyond 4 GiB.
+    loses_packet_20("(i32.store offset=0x40000000 (i32.const 0) (i32.const 0))", FaultKind::OutOfBounds);
+    loses_packet_20("(i32.store (i32.const 0x40000000) (i32.const 0))", FaultKind::OutOfBounds);
+    loses_packet_20("(drop (i32.load offset=0x40000000 (i32.const 0xc0000000)))", FaultKind::OutOfBounds);
+    // Loads read the packet, though the memory's declared maximum is below it: the loader takes it out, because the compiler would turn them
+    // into unconditional traps.
+    for value in ["(i64.load32_u (i32.const 0x400001f4))", "(i64.load32_u offset=0x400001f4 (i32.const 0))"] {
+        let engine = engine();
+        let text = wat(&emitting(value))
+            .replace("(memory (export \"memory\") 1)", "(memory (export \"memory\") 1 1)");
+        let admitted = Admitted::admit(bytes(&text, MANIFEST), &[]).unwrap();
+        let mut instance = Instance::start(&engine, &engine.load(admitted).unwrap()).unwrap();
+        Packets::new().map(&mut instance);
+        instance.run(Batch { mask: 1, ..all() });
+        assert_eq!(values(&mut instance), [0x0505_0505], "{value}");
+    }
+}
+
+#[test]
+fn endless_recursion_is_a_trap() {
+    let body = at_packet(20, "(call $again)").replace(
+        "(func (export \"weir_stop\")",
+        "(func $again (call $again) (call $again))\n(func (export \"weir_stop\")",
+    );
+    let engine = engine();
+    let mut instance = started(&engine, &body);
+    instance.run(all());
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::StackOverflow);
+    assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1));
+}
+
+#[test]
+fn the_shadow_stack_is_empty_again_after_a_trap() {
+    let engine = engine();
+    // Takes 1 KiB of shadow stack and traps before it gives it back; the others say where the stack pointer is.
+    let body = format!(
+        "{}",
+        emitting(
+            "(if (result i64) (i32.lt_u (i32.load offset=60 (local.get $d)) (i32.const 60))
+               (then (global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const 1024))) (unreachable))
+               (else (i64.extend_i32_u (global.get $__stack_pointer))))"
+        )
+    );
+    let mut instance = started(&engine, &body);
+    instance.run(all());
+    assert_eq!(instance.counters().lost, 60);
+    assert_eq!(values(&mut instance), [4096; 4]);
+}
+
+#[test]
+fn an_endless_loop_loses_its_call_and_after_three_the_module_ends() {
+    let engine = engine();
+    let mut instance = started(&engine, &at_packet(20, "(loop (br 0))"));
+    for strike in 1..=3 {
+        assert!(!instance.has_ended());
+        instance.run(all());
+        assert_eq!(
+            (instance.counters().packets, instance.counters().lost),
+            (63 * strike - u64::from(strike == 3) * 43, strike)
+        );
+    }
+    assert!(instance.has_ended());
+    assert_eq!(instance.run(all()), 0);
+    assert_eq!(instance.counters().faults, 3);
+    assert!(instance.incidents().iter().all(|i| i.fault.kind == FaultKind::TimeOut));
+}
+
+#[test]
+fn a_start_that_never_ends_ends_the_module_and_not_the_run() {
+    let engine = engine();
+    let packet = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    for body in [
+        format!(r#"{packet} (func (export "weir_start") (result i32) (loop (br 0)) (i32.const 0))"#),
+        format!(r#"{packet} (func (export "_initialize") (loop (br 0)))"#),
+        format!("{packet} (func $s (loop (br 0))) (start $s)"),
+        format!("{packet} (func $s (unreachable)) (start $s)"),
+        format!(r#"{packet} (func (export "weir_start") (result i32) (i32.const 7))"#),
+    ] {
+        let mut instance = started(&engine, &body);
+        assert!(instance.has_ended(), "{body}");
+        assert_eq!(instance.run(all()), 0);
+        instance.tick(Timestamp(1), 1, 0);
+        instance.stop(Timestamp(1));
+        assert_eq!((instance.counters().packets, instance.counters().faults), (0, 1), "{body}");
+        assert_eq!(instance.incidents()[0].during, During::Start);
+    }
+}
+
+#[test]
+fn a_memory_bomb_is_refused_at_the_ceiling() {
+    let engine = engine();
+    let grow = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+            (i64.store (i32.const 64) (i64.extend_i32_u (memory.size)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (drop (memory.grow (i32.const 60000)))
+            (i32.const 0))"#;
+    let mut instance = started(&engine, grow);
+    instance.run(Batch { mask: 1, ..all() });
+    assert_eq!(values(&mut instance), [32]);
+    assert_eq!((instance.memory().0, instance.counters().faults), (2 << 20, 0));
+    let table = r#"(table $t 1 funcref) (func (export "weir_packet") (param $d i32) (result i32)
+            (loop (br_if 0 (i32.ne (table.grow $t (ref.null func) (i32.const 1000)) (i32.const -1))))
+            (i64.store (i32.const 64) (i64.extend_i32_u (table.size $t)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))) (i32.const 0))"#;
+    let mut instance = started(&engine, table);
+    instance.run(Batch { mask: 1, ..all() });
+    assert_eq!(values(&mut instance), [65_001]);
+}
+
+#[test]
+fn what_a_data_segment_puts_outside_the_memory_ends_the_module() {
+    let engine = engine();
+    let body = r#"(data (i32.const 0x40000000) "x") (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    let instance = started(&engine, body);
+    assert!(instance.has_ended());
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds);
+}
+
+#[test]
+fn wild_pointers_to_the_host_lose_the_call() {
+    for (act, function) in [
+        ("(drop (call $emit (i32.const 0) (i32.const -8) (i32.const 8)))", "emit"),
+        ("(drop (call $emit (i32.const 0) (i32.const 65529) (i32.const 8)))", "emit"),
+        // From the memory's end into the gap, and from the last packet on.
+        ("(drop (call $hash (i32.const 0) (i32.const 65537) (i64.const 0)))", "hash"),
+        ("(drop (call $hash (i32.load offset=8 (local.get $d)) (i32.const 8192) (i64.const 0)))", "hash"),
+        ("(drop (call $hash (i32.const 0) (i32.const -1) (i64.const 0)))", "hash"),
+        ("(drop (call $find (i32.const 0) (i32.const 0x20000000) (i32.const 1)))", "find"),
+        ("(drop (call $log (i32.const 0) (i32.const -1) (i32.const -1)))", "log"),
+        (
+            "(drop (call $param_bytes (i32.const 1) (i32.load offset=8 (local.get $d)) (i32.const 8)))",
+            "param_bytes",
+        ),
+        ("(drop (call $param_bytes (i32.const 1) (i32.const 65535) (i32.const 8)))", "param_bytes"),
+        ("(drop (call $patch (local.get $d) (i32.const 0) (i32.const -1) (i32.const 8)))", "patch"),
+        // A string that the row points to: half a record must not stay.
+        (
+            "(i64.store (i32.const 64) (i64.const 0x10_ffffff00)) (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))",
+            "emit",
+        ),
+    ] {
+        loses_packet_20(act, FaultKind::WildPointer { function });
+    }
+    loses_packet_20("(drop (call $emit (i32.const 0) (i32.const 0) (i32.const 9)))", FaultKind::RowSize);
+}
+
+#[test]
+fn a_lost_call_leaves_no_records_and_no_patches() {
+    let engine = engine();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i64.store (i32.const 64) (i64.load32_u offset=60 (local.get $d)))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (drop (call $patch (local.get $d) (i32.const 0) (i32.const 64) (i32.const 1)))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (if (i32.eq (i32.load offset=60 (local.get $d)) (i32.const 1)) (then (unreachable)))
+        (i32.const 1))
+      (func (export "weir_tick") (param i64 i64) (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))) (unreachable))"#;
+    let mut instance = started(&engine, body);
+    assert_eq!(instance.run(Batch { mask: 0b111, ..all() }), 0b101);
+    assert_eq!(values(&mut instance), [0, 0, 2, 2]);
+    assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 2]);
+    instance.tick(Timestamp(1), 1, 3);
+    assert_eq!(values(&mut instance), []);
+    assert_eq!(instance.incidents()[1].during, During::Tick);
+}
+
+#[test]
+fn a_flood_of_records_is_cut_and_counted() {
+    let engine = engine();
+    let body = r#"(func $flood (param $n i32)
+            (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
+                  (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))
+        (func (export "weir_packet") (param i32) (result i32) (call $flood (i32.const 1000)) (i32.const 0))
+        (func (export "weir_stop") (param i64) (call $flood (i32.const 100000)))"#;
+    let mut instance = started(&engine, body);
+    instance.run(Batch { mask: 0b11, ..all() });
+    assert_eq!(
+        (instance.take_records(Records::default()).len(), instance.counters().records_dropped),
+        (128, 2 * 936)
+    );
+    instance.stop(Timestamp(0));
+    assert_eq!(instance.take_records(Records::default()).len(), 65_536);
+    // Rows of 4 KiB: the bytes are limited too.
+    let body = r#"(func (export "weir_packet") (param i32) (result i32) (local $n i32)
+        (i64.store (i32.const 64) (i64.const 0x1000_00000000))
+        (loop (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))
+              (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 64)))) (i32.const 0))"#;
+    let mut instance = started(&engine, body);
+    instance.run(Batch { mask: 1, ..all() });
+    assert_eq!(instance.take_records(Records::default()).len(), 3);
+}
+
+#[test]
+fn a_pattern_cannot_explode() {
+    let engine = engine();
+    // 64 KiB of one letter, without regard to case, again and again: refused or compiled in time that a call has.
+    let body = r#"
+        (func (export "weir_start") (result i32) (local $n i32)
+            (drop (memory.grow (i32.const 2)))
+            (memory.fill (i32.const 4) (i32.const 97) (i32.const 65536))
+            (i32.store (i32.const 0) (i32.const 65536))
+            (loop (i64.store (i32.const 70000) (i64.extend_i32_s (call $find_compile (i32.const 0) (i32.const 65540) (i32.const 1))))
+                  (drop (call $emit (i32.const 0) (i32.const 70000) (i32.const 8)))
+                  (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 20))))
+            (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (call $find_compile (i32.const 0) (i32.const 65540) (i32.const 1)))"#;
+    let begin = Instant::now();
+    let mut instance = started(&engine, body);
+    if instance.has_ended() {
+        assert_eq!(instance.incidents()[0].fault.kind, FaultKind::TimeOut);
+    } else {
+        let handles = values(&mut instance);
+        assert_eq!(handles[..16], (0..16).collect::<Vec<u64>>());
+        assert!(handles[16..].iter().all(|h| *h == u64::MAX), "FULL after sixteen sets: {handles:?}");
+    }
+    assert!(begin.elapsed().as_secs() < 60, "hangs");
+}
+
+#[test]
+fn ten_thousand_traps_in_a_row_are_survived() {
+    let engine = engine();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (i32.store (local.get $d) (i32.const 0)) (i32.const 0))"#;
+    let mut instance = started(&engine, body);
+    for _ in 0..157 {
+        instance.run(all());
+    }
+    assert_eq!((instance.counters().lost, instance.counters().packets), (157 * 64, 0));
+    assert_eq!(instance.incidents().len(), 8, "only the first are described");
+    assert!(!instance.has_ended());
+}
+
+#[test]
+fn a_remapped_window_shows_nothing_of_the_last_one() {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    let engine = engine();
+    let body = emitting("(i64.load32_u (i32.add (i32.const 0x40000000) (i32.const 4096)))");
+    let mut instance = started(&engine, &body);
+    instance.run(Batch { mask: 1, ..all() });
+    assert_eq!(values(&mut instance).len(), 1);
+    let path = std::env::temp_dir().join(format!("weir-window-{}", std::process::id()));
+    let mut file = std::fs::File::create_new(&path).unwrap();
+    file.write_all(&[9; 4096]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    instance.map_packets(weir_sandbox::Area { fd: file.as_fd(), offset: 0, len: 4096 }).unwrap();
+    instance.run(Batch { mask: 1, ..all() });
+    assert_eq!(values(&mut instance), []);
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds);
+}
+
+#[test]
+fn the_cache_is_used_only_where_nobody_else_can_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("weir-cache-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let load = |body: &str| -> Result<bool, LoadError> {
+        let engine = Engine::new(Options::default(), Some(Cache::open(&folder).unwrap()))?;
+        let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap();
+        Ok(engine.load(admitted)?.is_from_cache())
+    };
+    let (one, two) = (emitting("(i64.const 1)"), emitting("(i64.const 2)"));
+    assert!(!load(&one).unwrap());
+    assert!(load(&one).unwrap());
+    assert!(!load(&two).unwrap(), "another module is another entry");
+    // An entry that was cut or changed is not used, and made again.
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let mut contents = std::fs::read(&path).unwrap();
+        let middle = contents.len() / 2;
+        contents[middle] ^= 1;
+        std::fs::write(&path, contents).unwrap();
+    }
+    assert!(!load(&one).unwrap());
+    assert!(load(&one).unwrap());
+    // A link in place of an entry is not followed.
+    let entry = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let elsewhere = folder.with_extension("elsewhere");
+    std::fs::rename(&entry, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &entry).unwrap();
+    assert!(!(load(&one).unwrap() && load(&two).unwrap()));
+    // A folder that others can write, or a link to one, is refused.
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o770)).unwrap();
+    assert!(Cache::open(&folder).unwrap_err().to_string().contains("must belong to user"));
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let link = folder.with_extension("link");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&folder, &link).unwrap();
+    assert!(Cache::open(&link).is_err());
+    for path in [link, elsewhere] {
+        std::fs::remove_file(path).unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

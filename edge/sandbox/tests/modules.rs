@@ -1,0 +1,183 @@
+//! What modules can do, seen through the sandbox.
+
+mod support;
+
+use support::*;
+use weir_abi::DESCRIPTORS_BASE;
+use weir_sandbox::{Batch, Instance, LogLine};
+use weir_session::Records;
+use weir_units::Timestamp;
+
+#[test]
+fn a_module_reads_packets_and_descriptors_in_place() {
+    let engine = engine();
+    // The last byte of the packet, and its number from the descriptor.
+    let last = "(i64.add (i64.mul (i64.const 1000) (i64.load8_u (i32.add (i32.load offset=8 (local.get $d)) (i32.const 99))))
+                         (i64.load32_u offset=60 (local.get $d)))";
+    let mut instance = started(&engine, &emitting(last));
+    assert_eq!(instance.run(all()), 0);
+    let expected: Vec<u64> = (0..64).map(|i| i * 1001).collect();
+    assert_eq!(values(&mut instance), expected);
+    assert_eq!((instance.counters().packets, instance.counters().faults), (64, 0));
+}
+
+#[test]
+fn only_the_packets_of_the_mask_are_seen_in_order() {
+    let engine = engine();
+    let mut instance = started(&engine, &emitting("(i64.load32_u offset=60 (local.get $d))"));
+    instance.run(Batch { mask: 1 << 63 | 1 << 40 | 0b101, ..all() });
+    assert_eq!(values(&mut instance), [0, 2, 40, 63]);
+    instance.run(Batch { mask: 0, ..all() });
+    assert_eq!(values(&mut instance), []);
+}
+
+#[test]
+fn verdicts_become_the_mask_of_dropped_packets() {
+    let engine = engine();
+    let odd = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i32.and (i32.load offset=60 (local.get $d)) (i32.const 1)))"#;
+    let mut instance = started(&engine, odd);
+    assert_eq!(instance.run(all()), 0xaaaa_aaaa_aaaa_aaaa);
+    assert_eq!(instance.run(Batch { mask: 0xff, ..all() }), 0xaa);
+    // A module that takes whole batches cannot drop what it was not given.
+    let batch = r#"(func (export "weir_batch") (param i32 i64) (result i64) (i64.const -1))"#;
+    let mut instance = started(&engine, batch);
+    assert_eq!(instance.run(Batch { mask: 0xf0, ..all() }), 0xf0);
+    assert_eq!(instance.counters().packets, 4);
+}
+
+#[test]
+fn start_tick_and_stop_come_with_their_arguments() {
+    let engine = engine();
+    let body = r#"
+        (func $say (param i64) (i64.store (i32.const 64) (local.get 0)) (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))
+        (func (export "_initialize") (call $say (i64.const 1)))
+        (func (export "weir_start") (result i32) (call $say (call $param_int (i32.const 0))) (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_tick") (param i64 i64) (call $say (local.get 0)) (call $say (local.get 1)))
+        (func (export "weir_stop") (param i64) (call $say (local.get 0)))"#;
+    let mut instance = started(&engine, body);
+    assert_eq!(values(&mut instance), [1, 8]);
+    instance.tick(Timestamp(5), 3, 7);
+    instance.stop(Timestamp(9));
+    assert_eq!(values(&mut instance), [5, 3, 9]);
+}
+
+#[test]
+fn parameters_arrive_by_type() {
+    let engine = engine();
+    let body = r#"
+        (func (export "weir_start") (result i32)
+            ;; The string's length, with room for two bytes of it only.
+            (i64.store (i32.const 64) (i64.extend_i32_u (call $param_bytes (i32.const 1) (i32.const 100) (i32.const 2))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i64.store (i32.const 64) (i64.load32_u (i32.const 100)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i64.store (i32.const 64) (i64.trunc_f64_u (f64.mul (f64.const 100) (call $param_float (i32.const 2)))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i64.store (i32.const 64) (i64.extend_i32_s (call $param_bytes (i32.const 99) (i32.const 100) (i32.const 2))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    let mut instance = started(&engine, body);
+    assert_eq!(
+        values(&mut instance),
+        [3, u64::from(b'a') | u64::from(b'b') << 8, 50, (-5i64).cast_unsigned()]
+    );
+}
+
+#[test]
+fn strings_are_copied_from_wherever_they_point() {
+    let engine = engine();
+    // A string in the packet itself: bytes 10..13.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i32.store (i32.const 64) (i32.add (i32.load offset=8 (local.get $d)) (i32.const 10)))
+        (i32.store (i32.const 68) (i32.const 3))
+        (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))"#;
+    let mut instance = started(&engine, body);
+    instance.run(Batch { mask: 1 << 65u32.min(63) | 1 << 33, ..all() });
+    let records = instance.take_records(Records::default());
+    let tails: Vec<&[u8]> = records.iter().map(|r| r.tail).collect();
+    assert_eq!(tails, [[33u8; 3].as_slice(), [63; 3].as_slice()]);
+}
+
+#[test]
+fn patterns_are_found_in_packets_and_hashes_are_xxh3() {
+    let engine = engine();
+    let body = format!(
+        r#"(data (i32.const 200) "\02\00\00\00\05\05\03\00\00\00\05\05\05")
+        (global $handle (mut i32) (i32.const 0))
+        (func (export "weir_start") (result i32)
+            (global.set $handle (call $find_compile (i32.const 200) (i32.const 13) (i32.const 0))) (i32.const 0))
+        {}"#,
+        emitting(
+            "(i64.xor (call $find (global.get $handle) (i32.load offset=8 (local.get $d)) (i32.const 100))
+                      (call $hash (i32.load offset=8 (local.get $d)) (i32.const 100) (i64.const 7)))"
+        )
+    );
+    let mut instance = started(&engine, &body);
+    instance.run(Batch { mask: 0b110_0000, ..all() });
+    let hash = |byte: u8| xxhash_rust::xxh3::xxh3_64_with_seed(&[byte; 100], 7);
+    // Packet 5 holds the longer pattern at 0; packet 6 holds none.
+    assert_eq!(values(&mut instance), [(1 << 32) ^ hash(5), u64::MAX ^ hash(6)]);
+}
+
+#[test]
+fn log_lines_cannot_forge_others() {
+    let engine = engine();
+    let body = r#"(data (i32.const 200) "a\0a\1b[31mb")
+        (func (export "weir_start") (result i32) (drop (call $log (i32.const 1) (i32.const 200) (i32.const 8))) (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (drop (call $log (i32.const 9) (i32.const 200) (i32.const 1))) (i32.const 0))"#;
+    let mut instance = started(&engine, body);
+    assert_eq!(instance.take_log(), [LogLine { level: 1, text: r"a\n\u{1b}[31mb".into() }]);
+    instance.run(all());
+    instance.run(all());
+    assert_eq!((instance.take_log().len(), instance.counters().log_dropped), (99, 29));
+}
+
+#[test]
+fn a_patch_is_checked_and_kept_for_the_output() {
+    let engine = engine();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i64.store (i32.const 64) (i64.extend_i32_s (call $patch (local.get $d) (i32.load offset=64 (i32.const 0)) (i32.const 8) (i32.const 2))))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (i32.const 0))"#;
+    // Source MAC: allowed. EtherType: not. Past the end: not.
+    for (offset, code) in [(6i32, 0i64), (12, -3), (99, -2)] {
+        let body = body.replace("(i32.load offset=64 (i32.const 0))", &format!("(i32.const {offset})"));
+        let mut instance = started(&engine, &body);
+        instance.run(Batch { mask: 0b100, first: 64, ..all() });
+        assert_eq!(values(&mut instance), [code.cast_unsigned()], "offset {offset}");
+        let patches = instance.take_patches();
+        assert_eq!(patches.len(), usize::from(code == 0));
+        if let [patch] = patches.as_slice() {
+            assert_eq!((patch.packet, patch.offset, patch.bytes.as_slice()), (66, 6, [0u8; 2].as_slice()));
+        }
+    }
+    // Another packet than its own, or no descriptor at all: not now.
+    for other in
+        ["(i32.add (local.get $d) (i32.const 64))", "(i32.add (local.get $d) (i32.const 1))", "(i32.const 0)"]
+    {
+        let body = body
+            .replace("(i32.load offset=64 (i32.const 0))", "(i32.const 6)")
+            .replace("(call $patch (local.get $d)", &format!("(call $patch {other}"));
+        let mut instance = started(&engine, &body);
+        instance.run(Batch { mask: 1, ..all() });
+        assert_eq!(values(&mut instance), [(-4i64).cast_unsigned()], "{other}");
+    }
+}
+
+#[test]
+fn one_program_runs_in_many_sandboxes_that_share_nothing() {
+    let engine = engine();
+    let program = program(&engine, &at_packet(99, ""));
+    let packets = Packets::new();
+    let mut instances: Vec<Instance> = (0..50).map(|_| Instance::start(&engine, &program).unwrap()).collect();
+    for (i, instance) in instances.iter_mut().enumerate() {
+        packets.map(instance);
+        instance.run(Batch { mask: (1 << i) - 1, descriptors: DESCRIPTORS_BASE, first: 0 });
+        instance.stop(Timestamp(0));
+    }
+    let counts: Vec<u64> = instances.iter_mut().flat_map(values).collect();
+    assert_eq!(counts, (0..50).collect::<Vec<u64>>());
+}

@@ -1,0 +1,181 @@
+//! What the tests of the sandbox need: modules from their text, and packets to run them on.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, Descriptor};
+use weir_sandbox::{Area, Batch, Engine, Instance, Options, Program};
+use weir_session::{Admitted, Record};
+
+pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\ntick = '1s'\n\
+    [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\n\
+    [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
+    [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\
+    [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\n\
+    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n";
+
+/// All imports, then a memory of one page with a shadow stack pointer as LLVM has it, then `body`.
+pub fn wat(body: &str) -> String {
+    format!(
+        r#"(module
+            (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
+            (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
+            (import "weir" "find_compile" (func $find_compile (param i32 i32 i32) (result i32)))
+            (import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
+            (import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))
+            (import "weir" "log" (func $log (param i32 i32 i32) (result i32)))
+            (import "weir" "param_int" (func $param_int (param i32) (result i64)))
+            (import "weir" "param_float" (func $param_float (param i32) (result f64)))
+            (import "weir" "param_bytes" (func $param_bytes (param i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (global $__stack_pointer (mut i32) (i32.const 4096))
+            {body})"#
+    )
+}
+
+pub fn bytes(wat: &str, manifest: &str) -> Vec<u8> {
+    let mut bytes = wat::parse_str(wat).unwrap_or_else(|e| panic!("{e}"));
+    let mut section = vec![13];
+    section.extend_from_slice(b"weir.manifest");
+    section.extend_from_slice(manifest.as_bytes());
+    bytes.push(0);
+    let mut len = section.len();
+    while len >= 0x80 {
+        bytes.push(u8::try_from(len & 0x7f).unwrap() | 0x80);
+        len >>= 7;
+    }
+    bytes.push(u8::try_from(len).unwrap());
+    bytes.extend(section);
+    bytes
+}
+
+pub fn engine() -> Engine {
+    let options = Options { call_limit: Duration::from_millis(30), ..Options::default() };
+    Engine::new(options, None).unwrap()
+}
+
+pub fn program(engine: &Engine, body: &str) -> Program {
+    let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).unwrap_or_else(|e| panic!("{e}"));
+    engine.load(admitted).unwrap()
+}
+
+fn memfd(contents: &[u8]) -> OwnedFd {
+    use std::io::Write;
+    // SAFETY: a C string that outlives the call; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"weir-test".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: just made, and nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut file = std::fs::File::from(fd.try_clone().unwrap());
+    file.write_all(contents).unwrap();
+    file.set_len(contents.len().next_multiple_of(4096) as u64).unwrap();
+    fd
+}
+
+/// 64 packets of 100 bytes, each filled with its own number.
+pub struct Packets {
+    arena: OwnedFd,
+    descriptors: OwnedFd,
+}
+
+pub const PACKET_BYTES: usize = 100;
+
+impl Packets {
+    pub fn new() -> Self {
+        Self::of(|i| vec![u8::try_from(i).unwrap(); PACKET_BYTES], |_, _| ())
+    }
+
+    pub fn of(packet: impl Fn(usize) -> Vec<u8>, adjust: impl Fn(usize, &mut Descriptor)) -> Self {
+        let mut arena = Vec::new();
+        let mut descriptors = Vec::new();
+        for i in 0..64 {
+            let bytes = packet(i);
+            let len = u32::try_from(bytes.len()).unwrap();
+            let mut d = Descriptor {
+                ts_ns: 1_000 * i as u64,
+                data: ARENA_BASE + u32::try_from(arena.len()).unwrap(),
+                cap_len: len,
+                wire_len: len,
+                number: u32::try_from(i).unwrap(),
+                link_type: 1,
+                ..Descriptor::default()
+            };
+            adjust(i, &mut d);
+            arena.extend(bytes);
+            descriptors.extend(encode(&d));
+        }
+        Self { arena: memfd(&arena), descriptors: memfd(&descriptors) }
+    }
+
+    pub fn map(&self, instance: &mut Instance) {
+        instance.map_descriptors(Area { fd: self.descriptors.as_fd(), offset: 0, len: 4096 }).unwrap();
+        instance.map_packets(Area { fd: self.arena.as_fd(), offset: 0, len: 8192 }).unwrap();
+    }
+}
+
+fn encode(d: &Descriptor) -> [u8; 64] {
+    let mut out = [0; 64];
+    let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &d.ts_ns.to_le_bytes());
+    put(8, &d.data.to_le_bytes());
+    put(12, &d.cap_len.to_le_bytes());
+    put(16, &d.wire_len.to_le_bytes());
+    put(20, &d.flags.to_le_bytes());
+    put(24, &d.flow_hash.to_le_bytes());
+    put(32, &d.l3_offset.to_le_bytes());
+    put(34, &d.l4_offset.to_le_bytes());
+    put(36, &d.payload_offset.to_le_bytes());
+    put(38, &d.ether_type.to_le_bytes());
+    put(40, &d.payload_len.to_le_bytes());
+    put(44, &d.src_port.to_le_bytes());
+    put(46, &d.dst_port.to_le_bytes());
+    put(48, &[d.ip_proto, d.tcp_flags, d.ttl, d.tos]);
+    put(52, &d.vlan_tci.to_le_bytes());
+    put(54, &d.interface.to_le_bytes());
+    put(56, &d.link_type.to_le_bytes());
+    put(58, &[d.vlan_count, d.mpls_count]);
+    put(60, &d.number.to_le_bytes());
+    assert_eq!(Descriptor::from_bytes(&out), *d);
+    out
+}
+
+/// An instance of a module with this body, over [`Packets`].
+pub fn started(engine: &Engine, body: &str) -> Instance {
+    let mut instance = Instance::start(engine, &program(engine, body)).unwrap();
+    Packets::new().map(&mut instance);
+    instance
+}
+
+pub fn all() -> Batch {
+    Batch { descriptors: DESCRIPTORS_BASE, mask: u64::MAX, first: 0 }
+}
+
+/// The u64 values of the records in stream 0, with the packets that they were emitted for.
+pub fn values(instance: &mut Instance) -> Vec<u64> {
+    let records = instance.take_records(weir_session::Records::default());
+    let value = |r: Record<'_>| u64::from_le_bytes(r.row.try_into().unwrap());
+    records.iter().map(value).collect()
+}
+
+/// A packet function that emits (to stream 0) the i64 that `value` leaves on the stack; `$d` is the descriptor.
+pub fn emitting(value: &str) -> String {
+    format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (i64.store (i32.const 64) {value})
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))"#
+    )
+}
+
+/// A packet function that does `act` for packet `n`, and else counts packets in memory at 0.
+pub fn at_packet(n: u32, act: &str) -> String {
+    format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (if (i32.eq (i32.load offset=60 (local.get $d)) (i32.const {n})) (then {act}))
+            (i64.store (i32.const 0) (i64.add (i64.load (i32.const 0)) (i64.const 1)))
+            (i32.const 0))
+          (func (export "weir_stop") (param i64)
+            (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8))))"#
+    )
+}
