@@ -62,7 +62,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
 }
 
 /* A SYN: a new handshake, or one that is tried again. */
-static __attribute__((noinline)) void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
+static void opened(const struct weir_packet *p, uint32_t set, uint64_t key)
 {
     struct keys *keys = &sets[set];
     struct handshake *first = &handshakes[(size_t)set * WAYS];
@@ -95,7 +95,7 @@ static __attribute__((noinline)) void opened(const struct weir_packet *p, uint32
 }
 
 /* Any other packet of a flow whose handshake is pending. */
-static __attribute__((noinline)) void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
+static void continued(const struct weir_packet *p, uint32_t set, uint32_t way)
 {
     struct handshake *h = &handshakes[(size_t)set * WAYS + way];
     if (p->tcp_flags & WEIR_TCP_RST) {
@@ -132,22 +132,31 @@ static __attribute__((noinline)) void continued(const struct weir_packet *p, uin
     sets[set].flow[way] = 0;
 }
 
+/* Out of line, so that most packets pass by a short function. */
+static __attribute__((noinline)) void handshake(const struct weir_packet *p)
+{
+    const uint64_t key = p->flow_hash | 1;
+    const uint32_t set = (uint32_t)(p->flow_hash >> set_shift);
+    if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK | WEIR_TCP_RST)) == WEIR_TCP_SYN) {
+        opened(p, set, key);
+        return;
+    }
+    for (uint32_t way = 0; way < WAYS; way++)
+        if (sets[set].flow[way] == key) {
+            continued(p, set, way);
+            return;
+        }
+}
+
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     const uint32_t tcp = p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK | WEIR_TCP_RST);
     if (tcp == 0 || (p->flags & WEIR_L4) == 0)
         return WEIR_PASS;
     const uint64_t key = p->flow_hash | 1;
-    const uint32_t set = (uint32_t)(p->flow_hash >> set_shift);
-    if (WEIR_UNLIKELY(tcp == WEIR_TCP_SYN)) {
-        opened(p, set, key);
-        return WEIR_PASS;
-    }
-    const struct keys *keys = &sets[set];
-    for (uint32_t way = 0; way < WAYS; way++)
-        if (WEIR_UNLIKELY(keys->flow[way] == key)) {
-            continued(p, set, way);
-            break;
-        }
+    const uint64_t *flow = sets[p->flow_hash >> set_shift].flow;
+    const bool pending = (flow[0] == key) | (flow[1] == key) | (flow[2] == key) | (flow[3] == key);
+    if (WEIR_UNLIKELY(pending | (tcp == WEIR_TCP_SYN)))
+        handshake(p);
     return WEIR_PASS;
 }

@@ -46,55 +46,101 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return 0;
 }
 
-/* What a packet has after its IP header: bytes from `begin` on (offset in the packet), at most CONTENT_BYTES. */
-static inline uint32_t content_len(const struct weir_packet *p, uint32_t begin, uint32_t ip_end)
+/* Two running hashes over the IP header, so that a packet's words need not wait for each other; and where the bytes after it begin
+ * and end, as offsets in the packet. */
+struct content {
+    uint64_t a, b;
+    uint32_t begin, end;
+};
+
+static inline uint64_t end_hash(uint64_t a, uint64_t b, uint32_t len)
 {
-    const uint32_t end = ip_end < p->cap_len ? ip_end : p->cap_len;
-    const uint32_t len = begin < end ? end - begin : 0;
-    return len < CONTENT_BYTES ? len : CONTENT_BYTES;
+    return weir_hash_end(a ^ (b << 32 | b >> 32) ^ len);
 }
 
-static inline uint64_t packet_hash(const struct weir_packet *p)
+/* Adds `len` bytes, 16 to CONTENT_BYTES: five words that overlap where there are fewer than 40, and so no loop. */
+static inline uint64_t with_bytes(struct content c, const uint8_t *at, uint32_t len)
+{
+    const uint8_t *last = at + len - 8;
+    const uint8_t *middle = len < 24 ? last : at + 16;
+    c.a = weir_hash_add(c.a, weir_le64(at));
+    c.b = weir_hash_add(c.b, weir_le64(at + 8));
+    c.a = weir_hash_add(c.a, weir_le64(middle));
+    c.b = weir_hash_add(c.b, weir_le64(last - 8));
+    c.a = weir_hash_add(c.a, weir_le64(last));
+    return end_hash(c.a, c.b, len);
+}
+
+/* Adds fewer bytes. The last word ends with the last byte; what it holds of the IP header is shifted out. */
+static uint64_t with_few_bytes(struct content c, const uint8_t *at, uint32_t len)
+{
+    const uint32_t rest = len % 8;
+    if (len >= 8)
+        c.a = weir_hash_add(c.a, weir_le64(at));
+    if (rest != 0)
+        c.b = weir_hash_add(c.b, weir_le64(at + len - 8) >> (8 * (8 - rest)));
+    return end_hash(c.a, c.b, len);
+}
+
+static inline uint64_t with_any_bytes(const struct weir_packet *p, struct content c)
+{
+    const uint32_t end = c.end < p->cap_len ? c.end : p->cap_len;
+    const uint32_t all = c.begin < end ? end - c.begin : 0;
+    const uint32_t len = all < CONTENT_BYTES ? all : CONTENT_BYTES;
+    const uint8_t *at = weir_bytes(p) + c.begin;
+    return len >= 16 ? with_bytes(c, at, len) : with_few_bytes(c, at, len);
+}
+
+static inline struct content content_v4(const struct weir_packet *p)
 {
     const uint8_t *ip = weir_l3(p);
-    /* Two running hashes, so that a packet's words need not wait for each other. */
-    uint64_t a, b;
-    uint32_t begin, ip_end;
-    if (WEIR_LIKELY(p->flags & WEIR_IPV4)) {
-        const uint32_t total = weir_be16(ip + 2);
-        /* Total length, identification, flags and fragment offset; protocol. */
-        a = weir_hash_add(packet_seed, weir_le32(ip + 2) | (uint64_t)weir_le16(ip + 6) << 32 | (uint64_t)ip[9] << 48);
-        b = weir_hash_add(~packet_seed, weir_le64(ip + 12));
-        begin = p->l3_offset + (uint32_t)(ip[0] & 15) * 4;
-        /* Length 0: left to the network card (segmentation offload), so the packet's own length counts. */
-        ip_end = total != 0 ? p->l3_offset + total : p->cap_len;
-    } else {
-        const uint32_t payload = weir_be16(ip + 4);
-        a = weir_hash_add(packet_seed, weir_le16(ip + 4) | (uint64_t)p->ip_proto << 48);
-        b = weir_hash_add(~packet_seed, weir_le64(ip + 8));
-        a = weir_hash_add(a, weir_le64(ip + 16));
-        b = weir_hash_add(b, weir_le64(ip + 24));
-        a = weir_hash_add(a, weir_le64(ip + 32));
-        begin = (p->flags & WEIR_L4) ? p->l4_offset : p->l3_offset + 40u;
-        ip_end = payload != 0 ? p->l3_offset + 40u + payload : p->cap_len;
-    }
-    const uint8_t *at = weir_bytes(p) + begin;
-    const uint32_t len = content_len(p, begin, ip_end);
-    if (WEIR_LIKELY(len == CONTENT_BYTES)) {
-        a = weir_hash_add(a, weir_le64(at));
-        b = weir_hash_add(b, weir_le64(at + 8));
-        a = weir_hash_add(a, weir_le64(at + 16));
-        b = weir_hash_add(b, weir_le64(at + 24));
-        a = weir_hash_add(a, weir_le64(at + 32));
-    } else {
-        uint32_t i = 0;
-        for (; i + 8 <= len; i += 8)
-            a = weir_hash_add(a, weir_le64(at + i));
-        /* The last word ends with the last byte; what it holds of the IP header is shifted out. */
-        if (i < len)
-            b = weir_hash_add(b, weir_le64(at + len - 8) >> (8 * (8 - (len - i))));
-    }
-    return weir_hash_end(weir_hash_add(a, b));
+    /* Total length, identification, flags and fragment offset, and protocol: between the last two lies the TTL. */
+    const uint64_t word = weir_le64(ip + 2) & UINT64_C(0xFF00FFFFFFFFFFFF);
+    return (struct content){
+        .a = weir_hash_add(packet_seed, word),
+        .b = weir_hash_add(~packet_seed, weir_le64(ip + 12)),
+        .begin = p->l3_offset + (uint32_t)(ip[0] & 15) * 4,
+        .end = p->l3_offset + (uint32_t)__builtin_bswap16((uint16_t)word),
+    };
+}
+
+static inline struct content content_v6(const struct weir_packet *p)
+{
+    const uint8_t *ip = weir_l3(p);
+    struct content c = {
+        .a = weir_hash_add(packet_seed, weir_le16(ip + 4) | (uint64_t)p->ip_proto << 56),
+        .b = weir_hash_add(~packet_seed, weir_le64(ip + 8)),
+        .begin = (p->flags & WEIR_L4) ? p->l4_offset : p->l3_offset + 40u,
+        .end = p->l3_offset + 40u + weir_be16(ip + 4),
+    };
+    c.a = weir_hash_add(c.a, weir_le64(ip + 16));
+    c.b = weir_hash_add(c.b, weir_le64(ip + 24));
+    c.a = weir_hash_add(c.a, weir_le64(ip + 32));
+    return c;
+}
+
+/* For all packets but the most frequent kind, which weir_packet does itself: out of line, so that that one stays short. */
+static __attribute__((noinline)) uint64_t hash_of_rare(const struct weir_packet *p)
+{
+    struct content c = (p->flags & WEIR_IPV4) ? content_v4(p) : content_v6(p);
+    /* Length 0: a large segment that the network card was to cut, or a jumbogram. The captured length counts. */
+    const uint32_t header = (p->flags & WEIR_IPV4) ? 0 : 40;
+    if (c.end == p->l3_offset + header)
+        c.end = p->cap_len;
+    return with_any_bytes(p, c);
+}
+
+/* IPv4 with at least 16 bytes after the header, as almost all TCP and most UDP packets. */
+static inline uint64_t hash_of(const struct weir_packet *p)
+{
+    if (WEIR_UNLIKELY((p->flags & WEIR_IPV4) == 0))
+        return hash_of_rare(p);
+    const struct content c = content_v4(p);
+    const uint32_t end = c.end < p->cap_len ? c.end : p->cap_len;
+    if (WEIR_UNLIKELY(end < c.begin + 16))
+        return hash_of_rare(p);
+    const uint32_t all = end - c.begin;
+    return with_bytes(c, weir_bytes(p) + c.begin, all < CONTENT_BYTES ? all : CONTENT_BYTES);
 }
 
 /* Whether the label is new to its set; it is the most recent one afterwards. */
@@ -143,7 +189,7 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     if (!weir_is_ip(p))
         return WEIR_PASS;
-    const uint64_t hash = packet_hash(p);
+    const uint64_t hash = hash_of(p);
     if (WEIR_UNLIKELY(hash <= most))
         sample(p, hash);
     return WEIR_PASS;
