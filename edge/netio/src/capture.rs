@@ -1,5 +1,6 @@
 //! An open capture, and how its packets get into blocks.
 
+use crate::BLOCK_PACKETS;
 use crate::arena::{ARENA_BYTES, Arena, Hold};
 use crate::block::{BATCHES, Block};
 use crate::decode::{Compression, Decoded, MAGIC_BYTES, Origin, read_up_to};
@@ -11,12 +12,11 @@ use crate::stream::Stream;
 use crate::totals::{Counts, Reason, Totals, Truncation};
 use crate::view::{Head, View};
 use crate::window::Window;
-use crate::BLOCK_PACKETS;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_units::{Bytes, Timestamp};
@@ -87,6 +87,8 @@ pub struct Capture {
     format: AnyFormat,
     source: Source,
     total: Option<Bytes>,
+    /// Device and inode number of a file.
+    identity: Option<(u64, u64)>,
     ring: DescriptorRing,
     /// Offset of the next record.
     offset: u64,
@@ -167,7 +169,8 @@ impl Capture {
             }
             Input::Bytes(bytes) => {
                 let size = Bytes(bytes.len() as u64);
-                let file = crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
+                let file =
+                    crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
                 Self::open_file(SourceName::Memory, file, options)
             }
         }
@@ -176,6 +179,17 @@ impl Capture {
     fn open_file(name: SourceName, file: File, options: Options) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
         let metadata = file.metadata().map_err(refused)?;
+        let identity = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
+        Ok(Self { identity, ..Self::open_kind(name, file, &metadata, options)? })
+    }
+
+    fn open_kind(
+        name: SourceName,
+        file: File,
+        metadata: &Metadata,
+        options: Options,
+    ) -> Result<Capture, OpenError> {
+        let refused = |error| OpenError::Open { file: name.clone(), error };
         if metadata.is_dir() {
             return Err(OpenError::Directory { file: name });
         }
@@ -232,6 +246,7 @@ impl Capture {
             format,
             source,
             total,
+            identity: None,
             ring,
             offset,
             skipped: offset,
@@ -247,6 +262,12 @@ impl Capture {
     /// What messages call it.
     pub fn name(&self) -> &SourceName {
         &self.name
+    }
+
+    /// Whether `path` is the very file that this capture is read from.
+    pub fn reads(&self, path: &Path) -> bool {
+        let Ok(there) = std::fs::metadata(path) else { return false };
+        there.is_file() && self.identity == Some((there.dev(), there.ino()))
     }
 
     /// Where the descriptors of all blocks are.

@@ -71,16 +71,22 @@ pub enum OpenError {
         file: SourceName,
     },
     /// Standard input is where somebody types.
-    #[error("standard input is a terminal: give a file, or pipe a capture in, for instance `tcpdump -i eth0 -w - | weir run -r -`")]
+    #[error(
+        "standard input is a terminal: give a file, or pipe a capture in, for instance `tcpdump -i eth0 -w - | weir run -r -`"
+    )]
     Terminal,
     /// Nothing in it.
-    #[error("{file} is empty: a capture begins with a header even where it has no packets; was its writer stopped too early?")]
+    #[error(
+        "{file} is empty: a capture begins with a header even where it has no packets; was its writer stopped too early?"
+    )]
     Empty {
         /// Which capture.
         file: SourceName,
     },
     /// Something else than a capture.
-    #[error("{file} is not a capture: it begins with {start}; pcap, pcapng, and both compressed with gzip or zstd are read")]
+    #[error(
+        "{file} is not a capture: it begins with {start}; pcap, pcapng, and both compressed with gzip or zstd are read"
+    )]
     NotACapture {
         /// Which file.
         file: SourceName,
@@ -88,7 +94,9 @@ pub enum OpenError {
         start: FirstBytes,
     },
     /// The variant of pcap that Kuznetzov's patches to libpcap wrote.
-    #[error("{file} is a \"modified\" pcap (magic 0xa1b2cd34): convert it with `editcap -F pcap {file} OUT.pcap`")]
+    #[error(
+        "{file} is a \"modified\" pcap (magic 0xa1b2cd34): convert it with `editcap -F pcap {file} OUT.pcap`"
+    )]
     Modified {
         /// Which capture.
         file: SourceName,
@@ -114,7 +122,9 @@ pub enum OpenError {
         start: FirstBytes,
     },
     /// Damaged before the capture's header is through.
-    #[error("{file}: the compressed data are damaged or end before the capture's header: copy the file again")]
+    #[error(
+        "{file}: the compressed data are damaged or end before the capture's header: copy the file again"
+    )]
     Compressed {
         /// Which capture.
         file: SourceName,
@@ -128,7 +138,9 @@ pub enum OpenError {
         len: u64,
     },
     /// A link type that weir does not read.
-    #[error("{file}, offset {offset}: {unknown}; capture on another interface or with another link type (tcpdump -y)")]
+    #[error(
+        "{file}, offset {offset}: {unknown}; capture on another interface or with another link type (tcpdump -y)"
+    )]
     LinkType {
         /// Which capture.
         file: SourceName,
@@ -176,7 +188,9 @@ pub enum ReadError {
         error: io::Error,
     },
     /// A packet of a link type that weir does not read.
-    #[error("{file}: packet {packet} at offset {offset}, from interface {interface}: {unknown}; leave that interface out, for instance with `tshark -Y 'frame.interface_id != {interface}' -w`")]
+    #[error(
+        "{file}: packet {packet} at offset {offset}, from interface {interface}: {unknown}; leave that interface out, for instance with `tshark -Y 'frame.interface_id != {interface}' -w`"
+    )]
     LinkType {
         /// Which capture.
         file: SourceName,

@@ -47,13 +47,15 @@ struct Entry {
 }
 
 impl Entry {
-    const EMPTY: Entry = Entry {
-        version: AtomicU32::new(0),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        file_offset: AtomicU64::new(0),
-        faults: AtomicPtr::new(ptr::null_mut()),
-    };
+    const fn empty() -> Entry {
+        Entry {
+            version: AtomicU32::new(0),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            file_offset: AtomicU64::new(0),
+            faults: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
 
     fn set(&self, range: Range<usize>, file_offset: u64, faults: *const Faults) {
         self.version.fetch_add(1, Ordering::SeqCst);
@@ -70,7 +72,10 @@ impl Entry {
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
         let file_offset = self.file_offset.load(Ordering::SeqCst);
         let faults = self.faults.load(Ordering::SeqCst);
-        if version % 2 != 0 || self.version.load(Ordering::SeqCst) != version || !(start..end).contains(&address) {
+        if !version.is_multiple_of(2)
+            || self.version.load(Ordering::SeqCst) != version
+            || !(start..end).contains(&address)
+        {
             return None;
         }
         let distance = u64::try_from(address - start).ok()?;
@@ -78,7 +83,7 @@ impl Entry {
     }
 }
 
-static WATCHED: [Entry; WATCHED_MAX] = [Entry::EMPTY; WATCHED_MAX];
+static WATCHED: [Entry; WATCHED_MAX] = [const { Entry::empty() }; WATCHED_MAX];
 /// Entries below this have been used; those above were never.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Entries below `USED` that are free.
@@ -91,7 +96,9 @@ pub enum WatchError {
     #[error("more than {WATCHED_MAX} mappings of capture files at once: run fewer modules or threads")]
     Full,
     /// The kernel refused the signal handler.
-    #[error("cannot install a handler for SIGBUS, which is raised when a capture file is cut short while it is read: {0}")]
+    #[error(
+        "cannot install a handler for SIGBUS, which is raised when a capture file is cut short while it is read: {0}"
+    )]
     Handler(std::io::Error),
 }
 
@@ -183,7 +190,9 @@ fn install() -> Result<(), WatchError> {
     });
     match FAILED.load(Ordering::SeqCst) {
         0 => Ok(()),
-        code => Err(WatchError::Handler(std::io::Error::from_raw_os_error(i32::try_from(code).unwrap_or(libc::EINVAL)))),
+        code => Err(WatchError::Handler(std::io::Error::from_raw_os_error(
+            i32::try_from(code).unwrap_or(libc::EINVAL),
+        ))),
     }
 }
 
@@ -225,7 +234,9 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 fn replace_page(address: usize) -> bool {
     let page = address & !(PAGE.load(Ordering::SeqCst) - 1);
     let used = USED.load(Ordering::SeqCst).min(WATCHED_MAX);
-    let Some((offset, faults)) = WATCHED.iter().take(used).find_map(|entry| entry.find(address)) else { return false };
+    let Some((offset, faults)) = WATCHED.iter().take(used).find_map(|entry| entry.find(address)) else {
+        return false;
+    };
     // SAFETY: the page belongs to a watched mapping, whose owner keeps it mapped while it is accessed, as it just was;
     // read-only private zeros take the place of a page that cannot be read. errno is kept for the interrupted code.
     let replaced = unsafe {

@@ -108,8 +108,10 @@ impl MappedFile {
         }
         let start = offset - offset % self.page;
         let len = self.window_bytes.max((need - start).next_multiple_of(self.page)).min(self.size - start);
-        let failed = |error| ReadError::Map { file: self.name.clone(), offset: start, len: Bytes(len), error };
-        let bytes = usize::try_from(len).map_err(|_| failed(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        let failed =
+            |error| ReadError::Map { file: self.name.clone(), offset: start, len: Bytes(len), error };
+        let bytes =
+            usize::try_from(len).map_err(|_| failed(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
         let window = Window::of_file(&self.file, start, bytes, &self.faults).map_err(failed)?;
         window.mapping().advise(0, bytes, libc::MADV_SEQUENTIAL);
         self.window = Some(Arc::new(window));
@@ -125,7 +127,11 @@ impl MappedFile {
         }
         let from = self.populated.max(offset - offset % self.page);
         let distance = usize::try_from(from.saturating_sub(window.file_offset())).unwrap_or(usize::MAX);
-        window.mapping().advise(distance, usize::try_from(AHEAD).unwrap_or(usize::MAX), libc::MADV_POPULATE_READ);
+        window.mapping().advise(
+            distance,
+            usize::try_from(AHEAD).unwrap_or(usize::MAX),
+            libc::MADV_POPULATE_READ,
+        );
         self.populated = from.saturating_add(AHEAD);
     }
 

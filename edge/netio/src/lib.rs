@@ -45,8 +45,11 @@ mod block;
 mod capture;
 mod decode;
 mod error;
+#[doc(hidden)]
+pub mod exercise;
 mod faults;
 mod file;
+mod filter;
 mod format;
 mod memory;
 mod pcap;
@@ -56,14 +59,17 @@ mod stream;
 mod totals;
 mod view;
 mod window;
+mod writer;
 
 pub use block::{Batch, Block};
 pub use capture::{Capture, Input, Next, Options, Progress};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, watch};
+pub use filter::{Filter, FilterError};
 pub use ring::DescriptorRing;
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;
+pub use writer::{PacketWriter, WriteError, Written};
 
 /// The most packets of a block: 16 batches.
 pub const BLOCK_PACKETS: usize = 16 * weir_abi::BATCH_PACKETS;

@@ -30,7 +30,8 @@ impl Mapping {
     /// Maps `len` bytes of `file` from `offset` (a multiple of the page size), shared with everybody who maps them.
     pub(crate) fn shared(file: BorrowedFd<'_>, offset: u64, len: usize, writable: bool) -> io::Result<Self> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let offset =
+            libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: with a null address the kernel chooses free room, so no existing mapping is replaced.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), offset)
@@ -87,6 +88,7 @@ fn memory_file(name: &std::ffi::CStr) -> io::Result<File> {
 pub(crate) fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = memory_file(c"weir-capture")?;
     io::Write::write_all(&mut file, bytes)?;
+    io::Seek::rewind(&mut file)?;
     Ok(file)
 }
 

@@ -58,8 +58,11 @@ impl<const BIG: bool> Pcap<BIG> {
         // Bits 26 and 28 to 31 are about a frame check sequence at the packets' ends; 16 to 25 are reserved, and not ignored:
         // what sets them means another link type.
         let link_type_number = u32_at(20) & 0x03ff_ffff;
-        let link_type = LinkType::try_from(link_type_number)
-            .map_err(|unknown| OpenError::LinkType { file: file.clone(), unknown, offset: 20 })?;
+        let link_type = LinkType::try_from(link_type_number).map_err(|unknown| OpenError::LinkType {
+            file: file.clone(),
+            unknown,
+            offset: 20,
+        })?;
         let interface = [Interface { link_type_number, link_type: Some(link_type), snap_len }];
         let cap_len_max = cap_len_max(snap_len);
         Ok((Self { interface, link_type, fraction_ns, cap_len_max, lengths }, HEADER_BYTES as u64))

@@ -88,8 +88,9 @@ impl Clock {
 impl Pcapng {
     /// Looks at the first section's header in `start`; [`Format::step`] reads it again, in its turn.
     pub(crate) fn open(start: &[u8], file: &SourceName) -> Result<Self, OpenError> {
-        let header =
-            start.first_chunk::<16>().ok_or(OpenError::Header { file: file.clone(), len: start.len() as u64 })?;
+        let header = start
+            .first_chunk::<16>()
+            .ok_or(OpenError::Header { file: file.clone(), len: start.len() as u64 })?;
         let [_, _, _, _, _, _, _, _, m0, m1, m2, m3, a0, a1, b0, b1] = *header;
         let (big, major, minor) = match [m0, m1, m2, m3] {
             [0x1a, 0x2b, 0x3c, 0x4d] => (true, u16::from_be_bytes([a0, a1]), u16::from_be_bytes([b0, b1])),
@@ -142,7 +143,7 @@ impl Pcapng {
         let end = offset.saturating_add(u64::from(len));
         let problem = if self.u16([a0, a1]) != 1 {
             Some(Step::Corrupt(Reason::Section))
-        } else if len < 28 || len % 4 != 0 || len > BLOCK_MAX {
+        } else if len < 28 || !len.is_multiple_of(4) || len > BLOCK_MAX {
             Some(Step::Corrupt(Reason::BlockLength { stated: len }))
         } else if !view.holds(offset, end) {
             Some(Step::More(end))
@@ -189,7 +190,8 @@ impl Pcapng {
                 }
                 (14, 8) => {
                     if let Some(bytes) = view.read::<8>(value) {
-                        let seconds = if self.big { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
+                        let seconds =
+                            if self.big { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
                         clock.offset_ns = i128::from(seconds) * 1_000_000_000;
                     }
                 }
@@ -207,7 +209,10 @@ impl Pcapng {
     #[inline(always)]
     fn find(&self, number: u32) -> Result<(Interface, Clock, usize), Step> {
         let unknown = || Step::Corrupt(Reason::Interface { number });
-        let index = usize::try_from(number).ok().and_then(|n| n.checked_add(self.section_start)).ok_or_else(unknown)?;
+        let index = usize::try_from(number)
+            .ok()
+            .and_then(|n| n.checked_add(self.section_start))
+            .ok_or_else(unknown)?;
         match (self.interfaces.get(index), self.clocks.get(index)) {
             (Some(interface), Some(clock)) => Ok((*interface, *clock, index)),
             _ => Err(unknown()),
@@ -248,11 +253,8 @@ impl Pcapng {
         }
         let header = view.read::<20>(offset.saturating_add(8)).ok_or(Step::More(end))?;
         let [i0, i1, i2, i3, h0, h1, h2, h3, l0, l1, l2, l3, c0, c1, c2, c3, w0, w1, w2, w3] = header;
-        let number = if kind == OBSOLETE_PACKET {
-            u32::from(self.u16([i0, i1]))
-        } else {
-            self.u32([i0, i1, i2, i3])
-        };
+        let number =
+            if kind == OBSOLETE_PACKET { u32::from(self.u16([i0, i1])) } else { self.u32([i0, i1, i2, i3]) };
         let ticks = u64::from(self.u32([h0, h1, h2, h3])) << 32 | u64::from(self.u32([l0, l1, l2, l3]));
         let fields = Fields {
             ticks: Some(ticks),
@@ -298,7 +300,7 @@ impl Format for Pcapng {
             return self.section(view, offset);
         }
         let len = self.u32([l0, l1, l2, l3]);
-        if len < 12 || len % 4 != 0 {
+        if len < 12 || !len.is_multiple_of(4) {
             return Step::Corrupt(Reason::BlockLength { stated: len });
         }
         let end = offset.saturating_add(u64::from(len));
@@ -343,7 +345,8 @@ mod tests {
     #[test]
     fn a_clock_offset_goes_both_ways_and_stops_at_the_ends() {
         let ns = |seconds: i64, ticks| {
-            Clock { resolution: Resolution::Multiple(1), offset_ns: i128::from(seconds) * 1_000_000_000 }.ns(ticks)
+            Clock { resolution: Resolution::Multiple(1), offset_ns: i128::from(seconds) * 1_000_000_000 }
+                .ns(ticks)
         };
         assert_eq!(ns(2, 5), 2_000_000_005);
         assert_eq!(ns(-2, 5_000_000_000), 3_000_000_000);

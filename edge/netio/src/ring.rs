@@ -69,7 +69,12 @@ impl DescriptorRing {
             let index = in_use.trailing_ones();
             let taken = in_use | 1 << index;
             // Acquire: what the slot's last owner read, it read before we write.
-            match self.shared.in_use.compare_exchange_weak(in_use, taken, Ordering::Acquire, Ordering::Relaxed) {
+            match self.shared.in_use.compare_exchange_weak(
+                in_use,
+                taken,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Some(Slot { shared: Arc::clone(&self.shared), index }),
                 Err(now) => in_use = now,
             }

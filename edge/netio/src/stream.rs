@@ -113,7 +113,9 @@ impl Stream {
     /// where there are none.
     fn relocate(&mut self, offset: u64, need: u64) -> bool {
         let Ok(wanted) = usize::try_from(need.saturating_sub(offset)) else { return false };
-        let Some(chunks) = self.arena.find(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else { return false };
+        let Some(chunks) = self.arena.find(wanted.div_ceil(CHUNK_BYTES).max(1), &self.hold) else {
+            return false;
+        };
         let kept = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX).min(self.filled);
         let from = self.filled - kept;
         let mut hold = Hold::default();

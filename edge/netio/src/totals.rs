@@ -112,8 +112,12 @@ impl fmt::Display for Truncation {
             Reason::BlockTrailer { head, tail } => {
                 write!(f, "a block begins with a total length of {head} bytes and ends with one of {tail}")
             }
-            Reason::Interface { number } => write!(f, "a packet is from interface {number}, which no block describes"),
-            Reason::Interfaces => write!(f, "it describes more than {} interfaces", crate::pcapng::INTERFACES_MAX),
+            Reason::Interface { number } => {
+                write!(f, "a packet is from interface {number}, which no block describes")
+            }
+            Reason::Interfaces => {
+                write!(f, "it describes more than {} interfaces", crate::pcapng::INTERFACES_MAX)
+            }
             Reason::Section => write!(f, "a section begins with an unknown byte order or version"),
             Reason::Compressed => write!(f, "the compressed data are damaged"),
             Reason::CompressedCut => write!(f, "the compressed data end too early"),

@@ -108,8 +108,8 @@ impl<'a> View<'a> {
     ///
     /// `offset` is in `start..=end`.
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "a distance inside mapped memory fits a usize")]
     unsafe fn at(&self, offset: u64) -> *const u8 {
-        // The view is in memory, so the distance fits.
         let distance = (offset - self.start) as usize;
         // SAFETY: by the promise of the caller the result is inside the view, or one past it.
         unsafe { self.base.add(distance) }

@@ -26,13 +26,19 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Window {
     /// `len` bytes of a file on disk from `file_offset` on (page aligned). Pages that it loses are noted in `faults`.
-    pub(crate) fn of_file(file: &Arc<File>, file_offset: u64, len: usize, faults: &Arc<Faults>) -> io::Result<Self> {
+    pub(crate) fn of_file(
+        file: &Arc<File>,
+        file_offset: u64,
+        len: usize,
+        faults: &Arc<Faults>,
+    ) -> io::Result<Self> {
         let mapping = Mapping::shared(file.as_fd(), file_offset, len, false)?;
         let start = mapping.base().addr().get();
-        let guard = register(start..start.saturating_add(len), file_offset, faults).map_err(|error| match error {
-            WatchError::Handler(error) => error,
-            WatchError::Full => io::Error::other(error),
-        })?;
+        let guard =
+            register(start..start.saturating_add(len), file_offset, faults).map_err(|error| match error {
+                WatchError::Handler(error) => error,
+                WatchError::Full => io::Error::other(error),
+            })?;
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             file: Arc::clone(file),

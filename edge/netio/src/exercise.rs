@@ -1,0 +1,74 @@
+//! For fuzzers and tests: a capture read in every way that there is, with all answers compared.
+
+use crate::{Capture, Input, Next, Options, Totals};
+use weir_abi::Descriptor;
+use weir_units::Bytes;
+
+/// What reading a capture gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Descriptors, without the addresses, and the packets' bytes.
+    pub packets: Vec<(Descriptor, Vec<u8>)>,
+    /// Packets of each block.
+    pub blocks: Vec<usize>,
+    /// What was counted.
+    pub totals: Totals,
+    /// The error that ended it.
+    pub error: Option<String>,
+}
+
+/// Reads all of `input`.
+///
+/// # Errors
+///
+/// The message of the error that opening it gave.
+pub fn read(input: Input, options: Options) -> Result<Reading, String> {
+    let mut capture = Capture::open_with(input, options).map_err(|error| error.to_string())?;
+    let (mut packets, mut blocks, mut error) = (Vec::new(), Vec::new(), None);
+    loop {
+        match capture.next_block() {
+            Ok(Next::Block(block)) => {
+                assert_eq!(block.first_packet(), packets.len() as u64);
+                let mut bytes = Vec::new();
+                for (i, descriptor) in block.descriptors().iter().enumerate() {
+                    block.copy_packet(i, &mut bytes);
+                    assert_eq!(bytes.len() as u64, u64::from(descriptor.cap_len));
+                    packets.push((Descriptor { data: 0, ..*descriptor }, bytes.clone()));
+                }
+                assert_eq!(block.batches().map(|batch| batch.count).sum::<usize>(), block.len());
+                blocks.push(block.len());
+            }
+            Ok(Next::Full) => panic!("there is no room although no block is in use"),
+            Ok(Next::End) => break,
+            Err(failure) => {
+                assert!(error.is_none(), "a second error: {failure}");
+                error = Some(failure.to_string());
+            }
+        }
+    }
+    let totals = capture.totals();
+    assert_eq!(totals.packets, packets.len() as u64);
+    Ok(Reading { packets, blocks, totals, error })
+}
+
+/// Reads `bytes` as a mapped file, in windows of one page, and as a stream. The answers have to be the same.
+///
+/// # Errors
+///
+/// As [`read`].
+///
+/// # Panics
+///
+/// Where two ways to read it give different answers.
+pub fn read_all(bytes: &[u8]) -> Result<Reading, String> {
+    let way = |options| read(Input::Bytes(bytes.to_vec()), options);
+    let mapped = way(Options::default());
+    let streamed = way(Options { stream: true, ..Options::default() });
+    assert_eq!(mapped, streamed, "mapped and streamed");
+    let paged = way(Options { window: Bytes(4096), ..Options::default() });
+    // Where blocks end depends on windows.
+    let without_blocks =
+        |reading: &Result<Reading, String>| reading.clone().map(|r| Reading { blocks: vec![], ..r });
+    assert_eq!(without_blocks(&mapped), without_blocks(&paged), "mapped whole and in pages");
+    mapped
+}

@@ -1,0 +1,282 @@
+//! Writing packets.
+
+use crate::capture::Capture;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use weir_units::{Bytes, Timestamp};
+use weir_wire::LinkType;
+
+/// What is gathered before it is written.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Packets cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The file cannot be made.
+    #[error("{}: cannot be created: {error}", .file.display())]
+    Create {
+        /// Which file.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The file is the one that is being read.
+    #[error("{} is the capture that is being read: write to another file", .file.display())]
+    Input {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// Standard output is where somebody reads.
+    #[error(
+        "standard output is a terminal: give a file, or pipe the packets on, for instance `weir run … -w - | tcpdump -r -`"
+    )]
+    Terminal,
+    /// A write failed, for instance because the disk is full.
+    #[error(
+        "{}: cannot be written at offset {offset}: {error}; its first {valid} are a valid capture of {packets} packets",
+        .file.display()
+    )]
+    Write {
+        /// Which file.
+        file: PathBuf,
+        /// How far it was written.
+        offset: u64,
+        /// How much of it is whole records. The rest has been cut off again, where that is possible.
+        valid: Bytes,
+        /// Packets in that.
+        packets: u64,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// pcap has one link type.
+    #[error(
+        "{}: a packet has link type {}, and those before it {}: pcap has one for all; give the file the extension .pcapng",
+        .file.display(), .second.number(), .first.number()
+    )]
+    LinkType {
+        /// Which file.
+        file: PathBuf,
+        /// That of the packets before.
+        first: LinkType,
+        /// That of this packet.
+        second: LinkType,
+    },
+    /// A packet of a length that no reader takes.
+    #[error("{}: a packet of {len} is longer than a record can be", .file.display())]
+    TooLong {
+        /// Which file.
+        file: PathBuf,
+        /// Its length.
+        len: Bytes,
+    },
+}
+
+/// Writes packets with time stamps in ns: as pcapng where the file's extension says so, else as classic pcap.
+///
+/// Call [`finish`](Self::finish) at the end: only then is all written, and known to be.
+#[derive(Debug)]
+pub struct PacketWriter {
+    file: PathBuf,
+    output: File,
+    format: Format,
+    buffer: Vec<u8>,
+    /// Where records end in `buffer`, and how many packets there are up to there.
+    ends: Vec<(usize, u64)>,
+    /// Bytes of the file that are written.
+    offset: u64,
+    packets: u64,
+    packets_on_disk: u64,
+    failed: bool,
+}
+
+#[derive(Debug)]
+enum Format {
+    /// With the link type of all packets, when it is known.
+    Pcap(Option<LinkType>),
+    /// With the interfaces described so far: their numbers in the input, and link types.
+    Pcapng(Vec<(u16, LinkType)>),
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of the file.
+    pub bytes: Bytes,
+}
+
+impl PacketWriter {
+    /// Creates the file, or empties it; `-` is standard output. It is refused if it is the one that `input` reads.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`], where it cannot be created.
+    pub fn create(path: &Path, input: Option<&Capture>) -> Result<PacketWriter, WriteError> {
+        let file = path.to_owned();
+        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+        let pcapng = extension.is_some_and(|e| e == "pcapng" || e == "ntar");
+        let failed = |error| WriteError::Create { file: file.clone(), error };
+        let output = if path.as_os_str() == "-" {
+            let stdout = io::stdout();
+            if io::IsTerminal::is_terminal(&stdout) {
+                return Err(WriteError::Terminal);
+            }
+            File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            if input.is_some_and(|input| input.reads(path)) {
+                return Err(WriteError::Input { file });
+            }
+            File::create(path).map_err(failed)?
+        };
+        let mut writer = PacketWriter {
+            file,
+            output,
+            format: if pcapng { Format::Pcapng(Vec::new()) } else { Format::Pcap(None) },
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            ends: Vec::new(),
+            offset: 0,
+            packets: 0,
+            packets_on_disk: 0,
+            failed: false,
+        };
+        if pcapng {
+            // Section header: byte order, version 1.0, unknown length.
+            writer.block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes(), &[1, 0, 0, 0], &[0xff; 8]]);
+        }
+        Ok(writer)
+    }
+
+    /// Writes one packet, of which `bytes` were captured.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`]; after a failed write nothing more is written, and all further calls fail.
+    pub fn write(
+        &mut self,
+        ts: Timestamp,
+        wire_len: u32,
+        link_type: LinkType,
+        interface: u16,
+        bytes: &[u8],
+    ) -> Result<(), WriteError> {
+        let too_long = || WriteError::TooLong { file: self.file.clone(), len: Bytes(bytes.len() as u64) };
+        let cap_len = u32::try_from(bytes.len()).ok().filter(|&len| len <= crate::format::CAP_LEN_MAX);
+        let cap_len = cap_len.ok_or_else(too_long)?;
+        match &mut self.format {
+            Format::Pcap(Some(first)) if *first != link_type => {
+                let (file, first) = (self.file.clone(), *first);
+                return Err(WriteError::LinkType { file, first, second: link_type });
+            }
+            Format::Pcap(known) => {
+                if known.replace(link_type).is_none() {
+                    self.pcap_header(link_type);
+                }
+                // Classic pcap has 32 bits for seconds: until 2106. A later time becomes the last that it can say.
+                let seconds = u32::try_from(ts.0 / 1_000_000_000).unwrap_or(u32::MAX);
+                let nanoseconds = u32::try_from(ts.0 % 1_000_000_000).unwrap_or(0);
+                for field in [seconds, nanoseconds, cap_len, wire_len] {
+                    self.buffer.extend_from_slice(&field.to_le_bytes());
+                }
+                self.buffer.extend_from_slice(bytes);
+            }
+            Format::Pcapng(interfaces) => {
+                let known = interfaces.iter().position(|&known| known == (interface, link_type));
+                let index = known.unwrap_or(interfaces.len());
+                if known.is_none() {
+                    interfaces.push((interface, link_type));
+                    // Link type, no limit on lengths, option if_tsresol: ns.
+                    let link_type = u32::from(link_type.number()).to_le_bytes();
+                    self.block(1, &[&link_type, &[0; 4], &[9, 0, 1, 0, 9, 0, 0, 0], &[0; 4]]);
+                }
+                let index = u32::try_from(index).unwrap_or(u32::MAX).to_le_bytes();
+                let [l0, l1, l2, l3, h0, h1, h2, h3] = ts.0.to_le_bytes();
+                let lengths = [cap_len.to_le_bytes(), wire_len.to_le_bytes()].concat();
+                let padding = &[0; 3][..bytes.len().next_multiple_of(4) - bytes.len()];
+                self.block(6, &[&index, &[h0, h1, h2, h3, l0, l1, l2, l3], &lengths, bytes, padding]);
+            }
+        }
+        self.packets += 1;
+        self.ends.push((self.buffer.len(), self.packets));
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`].
+    pub fn finish(mut self) -> Result<Written, WriteError> {
+        if let Format::Pcap(known @ None) = &mut self.format {
+            // A capture without packets has a link type all the same.
+            *known = Some(LinkType::Ethernet);
+            self.pcap_header(LinkType::Ethernet);
+        }
+        self.flush()?;
+        Ok(Written { packets: self.packets, bytes: Bytes(self.offset) })
+    }
+
+    fn pcap_header(&mut self, link_type: LinkType) {
+        /// libpcap's largest.
+        const SNAP_LEN: u32 = 262_144;
+        self.buffer.extend_from_slice(&0xa1b2_3c4du32.to_le_bytes());
+        self.buffer.extend_from_slice(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        self.buffer.extend_from_slice(&SNAP_LEN.to_le_bytes());
+        self.buffer.extend_from_slice(&u32::from(link_type.number()).to_le_bytes());
+        self.ends.push((self.buffer.len(), self.packets));
+    }
+
+    /// A pcapng block; the parts together are a multiple of four bytes long.
+    fn block(&mut self, kind: u32, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>() + 12;
+        let len = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+        self.buffer.extend_from_slice(&kind.to_le_bytes());
+        self.buffer.extend_from_slice(&len);
+        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
+        self.buffer.extend_from_slice(&len);
+        self.ends.push((self.buffer.len(), self.packets));
+    }
+
+    fn flush(&mut self) -> Result<(), WriteError> {
+        let mut written = 0;
+        let failure = loop {
+            if self.failed {
+                break Some(io::Error::other("an earlier write failed"));
+            }
+            if written == self.buffer.len() {
+                break None;
+            }
+            match self.output.write(&self.buffer[written..]) {
+                Ok(0) => break Some(io::ErrorKind::WriteZero.into()),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Some(error),
+            }
+        };
+        let whole = self.ends.iter().take_while(|(end, _)| *end <= written).last().copied();
+        let (end, packets) = whole.unwrap_or((0, self.packets_on_disk));
+        let (offset, valid) =
+            (self.offset.saturating_add(written as u64), self.offset.saturating_add(end as u64));
+        self.buffer.clear();
+        self.ends.clear();
+        self.packets_on_disk = packets;
+        self.offset = valid;
+        let Some(error) = failure else { return Ok(()) };
+        if !std::mem::replace(&mut self.failed, true) {
+            // A pipe cannot be shortened; then its reader sees a record that is cut.
+            let _ = self.output.set_len(valid);
+        }
+        Err(WriteError::Write { file: self.file.clone(), offset, valid: Bytes(valid), packets, error })
+    }
+}
+
+impl Drop for PacketWriter {
+    /// What a run that failed has written so far is kept.
+    fn drop(&mut self) {
+        if !self.failed {
+            let _ = self.flush();
+        }
+    }
+}
