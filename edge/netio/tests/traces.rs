@@ -47,7 +47,11 @@ fn counts(reading: &Reading) -> [u64; 5] {
 }
 
 /// Files whose line in the index is wrong, what is right, and how that can be seen.
-const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[];
+const INDEX_IS_WRONG: &[(&str, [u64; 5], &str)] = &[(
+    "formats/pcapng-11-interfaces.pcapng",
+    [64, 32, 32, 0, 2],
+    "packets 3 and 4 are UDP on interface 10, whose link type is NULL, not Ethernet: `tshark -Y udp` counts 32",
+)];
 
 #[test]
 fn every_file_is_counted_as_its_index_says() {
@@ -60,6 +64,12 @@ fn every_file_is_counted_as_its_index_says() {
         let name = path.strip_prefix(&traces).unwrap().to_str().unwrap();
         let reading = read(Input::File(path.clone()), Options::default());
         if name.starts_with("robustness/") {
+            if let Ok(reading) = reading
+                && reading.error.is_none()
+                && counts(&reading)[0] != index[name][0]
+            {
+                println!("{name}: {:?}, index {:?}", counts(&reading), index[name]);
+            }
             continue;
         }
         let known = INDEX_IS_WRONG.iter().find(|(file, _, _)| *file == name);
@@ -149,9 +159,9 @@ fn filters_select_as_many_packets_as_tcpdump_does() {
     }
     for (name, expression) in [
         ("attack/synscan.pcap", "tcp[tcpflags] & tcp-syn != 0"),
-        ("formats/snaplen128-mixed.pcap", "greater 500"),
+        ("tcp/alexa-app.pcapng", "greater 500"),
         ("formats/linktype-sll.pcap", "udp or icmp6"),
-        ("formats/linktype-null-http.pcap", "tcp port 80"),
+        ("formats/linktype-null-http.pcap", "tcp[13] & 8 != 0"),
         ("tcp/banners-rawip.pcap", "src net 0.0.0.0/1"),
         ("encap/vlan-mixed.pcap", "vlan and ip"),
         ("formats/pcap-big-endian-nfs.pcap", "ip[8] > 60"),
