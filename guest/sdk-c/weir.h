@@ -247,7 +247,9 @@ WEIR_INLINE bool weir_equal(const void *a, const void *b, size_t len)
  * for tables whose size is a parameter: call it in weir_start. There is no way to give memory back. */
 #ifdef __wasm__
 extern uint8_t __heap_base;
-static uint32_t weir_heap_top __attribute__((unused));
+/* Weak: one for all .c files of a module, however many include this. */
+extern uint32_t weir_heap_top;
+__attribute__((weak)) uint32_t weir_heap_top;
 
 __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
 {

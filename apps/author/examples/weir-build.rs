@@ -1,0 +1,22 @@
+//! `weir build` alone: `cargo run -p weir-author --example weir-build -- DIR...`, for rebuilding the shipped modules without the rest.
+
+#![forbid(unsafe_code)]
+
+use weir_author::{Options, build};
+
+fn main() -> std::process::ExitCode {
+    let mut code = std::process::ExitCode::SUCCESS;
+    for dir in std::env::args_os().skip(1) {
+        match build(dir.as_ref(), &Options::default()) {
+            Ok(built) => {
+                eprint!("{}", built.messages);
+                println!("{}: {}, {}", built.path.display(), built.size, built.toolchain);
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                code = std::process::ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
