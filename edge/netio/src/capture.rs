@@ -153,9 +153,6 @@ impl Capture {
             }
             Input::Stdin => {
                 let stdin = std::io::stdin();
-                if stdin.is_terminal() {
-                    return Err(OpenError::Terminal);
-                }
                 let name = SourceName::Stdin;
                 let file = stdin.as_fd().try_clone_to_owned().map(File::from);
                 let mut file = file.map_err(|error| OpenError::Open { file: name.clone(), error })?;
@@ -194,6 +191,9 @@ impl Capture {
             return Err(OpenError::Directory { file: name });
         }
         if !metadata.is_file() {
+            if file.is_terminal() {
+                return Err(OpenError::Terminal { file: name });
+            }
             return Self::open_stream(name, Origin::File(file), None);
         }
         let size = metadata.len();

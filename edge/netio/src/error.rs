@@ -70,11 +70,14 @@ pub enum OpenError {
         /// Which.
         file: SourceName,
     },
-    /// Standard input is where somebody types.
+    /// Where somebody types.
     #[error(
-        "standard input is a terminal: give a file, or pipe a capture in, for instance `tcpdump -i eth0 -w - | weir run -r -`"
+        "{file} is a terminal: give a file, or pipe a capture in, for instance `tcpdump -i eth0 -w - | weir run -r -`"
     )]
-    Terminal,
+    Terminal {
+        /// Which, usually standard input.
+        file: SourceName,
+    },
     /// Nothing in it.
     #[error(
         "{file} is empty: a capture begins with a header even where it has no packets; was its writer stopped too early?"

@@ -1,0 +1,61 @@
+//! Blocks are used and dropped on other threads than the reader's.
+
+mod builders;
+
+use builders::{many, udp};
+use std::sync::mpsc::sync_channel;
+use weir_netio::{Block, Capture, Filter, Input, Next, Options, PacketWriter, Window};
+use weir_units::Bytes;
+
+fn sent<T: Send>() {}
+fn shared<T: Sync>() {}
+
+#[test]
+fn what_crosses_threads_can() {
+    sent::<Block>();
+    sent::<Capture>();
+    sent::<PacketWriter>();
+    sent::<Filter>();
+    shared::<Filter>();
+    sent::<Window>();
+    shared::<Window>();
+    shared::<Block>();
+}
+
+#[test]
+fn three_threads_see_every_packet_as_it_was_written() {
+    let bytes = many(60_000);
+    let streamed = Options { stream: true, ..Options::default() };
+    let windowed = Options { window: Bytes(256 * 1024), ..Options::default() };
+    for options in [Options::default(), streamed, windowed] {
+        let (send, receive) = sync_channel::<Block>(6);
+        let receive = std::sync::Mutex::new(receive);
+        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options).unwrap();
+        let check = || {
+            let (mut packets, mut copy) = (0, Vec::new());
+            loop {
+                let Ok(block) = receive.lock().unwrap().recv() else { return packets };
+                for (i, descriptor) in block.descriptors().iter().enumerate() {
+                    let n = u16::try_from(descriptor.number).unwrap();
+                    block.copy_packet(i, &mut copy);
+                    assert!(copy == udp(n % 1000, n.wrapping_mul(37) % 1400), "{options:?} {n}");
+                    assert_eq!(descriptor.src_port, 1000 + n % 1000);
+                    packets += 1;
+                }
+            }
+        };
+        let seen: usize = std::thread::scope(|scope| {
+            let checkers = [(); 3].map(|()| scope.spawn(check));
+            loop {
+                match capture.next_block().unwrap() {
+                    Next::Block(block) => send.send(block).unwrap(),
+                    Next::Full => std::thread::yield_now(),
+                    Next::End => break,
+                }
+            }
+            drop(send);
+            checkers.into_iter().map(|checker| checker.join().unwrap()).sum()
+        });
+        assert_eq!(seen, 60_000);
+    }
+}
