@@ -14,7 +14,7 @@ pub struct Options {
     pub tools: Tools,
     /// Where the module goes; without it NAME.wasm in the module's folder.
     pub output: Option<PathBuf>,
-    /// Where cargo keeps what it compiled; without it `.weir/target` in the module's folder. Several modules can share one.
+    /// Where cargo keeps what it compiled; without it `.weir/target` in the module's folder. Modules of different names can share one.
     pub target_dir: Option<PathBuf>,
     /// Whether compilers colour their messages.
     pub color: bool,

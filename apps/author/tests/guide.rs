@@ -1,0 +1,99 @@
+//! docs/MODULES.md: every example in it is built, and it leaves nothing of the contract out.
+
+mod toolchain;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use toolchain::{has_c, has_rust, options, rust_options};
+use weir_author::{Lang, build, new};
+
+const GUIDE: &str = include_str!("../../../docs/MODULES.md");
+
+/// The fenced blocks: language, name, text.
+fn blocks() -> Vec<(&'static str, &'static str, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = GUIDE.lines();
+    while let Some(line) = lines.next() {
+        if let Some(info) = line.strip_prefix("```") {
+            let (lang, name) = info.split_once(' ').unwrap_or((info, ""));
+            let text: String =
+                lines.by_ref().take_while(|line| *line != "```").flat_map(|line| [line, "\n"]).collect();
+            blocks.push((lang, name, text));
+        }
+    }
+    blocks
+}
+
+#[test]
+fn every_example_is_a_module_that_builds_without_a_warning() {
+    let blocks = blocks();
+    let manifests: BTreeMap<_, _> =
+        blocks.iter().filter(|(lang, ..)| *lang == "toml").map(|(_, name, text)| (*name, text)).collect();
+    let home = tempfile::tempdir().unwrap();
+    let mut built = 0;
+    for (lang, name, text) in blocks.iter().filter(|(lang, ..)| *lang != "toml") {
+        let (lang, file, present, options) = match *lang {
+            "c" => (Lang::C, format!("{name}.c"), has_c(), options()),
+            "rust" => (Lang::Rust, "src/lib.rs".to_owned(), has_rust(), rust_options()),
+            other => panic!("the example `{name}` is in {other:?}, which no test builds"),
+        };
+        if !present {
+            continue;
+        }
+        let dir = home.path().join(format!("{lang:?}").to_lowercase()).join(name);
+        new(&dir, lang)
+            .unwrap_or_else(|error| panic!("the example `{name}` needs a name of its own: {error}"));
+        std::fs::write(dir.join("weir.toml"), manifests[name]).unwrap();
+        std::fs::write(dir.join(file), text).unwrap();
+        let result = build(&dir, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((result.messages.as_str(), result.manifest.name.as_str()), ("", *name));
+        built += 1;
+    }
+    println!("{built} of {} examples built", blocks.len() - manifests.len());
+    assert!(blocks.len() - manifests.len() >= 5, "the guide has lost its examples");
+}
+
+#[test]
+fn the_guide_leaves_nothing_of_the_contract_out() {
+    let mut missing = Vec::new();
+    let mut wanted: Vec<String> = Vec::new();
+    wanted.extend(weir_abi::imports::ALL.iter().map(|import| format!("| `{}(", import.name)));
+    wanted.extend(weir_abi::row::FieldType::ALL.iter().map(|ty| format!("`{}`", ty.name())));
+    wanted.extend(weir_session::ParameterType::ALL.iter().map(|ty| format!("`{}`", ty.name())));
+    // Flags and fields, as the descriptor's source declares them.
+    let descriptor = include_str!("../../../abi/src/descriptor.rs");
+    for line in descriptor.lines().map(str::trim) {
+        if let Some((name, _)) = line.strip_prefix("pub const ").and_then(|line| line.split_once(':')) {
+            wanted.push(format!("`{name}`"));
+        } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|line| line.split_once(": u")) {
+            // The address is for the SDK.
+            if name != "data" {
+                wanted.push(format!("`{name}`"));
+            }
+        }
+    }
+    assert!(wanted.len() > 50, "{wanted:?}");
+    for want in wanted {
+        if !GUIDE.contains(&want) {
+            missing.push(want);
+        }
+    }
+    assert!(missing.is_empty(), "docs/MODULES.md does not mention {missing:?}");
+}
+
+#[test]
+fn the_guides_links_lead_somewhere() {
+    let anchor = |heading: &str| -> String {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        kept.chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
+    };
+    let anchors: Vec<String> = GUIDE.lines().filter(|line| line.starts_with('#')).map(anchor).collect();
+    for link in GUIDE.split("](#").skip(1).filter_map(|rest| rest.split(')').next()) {
+        assert!(anchors.iter().any(|anchor| anchor == link), "#{link} is no heading; there is {anchors:?}");
+    }
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sample/sample.pcap");
+    assert!(sample.is_file(), "the guide names lab/sample/sample.pcap");
+}
