@@ -75,7 +75,7 @@ impl Pcap {
 pub fn many(count: u16) -> Vec<u8> {
     let mut pcap = Pcap::new(Order::Little, MICROSECONDS, 1);
     for n in 0..count {
-        pcap = pcap.packet(1_600_000_000, u32::from(n) * 10, &udp(n % 1000, n * 37 % 1400));
+        pcap = pcap.packet(1_600_000_000, u32::from(n) * 10, &udp(n % 1000, n.wrapping_mul(37) % 1400));
     }
     pcap.bytes
 }
