@@ -32,7 +32,7 @@
 //! # Files that change while they are read
 //!
 //! Mapped bytes can change at any time, and touching a page that a file has lost raises SIGBUS. So trusted code reads
-//! each byte that it decides on exactly once, through [`view`]; and a signal handler puts a page of zeros where the lost
+//! each byte that it decides on exactly once, by a volatile copy; and a signal handler puts a page of zeros where the lost
 //! one was and remembers the offset, from which on the capture counts as truncated. Whoever maps a window for a sandbox
 //! registers that mapping with [`watch`].
 //!
@@ -52,8 +52,10 @@ mod file;
 mod filter;
 mod format;
 mod memory;
+mod open;
 mod pcap;
 mod pcapng;
+mod reader;
 mod ring;
 mod stream;
 mod totals;
@@ -62,10 +64,11 @@ mod window;
 mod writer;
 
 pub use block::{Batch, Block};
-pub use capture::{Capture, Input, Next, Options, Progress};
+pub use capture::{Capture, Next, Progress};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, watch};
 pub use filter::{Filter, FilterError};
+pub use open::{Input, Options};
 pub use ring::DescriptorRing;
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;

@@ -1,0 +1,188 @@
+//! Opening a capture: what kind it is, and from where its bytes come.
+
+use crate::arena::{ARENA_BYTES, Arena};
+use crate::capture::{Capture, Source};
+use crate::decode::{Compression, Decoded, MAGIC_BYTES, Origin, read_up_to};
+use crate::error::{OpenError, SourceName};
+use crate::file::{Extend, MappedFile, WINDOW_BYTES};
+use crate::format::{AnyFormat, HEADER_BYTES};
+use crate::ring::DescriptorRing;
+use crate::stream::Stream;
+use crate::totals::{Counts, Reason, Truncation};
+use std::fs::{File, Metadata};
+use std::io::{IsTerminal, Read, Seek};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use weir_units::Bytes;
+
+/// Where a capture comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A file, FIFO or device.
+    File(PathBuf),
+    /// Standard input.
+    Stdin,
+    /// Bytes in memory.
+    Bytes(Vec<u8>),
+}
+
+/// What tests and measurements want to be otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The most of a file that is mapped at once. Records larger than that get a window of their own size.
+    pub window: Bytes,
+    /// Read files as streams, through an arena.
+    pub stream: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { window: Bytes(WINDOW_BYTES), stream: false }
+    }
+}
+
+impl Capture {
+    /// Opens a capture and reads its first header.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], where it cannot be opened or is no capture that weir reads.
+    pub fn open(input: Input) -> Result<Capture, OpenError> {
+        Self::open_with(input, Options::default())
+    }
+
+    /// Opens a capture with other than the usual options.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with(input: Input, options: Options) -> Result<Capture, OpenError> {
+        match input {
+            Input::File(path) => {
+                let name = SourceName::File(path.clone());
+                let file = File::open(path).map_err(|error| OpenError::Open { file: name.clone(), error })?;
+                Self::open_file(name, file, options)
+            }
+            Input::Stdin => {
+                let stdin = std::io::stdin();
+                let name = SourceName::Stdin;
+                let file = stdin.as_fd().try_clone_to_owned().map(File::from);
+                let mut file = file.map_err(|error| OpenError::Open { file: name.clone(), error })?;
+                // Somebody may have read from it already; then it is no file to begin at the begin of.
+                let at_begin = file.stream_position().is_ok_and(|position| position == 0);
+                Self::open_file(name, file, Options { stream: options.stream || !at_begin, ..options })
+            }
+            Input::Bytes(bytes) if options.stream => {
+                let total = Some(Bytes(bytes.len() as u64));
+                Self::open_stream(SourceName::Memory, Origin::Memory(std::io::Cursor::new(bytes)), total)
+            }
+            Input::Bytes(bytes) => {
+                let size = Bytes(bytes.len() as u64);
+                let file =
+                    crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
+                Self::open_file(SourceName::Memory, file, options)
+            }
+        }
+    }
+
+    fn open_file(name: SourceName, file: File, options: Options) -> Result<Capture, OpenError> {
+        let refused = |error| OpenError::Open { file: name.clone(), error };
+        let metadata = file.metadata().map_err(refused)?;
+        let identity = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
+        Ok(Self { identity, ..Self::open_kind(name, file, &metadata, options)? })
+    }
+
+    fn open_kind(
+        name: SourceName,
+        file: File,
+        metadata: &Metadata,
+        options: Options,
+    ) -> Result<Capture, OpenError> {
+        let refused = |error| OpenError::Open { file: name.clone(), error };
+        if metadata.is_dir() {
+            return Err(OpenError::Directory { file: name });
+        }
+        if !metadata.is_file() {
+            if file.is_terminal() {
+                return Err(OpenError::Terminal { file: name });
+            }
+            return Self::open_stream(name, Origin::File(file), None);
+        }
+        let size = metadata.len();
+        if size == 0 {
+            return Err(OpenError::Empty { file: name });
+        }
+        let mut start = [0; HEADER_BYTES];
+        let len = read_up_to(&mut At { file: &file, offset: 0 }, &mut start).map_err(refused)?;
+        let start = &start[..len];
+        if options.stream || Compression::recognise(&start[..len.min(MAGIC_BYTES)]) != Compression::None {
+            return Self::open_stream(name, Origin::File(file), Some(Bytes(size)));
+        }
+        let (format, offset) = AnyFormat::recognise(start, &name)?;
+        let source = Source::File(MappedFile::new(name.clone(), file, size, options.window));
+        Self::new(name, format, source, offset, Some(Bytes(size)))
+    }
+
+    fn open_stream(name: SourceName, origin: Origin, total: Option<Bytes>) -> Result<Capture, OpenError> {
+        let input = Decoded::new(origin).map_err(|error| OpenError::Open { file: name.clone(), error })?;
+        let size = Bytes(ARENA_BYTES as u64);
+        let arena = Arena::new().map_err(|error| OpenError::Memory { size, error })?;
+        let mut stream = Stream::new(name.clone(), input, arena);
+        let mut start = [0; HEADER_BYTES];
+        let mut len = HEADER_BYTES;
+        // What does not come of the header is noticed below, with a better message.
+        match stream.extend(0, HEADER_BYTES as u64)? {
+            Extend::Truncated(Truncation { reason: Reason::Compressed | Reason::CompressedCut, .. })
+                if stream.view().end() < HEADER_BYTES as u64 =>
+            {
+                return Err(OpenError::Compressed { file: name });
+            }
+            _ => len = len.min(usize::try_from(stream.view().end()).unwrap_or(len)),
+        }
+        stream.view().copy(0, &mut start[..len]);
+        let (format, offset) = AnyFormat::recognise(&start[..len], &name)?;
+        Self::new(name, format, Source::Stream(stream), offset, total)
+    }
+
+    fn new(
+        name: SourceName,
+        format: AnyFormat,
+        source: Source,
+        offset: u64,
+        total: Option<Bytes>,
+    ) -> Result<Capture, OpenError> {
+        let ring =
+            DescriptorRing::new().map_err(|error| OpenError::Memory { size: DescriptorRing::SIZE, error })?;
+        Ok(Self {
+            name,
+            format,
+            source,
+            total,
+            identity: None,
+            ring,
+            offset,
+            skipped: offset,
+            blocks: 0,
+            counts: Counts::new(),
+            filling: None,
+            ended: false,
+            truncated: None,
+            error: None,
+        })
+    }
+}
+
+/// Reads a file without moving its position, which others may share.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read_at(to, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,132 @@
+//! The loop over packets: from a record to a descriptor.
+
+use crate::BLOCK_PACKETS;
+use crate::arena::Hold;
+use crate::block::BATCHES;
+use crate::format::{Format, Record, Step};
+use crate::ring::Slot;
+use crate::totals::{Counts, Reason};
+use crate::view::{Head, View};
+use weir_abi::{BATCH_PACKETS, Descriptor, flag};
+use weir_units::Timestamp;
+use weir_wire::{Meta, PEEK, PEEK_MAX, UnknownLinkType, classify_into};
+
+/// The most bytes of records in a block, unless it has one packet only. It keeps the arena from being one block's.
+const BLOCK_BYTES: u64 = 4 << 20;
+/// A record larger than this begins a block, so that the arena's chunks in a row that it needs are not in its own block's way.
+pub(crate) const LARGE_RECORD: u64 = 256 << 10;
+
+/// How far ahead of the reader memory is fetched into the processor's cache. A record's header has to be there before the next
+/// record can be found, so without this the loop waits for memory once a packet: it cost a third more.
+const PREFETCH_AHEAD: u64 = 4096;
+/// Cache lines fetched for each record at most. Larger records are mostly payload, which costs memory bandwidth.
+const PREFETCH_LINES: u64 = 8;
+const CACHE_LINE: u64 = 64;
+
+/// A block that is being filled.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    pub(crate) slot: Slot,
+    pub(crate) hold: Hold,
+    pub(crate) count: usize,
+    pub(crate) bytes: u64,
+    pub(crate) latest: [Timestamp; BATCHES],
+    /// As they were before it.
+    pub(crate) before: Counts,
+}
+
+/// Why filling a block pauses.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    BlockFull,
+    More(u64),
+    Corrupt(Reason),
+    LinkType { unknown: UnknownLinkType, interface: u32 },
+}
+
+/// The state of the loop over packets, apart from everything else so that it stays in registers.
+pub(crate) struct Reader<'a, 'b> {
+    pub(crate) view: View<'a>,
+    pub(crate) offset: u64,
+    pub(crate) skipped: u64,
+    pub(crate) counts: Counts,
+    pub(crate) filling: &'b mut Filling,
+}
+
+impl Reader<'_, '_> {
+    /// Reads records until something else has to be done.
+    pub(crate) fn read<F: Format>(&mut self, format: &mut F) -> Stop {
+        let mut head = Head::<PEEK>::new();
+        loop {
+            match format.step(&self.view, self.offset) {
+                Step::Packet(record) => {
+                    let bytes = record.next - self.offset;
+                    let filling = &*self.filling;
+                    let crowded = bytes > LARGE_RECORD || filling.bytes.saturating_add(bytes) > BLOCK_BYTES;
+                    if filling.count == BLOCK_PACKETS || (crowded && filling.count > 0) {
+                        return Stop::BlockFull;
+                    }
+                    let ahead = self.offset.saturating_add(PREFETCH_AHEAD);
+                    for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
+                        self.view.prefetch(ahead.saturating_add(CACHE_LINE * i));
+                    }
+                    self.packet(&record, &mut head);
+                    self.filling.bytes += bytes;
+                    self.offset = record.next;
+                }
+                Step::Skip(next) => {
+                    self.skipped = self.offset;
+                    self.offset = next;
+                }
+                Step::More(need) => return Stop::More(need),
+                Step::Corrupt(reason) => return Stop::Corrupt(reason),
+                Step::LinkType { unknown, interface } => return Stop::LinkType { unknown, interface },
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&mut self, record: &Record, head: &mut Head<PEEK>) {
+        let meta = Meta {
+            // A packet without a time gets that of the packet before it, so that packet time goes on.
+            ts: Timestamp(record.ts.unwrap_or(self.counts.last)),
+            cap_len: record.cap_len,
+            wire_len: record.wire_len,
+            link_type: record.link_type,
+            interface: record.interface,
+            number: self.counts.packets,
+            data: self.view.guest_address(record.data),
+        };
+        let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
+        let len = self.view.peek(record.data, wanted, head);
+        let i = self.filling.count;
+        let descriptor = self.filling.slot.descriptor(i);
+        if classify_into(head.bytes(len), &meta, descriptor).is_err() {
+            long_headers(&self.view, record, &meta, descriptor);
+        }
+        self.counts.add(descriptor);
+        self.filling.latest[i / BATCH_PACKETS] = Timestamp(self.counts.latest);
+        self.filling.count = i + 1;
+    }
+}
+
+/// Classifies a packet whose headers are longer than usual. Its first bytes are read again, and only these count.
+#[cold]
+#[inline(never)]
+fn long_headers(view: &View<'_>, record: &Record, meta: &Meta, descriptor: &mut Descriptor) {
+    let mut head = Head::<PEEK_MAX>::new();
+    let len = view.peek(record.data, usize::try_from(record.cap_len).unwrap_or(usize::MAX), &mut head);
+    if classify_into(head.bytes(len), meta, descriptor).is_err() {
+        // That many bytes are always enough: the classifier says so. Should it not be true, the packet is one without headers.
+        *descriptor = Descriptor {
+            ts_ns: meta.ts.0,
+            data: meta.data,
+            cap_len: meta.cap_len,
+            wire_len: meta.wire_len,
+            flags: flag::MALFORMED,
+            interface: meta.interface,
+            link_type: meta.link_type.number(),
+            ..Descriptor::default()
+        };
+    }
+}
