@@ -1,0 +1,246 @@
+//! SYN floods: connections opened and closed, the cumulative sum, alarms, and who was flooded.
+
+use super::stream;
+use crate::axis::Axis;
+use crate::page::{Cell, legend, table};
+use crate::plot::{BLUE, GREEN, Mark, ORANGE, RED, full, svg};
+use crate::series::float;
+use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::text::grouped;
+use crate::top::Top;
+use crate::value;
+use std::net::Ipv6Addr;
+use weir_session::{Field, Manifest, Record};
+
+const POINTS_MAX: usize = 1024;
+const DESTINATIONS: usize = 10;
+
+#[derive(Debug)]
+pub(crate) struct Flood {
+    intervals: (u16, [Field; 6]),
+    top: Option<(u16, [Field; 3])>,
+    points: Vec<Point>,
+    /// Rows that a point stands for.
+    rows_per_point: u64,
+    rows: u64,
+    alarms: u64,
+    shortest: u64,
+    last: u64,
+    destinations: Top<Ipv6Addr, Flooded>,
+}
+
+/// Rows one after another.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    from: u64,
+    last: u64,
+    rows: u64,
+    syn: u64,
+    closed: u64,
+    sum: f64,
+    alarm: bool,
+}
+
+#[derive(Debug, Default)]
+struct Flooded {
+    intervals: u64,
+    first: u64,
+    most: u64,
+}
+
+impl Flood {
+    pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
+        let with = |sum| stream(manifest, "intervals", ["time", "syn", "fin", "rst", sum, "alarm"]);
+        Some(Self {
+            intervals: with("cusum").or_else(|| with("statistic"))?,
+            top: stream(manifest, "top", ["time", "destination", "count"]),
+            points: Vec::new(),
+            rows_per_point: 1,
+            rows: 0,
+            alarms: 0,
+            shortest: u64::MAX,
+            last: 0,
+            destinations: Top::default(),
+        })
+    }
+
+    fn interval(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, syn, fin, rst, sum, alarm] = &self.intervals.1;
+        let time = value::unsigned(time, record)?;
+        let closed = value::unsigned(fin, record)?.saturating_add(value::unsigned(rst, record)?);
+        let sum = Some(value::number(sum, record)?).filter(|sum| sum.is_finite()).unwrap_or(0.0);
+        let alarm = value::unsigned(alarm, record)? != 0;
+        let row =
+            Point { from: time, last: time, rows: 1, syn: value::unsigned(syn, record)?, closed, sum, alarm };
+        if self.rows > 0 && time > self.last {
+            self.shortest = self.shortest.min(time - self.last);
+        }
+        self.last = time;
+        self.rows += 1;
+        self.alarms += u64::from(alarm);
+        match self.points.last_mut() {
+            Some(point) if point.rows < self.rows_per_point => point.join(&row),
+            _ => {
+                if self.points.len() >= POINTS_MAX {
+                    self.points = self.points.chunks(2).filter_map(joined).collect();
+                    self.rows_per_point *= 2;
+                }
+                self.points.push(row);
+            }
+        }
+        Some(())
+    }
+
+    fn destination(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, destination, count] = &self.top.as_ref()?.1;
+        let (time, count) = (value::unsigned(time, record)?, value::unsigned(count, record)?);
+        let flooded = self.destinations.add(value::address(destination, record)?, count);
+        if flooded.intervals == 0 {
+            flooded.first = time;
+        }
+        flooded.intervals += 1;
+        flooded.most = flooded.most.max(count);
+        Some(())
+    }
+
+    fn plots(&self, context: &Context<'_>) -> String {
+        let first = self.points.first().map_or(0, |point| point.from);
+        let interval = if self.shortest == u64::MAX { 0 } else { self.shortest };
+        let at = |ts: u64| context.elapsed(ts, first);
+        let end = at(self.last.saturating_add(interval)).max(context.seconds);
+        // A point's level holds until its last interval ends.
+        let level = |value: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+            self.points
+                .iter()
+                .flat_map(|point| {
+                    let value = value(point);
+                    [(at(point.from), value), (at(point.last.saturating_add(interval)), value)]
+                })
+                .collect()
+        };
+        let mean = |sum: u64, rows: u64| float(sum) / float(rows.max(1));
+        let syn = level(&|point| mean(point.syn, point.rows));
+        let closed = level(&|point| mean(point.closed, point.rows));
+        let sum = level(&|point| point.sum);
+        let bands: Vec<_> = self
+            .points
+            .iter()
+            .filter(|point| point.alarm)
+            .map(|point| (at(point.from), at(point.last.saturating_add(interval))))
+            .collect();
+        let top = |points: &[(f64, f64)]| points.iter().map(|point| point.1).fold(0.0, f64::max);
+        let threshold = context.facts.and_then(|facts| {
+            let (_, value) = facts.parameters.iter().find(|(name, _)| name == "threshold")?;
+            value.parse::<f64>().ok().filter(|value| value.is_finite())
+        });
+        let counts = full(220, |size| {
+            let x = Axis::time(end, size.ticks(), "").untitled();
+            let y = Axis::counts(top(&syn).max(top(&closed)), "packets per interval");
+            let lines = [
+                Mark::Bands(bands.clone(), RED),
+                Mark::Area(syn.clone(), BLUE),
+                Mark::Line(syn.clone(), BLUE, 1.8),
+                Mark::Line(closed.clone(), ORANGE, 1.8),
+            ];
+            svg(size, &x, &y, &lines)
+        });
+        let sums = full(220, |size| {
+            let x = Axis::time(end, size.ticks(), "the first packet");
+            let y = Axis::linear(
+                0.0,
+                top(&sum).max(threshold.unwrap_or(0.0)).max(0.1) * 1.05,
+                4,
+                "cumulative sum (1)",
+            );
+            let mut marks = vec![
+                Mark::Bands(bands.clone(), RED),
+                Mark::Area(sum.clone(), GREEN),
+                Mark::Line(sum.clone(), GREEN, 1.8),
+            ];
+            if let Some(threshold) = threshold {
+                marks.push(Mark::Rule((end, threshold), (0.0, threshold), RED, "threshold".to_owned()));
+            }
+            svg(size, &x, &y, &marks)
+        });
+        format!(
+            "<figure>{}{counts}{sums}</figure>",
+            legend(&[("c1", "SYN"), ("c2", "FIN and RST"), ("c3", "CUSUM statistic"), ("c4", "alarm")])
+        )
+    }
+}
+
+impl Point {
+    fn join(&mut self, other: &Point) {
+        self.last = other.last;
+        self.rows += other.rows;
+        self.syn = self.syn.saturating_add(other.syn);
+        self.closed = self.closed.saturating_add(other.closed);
+        self.sum = self.sum.max(other.sum);
+        self.alarm |= other.alarm;
+    }
+}
+
+fn joined(points: &[Point]) -> Option<Point> {
+    let (first, rest) = points.split_first()?;
+    let mut point = *first;
+    rest.iter().for_each(|other| point.join(other));
+    Some(point)
+}
+
+impl Finding for Flood {
+    fn record(&mut self, stream: u16, record: &Record<'_>) {
+        if stream == self.intervals.0 {
+            self.interval(record);
+        } else if self.top.as_ref().is_some_and(|top| top.0 == stream) {
+            self.destination(record);
+        }
+    }
+
+    fn section(&self, context: &Context<'_>) -> Option<Section> {
+        let first = self.points.first()?.from;
+        let mut body = self.plots(context);
+        let heaviest = self.destinations.heaviest(DESTINATIONS);
+        if !heaviest.is_empty() {
+            let head = [
+                Cell::left("destination"),
+                Cell::right("SYN in alarm intervals"),
+                Cell::right("most in one"),
+                Cell::right("alarm intervals"),
+                Cell::right("first after"),
+            ];
+            let rows = heaviest.iter().map(|(address, count, flooded)| {
+                vec![
+                    Cell::left(&value::address_text(*address)),
+                    Cell::right(&grouped(*count)),
+                    Cell::right(&grouped(flooded.most)),
+                    Cell::right(&grouped(flooded.intervals)),
+                    Cell::right(&crate::text::duration(context.elapsed(flooded.first, first) * 1e9)),
+                ]
+            });
+            body += "<h3>Destinations of most SYN packets</h3>";
+            body += &table(&head, rows);
+        }
+        let mut note =
+            format!("{} intervals, {} with the alarm on.", grouped(self.rows), grouped(self.alarms));
+        if self.rows_per_point > 1 {
+            note += &format!(
+                " Each point is the mean (CUSUM: the maximum) of {} intervals.",
+                self.rows_per_point
+            );
+        }
+        Some(Section {
+            title: "SYN flood detection",
+            note,
+            body,
+            highlight: Some(Highlight {
+                label: "SYN flood alarms",
+                value: if self.alarms == 0 { "none".to_owned() } else { grouped(self.alarms) },
+                detail: match heaviest.first() {
+                    Some((address, ..)) => format!("intervals; most to {}", value::address_text(*address)),
+                    None => format!("in {} intervals", grouped(self.rows)),
+                },
+                alarm: self.alarms > 0,
+            }),
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! Sampled flows: when the heaviest were seen, and who they are.
+
+use super::stream;
+use crate::axis::Axis;
+use crate::page::{Cell, figure, table};
+use crate::plot::{BLUE, Mark, full, svg};
+use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::text::{duration, grouped};
+use crate::top::Top;
+use crate::value;
+use std::net::Ipv6Addr;
+use weir_session::{Field, Manifest, Record};
+use weir_units::Bytes;
+
+/// Samples that are plotted, picked evenly from all.
+const RESERVOIR: usize = 8_192;
+const LANES: usize = 12;
+const ROWS: usize = 15;
+
+#[derive(Debug)]
+pub(crate) struct Flows {
+    samples: (u16, [Field; 3]),
+    flows: Option<(u16, [Field; 6])>,
+    top: Top<u64, Flow>,
+    reservoir: Vec<(u64, u64)>,
+    seen: u64,
+    bytes: u64,
+    random: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    bytes: u64,
+    first: u64,
+    last: u64,
+    ends: Option<(Ipv6Addr, u64, Ipv6Addr, u64, u64)>,
+}
+
+impl Flows {
+    pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
+        let names = ["flow", "source", "source_port", "destination", "destination_port", "protocol"];
+        Some(Self {
+            samples: stream(manifest, "samples", ["time", "flow", "wire_len"])?,
+            flows: stream(manifest, "flows", names),
+            top: Top::default(),
+            reservoir: Vec::new(),
+            seen: 0,
+            bytes: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        })
+    }
+
+    fn sample(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, flow, len] = &self.samples.1;
+        let (time, label) = (value::unsigned(time, record)?, value::unsigned(flow, record)?);
+        let len = value::unsigned(len, record)?;
+        let flow = self.top.add(label, 1);
+        if flow.first == 0 {
+            flow.first = time;
+        }
+        flow.last = time;
+        flow.bytes = flow.bytes.saturating_add(len);
+        self.bytes = self.bytes.saturating_add(len);
+        self.seen += 1;
+        if self.reservoir.len() < RESERVOIR {
+            self.reservoir.push((time, label));
+        } else {
+            // Reservoir sampling (Vitter's algorithm R). The sequence is fixed, so that one input gives one page.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            let slot = usize::try_from(self.random % self.seen).ok();
+            if let Some(slot) = slot.and_then(|slot| self.reservoir.get_mut(slot)) {
+                *slot = (time, label);
+            }
+        }
+        Some(())
+    }
+
+    fn flow(&mut self, record: &Record<'_>) -> Option<()> {
+        let [flow, source, source_port, destination, destination_port, protocol] = &self.flows.as_ref()?.1;
+        let ends = (
+            value::address(source, record)?,
+            value::unsigned(source_port, record)?,
+            value::address(destination, record)?,
+            value::unsigned(destination_port, record)?,
+            value::unsigned(protocol, record)?,
+        );
+        self.top.add(value::unsigned(flow, record)?, 0).ends = Some(ends);
+        Some(())
+    }
+}
+
+impl Finding for Flows {
+    fn record(&mut self, stream: u16, record: &Record<'_>) {
+        if stream == self.samples.0 {
+            self.sample(record);
+        } else if self.flows.as_ref().is_some_and(|flows| flows.0 == stream) {
+            self.flow(record);
+        }
+    }
+
+    fn section(&self, context: &Context<'_>) -> Option<Section> {
+        if self.seen == 0 {
+            return None;
+        }
+        let heaviest = self.top.heaviest(ROWS);
+        let lanes: Vec<u64> = heaviest.iter().take(LANES).map(|(label, ..)| *label).collect();
+        let first = self.reservoir.iter().map(|(time, _)| *time).min().unwrap_or(0);
+        let points: Vec<(f64, f64)> = self
+            .reservoir
+            .iter()
+            .filter_map(|(time, label)| {
+                let lane = lanes.iter().position(|lane| lane == label)?;
+                Some((context.elapsed(*time, first), crate::series::float((lanes.len() - 1 - lane) as u64)))
+            })
+            .collect();
+        let end = points.iter().map(|point| point.0).fold(context.seconds, f64::max);
+        let height = u32::try_from(lanes.len()).unwrap_or(0) * 22 + 62;
+        let plot = full(height, |size| {
+            let x = Axis::time(end, size.ticks(), "the first packet");
+            let y = Axis::rows(&(1..=lanes.len()).map(|rank| format!("#{rank}")).collect::<Vec<_>>());
+            svg(size, &x, &y, &[Mark::Dots(points.clone(), BLUE, 2.5)])
+        });
+        let head = [
+            Cell::right("#"),
+            Cell::left("source"),
+            Cell::left("destination"),
+            Cell::left("protocol"),
+            Cell::right("samples"),
+            Cell::right("sampled bytes"),
+            Cell::right("first to last"),
+            Cell::left("label"),
+        ];
+        let rows = heaviest.iter().zip(1u64..).map(|((label, count, flow), rank)| {
+            let (source, destination, protocol) = match flow.ends {
+                Some((source, sp, destination, dp, protocol)) => {
+                    (endpoint(source, sp), endpoint(destination, dp), protocol_name(protocol))
+                }
+                None => Default::default(),
+            };
+            vec![
+                Cell::right(&rank.to_string()),
+                Cell::left(&source),
+                Cell::left(&destination),
+                Cell::left(&protocol),
+                Cell::right(&grouped(*count)),
+                Cell::right(&Bytes(flow.bytes).to_string()),
+                Cell::right(&duration(crate::series::float(flow.last.saturating_sub(flow.first)))),
+                Cell::left(&format!("{label:016x}")),
+            ]
+        });
+        let plus = if self.top.incomplete { "more than " } else { "" };
+        let flows = format!("{plus}{}", grouped(self.top.len() as u64));
+        let body =
+            figure(&format!("The {} flows with most samples", lanes.len()), "", &plot) + &table(&head, rows);
+        Some(Section {
+            title: "Sampled flows",
+            note: format!(
+                "{} packets of {flows} flows were sampled, {} together. A packet is sampled wherever it passes or nowhere.",
+                grouped(self.seen),
+                Bytes(self.bytes)
+            ),
+            body,
+            highlight: Some(Highlight {
+                label: "Sampled packets",
+                value: crate::text::si(crate::series::float(self.seen)),
+                detail: format!("of {flows} flows"),
+                alarm: false,
+            }),
+        })
+    }
+}
+
+/// "10.0.0.1:80", "[2001:db8::1]:80", without a port where it is 0.
+fn endpoint(address: Ipv6Addr, port: u64) -> String {
+    let text = value::address_text(address);
+    match (port, text.contains(':')) {
+        (0, _) => text,
+        (_, true) => format!("[{text}]:{port}"),
+        (_, false) => format!("{text}:{port}"),
+    }
+}
+
+fn protocol_name(protocol: u64) -> String {
+    match protocol {
+        1 => "ICMP".to_owned(),
+        6 => "TCP".to_owned(),
+        17 => "UDP".to_owned(),
+        47 => "GRE".to_owned(),
+        50 => "ESP".to_owned(),
+        58 => "ICMPv6".to_owned(),
+        89 => "OSPF".to_owned(),
+        132 => "SCTP".to_owned(),
+        other => other.to_string(),
+    }
+}

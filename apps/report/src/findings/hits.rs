@@ -1,0 +1,77 @@
+//! Packets whose payload matched.
+
+use super::stream;
+use crate::first_rows::FirstRows;
+use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::text::grouped;
+use crate::top::Top;
+use crate::value;
+use std::net::Ipv6Addr;
+use weir_session::{Field, Manifest, Record};
+
+const ROWS: usize = 50;
+
+#[derive(Debug)]
+pub(crate) struct Hits {
+    title: &'static str,
+    label: &'static str,
+    alarm: bool,
+    stream: u16,
+    source: Field,
+    rows: FirstRows,
+    sources: Top<Ipv6Addr, ()>,
+}
+
+impl Hits {
+    pub(crate) fn worm(manifest: &Manifest) -> Option<Self> {
+        Self::new(manifest, "hits", "Worm signatures", "Worm signature hits", true)
+    }
+
+    pub(crate) fn payload(manifest: &Manifest) -> Option<Self> {
+        Self::new(manifest, "matches", "Payload matches", "Payload matches", false)
+    }
+
+    fn new(
+        manifest: &Manifest,
+        name: &str,
+        title: &'static str,
+        label: &'static str,
+        alarm: bool,
+    ) -> Option<Self> {
+        let (index, [source]) = stream(manifest, name, ["source"])?;
+        let rows = FirstRows::new(manifest.streams.get(usize::from(index))?, ROWS);
+        Some(Self { title, label, alarm, stream: index, source, rows, sources: Top::default() })
+    }
+}
+
+impl Finding for Hits {
+    fn record(&mut self, stream: u16, record: &Record<'_>) {
+        if stream == self.stream {
+            self.rows.record(record);
+            if let Some(source) = value::address(&self.source, record) {
+                self.sources.add(source, 1);
+            }
+        }
+    }
+
+    fn section(&self, _: &Context<'_>) -> Option<Section> {
+        let total = self.rows.total;
+        let highlight = Some(Highlight {
+            label: self.label,
+            value: if total == 0 { "none".to_owned() } else { grouped(total) },
+            detail: match self.sources.heaviest(1).first() {
+                Some((address, count, ())) => {
+                    format!("most from {} ({})", value::address_text(*address), grouped(*count))
+                }
+                None => "in the packets that were looked at".to_owned(),
+            },
+            alarm: self.alarm && total > 0,
+        });
+        Some(Section {
+            title: self.title,
+            note: self.rows.how_many() + ".",
+            body: if total == 0 { String::new() } else { self.rows.html() },
+            highlight,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Round-trip times: histogram and cumulative distribution.
+
+use super::stream;
+use crate::axis::Axis;
+use crate::histogram::LogHistogram;
+use crate::page::{Cell, legend, pair, table};
+use crate::plot::{BLUE, Mark, ORANGE, half, svg};
+use crate::series::float;
+use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::text::{duration, grouped};
+use crate::value;
+use weir_session::{Field, Manifest, Record};
+
+#[derive(Debug)]
+pub(crate) struct Rtt {
+    stream: u16,
+    rtt: Field,
+    syns: Option<Field>,
+    all: LogHistogram,
+    ambiguous: u64,
+}
+
+impl Rtt {
+    pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
+        let (index, [rtt]) = stream(manifest, "rtts", ["rtt"])?;
+        let syns = stream(manifest, "rtts", ["syns"]).map(|(_, [syns])| syns);
+        Some(Self { stream: index, rtt, syns, all: LogHistogram::default(), ambiguous: 0 })
+    }
+}
+
+impl Finding for Rtt {
+    fn record(&mut self, stream: u16, record: &Record<'_>) {
+        if stream != self.stream {
+            return;
+        }
+        if let Some(rtt) = value::signed(&self.rtt, record) {
+            self.all.add(rtt);
+        }
+        let syns = self.syns.as_ref().and_then(|syns| value::unsigned(syns, record));
+        self.ambiguous += u64::from(syns.is_some_and(|syns| syns > 1));
+    }
+
+    fn section(&self, _: &Context<'_>) -> Option<Section> {
+        let quantile = |share| self.all.quantile(share);
+        let (median, high) = (quantile(0.5)?, quantile(0.95)?);
+        let rules = |y| {
+            [(median, BLUE, "median"), (high, ORANGE, "95 %")].map(|(ns, color, word)| {
+                Mark::Rule((ns.log10(), 0.0), (ns.log10(), y), color, format!("{word} {}", duration(ns)))
+            })
+        };
+        let histogram = half(|size| {
+            let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
+            let x = time_axis(&bars);
+            let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
+            let y = Axis::counts(float(most) * 1.08, "handshakes");
+            let bars = bars.iter().map(|(from, to, n)| (from.log10(), to.log10(), float(*n))).collect();
+            let [a, b] = rules(y.to());
+            svg(size, &x, &y, &[Mark::Bars(bars, BLUE), a, b])
+        });
+        let cumulative = half(|size| {
+            let x = time_axis(&self.all.bars(36));
+            let y = Axis::percent("handshakes at or below");
+            let points: Vec<_> =
+                self.all.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
+            let [a, b] = rules(1.0);
+            svg(size, &x, &y, &[Mark::Area(points.clone(), BLUE), Mark::Line(points, BLUE, 2.0), a, b])
+        });
+        let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(Cell::right);
+        let row = [0.1, 0.5, 0.9, 0.95, 0.99]
+            .map(|share| Cell::right(&quantile(share).map(duration).unwrap_or_default()));
+        let mut note = format!(
+            "From the client's SYN to its first ACK, for {} handshakes; the time axis is logarithmic.",
+            grouped(self.all.count)
+        );
+        if self.ambiguous > 0 {
+            note += &format!(
+                " {} of them sent the SYN again, so that their time is ambiguous.",
+                grouped(self.ambiguous)
+            );
+        }
+        if self.all.not_positive > 0 {
+            note += &format!(" {} without a positive time are left out.", grouped(self.all.not_positive));
+        }
+        let body =
+            pair(("Histogram", "", &histogram), ("Cumulative distribution", &legend(&[]), &cumulative))
+                + &table(&head, [row.to_vec()].into_iter());
+        Some(Section {
+            title: "TCP round-trip time",
+            note,
+            body,
+            highlight: Some(Highlight {
+                label: "Median round-trip time",
+                value: duration(median),
+                detail: format!("{} handshakes, 95 % below {}", grouped(self.all.count), duration(high)),
+                alarm: false,
+            }),
+        })
+    }
+}
+
+fn time_axis(bars: &[(f64, f64, u64)]) -> Axis {
+    let from = bars.first().map_or(1.0, |bar| bar.0);
+    let to = bars.last().map_or(10.0, |bar| bar.1);
+    Axis::log_durations(from, to, "round-trip time")
+}

@@ -1,0 +1,209 @@
+//! Long-range dependence: the wavelet log-scale diagram (Veitch and Abry, 1999) with the fitted line.
+
+use super::stream;
+use crate::axis::Axis;
+use crate::page::{figure, legend, pair};
+use crate::plot::{BLUE, Mark, ORANGE, half, svg};
+use crate::series::float;
+use crate::sinks::{Context, Finding, Highlight, Section};
+use crate::value;
+use weir_session::{Field, Manifest, Record};
+
+const OCTAVES_MAX: usize = 64;
+const HISTORY_MAX: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Scaling {
+    scales: (u16, [Field; 5]),
+    estimate: (u16, [Field; 6]),
+    /// The octaves of the latest estimate.
+    octaves: Vec<Octave>,
+    octaves_time: u64,
+    /// Estimates over time, thinned out when there are too many.
+    history: Vec<Estimate>,
+    every: u64,
+    seen: u64,
+    latest: Option<Estimate>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Octave {
+    octave: f64,
+    y: f64,
+    lower: f64,
+    upper: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    time: u64,
+    hurst: f64,
+    lower: f64,
+    upper: f64,
+    first: f64,
+    last: f64,
+}
+
+impl Scaling {
+    pub(crate) fn new(manifest: &Manifest) -> Option<Self> {
+        Some(Self {
+            scales: stream(manifest, "scales", ["time", "octave", "log2_energy", "lower", "upper"])?,
+            estimate: stream(
+                manifest,
+                "estimate",
+                ["time", "hurst", "lower", "upper", "first_octave", "last_octave"],
+            )?,
+            octaves: Vec::new(),
+            octaves_time: 0,
+            history: Vec::new(),
+            every: 1,
+            seen: 0,
+            latest: None,
+        })
+    }
+
+    fn octave(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, octave, y, lower, upper] = &self.scales.1;
+        let time = value::unsigned(time, record)?;
+        if time != self.octaves_time {
+            self.octaves.clear();
+            self.octaves_time = time;
+        }
+        let octave = Octave {
+            octave: float(value::unsigned(octave, record)?),
+            y: value::number(y, record)?,
+            lower: value::number(lower, record)?,
+            upper: value::number(upper, record)?,
+        };
+        let finite = octave.y.is_finite() && octave.lower.is_finite() && octave.upper.is_finite();
+        if finite && self.octaves.len() < OCTAVES_MAX {
+            self.octaves.push(octave);
+        }
+        Some(())
+    }
+
+    fn estimate(&mut self, record: &Record<'_>) -> Option<()> {
+        let [time, hurst, lower, upper, first, last] = &self.estimate.1;
+        let estimate = Estimate {
+            time: value::unsigned(time, record)?,
+            hurst: value::number(hurst, record)?,
+            lower: value::number(lower, record)?,
+            upper: value::number(upper, record)?,
+            first: value::number(first, record)?,
+            last: value::number(last, record)?,
+        };
+        let finite = estimate.hurst.is_finite() && estimate.lower.is_finite() && estimate.upper.is_finite();
+        self.latest = Some(estimate).filter(|_| finite);
+        if finite && self.seen.is_multiple_of(self.every) {
+            if self.history.len() >= HISTORY_MAX {
+                self.history = self.history.iter().copied().step_by(2).collect();
+                self.every *= 2;
+            }
+            self.history.push(estimate);
+        }
+        self.seen += 1;
+        Some(())
+    }
+
+    /// The line over the fitted octaves: its slope is 2 H - 1, its height the mean weighted as in the regression.
+    fn line(&self) -> Option<[(f64, f64); 2]> {
+        let estimate = self.latest?;
+        let slope = 2.0 * estimate.hurst - 1.0;
+        let (mut weights, mut height) = (0.0, 0.0);
+        for octave in self.octaves.iter().filter(|o| (estimate.first..=estimate.last).contains(&o.octave)) {
+            let weight = (octave.upper - octave.lower).abs().max(1e-9).powi(-2);
+            weights += weight;
+            height += weight * (octave.y - slope * octave.octave);
+        }
+        let height = height / weights;
+        height
+            .is_finite()
+            .then(|| [estimate.first, estimate.last].map(|octave| (octave, height + slope * octave)))
+    }
+
+    fn diagram(&self) -> String {
+        let fold = |of: &dyn Fn(&Octave) -> f64, with: fn(f64, f64) -> f64, from: f64| {
+            self.octaves.iter().map(of).fold(from, with)
+        };
+        let x = Axis::whole(
+            fold(&|o| o.octave, f64::min, f64::INFINITY),
+            fold(&|o| o.octave, f64::max, f64::NEG_INFINITY),
+            "octave j (time scale of 2^j bins)",
+        );
+        let y = Axis::linear(
+            fold(&|o| o.lower, f64::min, f64::INFINITY),
+            fold(&|o| o.upper, f64::max, f64::NEG_INFINITY),
+            5,
+            "log2 of the energy",
+        );
+        half(|size| {
+            let mut marks = vec![
+                Mark::Whiskers(self.octaves.iter().map(|o| (o.octave, o.lower, o.upper)).collect(), BLUE),
+                Mark::Dots(self.octaves.iter().map(|o| (o.octave, o.y)).collect(), BLUE, 3.5),
+            ];
+            if let Some(line) = self.line() {
+                marks.push(Mark::Line(line.to_vec(), ORANGE, 2.2));
+            }
+            svg(size, &x, &y, &marks)
+        })
+    }
+
+    fn over_time(&self, context: &Context<'_>) -> String {
+        let first = self.history.first().map_or(0, |estimate| estimate.time);
+        let at = |estimate: &Estimate| context.elapsed(estimate.time, first);
+        let end = self.history.last().map_or(0.0, at).max(context.seconds);
+        let low = self.history.iter().map(|e| e.lower).fold(0.5, f64::min).max(-0.5);
+        let high = self.history.iter().map(|e| e.upper).fold(1.0, f64::max).min(2.0);
+        half(|size| {
+            let x = Axis::time(end, size.ticks(), "the first packet");
+            let y = Axis::linear(low, high, 5, "Hurst parameter H (1)");
+            let whiskers = self.history.iter().map(|e| (at(e), e.lower, e.upper)).collect();
+            let points: Vec<_> = self.history.iter().map(|e| (at(e), e.hurst)).collect();
+            let marks = [
+                Mark::Whiskers(whiskers, BLUE),
+                Mark::Line(points.clone(), BLUE, 1.8),
+                Mark::Dots(points, BLUE, 3.0),
+            ];
+            svg(size, &x, &y, &marks)
+        })
+    }
+}
+
+impl Finding for Scaling {
+    fn record(&mut self, stream: u16, record: &Record<'_>) {
+        if stream == self.scales.0 {
+            self.octave(record);
+        } else if stream == self.estimate.0 {
+            self.estimate(record);
+        }
+    }
+
+    fn section(&self, context: &Context<'_>) -> Option<Section> {
+        if self.octaves.is_empty() {
+            return None;
+        }
+        let (note, highlight) = match self.latest {
+            Some(e) => (
+                format!(
+                    "H = {:.2}, 95 % confidence interval {:.2} to {:.2}, fitted over octaves {} to {}. Above 0.5 the traffic's bursts do not smooth out with the time scale.",
+                    e.hurst, e.lower, e.upper, e.first, e.last
+                ),
+                Some(Highlight {
+                    label: "Hurst parameter",
+                    value: format!("{:.2}", e.hurst),
+                    detail: format!("95 % confidence {:.2} to {:.2}", e.lower, e.upper),
+                    alarm: false,
+                }),
+            ),
+            None => ("Too few octaves with enough coefficients to fit a line: the capture is too short for this bin.".to_owned(), None),
+        };
+        let keys = legend(&[("c1", "energy, 95 % confidence"), ("c2", "fit, slope 2H − 1")]);
+        let diagram = self.diagram();
+        let body = if self.history.len() > 1 {
+            pair(("Log-scale diagram", &keys, &diagram), ("Estimate over time", "", &self.over_time(context)))
+        } else {
+            format!("<div class=\"pair\">{}</div>", figure("Log-scale diagram", &keys, &diagram))
+        };
+        Some(Section { title: "Long-range dependence", note, body, highlight })
+    }
+}

@@ -1,0 +1,68 @@
+//! The first rows of a stream, as a table.
+
+use crate::page::{Cell, table};
+use crate::value;
+use weir_session::{Field, Record, Stream};
+
+/// A stream's first rows as text.
+#[derive(Debug)]
+pub(crate) struct FirstRows {
+    fields: Vec<Field>,
+    rows: Vec<Vec<String>>,
+    most: usize,
+    /// Rows that there were.
+    pub(crate) total: u64,
+}
+
+impl FirstRows {
+    /// Keeps `most` rows.
+    pub(crate) fn new(stream: &Stream, most: usize) -> Self {
+        Self { fields: stream.fields.clone(), rows: Vec::new(), most, total: 0 }
+    }
+
+    pub(crate) fn record(&mut self, record: &Record<'_>) {
+        self.total += 1;
+        if self.rows.len() < self.most {
+            self.rows.push(self.fields.iter().map(|field| value::shown(field, record)).collect());
+        }
+    }
+
+    /// How many of how many are shown, and the table.
+    pub(crate) fn html(&self) -> String {
+        let head: Vec<Cell> = self
+            .fields
+            .iter()
+            .map(|field| {
+                let name = field.name.as_str().replace('_', " ");
+                // Values with a unit of their own do not need the column's.
+                let unit = if value::is_number(field.ty) && field.ty != weir_abi::row::FieldType::Duration {
+                    field.unit.as_str()
+                } else {
+                    ""
+                };
+                let name = if unit.is_empty() || unit == "1" { name } else { format!("{name} ({unit})") };
+                Cell { text: name, right: value::is_number(field.ty) }
+            })
+            .collect();
+        let rows = self.rows.iter().map(|row| {
+            row.iter()
+                .zip(&self.fields)
+                .map(|(text, field)| Cell { text: text.clone(), right: value::is_number(field.ty) })
+                .collect()
+        });
+        table(&head, rows)
+    }
+
+    /// "first 50 of 1 234 rows".
+    pub(crate) fn how_many(&self) -> String {
+        let (shown, total) = (self.rows.len() as u64, self.total);
+        match total {
+            0 => "no rows".to_owned(),
+            1 => "1 row".to_owned(),
+            _ if shown < total => {
+                format!("first {} of {} rows", crate::text::grouped(shown), crate::text::grouped(total))
+            }
+            _ => format!("{} rows", crate::text::grouped(total)),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A histogram of durations whose bins grow with the duration.
+
+use crate::series::float;
+
+const PER_DECADE: f64 = 48.0;
+/// Bins for 1 ns to 2^63 ns.
+const BINS: usize = 48 * 19;
+
+/// Counts of durations in bins 4.9 % wide.
+#[derive(Debug)]
+pub(crate) struct LogHistogram {
+    bins: Vec<u64>,
+    /// Durations that were counted.
+    pub(crate) count: u64,
+    /// Those that were not positive, and are in no bin.
+    pub(crate) not_positive: u64,
+}
+
+impl Default for LogHistogram {
+    fn default() -> Self {
+        Self { bins: vec![0; BINS], count: 0, not_positive: 0 }
+    }
+}
+
+impl LogHistogram {
+    /// Counts a duration in ns.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number below BINS"
+    )]
+    pub(crate) fn add(&mut self, ns: i64) {
+        let Some(ns) = u64::try_from(ns).ok().filter(|ns| *ns > 0) else {
+            self.not_positive += 1;
+            return;
+        };
+        // The tiny amount keeps exact powers of ten in the bin that they begin.
+        let bin = (float(ns).log10() * PER_DECADE + 1e-9) as usize;
+        if let Some(count) = self.bins.get_mut(bin.min(BINS - 1)) {
+            *count += 1;
+            self.count += 1;
+        }
+    }
+
+    /// The duration in ns below which a share of all lies.
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = float(self.count) * share;
+        let mut below = 0u64;
+        self.bins.iter().enumerate().find_map(|(index, count)| {
+            below += count;
+            (*count > 0 && float(below) >= wanted).then(|| edge(index as f64 + 0.5))
+        })
+    }
+
+    /// First bin that is not empty, and the one after the last.
+    fn used(&self) -> Option<(usize, usize)> {
+        let first = self.bins.iter().position(|count| *count > 0)?;
+        let last = self.bins.iter().rposition(|count| *count > 0)?;
+        Some((first, last + 1))
+    }
+
+    /// Bars for a plot: from, to (ns) and count, of which there are about `wanted`.
+    pub(crate) fn bars(&self, wanted: usize) -> Vec<(f64, f64, u64)> {
+        let Some((first, end)) = self.used() else { return Vec::new() };
+        // Divisors of a decade's bins, so that bars begin at the powers of ten.
+        let by =
+            [1, 2, 3, 4, 6, 8, 12].into_iter().find(|by| (end - first).div_ceil(*by) <= wanted).unwrap_or(24);
+        let first = first / by * by;
+        let bins = self.bins.get(first..end).unwrap_or_default();
+        bins.chunks(by)
+            .enumerate()
+            .map(|(index, chunk)| {
+                let begin = (first + index * by) as f64;
+                (edge(begin), edge(begin + by as f64), chunk.iter().sum())
+            })
+            .collect()
+    }
+
+    /// Points of the cumulative distribution: ns and the share at or below.
+    pub(crate) fn cumulative(&self) -> Vec<(f64, f64)> {
+        let Some((first, end)) = self.used() else { return Vec::new() };
+        let mut below = 0u64;
+        let mut points = vec![(edge(first as f64), 0.0)];
+        for (index, count) in self.bins.iter().enumerate().take(end).skip(first) {
+            below += count;
+            points.push((edge(index as f64 + 1.0), float(below) / float(self.count.max(1))));
+        }
+        points
+    }
+}
+
+/// Where bin `index` begins, in ns.
+fn edge(index: f64) -> f64 {
+    10f64.powf(index / PER_DECADE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_right_to_a_bin() {
+        let mut histogram = LogHistogram::default();
+        for ns in 1..=1_000_000 {
+            histogram.add(ns);
+        }
+        for share in [0.01, 0.5, 0.9, 0.99] {
+            let ratio = histogram.quantile(share).unwrap() / (share * 1e6);
+            assert!((0.95..1.05).contains(&ratio), "{share}: {ratio}");
+        }
+        assert_eq!(histogram.bars(40).iter().map(|bar| bar.2).sum::<u64>(), 1_000_000);
+        assert_eq!(histogram.cumulative().last().unwrap().1, 1.0);
+    }
+
+    #[test]
+    fn every_duration_has_a_place() {
+        let mut histogram = LogHistogram::default();
+        for ns in [i64::MIN, -1, 0, 1, 1_000, i64::MAX] {
+            histogram.add(ns);
+        }
+        assert_eq!((histogram.count, histogram.not_positive), (3, 3));
+        assert_eq!(histogram.bars(30).iter().map(|bar| bar.2).sum::<u64>(), 3);
+        assert!(histogram.bars(1000).iter().any(|bar| (bar.0 - 1_000.0).abs() < 1e-6 && bar.2 == 1));
+        assert!(LogHistogram::default().quantile(0.5).is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! Plots as inline SVG.
+//!
+//! Colours are fixed words here; the page's style sheet replaces them for dark screens. Each plot is drawn twice, for wide
+//! screens and for phones, because scaling one drawing would make its text too large or too small.
+
+use crate::axis::Axis;
+use plotters::chart::ChartBuilder;
+use plotters::coord::Shift;
+use plotters::prelude::{
+    Circle, DrawingArea, DrawingAreaErrorKind, IntoDrawingArea, PathElement, Polygon, RGBColor, Rectangle,
+    SVGBackend, ShapeStyle, TextStyle,
+};
+use plotters::style::{Color, IntoFont, TRANSPARENT};
+
+/// Main series.
+pub(crate) const BLUE: RGBColor = RGBColor(0x25, 0x63, 0xEB);
+/// Second series.
+pub(crate) const ORANGE: RGBColor = RGBColor(0xD9, 0x77, 0x06);
+/// Third series.
+pub(crate) const GREEN: RGBColor = RGBColor(0x05, 0x96, 0x69);
+/// Alarms.
+pub(crate) const RED: RGBColor = RGBColor(0xDC, 0x26, 0x26);
+const INK: RGBColor = RGBColor(0x4B, 0x55, 0x63);
+const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
+const AXIS: RGBColor = RGBColor(0x9C, 0xA3, 0xAF);
+
+/// Plotters draws on whole pixels; on a finer grid, curves are smooth.
+const FINE: u32 = 4;
+
+/// A drawing's size in CSS pixels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
+impl Size {
+    /// How many ticks a time axis has.
+    pub(crate) fn ticks(self) -> usize {
+        if self.width < 480 {
+            4
+        } else if self.width < 800 {
+            6
+        } else {
+            10
+        }
+    }
+}
+
+/// What is drawn, in the axes' coordinates.
+#[derive(Clone, Debug)]
+pub(crate) enum Mark {
+    /// A line, and how thick it is in pixels.
+    Line(Vec<(f64, f64)>, RGBColor, f64),
+    /// The area between a line and the lower end of the axis.
+    Area(Vec<(f64, f64)>, RGBColor),
+    /// Bars from the lower end: from, to, height.
+    Bars(Vec<(f64, f64, f64)>, RGBColor),
+    /// Bars from the left end, half a row to both sides: row, length, and what is written behind it.
+    Rows(Vec<(f64, f64, String)>, RGBColor),
+    /// Points, and their radius in pixels.
+    Dots(Vec<(f64, f64)>, RGBColor, f64),
+    /// Vertical intervals with end strokes: x, from, to.
+    Whiskers(Vec<(f64, f64, f64)>, RGBColor),
+    /// Shaded over the whole height: from, to.
+    Bands(Vec<(f64, f64)>, RGBColor),
+    /// A line with a word at its end, from (x, y) to (x, y).
+    Rule((f64, f64), (f64, f64), RGBColor, String),
+}
+
+/// Draws for wide screens and for phones.
+pub(crate) fn both(wide: Size, narrow: Size, draw: impl Fn(Size) -> String) -> String {
+    format!("<div class=\"wide\">{}</div><div class=\"narrow\">{}</div>", draw(wide), draw(narrow))
+}
+
+/// A plot that takes half of a wide page.
+pub(crate) fn half(draw: impl Fn(Size) -> String) -> String {
+    both(Size { width: 540, height: 300 }, Size { width: 350, height: 260 }, draw)
+}
+
+/// A plot over the full width.
+pub(crate) fn full(height: u32, draw: impl Fn(Size) -> String) -> String {
+    both(Size { width: 1110, height }, Size { width: 350, height: height.clamp(200, 260) }, draw)
+}
+
+/// A plot as an `<svg>` element.
+pub(crate) fn svg(size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> String {
+    let mut out = String::new();
+    let drawn = draw(&mut out, size, x, y, marks);
+    match drawn {
+        // Inline, the namespace is known.
+        Ok(()) => out.replace(" xmlns=\"http://www.w3.org/2000/svg\"", ""),
+        Err(error) => {
+            format!("<p>This plot could not be drawn: {}</p>", crate::text::escape(&error.to_string()))
+        }
+    }
+}
+
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
+
+fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Result<(), DrawError> {
+    let area: DrawingArea<SVGBackend<'_>, Shift> =
+        SVGBackend::with_string(out, (size.width * FINE, size.height * FINE)).into_drawing_area();
+    // Room for the widest label at about 7 pixels a character, and for the title.
+    let title = if y.title.is_empty() { 0 } else { 22 };
+    let most = size.width / 3;
+    let left = (u32::try_from(y.widest()).unwrap_or(most) * 7 + 12 + title).min(most);
+    let label = ("sans-serif", 13 * FINE).into_font();
+    let mut chart = ChartBuilder::on(&area)
+        .margin_top(10 * FINE)
+        .margin_right(18 * FINE)
+        .margin_bottom(2 * FINE)
+        .y_label_area_size(left * FINE)
+        .x_label_area_size(if x.title.is_empty() { 26 } else { 46 } * FINE)
+        .build_cartesian_2d(x.clone(), y.clone())?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID.stroke_width(FINE))
+        .axis_style(AXIS.stroke_width(FINE))
+        .set_all_tick_mark_size(4 * FINE)
+        .label_style(TextStyle::from(label.clone()).color(&INK))
+        .axis_desc_style(TextStyle::from(label.clone()).color(&INK))
+        .x_desc(x.title.as_str())
+        .y_desc(y.title.as_str())
+        .draw()?;
+    for mark in marks {
+        match mark {
+            Mark::Line(points, color, width) => {
+                chart.draw_series([PathElement::new(points.clone(), stroke(*color, *width))])?;
+            }
+            Mark::Area(points, color) => {
+                let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
+                let mut outline = points.clone();
+                outline.extend([(last.0, y.from()), (first.0, y.from())]);
+                chart.draw_series([Polygon::new(outline, color.mix(0.18))])?;
+            }
+            Mark::Bars(bars, color) => {
+                chart.draw_series(bars.iter().filter(|bar| bar.2 > 0.0).map(|(from, to, height)| {
+                    let mut bar =
+                        Rectangle::new([(*from, y.from()), (*to, *height)], color.mix(0.75).filled());
+                    bar.set_margin(0, 0, FINE / 2, FINE / 2);
+                    bar
+                }))?;
+            }
+            Mark::Rows(rows, color) => {
+                chart.draw_series(rows.iter().map(|(row, length, _)| {
+                    Rectangle::new([(x.from(), row - 0.32), (*length, row + 0.32)], color.mix(0.75).filled())
+                }))?;
+                for (row, length, text) in rows {
+                    words(&chart, (*length, *row), text, INK, false)?;
+                }
+            }
+            Mark::Dots(points, color, radius) => {
+                let radius = pixels(*radius);
+                chart.draw_series(
+                    points.iter().map(|point| Circle::new(*point, radius, color.mix(0.8).filled())),
+                )?;
+            }
+            Mark::Whiskers(whiskers, color) => {
+                let style = stroke(*color, 1.5);
+                let half = (x.to() - x.from()) / 110.0;
+                chart.draw_series(whiskers.iter().flat_map(|(at, from, to)| {
+                    [
+                        PathElement::new(vec![(*at, *from), (*at, *to)], style),
+                        PathElement::new(vec![(at - half, *from), (at + half, *from)], style),
+                        PathElement::new(vec![(at - half, *to), (at + half, *to)], style),
+                    ]
+                }))?;
+            }
+            Mark::Bands(bands, color) => {
+                chart.draw_series(bands.iter().map(|(from, to)| {
+                    Rectangle::new([(*from, y.from()), (*to, y.to())], color.mix(0.14).filled())
+                }))?;
+            }
+            Mark::Rule(from, to, color, text) => {
+                chart.draw_series([PathElement::new(vec![*from, *to], stroke(*color, 1.5))])?;
+                words(&chart, *to, text, *color, true)?;
+            }
+        }
+    }
+    drop(chart);
+    area.present()
+}
+
+type Chart<'a, 'b> =
+    plotters::chart::ChartContext<'a, SVGBackend<'b>, plotters::coord::cartesian::Cartesian2d<Axis, Axis>>;
+
+/// Writes a few words right of a point, or left of it where the right is too near.
+fn words(
+    chart: &Chart<'_, '_>,
+    at: (f64, f64),
+    text: &str,
+    color: RGBColor,
+    below: bool,
+) -> Result<(), DrawError> {
+    use plotters::style::text_anchor::{HPos, Pos, VPos};
+    let area = chart.plotting_area();
+    let (left, top) = area.map_coordinate(&at);
+    let (range, _) = area.get_pixel_range();
+    let width = i32::try_from(text.chars().count()).unwrap_or(0) * pixels(7.0);
+    let fits = left + width + pixels(6.0) < range.end;
+    let (h, shift) = if fits { (HPos::Left, pixels(5.0)) } else { (HPos::Right, -pixels(5.0)) };
+    let v = if below { VPos::Top } else { VPos::Center };
+    let style = TextStyle::from(("sans-serif", 13 * FINE).into_font()).color(&color).pos(Pos::new(h, v));
+    // The chart's areas keep their coordinates apart; the strip's are the drawing's.
+    area.strip_coord_spec().use_screen_coord().draw_text(text, &style, (left + shift, top))
+}
+
+fn stroke(color: RGBColor, width: f64) -> ShapeStyle {
+    ShapeStyle { color: color.to_rgba(), filled: false, stroke_width: pixels(width).unsigned_abs() }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a few pixels")]
+fn pixels(css: f64) -> i32 {
+    (css * f64::from(FINE)).round() as i32
+}

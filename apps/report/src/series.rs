@@ -1,0 +1,155 @@
+//! Counts over time in a bounded number of bins.
+
+use weir_units::Timestamp;
+
+const BINS_MAX: usize = 1024;
+const WIDTH_MIN: u64 = 100_000;
+
+/// Sums of `K` quantities in bins of equal width. The width doubles whenever the time does not fit any more.
+#[derive(Debug)]
+pub(crate) struct Series<const K: usize> {
+    start: u64,
+    width: u64,
+    first: u64,
+    last: u64,
+    bins: Vec<[u64; K]>,
+}
+
+impl<const K: usize> Default for Series<K> {
+    fn default() -> Self {
+        Self { start: 0, width: WIDTH_MIN, first: 0, last: 0, bins: Vec::new() }
+    }
+}
+
+impl<const K: usize> Series<K> {
+    /// Adds quantities at a time. Time may go backwards.
+    pub(crate) fn add(&mut self, ts: Timestamp, amounts: [u64; K]) {
+        let ts = ts.0;
+        if self.bins.is_empty() {
+            (self.start, self.first, self.last) = (ts, ts, ts);
+            self.bins.push([0; K]);
+        }
+        if ts < self.start {
+            self.extend_down(ts);
+        }
+        (self.first, self.last) = (self.first.min(ts), self.last.max(ts));
+        let mut index = (ts - self.start) / self.width;
+        while index >= BINS_MAX as u64 {
+            self.fold();
+            index /= 2;
+        }
+        let index = usize::try_from(index).unwrap_or(BINS_MAX - 1);
+        if index >= self.bins.len() {
+            self.bins.resize(index + 1, [0; K]);
+        }
+        if let Some(bin) = self.bins.get_mut(index) {
+            for (sum, amount) in bin.iter_mut().zip(amounts) {
+                *sum = sum.saturating_add(amount);
+            }
+        }
+    }
+
+    fn extend_down(&mut self, ts: u64) {
+        loop {
+            let more = (self.start - ts).div_ceil(self.width);
+            match usize::try_from(more) {
+                Ok(more) if self.bins.len() + more <= BINS_MAX => {
+                    self.bins.splice(0..0, std::iter::repeat_n([0; K], more));
+                    // The first bin may begin before 1970; what it is short of does not show.
+                    self.start = self.start.saturating_sub(self.width.saturating_mul(more as u64));
+                    return;
+                }
+                // A bin of more than 292 years holds every time there is.
+                _ if self.width > u64::MAX / 2 => return self.start = ts,
+                _ => self.fold(),
+            }
+        }
+    }
+
+    fn fold(&mut self) {
+        self.bins = folded(&self.bins, 2);
+        self.width = self.width.saturating_mul(2);
+    }
+
+    /// Earliest time and latest.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        (!self.bins.is_empty()).then_some((self.first, self.last))
+    }
+
+    /// At most `most` points: seconds since the first, and the rate per second of quantity `k`.
+    pub(crate) fn rates(&self, k: usize, most: usize) -> Vec<Rate> {
+        let by = self.bins.len().div_ceil(most.max(1)).max(1);
+        let width = self.width.saturating_mul(by as u64);
+        let seconds = |ns: u64| float(ns) / 1e9;
+        folded(&self.bins, by)
+            .iter()
+            .enumerate()
+            .filter_map(|(index, sums)| {
+                let begin = self.start.saturating_add(width.saturating_mul(index as u64));
+                let end = begin.saturating_add(width);
+                // The first and the last bin are only partly in the capture; less than half a bin would exaggerate the rate.
+                let inside = end.min(self.last).saturating_sub(begin.max(self.first)).max(width / 2);
+                Some(Rate {
+                    from: seconds(begin.saturating_sub(self.first)),
+                    to: seconds(end.min(self.last).saturating_sub(self.first)),
+                    per_second: float(*sums.get(k)?) / seconds(inside).max(1e-9),
+                })
+            })
+            .collect()
+    }
+}
+
+/// The rate in a bin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate {
+    /// Begin, seconds since the first time.
+    pub(crate) from: f64,
+    /// End.
+    pub(crate) to: f64,
+    /// Amount per second.
+    pub(crate) per_second: f64,
+}
+
+fn folded<const K: usize>(bins: &[[u64; K]], by: usize) -> Vec<[u64; K]> {
+    bins.chunks(by)
+        .map(|chunk| std::array::from_fn(|k| chunk.iter().fold(0u64, |sum, bin| sum.saturating_add(bin[k]))))
+        .collect()
+}
+
+/// A count as a coordinate; what a plot shows has far fewer digits than are lost above 2^53.
+#[expect(clippy::cast_precision_loss, reason = "for a plot")]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(series: &Series<1>) -> u64 {
+        series.bins.iter().map(|bin| bin[0]).sum()
+    }
+
+    #[test]
+    fn bins_stay_few_and_lose_nothing() {
+        let mut series = Series::<1>::default();
+        for n in 0..1_000_000u64 {
+            series.add(Timestamp(1_700_000_000_000_000_000 + n * 3_600_000_000), [2]);
+        }
+        assert!(series.bins.len() <= BINS_MAX && series.bins.len() > BINS_MAX / 2 - 1);
+        assert_eq!(total(&series), 2_000_000);
+        let rates = series.rates(0, 200);
+        assert!(rates.len() <= 200 && rates.iter().all(|r| (r.per_second / (2.0 / 3.6) - 1.0).abs() < 0.01));
+    }
+
+    #[test]
+    fn time_that_goes_backwards_or_far_away_is_counted() {
+        let mut series = Series::<1>::default();
+        for ts in [1_000_000_000, 999_000_000, 5, 0, u64::MAX, 7, u64::MAX / 2, 1] {
+            series.add(Timestamp(ts), [1]);
+        }
+        assert_eq!((total(&series), series.span()), (8, Some((0, u64::MAX))));
+        assert!(series.bins.len() <= BINS_MAX);
+        assert!(series.rates(0, 300).iter().all(|rate| rate.per_second.is_finite()));
+    }
+}

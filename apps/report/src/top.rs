@@ -1,0 +1,72 @@
+//! The most frequent keys of a stream of any length.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+const ENTRIES_MAX: usize = 8_192;
+
+/// Keys with a weight and something to remember of each. When there are too many, the half with the smaller weights is forgotten: what
+/// remains is a lower bound (after Misra and Gries, 1982).
+#[derive(Debug)]
+pub(crate) struct Top<K, V> {
+    entries: HashMap<K, (u64, V)>,
+    /// Whether anything was forgotten.
+    pub(crate) incomplete: bool,
+}
+
+impl<K, V> Default for Top<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), incomplete: false }
+    }
+}
+
+impl<K: Hash + Eq + Ord + Copy, V: Default> Top<K, V> {
+    /// Adds to a key's weight and returns what is remembered of it.
+    pub(crate) fn add(&mut self, key: K, weight: u64) -> &mut V {
+        if self.entries.len() >= ENTRIES_MAX && !self.entries.contains_key(&key) {
+            self.shrink();
+        }
+        let entry = self.entries.entry(key).or_default();
+        entry.0 = entry.0.saturating_add(weight);
+        &mut entry.1
+    }
+
+    fn shrink(&mut self) {
+        let mut weights: Vec<(u64, K)> = self.entries.iter().map(|(key, entry)| (entry.0, *key)).collect();
+        weights.sort_unstable();
+        for (_, key) in weights.iter().take(ENTRIES_MAX / 2) {
+            self.entries.remove(key);
+        }
+        self.incomplete = true;
+    }
+
+    /// Distinct keys that are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The `most` heaviest, in an order that depends on nothing else.
+    pub(crate) fn heaviest(&self, most: usize) -> Vec<(K, u64, &V)> {
+        let mut all: Vec<_> =
+            self.entries.iter().map(|(key, (weight, value))| (*key, *weight, value)).collect();
+        all.sort_unstable_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        all.truncate(most);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heavy_ones_survive_a_flood_of_light_ones() {
+        let mut top = Top::<u64, ()>::default();
+        for n in 0..1_000_000u64 {
+            top.add(n % 3, 1);
+            top.add(1_000 + n, 1);
+        }
+        assert!(top.len() <= ENTRIES_MAX && top.incomplete);
+        assert_eq!(top.heaviest(3).iter().map(|entry| entry.0).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Fields of a record by their names in the manifest.
+
+use crate::text;
+use std::net::Ipv6Addr;
+use weir_abi::row::FieldType;
+use weir_session::{Field, FieldValue, Record, Stream};
+use weir_units::Timestamp;
+
+/// Characters of a value that a table shows.
+const SHOWN_MAX: usize = 160;
+
+/// The fields of these names; `None` where one is missing.
+pub(crate) fn fields<const N: usize>(stream: &Stream, names: [&str; N]) -> Option<[Field; N]> {
+    let mut found = Vec::with_capacity(N);
+    for name in names {
+        found.push(stream.fields.iter().find(|field| field.name.as_str() == name)?.clone());
+    }
+    found.try_into().ok()
+}
+
+pub(crate) fn unsigned(field: &Field, record: &Record<'_>) -> Option<u64> {
+    match field.read(record.row, record.tail)? {
+        FieldValue::Unsigned(value) => Some(value),
+        FieldValue::Signed(value) => u64::try_from(value).ok(),
+        FieldValue::Bool(value) => Some(value.into()),
+        _ => None,
+    }
+}
+
+pub(crate) fn signed(field: &Field, record: &Record<'_>) -> Option<i64> {
+    match field.read(record.row, record.tail)? {
+        FieldValue::Unsigned(value) => i64::try_from(value).ok(),
+        FieldValue::Signed(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// NaN and infinities too.
+pub(crate) fn number(field: &Field, record: &Record<'_>) -> Option<f64> {
+    match field.read(record.row, record.tail)? {
+        FieldValue::Float(value) => Some(value),
+        _ => unsigned(field, record).map(crate::series::float),
+    }
+}
+
+pub(crate) fn address(field: &Field, record: &Record<'_>) -> Option<Ipv6Addr> {
+    match field.read(record.row, record.tail)? {
+        FieldValue::Ip(value) => Some(value),
+        _ => None,
+    }
+}
+
+/// "10.0.0.1" or "2001:db8::1".
+pub(crate) fn address_text(address: Ipv6Addr) -> String {
+    address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string())
+}
+
+/// Any value for people, not yet escaped.
+pub(crate) fn shown(field: &Field, record: &Record<'_>) -> String {
+    match field.read(record.row, record.tail) {
+        None => String::new(),
+        Some(FieldValue::Unsigned(ns)) if field.ty == FieldType::Timestamp => text::date(Timestamp(ns), 6),
+        #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+        Some(FieldValue::Signed(ns)) if field.ty == FieldType::Duration => text::duration(ns as f64),
+        Some(FieldValue::Unsigned(value)) => value.to_string(),
+        Some(FieldValue::Signed(value)) => value.to_string(),
+        Some(FieldValue::Float(value)) if value.is_finite() => text::significant(value),
+        Some(FieldValue::Float(_)) => "–".to_owned(),
+        Some(FieldValue::Bool(value)) => if value { "yes" } else { "no" }.to_owned(),
+        Some(FieldValue::Ip(value)) => address_text(value),
+        Some(FieldValue::Bytes(bytes)) => {
+            let begin = bytes.get(..SHOWN_MAX).unwrap_or(bytes);
+            let mut text = match field.ty {
+                FieldType::String => String::from_utf8_lossy(begin).into_owned(),
+                _ => begin.escape_ascii().to_string(),
+            };
+            if begin.len() < bytes.len() {
+                text.push('…');
+            }
+            text
+        }
+    }
+}
+
+/// Whether a column of this type is set flush right.
+pub(crate) fn is_number(ty: FieldType) -> bool {
+    !matches!(
+        ty,
+        FieldType::Timestamp | FieldType::Ip | FieldType::String | FieldType::Bytes | FieldType::Bool
+    )
+}
