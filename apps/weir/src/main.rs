@@ -1,3 +1,101 @@
-//! .
+//! weir: runs packet-processing modules that their operator does not trust, on real traffic.
+
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod check;
+mod cli;
+mod modules;
+mod run;
+mod shipped;
+mod spec;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Why a command failed, as the user is told.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Run(#[from] run::RunError),
+    #[error(transparent)]
+    Spec(#[from] spec::SpecError),
+    #[error(transparent)]
+    Check(#[from] check::CheckError),
+    #[error(transparent)]
+    New(#[from] weir_author::NewError),
+    #[error(transparent)]
+    Build(#[from] weir_author::BuildError),
+    #[error("{0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl Failure {
+    fn code(&self) -> ExitCode {
+        let usage = match self {
+            Self::Run(error) => error.is_usage(),
+            Self::Spec(error) => error.is_usage(),
+            _ => false,
+        };
+        ExitCode::from(if usage { 2 } else { 1 })
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "weir: {failure}");
+            failure.code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        Command::Run(args) => {
+            drop(out);
+            run::run(&args)?;
+        }
+        Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
+        Command::Check { module } => check::check(&mut out, &module)?,
+        Command::New { path, lang } => {
+            let lang = match lang {
+                cli::Lang::C => weir_author::Lang::C,
+                cli::Lang::Rust => weir_author::Lang::Rust,
+            };
+            let created = weir_author::new(&path, lang)?;
+            writeln!(out, "{} is ready in {}:", created.name, created.dir.display())?;
+            for file in &created.files {
+                writeln!(out, "  {}", file.display())?;
+            }
+            writeln!(out, "\nNext: weir build {}", created.dir.display())?;
+        }
+        Command::Build { dir } => {
+            let built = weir_author::build(&dir, &weir_author::Options::default())?;
+            write!(std::io::stderr(), "{}", built.messages)?;
+            writeln!(
+                out,
+                "{}: {} {}, {}",
+                built.path.display(),
+                built.manifest.name,
+                built.manifest.version,
+                built.size
+            )?;
+            writeln!(out, "built with {}", built.toolchain)?;
+        }
+        Command::Man { dir } => {
+            std::fs::create_dir_all(&dir)?;
+            clap_mangen::generate_to(Cli::command(), dir)?;
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut out);
+        }
+    }
+    Ok(())
+}

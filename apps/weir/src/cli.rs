@@ -1,0 +1,119 @@
+//! The command line. Help, manual pages and completions are made from these definitions.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use weir_units::Nanos;
+
+/// Runs packet-processing modules that you need not trust, on your own traffic.
+///
+/// Whatever a module does, it reads only packets, writes only records, and takes nothing down.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, arg_required_else_help = true, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run modules over a capture
+    Run(Run),
+    /// List the modules that come with weir, or show one
+    Modules {
+        /// Show this one: its parameters and streams
+        name: Option<String>,
+    },
+    /// Say whether a module would be admitted, and what it is
+    Check {
+        /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
+        #[arg(value_name = "MODULE[,KEY=VALUE]...")]
+        module: String,
+    },
+    /// Begin a new module
+    New {
+        /// The folder to make; its last part is the module's name
+        #[arg(value_name = "NAME")]
+        path: PathBuf,
+        /// Language of its source
+        #[arg(long, value_enum, default_value_t = Lang::C)]
+        lang: Lang,
+    },
+    /// Build a module from its folder
+    Build {
+        /// The folder with weir.toml
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Into this folder
+        dir: PathBuf,
+    },
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which one
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Languages that `weir new` knows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Lang {
+    /// C, compiled by clang
+    C,
+    /// Rust, without its standard library
+    Rust,
+}
+
+/// `weir run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir run -r traffic.pcap                            all shipped monitors
+  weir run -r traffic.pcap -m rtt --out results       round-trip times into results/rtt/rtts.parquet
+  weir run -r traffic.pcap.zst -m port-count,ports=53,123 --json
+  weir run -r in.pcap -m dscp-mark,source=10.0.0.0/8,dscp=46 -w out.pcap
+  tcpdump -w - | weir run -r - -m ./mine.wasm 'tcp port 80'
+
+Exit status: 0 when the run went to its end, also where modules failed or the capture is cut short; 1 when it did not; 2 for wrong usage.")]
+pub struct Run {
+    /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input
+    #[arg(short = 'r', long = "read", value_name = "FILE")]
+    pub read: PathBuf,
+    /// Run this module: a shipped one's name, or the path of a .wasm file; parameters follow, as in rtt,table-size=4096. Items of a list are
+    /// separated by commas; write \, for a comma that belongs to a value. Without -m all shipped monitors run
+    #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
+    pub modules: Vec<String>,
+    /// Write the packets that no module dropped, patched, to this capture: pcapng if it is named so, else pcap; - is standard output
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// Write records to DIR/MODULE/STREAM.parquet
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the summary as one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with plots: one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Run on N threads; the output does not depend on it [default: one for each processor]
+    #[arg(short = 'j', long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Processor time after which a module's call is ended
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub call_limit: Nanos,
+    /// Neither use nor keep compiled modules
+    #[arg(long)]
+    pub no_cache: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Call modules only for packets that match this pcap-filter(7) expression
+    #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub filter: Vec<String>,
+}

@@ -1,0 +1,81 @@
+//! `weir modules`: what comes with weir.
+
+use crate::Failure;
+use crate::shipped;
+use crate::spec::{Spec, SpecError};
+use std::io::Write;
+use weir_session::{Kind, Manifest, Parallel, Tick, manifest_of};
+
+/// Lists the shipped modules, or shows one module: shipped, or a file.
+pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
+    if let Some(name) = name {
+        let spec = Spec::parse(name)?;
+        let (manifest, _) = manifest_of(&spec.bytes()?)
+            .map_err(|refusal| SpecError::Refused { name: name.to_owned(), refusal })?;
+        describe(out, &manifest)?;
+        return Ok(());
+    }
+    let width = shipped::ALL.iter().map(|shipped| shipped.name.len()).max().unwrap_or(0);
+    for shipped in shipped::ALL {
+        let refused = |refusal| SpecError::Refused { name: shipped.name.to_owned(), refusal };
+        let (manifest, _) = manifest_of(shipped.wasm).map_err(refused)?;
+        let kind = kind(manifest.kind);
+        writeln!(out, "{:width$}  {kind:7}  {}", shipped.name, manifest.summary)?;
+    }
+    writeln!(out, "\n`weir modules NAME` shows parameters and streams.")?;
+    Ok(())
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Monitor => "monitor",
+        Kind::Filter => "filter",
+    }
+}
+
+/// A manifest for people.
+pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
+    writeln!(out, "{} {}: {}", manifest.name, manifest.version, manifest.summary)?;
+    let tick = match manifest.tick {
+        None => String::new(),
+        Some(Tick::Every(period)) => format!(", tick every {period} of packet time"),
+        Some(Tick::Parameter(index)) => manifest
+            .parameters
+            .get(index)
+            .map_or(String::new(), |p| format!(", tick every `{}` of packet time", p.name)),
+    };
+    let parallel = if manifest.parallel == Parallel::Flow { ", parallel by flow" } else { "" };
+    writeln!(
+        out,
+        "{}, licence {}, at most {} of memory{parallel}{tick}",
+        kind(manifest.kind),
+        manifest.license,
+        manifest.memory
+    )?;
+    if !manifest.parameters.is_empty() {
+        writeln!(out, "\nParameters:")?;
+    }
+    for p in &manifest.parameters {
+        let unit = if p.unit.is_empty() { String::new() } else { format!(", {}", p.unit) };
+        let range = match (&p.min, &p.max) {
+            (None, None) => String::new(),
+            (Some(min), None) => format!(", from {min}"),
+            (None, Some(max)) => format!(", up to {max}"),
+            (Some(min), Some(max)) => format!(", {min} to {max}"),
+        };
+        let default =
+            p.default.as_ref().map_or("must be given".to_owned(), |value| format!("default {value}"));
+        writeln!(out, "  {} ({}{unit}{range}; {default})\n      {}", p.name, p.ty.name(), p.summary)?;
+    }
+    if !manifest.streams.is_empty() {
+        writeln!(out, "\nStreams:")?;
+    }
+    for stream in &manifest.streams {
+        writeln!(out, "  {}: {}", stream.name, stream.summary)?;
+        for field in &stream.fields {
+            let unit = if field.unit.is_empty() { String::new() } else { format!(", {}", field.unit) };
+            writeln!(out, "      {} ({}{unit})  {}", field.name, field.ty.name(), field.summary)?;
+        }
+    }
+    Ok(())
+}

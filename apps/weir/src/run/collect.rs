@@ -1,0 +1,191 @@
+//! Where results go: records to their files and the report, packets to the output capture, log lines to the operator.
+//!
+//! Blocks come in order, and what several instances of a module emitted is put into one order before anything else sees it.
+
+use super::work::{Output, Work};
+use std::io::Write;
+use weir_netio::{Block, PacketWriter, WriteError};
+use weir_records::{ModuleFiles, RecordsError};
+use weir_report::Report;
+use weir_sandbox::Patch;
+use weir_session::Record;
+use weir_units::Timestamp;
+use weir_wire::LinkType;
+
+/// Why results could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// Records.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// Packets.
+    #[error(transparent)]
+    Packets(#[from] WriteError),
+}
+
+/// Where one module's results go.
+#[derive(Debug)]
+pub struct Sink {
+    /// What it is called in this run.
+    pub label: String,
+    /// Its records.
+    pub files: ModuleFiles,
+    /// Its instances' places among all.
+    pub instances: std::ops::Range<usize>,
+    /// Its number in the report.
+    pub in_report: usize,
+    /// Whether it may have several instances: then rows that are not a packet's have no order of their own.
+    pub is_parallel: bool,
+}
+
+/// Where results go.
+#[derive(Debug)]
+pub struct Collector {
+    /// In the order of the command line, which is the order of patches.
+    pub sinks: Vec<Sink>,
+    /// The output capture.
+    pub packets: Option<PacketWriter>,
+    /// The report.
+    pub report: Option<Report>,
+    failed: bool,
+    packet: Vec<u8>,
+}
+
+impl Collector {
+    /// Collects into these.
+    pub fn new(sinks: Vec<Sink>, packets: Option<PacketWriter>, report: Option<Report>) -> Self {
+        Self { sinks, packets, report, failed: false, packet: Vec::new() }
+    }
+
+    /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
+    pub fn collect(&mut self, work: &Work) -> Result<(), CollectError> {
+        let outputs = work.take();
+        self.log(&outputs);
+        if self.failed {
+            return Ok(());
+        }
+        let result = self.write(work, &outputs);
+        self.failed = result.is_err();
+        result
+    }
+
+    fn write(&mut self, work: &Work, outputs: &[Output]) -> Result<(), CollectError> {
+        for sink in &mut self.sinks {
+            let outputs = &outputs[sink.instances.clone()];
+            if outputs.iter().all(|output| output.records.is_empty()) {
+                continue;
+            }
+            for record in in_order(outputs, sink.is_parallel) {
+                sink.files.write(&record)?;
+                if let Some(report) = &mut self.report {
+                    report.record(sink.in_report, &record);
+                }
+            }
+        }
+        if let Some(block) = &work.block {
+            if let Some(report) = &mut self.report {
+                for descriptor in block.descriptors() {
+                    report.traffic(Timestamp(descriptor.ts_ns), 1, u64::from(descriptor.wire_len));
+                }
+            }
+            if let Some(writer) = &mut self.packets {
+                write_packets(writer, &mut self.packet, block, outputs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&self, outputs: &[Output]) {
+        for sink in &self.sinks {
+            for line in outputs[sink.instances.clone()].iter().flat_map(|output| &output.log) {
+                let level = ["error", "warning", "info"][usize::from(line.level.min(2))];
+                // A closed standard error must not end the run.
+                let _ = writeln!(std::io::stderr(), "weir: {} {level}: {}", sink.label, line.text);
+            }
+        }
+    }
+}
+
+/// The records of a module's instances in one order, that of the packets; rows of ticks by their bytes, because instances have no order.
+fn in_order(outputs: &[Output], is_parallel: bool) -> Vec<Record<'_>> {
+    let mut records: Vec<Record<'_>> =
+        outputs.iter().filter(|output| output.part == 0).flat_map(|output| output.records.iter()).collect();
+    let others = outputs.iter().filter(|output| output.part != 0);
+    records.extend(others.flat_map(|output| output.records.iter()));
+    if is_parallel {
+        records.sort_by(|a, b| {
+            let periodic = |record: &Record<'_>| !record.order.is_packet();
+            a.order.cmp(&b.order).then_with(|| {
+                if periodic(a) {
+                    (a.stream, a.row, a.tail).cmp(&(b.stream, b.row, b.tail))
+                } else {
+                    std::cmp::Ordering::Equal
+                }
+            })
+        });
+    }
+    records
+}
+
+/// Writes the packets that no module dropped, with every module's patches, those of later modules last.
+fn write_packets(
+    writer: &mut PacketWriter,
+    packet: &mut Vec<u8>,
+    block: &Block,
+    outputs: &[Output],
+) -> Result<(), CollectError> {
+    let mut dropped = vec![0u64; block.batch_count()];
+    for output in outputs {
+        for (all, drops) in dropped.iter_mut().zip(&output.drops) {
+            *all |= drops;
+        }
+    }
+    let mut patches: Vec<&Patch> = outputs.iter().flat_map(|output| &output.patches).collect();
+    // Stable: for one packet they stay in the order of the modules, and in each module's own.
+    patches.sort_by_key(|patch| patch.packet);
+    let mut patches = patches.into_iter().peekable();
+    for (i, descriptor) in block.descriptors().iter().enumerate() {
+        let is_dropped = dropped[i / 64] >> (i % 64) & 1 == 1;
+        block.copy_packet(i, packet);
+        while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
+            // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
+            let _ = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
+        }
+        if let (false, Ok(link_type)) = (is_dropped, LinkType::try_from(u32::from(descriptor.link_type))) {
+            let ts = Timestamp(descriptor.ts_ns);
+            writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, packet)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the records of a lone instance are in the order that several would have.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_session::{Order, Records};
+
+    fn output(part: u64, rows: &[(Order, u8)]) -> Output {
+        let mut records = Records::default();
+        for (order, row) in rows {
+            records.begin(*order, 0, &[*row]);
+        }
+        Output { records, part, ..Output::default() }
+    }
+
+    #[test]
+    fn one_instance_and_two_give_the_same_order() {
+        let (tick, packet) = (Order::tick, Order::packet);
+        let one = [output(
+            0,
+            &[(tick(0), 9), (tick(0), 3), (packet(0), 5), (packet(0), 4), (packet(1), 1), (packet(2), 0)],
+        )];
+        let two = [
+            output(0, &[(tick(0), 9), (packet(1), 1)]),
+            output(1, &[(tick(0), 3), (packet(0), 5), (packet(0), 4), (packet(2), 0)]),
+        ];
+        let rows = |outputs: &[Output]| in_order(outputs, true).iter().map(|r| r.row[0]).collect::<Vec<_>>();
+        assert_eq!(rows(&one), [3, 9, 5, 4, 1, 0]);
+        assert_eq!(rows(&one), rows(&two));
+    }
+}

@@ -1,0 +1,239 @@
+//! The threads of a run, and what each does next.
+//!
+//! All threads do the same: they take the job that is most behind. One job at a time for each instance, in the order of the blocks; one reader; one
+//! collector. So a single thread works through a block while it is in the cache, and many threads keep each other busy; what comes out
+//! is the same.
+
+use super::collect::{CollectError, Collector};
+use super::shard::{Shard, ShardError};
+use super::source::{Source, SourceError};
+use super::work::Work;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Blocks under way at most: bounds what modules can have emitted before it is written.
+const BLOCKS_MAX: usize = 8;
+
+/// What ended a run early. The first one counts.
+#[derive(Debug, thiserror::Error)]
+pub enum CrewError {
+    /// Reading.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Running.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// Writing.
+    #[error(transparent)]
+    Collect(#[from] CollectError),
+}
+
+/// Everything that takes part, before and after the run.
+#[derive(Debug)]
+pub struct Crew {
+    /// Where packets come from.
+    pub source: Source,
+    /// The instances.
+    pub shards: Vec<Shard>,
+    /// Where results go.
+    pub collector: Collector,
+}
+
+struct State {
+    source: Option<Source>,
+    source_ended: bool,
+    source_blocked: bool,
+    shards: Vec<Option<Shard>>,
+    /// For each instance the number of the work that it needs next.
+    next: Vec<u64>,
+    collector: Option<Collector>,
+    works: VecDeque<Arc<Work>>,
+    /// Number of the first of `works`.
+    first: u64,
+    error: Option<CrewError>,
+    panicked: bool,
+}
+
+enum Job {
+    Read(Source),
+    Process(usize, Shard, Arc<Work>),
+    Collect(Collector, Arc<Work>),
+}
+
+impl Crew {
+    /// Runs on so many threads until the source ends or fails. Results are collected either way.
+    pub fn run(self, jobs: usize) -> (Self, Result<(), CrewError>) {
+        let state = Mutex::new(State {
+            source: Some(self.source),
+            source_ended: false,
+            source_blocked: false,
+            next: vec![0; self.shards.len()],
+            shards: self.shards.into_iter().map(Some).collect(),
+            collector: Some(self.collector),
+            works: VecDeque::new(),
+            first: 0,
+            error: None,
+            panicked: false,
+        });
+        let wake = Condvar::new();
+        std::thread::scope(|scope| {
+            for _ in 1..jobs {
+                scope.spawn(|| work(&state, &wake));
+            }
+            work(&state, &wake);
+        });
+        let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let shards = state.shards.into_iter().flatten().collect();
+        let (Some(source), Some(collector)) = (state.source, state.collector) else {
+            unreachable!("a thread that panicked took its job along, and its panic ends the scope");
+        };
+        (Self { source, shards, collector }, state.error.map_or(Ok(()), Err))
+    }
+}
+
+/// What each thread does.
+fn work(state: &Mutex<State>, wake: &Condvar) {
+    let on_panic = OnPanic { state, wake };
+    let mut guard = lock(state);
+    loop {
+        if guard.panicked || guard.is_finished() {
+            break;
+        }
+        let Some(job) = guard.choose() else {
+            guard = wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        drop(guard);
+        let done = job.perform();
+        guard = lock(state);
+        guard.put_back(done);
+        wake.notify_all();
+    }
+    drop(guard);
+    wake.notify_all();
+    std::mem::forget(on_panic);
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes the others when a thread panics: they would wait for its job for ever.
+struct OnPanic<'a> {
+    state: &'a Mutex<State>,
+    wake: &'a Condvar,
+}
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        lock(self.state).panicked = true;
+        self.wake.notify_all();
+    }
+}
+
+enum Done {
+    Read(Source, Option<Work>, Read),
+    Process(usize, Shard, Result<(), ShardError>),
+    Collect(Collector, Result<(), CollectError>),
+}
+
+/// How a read ended.
+enum Read {
+    More,
+    Blocked,
+    Ended(Result<(), SourceError>),
+}
+
+impl Job {
+    fn perform(self) -> Done {
+        match self {
+            Self::Read(mut source) => match source.next() {
+                Ok(super::source::Next::Work(work)) => Done::Read(source, Some(work), Read::More),
+                Ok(super::source::Next::Full) => Done::Read(source, None, Read::Blocked),
+                Ok(super::source::Next::End) => {
+                    let last = source.last();
+                    Done::Read(source, Some(last), Read::Ended(Ok(())))
+                }
+                Err(error) => {
+                    let last = source.last();
+                    Done::Read(source, Some(last), Read::Ended(Err(error)))
+                }
+            },
+            Self::Process(index, mut shard, work) => {
+                let result = shard.process(&work, index);
+                if result.is_err() {
+                    // The others go on; the block must not wait for this one.
+                    work.leave(index, super::work::Output::default());
+                }
+                Done::Process(index, shard, result)
+            }
+            Self::Collect(mut collector, work) => {
+                let result = collector.collect(&work);
+                Done::Collect(collector, result)
+            }
+        }
+    }
+}
+
+impl State {
+    fn is_finished(&self) -> bool {
+        self.source_ended && self.works.is_empty() && self.source.is_some() && self.collector.is_some()
+    }
+
+    /// The job that is most behind: first what frees a block, then the instance that lags most, and reading last.
+    fn choose(&mut self) -> Option<Job> {
+        if let Some(front) = self.works.front()
+            && front.is_done()
+            && let Some(collector) = self.collector.take()
+        {
+            return Some(Job::Collect(collector, Arc::clone(front)));
+        }
+        let known = self.first + self.works.len() as u64;
+        let ready = (0..self.shards.len()).filter(|&i| self.shards[i].is_some() && self.next[i] < known);
+        if let Some(index) = ready.min_by_key(|&i| self.next[i])
+            && let Some(shard) = self.shards[index].take()
+        {
+            let distance = usize::try_from(self.next[index] - self.first).unwrap_or(usize::MAX);
+            return Some(Job::Process(index, shard, Arc::clone(&self.works[distance])));
+        }
+        let may_read = !self.source_ended && !self.source_blocked && self.works.len() < BLOCKS_MAX;
+        self.source.take_if(|_| may_read).map(Job::Read)
+    }
+
+    fn put_back(&mut self, done: Done) {
+        let mut failed = None;
+        match done {
+            Done::Read(source, work, how) => {
+                self.source = Some(source);
+                self.works.extend(work.map(Arc::new));
+                match how {
+                    Read::More => {}
+                    // With nothing under way nothing would unblock it.
+                    Read::Blocked => self.source_blocked = !self.works.is_empty(),
+                    Read::Ended(result) => {
+                        self.source_ended = true;
+                        failed = result.err().map(CrewError::from);
+                    }
+                }
+            }
+            Done::Process(index, shard, result) => {
+                self.shards[index] = Some(shard);
+                self.next[index] += 1;
+                failed = result.err().map(CrewError::from);
+            }
+            Done::Collect(collector, result) => {
+                self.collector = Some(collector);
+                self.works.pop_front();
+                self.first += 1;
+                self.source_blocked = false;
+                failed = result.err().map(CrewError::from);
+            }
+        }
+        if let Some(error) = failed {
+            if let Some(source) = &mut self.source {
+                source.stop();
+            }
+            self.error.get_or_insert(error);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! `weir run`: modules over a capture.
+
+mod collect;
+mod crew;
+mod progress;
+mod shard;
+mod source;
+mod summary;
+mod work;
+
+use crate::cli::Run;
+use crate::shipped;
+use crate::spec::{Spec, SpecError};
+use collect::{Collector, Sink};
+use crew::{Crew, CrewError};
+use progress::Progress;
+use shard::{Shard, ShardError};
+use source::Source;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use summary::{ModuleSummary, Summary};
+use weir_netio::{Capture, Filter, FilterError, Input, OpenError, PacketWriter, WriteError};
+use weir_records::{ModuleFiles, RecordsError};
+use weir_report::Report;
+use weir_sandbox::{Cache, Calibration, Engine, Instance, LoadError, Options, Program};
+use weir_session::{Kind, Parallel};
+use weir_units::Nanos;
+
+/// Instances of one module at most.
+const PARTS_MAX: usize = 64;
+
+/// Why a run did not go to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The capture cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The filter expression is wrong.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A module cannot be used.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A module cannot be compiled, or the engine does not start.
+    #[error("{module}: {error}")]
+    Load {
+        /// The module.
+        module: String,
+        /// Why.
+        error: LoadError,
+    },
+    /// A sandbox cannot be prepared.
+    #[error(transparent)]
+    Shard(#[from] ShardError),
+    /// Reading, running or writing failed under way.
+    #[error(transparent)]
+    Crew(#[from] CrewError),
+    /// Records cannot be written.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// Packets cannot be written.
+    #[error(transparent)]
+    Packets(#[from] WriteError),
+    /// The report cannot be written.
+    #[error("{}: {source}; nothing else is lost", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The summary cannot be printed.
+    #[error("standard output: {0}")]
+    Print(std::io::Error),
+}
+
+impl RunError {
+    /// Whether the command line is wrong.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Filter(_) => true,
+            Self::Spec(error) => error.is_usage(),
+            _ => false,
+        }
+    }
+}
+
+/// Runs, prints the summary, and writes what was asked for.
+pub fn run(args: &Run) -> Result<(), RunError> {
+    let begin = Instant::now();
+    let calibration = Calibration::begin();
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let filter = (!args.filter.is_empty()).then(|| Filter::new(&args.filter.join(" "))).transpose()?;
+    let (engine, programs) = load(args)?;
+    let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
+    let capture = Capture::open(input)?;
+    let crew = assemble(args, jobs, &engine, &programs, capture, filter)?;
+    let (crew, result) = crew.run(jobs);
+
+    let Crew { source, shards, mut collector } = crew;
+    let totals = source.capture().totals();
+    let sinks = std::mem::take(&mut collector.sinks);
+    let (report, packets) = (collector.report.take(), collector.packets.take());
+    let mut failure = result.err().map(RunError::from);
+    let mut modules = Vec::new();
+    let nanos_per_cycle = calibration.nanos_per_cycle();
+    for (sink, program) in sinks.into_iter().zip(&programs) {
+        let rows: Vec<_> = sink.files.rows().map(|(name, rows)| (name.clone(), rows)).collect();
+        let streams = match sink.files.finish() {
+            Ok(streams) => streams,
+            Err(error) => {
+                failure.get_or_insert(error.into());
+                let unfinished = |(name, rows)| weir_records::StreamRows { name, rows, path: None };
+                rows.into_iter().map(unfinished).collect()
+            }
+        };
+        let shards = &shards[sink.instances];
+        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, nanos_per_cycle));
+    }
+    let written = packets.map(|writer| writer.finish().map_err(RunError::from)).transpose();
+    let written = written.unwrap_or_else(|error| {
+        failure.get_or_insert(error);
+        None
+    });
+    let summary = Summary {
+        name: args.read.display().to_string(),
+        filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
+        totals,
+        modules,
+        elapsed: Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        jobs,
+        written: args.write.clone().zip(written),
+    };
+    let report_failure = report.zip(args.report.as_ref()).and_then(|(report, path)| {
+        let page = report.render(&summary.capture_facts(), &summary.module_facts());
+        std::fs::write(path, page).err().map(|source| RunError::Report { path: path.clone(), source })
+    });
+    if let Some(error) = report_failure {
+        failure.get_or_insert(error);
+    }
+    summary.warn();
+    // The packets themselves may be on their way through standard output.
+    let result = if args.write.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        summary.print(&mut std::io::stderr().lock(), args.json)
+    } else {
+        summary.print(&mut std::io::stdout().lock(), args.json)
+    };
+    match (failure, result) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(RunError::Print(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Admits and compiles what was asked for, or all shipped monitors.
+fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
+    let mut admitted = Vec::new();
+    if args.modules.is_empty() {
+        for shipped in shipped::ALL {
+            let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
+            // A filter must be named, and has parameters that must be given.
+            if weir_session::manifest_of(shipped.wasm)
+                .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
+            {
+                admitted.push((shipped.name.to_owned(), module.admit()?));
+            }
+        }
+    }
+    for text in &args.modules {
+        let spec = Spec::parse(text)?;
+        admitted.push((spec.name.clone(), spec.admit()?));
+    }
+    let cache = if args.no_cache {
+        None
+    } else {
+        Cache::of_user()
+            .map_err(|error| {
+                let _ = writeln!(std::io::stderr(), "weir: warning: compiled modules are not kept: {error}");
+            })
+            .ok()
+    };
+    let options = Options { call_limit: Duration::from_nanos(args.call_limit.0), ..Options::default() };
+    let failed = |module: &str| {
+        let module = module.to_owned();
+        move |error| RunError::Load { module, error }
+    };
+    let engine = Engine::new(options, cache).map_err(failed("weir"))?;
+    let load = |(name, admitted): (String, _)| engine.load(admitted).map_err(failed(&name));
+    let programs = admitted.into_iter().map(load).collect::<Result<_, _>>()?;
+    Ok((engine, programs))
+}
+
+/// Starts the instances and opens everything that is written.
+fn assemble(
+    args: &Run,
+    jobs: usize,
+    engine: &Engine,
+    programs: &[Program],
+    capture: Capture,
+    filter: Option<Filter>,
+) -> Result<Crew, RunError> {
+    let mut shards: Vec<Shard> = Vec::new();
+    let mut sinks: Vec<Sink> = Vec::new();
+    let mut report = args.report.is_some().then(Report::new);
+    let ring = capture.descriptors();
+    let ring_len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
+    for program in programs {
+        let admitted = program.admitted();
+        let manifest = admitted.manifest();
+        let label = label(manifest.name.as_str(), &sinks);
+        let is_parallel = manifest.parallel == Parallel::Flow;
+        let parts = if is_parallel { jobs.min(PARTS_MAX) } else { 1 };
+        let first = shards.len();
+        for part in 0..parts {
+            let instance = Instance::start(engine, program)
+                .map_err(|error| RunError::Load { module: label.clone(), error })?;
+            let tick = admitted.tick().map(|period| period.0);
+            let mut shard = Shard::new(instance, part as u64, parts as u64, tick);
+            shard.map_descriptors(ring.fd(), ring_len)?;
+            shards.push(shard);
+        }
+        let files = ModuleFiles::create(args.out.as_deref(), &label, manifest)?;
+        let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
+        sinks.push(Sink { label, files, instances: first..shards.len(), in_report, is_parallel });
+    }
+    let packets = args.write.as_ref().map(|path| PacketWriter::create(path, Some(&capture))).transpose()?;
+    let progress = Progress::new(!args.quiet);
+    let source = Source::new(capture, filter, shards.len(), progress);
+    Ok(Crew { source, shards, collector: Collector::new(sinks, packets, report) })
+}
+
+/// What a module is called in this run: its name, or with a number where it runs more than once.
+fn label(name: &str, sinks: &[Sink]) -> String {
+    let taken = |label: &str| sinks.iter().any(|sink| sink.label == label);
+    let numbered = (2..).map(|n| format!("{name}-{n}"));
+    std::iter::once(name.to_owned()).chain(numbered).find(|label| !taken(label)).unwrap_or_default()
+}

@@ -1,0 +1,374 @@
+//! What a run came to: a table for people, a JSON document for programs, facts for the report.
+
+use super::shard::{Shard, Trouble};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use weir_netio::{Totals, Written};
+use weir_records::StreamRows;
+use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
+use weir_sandbox::{During, Instance};
+use weir_session::Admitted;
+use weir_units::{Bytes, Nanos};
+
+/// Faults that are described for each module; the others are counted.
+const TROUBLES_SHOWN: usize = 3;
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Summary {
+    /// The capture, as it was named.
+    pub name: String,
+    /// The filter expression.
+    pub filter: Option<String>,
+    /// What the capture held.
+    pub totals: Totals,
+    /// What became of the modules.
+    pub modules: Vec<ModuleSummary>,
+    /// What it took.
+    pub elapsed: Nanos,
+    /// On so many threads.
+    pub jobs: usize,
+    /// The output capture.
+    pub written: Option<(PathBuf, Written)>,
+}
+
+/// What became of a module.
+#[derive(Debug)]
+pub struct ModuleSummary {
+    name: String,
+    version: String,
+    summary: String,
+    parameters: Vec<(String, String)>,
+    packets: u64,
+    lost: u64,
+    faults: u64,
+    dropped_records: u64,
+    log_dropped: u64,
+    memory: Bytes,
+    cycles: u64,
+    nanos_per_cycle: f64,
+    ended: bool,
+    troubles: Vec<Trouble>,
+    streams: Vec<StreamRows>,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    capture: CaptureDocument,
+    modules: Vec<ModuleDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct CaptureDocument {
+    packets: u64,
+    bytes: u64,
+    duration_ns: u64,
+    truncated: bool,
+    tcp: u64,
+    udp: u64,
+    ipv6: u64,
+    tcp_syn: u64,
+}
+
+#[derive(Serialize)]
+struct ModuleDocument<'a> {
+    name: &'a str,
+    packets: u64,
+    records: u64,
+    dropped_records: u64,
+    faults: u64,
+    ns_per_packet: Option<f64>,
+    cycles_per_packet: Option<f64>,
+    memory_bytes: u64,
+    ended: bool,
+    streams: Vec<StreamDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct StreamDocument<'a> {
+    name: &'a str,
+    rows: u64,
+    path: Option<String>,
+}
+
+impl ModuleSummary {
+    /// Adds up what a module's instances did.
+    pub fn new(
+        name: String,
+        admitted: &Admitted,
+        shards: &[Shard],
+        streams: Vec<StreamRows>,
+        nanos_per_cycle: f64,
+    ) -> Self {
+        let manifest = admitted.manifest();
+        let counters = || shards.iter().map(|shard| shard.instance.counters());
+        let mut troubles: Vec<Trouble> =
+            shards.iter().flat_map(|shard| shard.troubles.iter().cloned()).collect();
+        troubles.sort_by_key(|trouble| trouble.packet);
+        let parameters = manifest.parameters.iter().zip(admitted.values());
+        Self {
+            name,
+            version: manifest.version.clone(),
+            summary: manifest.summary.clone(),
+            parameters: parameters.map(|(p, value)| (p.name.to_string(), value.to_string())).collect(),
+            packets: counters().map(|c| c.packets).sum(),
+            lost: counters().map(|c| c.lost).sum(),
+            faults: counters().map(|c| c.faults).sum(),
+            dropped_records: counters().map(|c| c.records_dropped).sum(),
+            log_dropped: counters().map(|c| c.log_dropped).sum(),
+            memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
+            cycles: shards.iter().map(|shard| shard.cycles.0).sum(),
+            nanos_per_cycle,
+            ended: shards.iter().any(|shard| Instance::has_ended(&shard.instance)),
+            troubles,
+            streams,
+        }
+    }
+
+    fn records(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.rows).sum()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+    fn cycles_per_packet(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.cycles as f64 / self.packets as f64)
+    }
+
+    fn ns_per_packet(&self) -> Option<f64> {
+        Some(self.cycles_per_packet()? * self.nanos_per_cycle)
+    }
+
+    /// What an operator should know about it besides numbers.
+    fn messages(&self) -> Vec<String> {
+        let mut messages = Vec::new();
+        for trouble in self.troubles.iter().take(TROUBLES_SHOWN) {
+            let place = match (trouble.incident.during, trouble.packet) {
+                (During::Packet(_), Some(packet)) => format!("packet {packet}"),
+                (During::Start | During::Packet(_), _) => "start".to_owned(),
+                (During::Tick, _) => "tick".to_owned(),
+                (During::Stop, _) => "stop".to_owned(),
+            };
+            messages.push(format!("{place}: {}", trouble.incident.fault));
+        }
+        let shown = self.troubles.len().min(TROUBLES_SHOWN) as u64;
+        if self.faults > shown {
+            messages.push(format!("{} further calls were lost", self.faults - shown));
+        }
+        if self.lost > 0 {
+            messages.push(format!("{} packets were lost for this module only", self.lost));
+        }
+        if self.ended {
+            messages.push("the module was ended and saw no further packets".to_owned());
+        }
+        if self.dropped_records > 0 {
+            messages.push(format!("{} records were over a limit and not taken", self.dropped_records));
+        }
+        if self.log_dropped > 0 {
+            messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));
+        }
+        messages
+    }
+}
+
+impl Summary {
+    /// From the first packet to the last, as the capture orders them; 0 where the last is the earlier one.
+    fn duration(&self) -> Nanos {
+        match (self.totals.first, self.totals.last) {
+            (Some(first), Some(last)) => last.since(first),
+            _ => Nanos(0),
+        }
+    }
+
+    fn truncation(&self) -> Option<String> {
+        self.totals.truncated.as_ref().map(|cut| format!("{cut}; everything before that was processed"))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.totals.out_of_order > 0 {
+            warnings.push(format!(
+                "time goes backwards {} times; ticks follow the latest time seen",
+                self.totals.out_of_order
+            ));
+        }
+        warnings
+    }
+
+    /// Warns on standard error.
+    pub fn warn(&self) {
+        let mut err = std::io::stderr().lock();
+        for warning in self.truncation().into_iter().chain(self.warnings()) {
+            let _ = writeln!(err, "weir: warning: {}: {warning}", self.name);
+        }
+        for module in &self.modules {
+            for message in module.messages() {
+                let _ = writeln!(err, "weir: warning: {}: {message}", module.name);
+            }
+        }
+    }
+
+    /// Prints the table, or exactly one JSON document.
+    pub fn print(&self, out: &mut impl Write, json: bool) -> std::io::Result<()> {
+        if json { self.print_json(out) } else { self.print_table(out) }
+    }
+
+    fn print_json(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let totals = &self.totals;
+        let document = Document {
+            capture: CaptureDocument {
+                packets: totals.packets,
+                bytes: totals.bytes.0,
+                duration_ns: self.duration().0,
+                truncated: totals.truncated.is_some(),
+                tcp: totals.tcp,
+                udp: totals.udp,
+                ipv6: totals.ipv6,
+                tcp_syn: totals.tcp_syn,
+            },
+            modules: self.modules.iter().map(ModuleSummary::document).collect(),
+        };
+        serde_json::to_writer_pretty(&mut *out, &document)?;
+        writeln!(out)
+    }
+
+    fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let totals = &self.totals;
+        writeln!(
+            out,
+            "{}: {} packets, {}, {} ({} TCP, {} UDP, {} IPv6, {} TCP SYN)",
+            self.name,
+            totals.packets,
+            totals.bytes,
+            self.duration(),
+            totals.tcp,
+            totals.udp,
+            totals.ipv6,
+            totals.tcp_syn
+        )?;
+        let threads = if self.jobs == 1 { "thread" } else { "threads" };
+        writeln!(out, "run in {} on {} {threads}\n", self.elapsed, self.jobs)?;
+        let mut rows = vec![
+            ["MODULE", "PACKETS", "RECORDS", "DROPPED", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"]
+                .map(str::to_owned),
+        ];
+        for module in &self.modules {
+            let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+            rows.push([
+                module.name.clone(),
+                module.packets.to_string(),
+                module.records().to_string(),
+                module.dropped_records.to_string(),
+                module.faults.to_string(),
+                ratio(module.ns_per_packet()),
+                ratio(module.cycles_per_packet()),
+                module.memory.to_string(),
+            ]);
+        }
+        write_columns(out, &rows)?;
+        let files = self.modules.iter().flat_map(|module| &module.streams);
+        let files: Vec<_> = files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))).collect();
+        if !files.is_empty() {
+            writeln!(out)?;
+        }
+        for (path, rows) in files {
+            writeln!(out, "{} ({rows} rows)", path.display())?;
+        }
+        if let Some((path, written)) = &self.written {
+            writeln!(out, "\n{}: {} packets written, {}", path.display(), written.packets, written.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// For the report.
+    pub fn capture_facts(&self) -> CaptureFacts {
+        let totals = &self.totals;
+        CaptureFacts {
+            name: self.name.clone(),
+            packets: totals.packets,
+            wire_bytes: totals.bytes.0,
+            start: totals.first,
+            duration: self.duration(),
+            truncated: self.truncation(),
+            warnings: self.warnings(),
+            filter: self.filter.clone(),
+            tcp: totals.tcp,
+            udp: totals.udp,
+            ipv6: totals.ipv6,
+            tcp_syn: totals.tcp_syn,
+            elapsed: self.elapsed,
+            jobs: self.jobs,
+        }
+    }
+
+    /// For the report.
+    pub fn module_facts(&self) -> Vec<ModuleFacts> {
+        let facts = |module: &ModuleSummary| ModuleFacts {
+            label: module.name.clone(),
+            version: module.version.clone(),
+            summary: module.summary.clone(),
+            parameters: module.parameters.clone(),
+            packets: module.packets,
+            records: module.records(),
+            dropped_records: module.dropped_records,
+            faults: module.faults,
+            ns_per_packet: module.ns_per_packet(),
+            cycles_per_packet: module.cycles_per_packet(),
+            memory: module.memory,
+            streams: module.streams.iter().map(stream_facts).collect(),
+            messages: module.messages(),
+        };
+        self.modules.iter().map(facts).collect()
+    }
+}
+
+impl ModuleSummary {
+    fn document(&self) -> ModuleDocument<'_> {
+        let streams = self.streams.iter().map(|stream| StreamDocument {
+            name: stream.name.as_str(),
+            rows: stream.rows,
+            path: stream.path.as_ref().map(|path| path.display().to_string()),
+        });
+        ModuleDocument {
+            name: &self.name,
+            packets: self.packets,
+            records: self.records(),
+            dropped_records: self.dropped_records,
+            faults: self.faults,
+            ns_per_packet: self.ns_per_packet(),
+            cycles_per_packet: self.cycles_per_packet(),
+            memory_bytes: self.memory.0,
+            ended: self.ended,
+            streams: streams.collect(),
+        }
+    }
+}
+
+fn stream_facts(stream: &StreamRows) -> StreamFacts {
+    StreamFacts {
+        name: stream.name.to_string(),
+        rows: stream.rows,
+        path: stream.path.as_ref().map(|path| path.display().to_string()),
+    }
+}
+
+/// Columns as wide as their widest cell: the first to the left, numbers to the right.
+fn write_columns<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> std::io::Result<()> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if i == 0 {
+                write!(out, "{cell:width$}")?;
+            } else {
+                write!(out, "  {cell:>width$}")?;
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}

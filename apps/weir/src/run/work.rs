@@ -1,0 +1,65 @@
+//! A block on its way through the modules.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use weir_netio::Block;
+use weir_sandbox::{LogLine, Patch};
+use weir_session::Records;
+
+/// A block of packets, or the end of the capture; and what the modules made of it.
+#[derive(Debug)]
+pub struct Work {
+    /// The packets; none after the last.
+    pub block: Option<Block>,
+    selected: Vec<u64>,
+    outputs: Vec<Mutex<Output>>,
+    open: AtomicUsize,
+}
+
+/// What one instance made of a block.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// What it emitted.
+    pub records: Records,
+    /// For each batch the packets that it drops; empty where it drops none.
+    pub drops: Vec<u64>,
+    /// What it changed.
+    pub patches: Vec<Patch>,
+    /// What it said.
+    pub log: Vec<LogLine>,
+    /// Which part of its module it is.
+    pub part: u64,
+}
+
+impl Work {
+    /// A block for so many instances; `selected` has a mask for each batch, or is empty where all packets are selected.
+    pub fn new(block: Option<Block>, selected: Vec<u64>, instances: usize) -> Self {
+        let outputs = (0..instances).map(|_| Mutex::default()).collect();
+        Self { block, selected, outputs, open: AtomicUsize::new(instances) }
+    }
+
+    /// Which packets of a batch modules are called for.
+    pub fn selected(&self, batch: usize) -> u64 {
+        if self.selected.is_empty() { u64::MAX } else { self.selected.get(batch).copied().unwrap_or(0) }
+    }
+
+    /// What an instance made of it. Each says so once.
+    pub fn leave(&self, instance: usize, output: Output) {
+        if let Some(slot) = self.outputs.get(instance) {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = output;
+        }
+        self.open.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether every instance is done with it.
+    pub fn is_done(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes what the instances made of it, in their order.
+    pub fn take(&self) -> Vec<Output> {
+        let take =
+            |slot: &Mutex<Output>| std::mem::take(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner));
+        self.outputs.iter().map(take).collect()
+    }
+}

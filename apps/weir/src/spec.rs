@@ -1,0 +1,162 @@
+//! `-m MODULE[,KEY=VALUE]...`: which module, and how it is set.
+
+use crate::shipped;
+use std::path::{Path, PathBuf};
+use weir_session::{Admitted, MODULE_BYTES_MAX, Refusal, Setting};
+
+/// Why a module that was named cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// Neither a shipped module nor a file.
+    #[error("there is no module `{}`: it is no file, and {} come with weir", .0.escape_debug(), names())]
+    Unknown(String),
+    /// A part that is no `key=value`.
+    #[error("`{}` in `-m {}` is not KEY=VALUE", part.escape_debug(), spec.escape_debug())]
+    Part {
+        /// The part.
+        part: String,
+        /// The whole.
+        spec: String,
+    },
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is far too large for a module.
+    #[error("{}: larger than {}, the most for a module", .0.display(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
+    TooLarge(PathBuf),
+    /// It is not admitted.
+    #[error("{name}: {refusal}")]
+    Refused {
+        /// The module as it was named.
+        name: String,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+impl SpecError {
+    /// Whether the command line is wrong, not the module.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Unknown(_) | Self::Part { .. } => true,
+            Self::Refused { refusal, .. } => matches!(refusal, Refusal::Setting(_)),
+            Self::Read { .. } | Self::TooLarge(_) => false,
+        }
+    }
+}
+
+fn names() -> String {
+    shipped::ALL.iter().map(|shipped| shipped.name).collect::<Vec<_>>().join(", ")
+}
+
+/// A module as named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// A shipped name, or a path.
+    pub name: String,
+    /// Its settings.
+    pub settings: Vec<Setting>,
+}
+
+impl Spec {
+    /// Splits the text at its commas. A part without `=` is a further item of the list before it.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let mut parts = split(text).into_iter();
+        let name = parts.next().unwrap_or_default();
+        let mut settings: Vec<Setting> = Vec::new();
+        for part in parts {
+            match (part.split_once('='), settings.last_mut()) {
+                (Some((key, value)), _) if is_key(key) => {
+                    settings.push((key.to_owned(), vec![value.to_owned()]));
+                }
+                (_, Some((_, values))) => values.push(part),
+                _ => return Err(SpecError::Part { part, spec: text.to_owned() }),
+            }
+        }
+        Ok(Self { name, settings })
+    }
+
+    /// Finds the module and has it admitted.
+    pub fn admit(&self) -> Result<Admitted, SpecError> {
+        let bytes = self.bytes()?;
+        Admitted::admit(bytes, &self.settings)
+            .map_err(|refusal| SpecError::Refused { name: self.name.clone(), refusal })
+    }
+
+    /// The module's bytes. What looks like a path is one; a shipped name wins over a file of that name.
+    pub fn bytes(&self) -> Result<Vec<u8>, SpecError> {
+        if let Some(shipped) = shipped::find(&self.name) {
+            return Ok(shipped.wasm.to_vec());
+        }
+        let path = Path::new(&self.name);
+        let read = |source| SpecError::Read { path: path.to_owned(), source };
+        let file = match std::fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.name.contains(['/', '.']) => {
+                return Err(SpecError::Unknown(self.name.clone()));
+            }
+            Err(error) => return Err(read(error)),
+        };
+        let mut bytes = Vec::new();
+        let most = MODULE_BYTES_MAX as u64 + 1;
+        std::io::Read::read_to_end(&mut std::io::Read::take(file, most), &mut bytes).map_err(read)?;
+        if bytes.len() > MODULE_BYTES_MAX {
+            return Err(SpecError::TooLarge(path.to_owned()));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Whether this can be a parameter's name: else `a=b` is an item of a list that has an equals sign in it.
+fn is_key(text: &str) -> bool {
+    weir_session::Name::new(text).is_ok()
+}
+
+/// Splits at commas that no backslash precedes; escapes stay as they are, for the parameter's own reader.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        if c == ',' && !escaped {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Vec<(String, Vec<String>)> {
+        Spec::parse(text).unwrap().settings
+    }
+
+    #[test]
+    fn settings_and_lists_are_split_at_commas() {
+        let set =
+            |key: &str, values: &[&str]| (key.to_owned(), values.iter().map(|v| (*v).to_owned()).collect());
+        assert_eq!(Spec::parse("rtt").unwrap(), Spec { name: "rtt".into(), settings: vec![] });
+        assert_eq!(settings("m,ports=53,123,x=1"), [set("ports", &["53", "123"]), set("x", &["1"])]);
+        assert_eq!(settings(r"m,s=a\,b,GET /=x"), [set("s", &[r"a\,b", "GET /=x"])]);
+        assert_eq!(settings(r"m,s=a\\,b"), [set("s", &[r"a\\", "b"])]);
+        assert!(matches!(Spec::parse("m,oops"), Err(SpecError::Part { .. })));
+    }
+
+    #[test]
+    fn a_module_that_is_not_there_is_told_from_a_file_that_is_not_there() {
+        let error = |name: &str| Spec::parse(name).unwrap().bytes().unwrap_err();
+        assert!(error("no-such").to_string().contains("trajectory, rtt, worm"));
+        assert!(error("no-such").is_usage());
+        assert!(matches!(error("./no-such.wasm"), SpecError::Read { .. }));
+        assert!(matches!(error("/dev/zero"), SpecError::TooLarge(_)));
+    }
+}
