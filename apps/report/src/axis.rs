@@ -46,7 +46,7 @@ impl Axis {
 
     /// Time since `origin`, from 0 to `seconds`, in the unit that fits.
     pub(crate) fn time(seconds: f64, wanted: usize, origin: &str) -> Self {
-        let to = if seconds.is_finite() && seconds > 0.0 { seconds } else { 1e-9 };
+        let to = if seconds.is_finite() { seconds.clamp(1e-9, 1e12) } else { 1e-9 };
         let (scale, unit) = match to {
             s if s > 86_400.0 * 3.0 => (86_400.0, "days"),
             s if s > 7_200.0 => (3_600.0, "h"),
@@ -106,15 +106,17 @@ impl Axis {
     }
 }
 
-/// Finite, and not the same.
+/// Finite, not the same, and not so large that ticks could not be told apart.
 fn sane(min: f64, max: f64) -> (f64, f64) {
-    match (min.is_finite(), max.is_finite()) {
-        (true, true) if max - min > f64::EPSILON * max.abs().max(1.0) => (min, max),
-        (true, true) => (min - 0.5, min + 0.5),
-        (true, false) => (min, min + 1.0),
-        (false, true) => (max - 1.0, max),
+    const MOST: f64 = 1e15;
+    let (min, max) = match (min.is_finite(), max.is_finite()) {
+        (true, true) => (min.clamp(-MOST, MOST), max.clamp(-MOST, MOST)),
+        (true, false) => (min.clamp(-MOST, MOST), min.clamp(-MOST, MOST)),
+        (false, true) => (max.clamp(-MOST, MOST), max.clamp(-MOST, MOST)),
         (false, false) => (0.0, 1.0),
-    }
+    };
+    let least = 1e-6 * min.abs().max(max.abs());
+    if max - min > least.max(1e-12) { (min, max) } else { (min - least.max(0.5), min + least.max(0.5)) }
 }
 
 /// The smallest of 1, 2, 5 times a power of ten that is not below `step`.
@@ -207,7 +209,7 @@ mod tests {
                 ] {
                     assert!(
                         axis.from.is_finite() && axis.to > axis.from && axis.ticks.len() <= 100,
-                        "{a} {b} {axis:?}"
+                        "{a:e} {b:e}"
                     );
                     assert!(axis.ticks.iter().all(|(_, label)| !label.contains("NaN")));
                 }

@@ -27,7 +27,7 @@ impl FirstRows {
         }
     }
 
-    /// How many of how many are shown, and the table.
+    /// The table.
     pub(crate) fn html(&self) -> String {
         let head: Vec<Cell> = self
             .fields
@@ -53,14 +53,14 @@ impl FirstRows {
         table(&head, rows)
     }
 
-    /// "first 50 of 1 234 rows".
+    /// "50 of 1 234 rows".
     pub(crate) fn how_many(&self) -> String {
         let (shown, total) = (self.rows.len() as u64, self.total);
         match total {
             0 => "no rows".to_owned(),
             1 => "1 row".to_owned(),
             _ if shown < total => {
-                format!("first {} of {} rows", crate::text::grouped(shown), crate::text::grouped(total))
+                format!("{} of {} rows", crate::text::grouped(shown), crate::text::grouped(total))
             }
             _ => format!("{} rows", crate::text::grouped(total)),
         }

@@ -64,8 +64,17 @@ pub(crate) enum Mark {
     Whiskers(Vec<(f64, f64, f64)>, RGBColor),
     /// Shaded over the whole height: from, to.
     Bands(Vec<(f64, f64)>, RGBColor),
-    /// A line with a word at its end, from (x, y) to (x, y).
-    Rule((f64, f64), (f64, f64), RGBColor, String),
+    /// A straight line.
+    Rule((f64, f64), (f64, f64), RGBColor),
+    /// Words above a point, beginning or ending there.
+    Words((f64, f64), RGBColor, String, Side),
+}
+
+/// On which side of their point words are, where there is room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Side {
+    Left,
+    Right,
 }
 
 /// Draws for wide screens and for phones.
@@ -104,8 +113,8 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
     // Room for the widest label at about 7 pixels a character, and for the title.
     let title = if y.title.is_empty() { 0 } else { 22 };
     let most = size.width / 3;
-    let left = (u32::try_from(y.widest()).unwrap_or(most) * 7 + 12 + title).min(most);
-    let label = ("sans-serif", 13 * FINE).into_font();
+    let left = (u32::try_from(y.widest().max(4)).unwrap_or(most) * 8 + 12 + title).min(most);
+    let label = ("sans-serif", 15 * FINE).into_font();
     let mut chart = ChartBuilder::on(&area)
         .margin_top(10 * FINE)
         .margin_right(18 * FINE)
@@ -148,11 +157,12 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
                     Rectangle::new([(x.from(), row - 0.32), (*length, row + 0.32)], color.mix(0.75).filled())
                 }))?;
                 for (row, length, text) in rows {
-                    words(&chart, (*length, *row), text, INK, false)?;
+                    words(&chart, (*length, *row), text, INK, (Side::Right, false))?;
                 }
             }
             Mark::Dots(points, color, radius) => {
                 let radius = pixels(*radius);
+                let points = apart(&chart, points);
                 chart.draw_series(
                     points.iter().map(|point| Circle::new(*point, radius, color.mix(0.8).filled())),
                 )?;
@@ -173,10 +183,10 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
                     Rectangle::new([(*from, y.from()), (*to, y.to())], color.mix(0.14).filled())
                 }))?;
             }
-            Mark::Rule(from, to, color, text) => {
+            Mark::Rule(from, to, color) => {
                 chart.draw_series([PathElement::new(vec![*from, *to], stroke(*color, 1.5))])?;
-                words(&chart, *to, text, *color, true)?;
             }
+            Mark::Words(at, color, text, side) => words(&chart, *at, text, *color, (*side, true))?,
         }
     }
     drop(chart);
@@ -186,25 +196,40 @@ fn draw(out: &mut String, size: Size, x: &Axis, y: &Axis, marks: &[Mark]) -> Res
 type Chart<'a, 'b> =
     plotters::chart::ChartContext<'a, SVGBackend<'b>, plotters::coord::cartesian::Cartesian2d<Axis, Axis>>;
 
-/// Writes a few words right of a point, or left of it where the right is too near.
+/// Without the points that would hardly be seen behind another.
+fn apart(chart: &Chart<'_, '_>, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut taken = std::collections::BTreeSet::new();
+    let near = |point: &(f64, f64)| {
+        let (x, y) = chart.plotting_area().map_coordinate(point);
+        (x / pixels(1.5), y / pixels(1.5))
+    };
+    points.iter().copied().filter(|point| taken.insert(near(point))).collect()
+}
+
+/// Writes a few words beside a point, and above it if wanted; on the other side where there is no room.
 fn words(
     chart: &Chart<'_, '_>,
     at: (f64, f64),
     text: &str,
     color: RGBColor,
-    below: bool,
+    (side, above): (Side, bool),
 ) -> Result<(), DrawError> {
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     let area = chart.plotting_area();
     let (left, top) = area.map_coordinate(&at);
-    let (range, _) = area.get_pixel_range();
+    let (across, down) = area.get_pixel_range();
     let width = i32::try_from(text.chars().count()).unwrap_or(0) * pixels(7.0);
-    let fits = left + width + pixels(6.0) < range.end;
-    let (h, shift) = if fits { (HPos::Left, pixels(5.0)) } else { (HPos::Right, -pixels(5.0)) };
-    let v = if below { VPos::Top } else { VPos::Center };
-    let style = TextStyle::from(("sans-serif", 13 * FINE).into_font()).color(&color).pos(Pos::new(h, v));
-    // The chart's areas keep their coordinates apart; the strip's are the drawing's.
-    area.strip_coord_spec().use_screen_coord().draw_text(text, &style, (left + shift, top))
+    let room = |side| match side {
+        Side::Right => left + width < across.end,
+        Side::Left => left - width > across.start,
+    };
+    let right = room(Side::Right) && (side == Side::Right || !room(Side::Left));
+    let (h, shift) = if right { (HPos::Left, pixels(6.0)) } else { (HPos::Right, -pixels(6.0)) };
+    let v = if above { VPos::Bottom } else { VPos::Center };
+    let style = TextStyle::from(("sans-serif", 15 * FINE).into_font()).color(&color).pos(Pos::new(h, v));
+    // The stripped area counts from its own corner.
+    let at = (left + shift - across.start, top - down.start);
+    area.strip_coord_spec().draw_text(text, &style, at)
 }
 
 fn stroke(color: RGBColor, width: f64) -> ShapeStyle {

@@ -81,21 +81,24 @@ impl<const K: usize> Series<K> {
         let by = self.bins.len().div_ceil(most.max(1)).max(1);
         let width = self.width.saturating_mul(by as u64);
         let seconds = |ns: u64| float(ns) / 1e9;
-        folded(&self.bins, by)
-            .iter()
-            .enumerate()
-            .filter_map(|(index, sums)| {
-                let begin = self.start.saturating_add(width.saturating_mul(index as u64));
-                let end = begin.saturating_add(width);
-                // The first and the last bin are only partly in the capture; less than half a bin would exaggerate the rate.
-                let inside = end.min(self.last).saturating_sub(begin.max(self.first)).max(width / 2);
-                Some(Rate {
-                    from: seconds(begin.saturating_sub(self.first)),
-                    to: seconds(end.min(self.last).saturating_sub(self.first)),
-                    per_second: float(*sums.get(k)?) / seconds(inside).max(1e-9),
-                })
-            })
-            .collect()
+        let mut rates: Vec<Rate> = Vec::new();
+        for (index, sums) in folded(&self.bins, by).iter().enumerate() {
+            let begin = self.start.saturating_add(width.saturating_mul(index as u64));
+            let end = begin.saturating_add(width);
+            // The first and the last bin are only partly in the capture. Of less than half a bin no rate is made.
+            let inside = end.min(self.last).saturating_sub(begin.max(self.first));
+            let to = seconds(end.min(self.last).saturating_sub(self.first));
+            if inside < width / 2
+                && let Some(before) = rates.last_mut()
+            {
+                before.to = to;
+                continue;
+            }
+            let from = seconds(begin.saturating_sub(self.first));
+            let sum = float(sums.get(k).copied().unwrap_or(0));
+            rates.push(Rate { from, to, per_second: sum / seconds(inside.max(width / 2)).max(1e-9) });
+        }
+        rates
     }
 }
 

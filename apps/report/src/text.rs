@@ -43,6 +43,7 @@ pub(crate) fn si(value: f64) -> String {
         return "–".to_owned();
     }
     let (scale, prefix) = match value.abs() {
+        v if v >= 999.5e12 => return format!("{value:.1e}"),
         v if v >= 999.5e9 => (1e12, "T"),
         v if v >= 999.5e6 => (1e9, "G"),
         v if v >= 999.5e3 => (1e6, "M"),

@@ -3,7 +3,7 @@
 use super::stream;
 use crate::axis::Axis;
 use crate::page::{Cell, legend, table};
-use crate::plot::{BLUE, GREEN, Mark, ORANGE, RED, full, svg};
+use crate::plot::{BLUE, GREEN, Mark, ORANGE, RED, Side, full, svg};
 use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::text::grouped;
@@ -158,7 +158,8 @@ impl Flood {
                 Mark::Line(sum.clone(), GREEN, 1.8),
             ];
             if let Some(threshold) = threshold {
-                marks.push(Mark::Rule((end, threshold), (0.0, threshold), RED, "threshold".to_owned()));
+                marks.push(Mark::Rule((0.0, threshold), (end, threshold), RED));
+                marks.push(Mark::Words((0.0, threshold), RED, "alarm threshold".to_owned(), Side::Right));
             }
             svg(size, &x, &y, &marks)
         });

@@ -13,7 +13,7 @@ use weir_session::{Field, Manifest, Record};
 use weir_units::Bytes;
 
 /// Samples that are plotted, picked evenly from all.
-const RESERVOIR: usize = 8_192;
+const RESERVOIR: usize = 4_096;
 const LANES: usize = 12;
 const ROWS: usize = 15;
 
@@ -55,10 +55,8 @@ impl Flows {
         let (time, label) = (value::unsigned(time, record)?, value::unsigned(flow, record)?);
         let len = value::unsigned(len, record)?;
         let flow = self.top.add(label, 1);
-        if flow.first == 0 {
-            flow.first = time;
-        }
-        flow.last = time;
+        flow.first = if flow.first == 0 { time } else { flow.first.min(time) };
+        flow.last = flow.last.max(time);
         flow.bytes = flow.bytes.saturating_add(len);
         self.bytes = self.bytes.saturating_add(len);
         self.seen += 1;

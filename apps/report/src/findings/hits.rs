@@ -69,7 +69,11 @@ impl Finding for Hits {
         });
         Some(Section {
             title: self.title,
-            note: self.rows.how_many() + ".",
+            note: if total == 0 {
+                "Nothing was found.".to_owned()
+            } else {
+                self.rows.how_many() + ", oldest first."
+            },
             body: if total == 0 { String::new() } else { self.rows.html() },
             highlight,
         })

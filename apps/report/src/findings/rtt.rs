@@ -3,8 +3,8 @@
 use super::stream;
 use crate::axis::Axis;
 use crate::histogram::LogHistogram;
-use crate::page::{Cell, legend, pair, table};
-use crate::plot::{BLUE, Mark, ORANGE, half, svg};
+use crate::page::{Cell, pair, table};
+use crate::plot::{BLUE, Mark, ORANGE, Side, half, svg};
 use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::text::{duration, grouped};
@@ -43,27 +43,39 @@ impl Finding for Rtt {
     fn section(&self, _: &Context<'_>) -> Option<Section> {
         let quantile = |share| self.all.quantile(share);
         let (median, high) = (quantile(0.5)?, quantile(0.95)?);
-        let rules = |y| {
-            [(median, BLUE, "median"), (high, ORANGE, "95 %")].map(|(ns, color, word)| {
-                Mark::Rule((ns.log10(), 0.0), (ns.log10(), y), color, format!("{word} {}", duration(ns)))
-            })
+        // Both with their words at these heights, where the plot is empty.
+        let rules = |top: f64, heights: [f64; 2]| {
+            let [at_median, at_high] = heights;
+            [(median, BLUE, "median", at_median, Side::Left), (high, ORANGE, "95 %", at_high, Side::Right)]
+                .into_iter()
+                .flat_map(move |(ns, color, word, height, side)| {
+                    let x = ns.log10();
+                    [
+                        Mark::Rule((x, 0.0), (x, top), color),
+                        Mark::Words((x, top * height), color, format!("{word} {}", duration(ns)), side),
+                    ]
+                })
         };
         let histogram = half(|size| {
             let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
             let x = time_axis(&bars);
             let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
-            let y = Axis::counts(float(most) * 1.08, "handshakes");
+            let y = Axis::counts(float(most) * 1.2, "handshakes");
             let bars = bars.iter().map(|(from, to, n)| (from.log10(), to.log10(), float(*n))).collect();
-            let [a, b] = rules(y.to());
-            svg(size, &x, &y, &[Mark::Bars(bars, BLUE), a, b])
+            let marks: Vec<_> =
+                [Mark::Bars(bars, BLUE)].into_iter().chain(rules(y.to(), [0.93, 0.85])).collect();
+            svg(size, &x, &y, &marks)
         });
         let cumulative = half(|size| {
             let x = time_axis(&self.all.bars(36));
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =
                 self.all.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
-            let [a, b] = rules(1.0);
-            svg(size, &x, &y, &[Mark::Area(points.clone(), BLUE), Mark::Line(points, BLUE, 2.0), a, b])
+            let marks: Vec<_> = [Mark::Area(points.clone(), BLUE), Mark::Line(points, BLUE, 2.0)]
+                .into_iter()
+                .chain(rules(1.0, [0.04, 0.12]))
+                .collect();
+            svg(size, &x, &y, &marks)
         });
         let head = ["10 %", "median", "90 %", "95 %", "99 %"].map(Cell::right);
         let row = [0.1, 0.5, 0.9, 0.95, 0.99]
@@ -81,9 +93,8 @@ impl Finding for Rtt {
         if self.all.not_positive > 0 {
             note += &format!(" {} without a positive time are left out.", grouped(self.all.not_positive));
         }
-        let body =
-            pair(("Histogram", "", &histogram), ("Cumulative distribution", &legend(&[]), &cumulative))
-                + &table(&head, [row.to_vec()].into_iter());
+        let body = pair(("Histogram", "", &histogram), ("Cumulative distribution", "", &cumulative))
+            + &format!("<div class=\"compact\">{}</div>", table(&head, [row.to_vec()].into_iter()));
         Some(Section {
             title: "TCP round-trip time",
             note,

@@ -40,7 +40,8 @@ impl Module {
         let layout = &self.manifest.streams[index];
         let (mut row, mut tail) = (vec![0; layout.row_bytes()], Vec::new());
         for (name, value) in values {
-            let field = layout.fields.iter().find(|f| f.name.as_str() == *name).unwrap_or_else(|| panic!("{name}"));
+            let field =
+                layout.fields.iter().find(|f| f.name.as_str() == *name).unwrap_or_else(|| panic!("{name}"));
             let place = &mut row[field.offset..field.offset + field.ty.size()];
             match value {
                 Value::Int(v) => place.copy_from_slice(&v.to_le_bytes()[..place.len()]),
@@ -123,7 +124,16 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
         let time = Int(START + n * SECOND / 40);
         let syns = Int(if n % 400 == 0 { 2 } else { 1 });
         let client = Ip([10, 0, (n % 7) as u8, (n % 251) as u8]);
-        let values = [("time", time), ("client", client), ("client_port", Int(40_000 + n % 9_000)), ("server", Ip([192, 0, 2, 10])), ("server_port", Int(443)), ("rtt", Int(ns as u64)), ("server_rtt", Int(ns as u64 / 2)), ("syns", syns)];
+        let values = [
+            ("time", time),
+            ("client", client),
+            ("client_port", Int(40_000 + n % 9_000)),
+            ("server", Ip([192, 0, 2, 10])),
+            ("server_port", Int(443)),
+            ("rtt", Int(ns as u64)),
+            ("server_rtt", Int(ns as u64 / 2)),
+            ("syns", syns),
+        ];
         rtt.emit(&mut report, "rtts", &values);
     }
 
@@ -140,11 +150,26 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
         }
         let time = Int(START + second * SECOND);
         let alarm = cusum >= 1.05;
-        let values = [("time", time), ("syn", Int(syn as u64)), ("synack", Int(open as u64)), ("fin", Int((open * 0.9) as u64)), ("rst", Int((open * 0.1) as u64)), ("mean", Float(60.0)), ("statistic", Float(x)), ("cusum", Float(cusum)), ("alarm", Int(alarm.into()))];
+        let values = [
+            ("time", time),
+            ("syn", Int(syn as u64)),
+            ("synack", Int(open as u64)),
+            ("fin", Int((open * 0.9) as u64)),
+            ("rst", Int((open * 0.1) as u64)),
+            ("mean", Float(60.0)),
+            ("statistic", Float(x)),
+            ("cusum", Float(cusum)),
+            ("alarm", Int(alarm.into())),
+        ];
         flood.emit(&mut report, "intervals", &values);
         if alarm {
             for rank in 1..=4u64 {
-                let values = [("time", time), ("rank", Int(rank)), ("destination", Ip([203, 0, 113, rank as u8])), ("count", Int(1_400 / rank / rank))];
+                let values = [
+                    ("time", time),
+                    ("rank", Int(rank)),
+                    ("destination", Ip([203, 0, 113, rank as u8])),
+                    ("count", Int(1_400 / rank / rank)),
+                ];
                 flood.emit(&mut report, "top", &values);
             }
         }
@@ -157,12 +182,28 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
             let j = octave as f64;
             let y = 3.0 + 0.66 * j + if octave < 4 { (4.0 - j) * 0.4 } else { 0.08 * random.normal() };
             let ci = 0.05 * 2f64.powf(j / 2.6) / (minute as f64).sqrt();
-            let values = [("time", time), ("octave", Int(octave)), ("coefficients", Int(60_000 >> octave)), ("energy", Float(y.exp2())), ("log2_energy", Float(y)), ("lower", Float(y - ci)), ("upper", Float(y + ci))];
+            let values = [
+                ("time", time),
+                ("octave", Int(octave)),
+                ("coefficients", Int(60_000 >> octave)),
+                ("energy", Float(y.exp2())),
+                ("log2_energy", Float(y)),
+                ("lower", Float(y - ci)),
+                ("upper", Float(y + ci)),
+            ];
             lrd.emit(&mut report, "scales", &values);
         }
         let h = 0.83 + 0.03 * random.normal() / (minute as f64).sqrt();
         let ci = 0.09 / (minute as f64).sqrt();
-        let values = [("time", time), ("hurst", Float(h)), ("lower", Float(h - ci)), ("upper", Float(h + ci)), ("first_octave", Int(4)), ("last_octave", Int(9 + minute / 3)), ("bins", Int(60_000))];
+        let values = [
+            ("time", time),
+            ("hurst", Float(h)),
+            ("lower", Float(h - ci)),
+            ("upper", Float(h + ci)),
+            ("first_octave", Int(4)),
+            ("last_octave", Int(9 + minute / 3)),
+            ("bins", Int(60_000)),
+        ];
         lrd.emit(&mut report, "estimate", &values);
     }
 
@@ -174,39 +215,77 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
         let label = Int(flow.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         if n < 60 {
             let label = Int(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-            let values = [("time", Int(time)), ("flow", label), ("source", Ip([10, 0, 0, n as u8])), ("source_port", Int(40_000 + n)), ("destination", Ip([198, 51, 100, 7])), ("destination_port", Int(443)), ("protocol", Int(if n % 5 == 0 { 17 } else { 6 }))];
+            let values = [
+                ("time", Int(time)),
+                ("flow", label),
+                ("source", Ip([10, 0, 0, n as u8])),
+                ("source_port", Int(40_000 + n)),
+                ("destination", Ip([198, 51, 100, 7])),
+                ("destination_port", Int(443)),
+                ("protocol", Int(if n % 5 == 0 { 17 } else { 6 })),
+            ];
             trajectory.emit(&mut report, "flows", &values);
         }
-        let values = [("time", Int(time)), ("packet", Int(random.bits())), ("flow", label), ("wire_len", Int(64 + random.bits() % 1_400))];
+        let values = [
+            ("time", Int(time)),
+            ("packet", Int(random.bits())),
+            ("flow", label),
+            ("wire_len", Int(64 + random.bits() % 1_400)),
+        ];
         trajectory.emit(&mut report, "samples", &values);
     }
 
     let mut ports = announce(&mut report, "port-count", manifest("port-count"));
     for (port, to) in [(53u64, 18_230u64), (123, 1_204), (443, 9_800), (666, 3)] {
-        let values = [("port", Int(port)), ("packets_to", Int(to)), ("bytes_to", Int(to * 80)), ("packets_from", Int(to - 2)), ("bytes_from", Int(to * 210))];
+        let values = [
+            ("port", Int(port)),
+            ("packets_to", Int(to)),
+            ("bytes_to", Int(to * 80)),
+            ("packets_from", Int(to - 2)),
+            ("bytes_from", Int(to * 210)),
+        ];
         ports.emit(&mut report, "totals", &values);
     }
 
     let mut worm = announce(&mut report, "worm", manifest("worm"));
     for n in 0..70u64 {
-        let values = [("time", Int(START + n * 7 * SECOND)), ("source", Ip([198, 51, 100, (n % 9) as u8])), ("source_port", Int(3_000 + n)), ("destination", Ip([192, 0, 2, n as u8])), ("destination_port", Int(80)), ("text", Text(b"GET /default.ida?NNNNNNNN")), ("offset", Int(0))];
+        let values = [
+            ("time", Int(START + n * 7 * SECOND)),
+            ("source", Ip([198, 51, 100, (n % 9) as u8])),
+            ("source_port", Int(3_000 + n)),
+            ("destination", Ip([192, 0, 2, n as u8])),
+            ("destination_port", Int(80)),
+            ("text", Text(b"GET /default.ida?NNNNNNNN")),
+            ("offset", Int(0)),
+        ];
         worm.emit(&mut report, "hits", &values);
     }
     let payload = announce(&mut report, "payload-match", manifest("payload-match"));
 
-    let modules = [(&rtt, "rtt", 9.1), (&flood, "syn-flood", 6.4), (&lrd, "lrd", 4.9), (&trajectory, "trajectory", 31.7), (&ports, "port-count", 7.7), (&worm, "worm", 118.2), (&payload, "payload-match", 22.5)];
+    let modules = [
+        (&rtt, "rtt", 9.1),
+        (&flood, "syn-flood", 6.4),
+        (&lrd, "lrd", 4.9),
+        (&trajectory, "trajectory", 31.7),
+        (&ports, "port-count", 7.7),
+        (&worm, "worm", 118.2),
+        (&payload, "payload-match", 22.5),
+    ];
     let mut facts: Vec<ModuleFacts> =
         modules.iter().map(|(module, label, ns)| module.facts(label, packets, *ns)).collect();
     facts[1].parameters = vec![("interval".into(), "1s".into()), ("threshold".into(), "1.05".into())];
     facts[5].faults = 1;
-    facts[5].messages = vec!["packet 1 000: out of bounds memory access in weir_packet (lost that packet)".into()];
+    facts[5].messages =
+        vec!["packet 1 000: out of bounds memory access in weir_packet (lost that packet)".into()];
     let capture = CaptureFacts {
         name: "campus-uplink-2025-03-10.pcapng".into(),
         packets,
         wire_bytes: bytes,
         start: Some(Timestamp(START)),
         duration: Nanos(600 * SECOND),
-        truncated: Some("It ends inside a record at offset 431 224 104; what comes before was processed.".into()),
+        truncated: Some(
+            "It ends inside a record at offset 431 224 104; what comes before was processed.".into(),
+        ),
         warnings: Vec::new(),
         filter: Some("not port 22".into()),
         tcp: packets * 8 / 10,
@@ -218,4 +297,3 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
     };
     (report, capture, facts)
 }
-

@@ -1,0 +1,234 @@
+//! The page, as a browser and a suspicious reader see it.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+
+mod fabricated;
+
+use fabricated::{Module, START, Value, announce, manifest, run};
+use weir_report::{CaptureFacts, ModuleFacts, Report, StreamFacts};
+use weir_session::{Manifest, Order, Record};
+use weir_units::Timestamp;
+
+#[test]
+fn every_part_is_on_the_page_of_a_full_run() {
+    let (report, capture, modules) = run();
+    let page = report.render(&capture, &modules);
+    for wanted in [
+        "campus-uplink-2025-03-10.pcapng",
+        "begins 2025-03-10 09:46:40.123 UTC",
+        "The capture is truncated.",
+        "Traffic over time",
+        "packets/s",
+        "bit/s",
+        "TCP round-trip time",
+        "Cumulative distribution",
+        "SYN flood detection",
+        "alarm threshold",
+        "203.0.113.1",
+        "Log-scale diagram",
+        "Estimate over time",
+        "Sampled flows",
+        "10.0.0.0:40000",
+        "UDP traffic by port",
+        "Worm signatures",
+        "50 of 70 rows",
+        "Payload matches",
+        "Nothing was found.",
+        "Cost per module",
+        "ns per packet",
+        "out/rtt/rtts.parquet",
+        "out of bounds memory access",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    // The flood's 122 alarms and the median are what was put in.
+    assert!(page.contains("<b>122</b>"));
+    assert!(page.contains("<b>29.4\u{202f}ms</b>"));
+    assert_sound(&page);
+}
+
+/// Nothing is loaded, nothing runs, no number is undefined, and every tag is closed.
+fn assert_sound(page: &str) {
+    let lower = page.to_lowercase();
+    for bad in ["http:", "https:", "//", "<script", "url(", "@import", "src=", "nan", "-inf", "infinity"] {
+        assert!(!lower.contains(bad), "{bad}: …{}", around(&lower, bad));
+    }
+    assert_eq!(lower.matches("href=").count(), 1, "only the empty icon");
+    assert!(lower.contains("default-src 'none'"));
+    for tag in
+        ["html", "main", "section", "table", "tr", "td", "svg", "figure", "div", "details", "p", "h2", "ul"]
+    {
+        let opened = lower.matches(&format!("<{tag}>")).count() + lower.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, lower.matches(&format!("</{tag}>")).count(), "<{tag}>");
+    }
+}
+
+fn around(text: &str, what: &str) -> String {
+    let at = text.find(what).unwrap_or(0);
+    text.chars().skip(text[..at].chars().count().saturating_sub(60)).take(160).collect()
+}
+
+#[test]
+fn a_run_without_anything_has_a_page() {
+    let page = Report::new().render(&CaptureFacts::default(), &[]);
+    assert!(page.contains("<b>0</b>") && !page.contains("Traffic over time"));
+    assert_sound(&page);
+
+    let mut report = Report::new();
+    for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
+    {
+        announce(&mut report, name, manifest(name));
+    }
+    let page = report.render(&CaptureFacts::default(), &[]);
+    assert!(page.contains("no rows"));
+    assert_sound(&page);
+}
+
+#[test]
+fn a_single_packet_and_a_single_row_of_each_have_a_page() {
+    let mut report = Report::new();
+    report.traffic(Timestamp(START), 1, 60);
+    for name in ["rtt", "syn-flood", "lrd", "trajectory", "port-count", "worm", "payload-match", "dscp-mark"]
+    {
+        let mut module = announce(&mut report, name, manifest(name));
+        let streams: Vec<String> = module.manifest.streams.iter().map(|s| s.name.to_string()).collect();
+        for stream in streams {
+            module.emit(&mut report, &stream, &[]);
+        }
+    }
+    assert_sound(
+        &report.render(&CaptureFacts { packets: 1, wire_bytes: 60, ..CaptureFacts::default() }, &[]),
+    );
+}
+
+const HOSTILE: &str =
+    "</code></style><script>alert(1)</script><img src=x onerror='a'>\" style=\"position:fixed\u{202e}";
+
+#[test]
+fn what_strangers_wrote_is_text() {
+    let mut report = Report::new();
+    report.traffic(Timestamp(START), 1, 60);
+    let mut worm = announce(&mut report, HOSTILE, manifest("worm"));
+    worm.emit(&mut report, "hits", &[("text", Value::Text(HOSTILE.as_bytes()))]);
+    let text = format!(
+        "name='own'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='''{0}'''\n[[stream]]\nname='s'\nsummary='''{0}'''\n\
+         [[stream.field]]\nname='f'\ntype='bytes'\nunit='''{0}'''\nsummary='''{0}'''\n[[stream.field]]\nname='n'\ntype='u8'\nunit='''{0}'''\n",
+        HOSTILE.replace('\'', "`")
+    );
+    let mut own = announce(&mut report, "own", Manifest::parse(text.as_bytes()).unwrap());
+    own.emit(&mut report, "s", &[("f", Value::Text(HOSTILE.as_bytes()))]);
+    let hostile = || HOSTILE.to_owned();
+    let capture = CaptureFacts {
+        name: hostile(),
+        truncated: Some(hostile()),
+        warnings: vec![hostile()],
+        filter: Some(hostile()),
+        ..CaptureFacts::default()
+    };
+    let facts = |module: &Module, label: &str| ModuleFacts {
+        version: hostile(),
+        summary: hostile(),
+        parameters: vec![(hostile(), hostile())],
+        messages: vec![hostile()],
+        streams: module
+            .manifest
+            .streams
+            .iter()
+            .map(|s| StreamFacts { name: s.name.to_string(), rows: 1, path: Some(hostile()) })
+            .collect(),
+        ..module.facts(label, 1, f64::NAN)
+    };
+    let page = report.render(
+        &capture,
+        &[facts(&worm, HOSTILE), ModuleFacts { ns_per_packet: Some(3.0), ..facts(&own, HOSTILE) }],
+    );
+    assert!(page.contains("&lt;script&gt;"));
+    for bad in ["<script", "<img", "onerror='", "\" style=\"position", "\u{202e}"] {
+        assert!(!page.contains(bad), "{bad}: {}", around(&page, bad));
+    }
+    assert!(!page.contains("NaN"));
+    assert_eq!(page.matches("</style>").count(), 1);
+}
+
+#[test]
+fn rows_of_another_layout_are_ignored() {
+    let mut report = Report::new();
+    let rtt = announce(&mut report, "rtt", manifest("rtt"));
+    for (module, stream, row) in [(rtt.index, 0, &[][..]), (rtt.index, 7, &[0; 64]), (99, 0, &[0; 64])] {
+        report.record(module, &Record { order: Order::packet(0), stream, row, tail: &[] });
+    }
+    assert_sound(&report.render(&CaptureFacts::default(), &[]));
+}
+
+#[test]
+fn odd_numbers_from_modules_make_no_odd_page() {
+    let mut report = Report::new();
+    report.traffic(Timestamp(u64::MAX), u64::MAX, u64::MAX);
+    report.traffic(Timestamp(0), 1, 1);
+    let mut flood = announce(&mut report, "syn-flood", manifest("syn-flood"));
+    let mut lrd = announce(&mut report, "lrd", manifest("lrd"));
+    let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e308, -1e308, 0.0];
+    for (n, value) in odd.into_iter().enumerate() {
+        let (v, t) = (Value::Float(value), Value::Int(u64::MAX / 3 * (n as u64 % 3)));
+        flood.emit(
+            &mut report,
+            "intervals",
+            &[
+                ("time", t),
+                ("syn", Value::Int(u64::MAX)),
+                ("fin", Value::Int(u64::MAX)),
+                ("rst", Value::Int(u64::MAX)),
+                ("statistic", v),
+                ("cusum", v),
+            ],
+        );
+        lrd.emit(
+            &mut report,
+            "scales",
+            &[("octave", Value::Int(n as u64)), ("log2_energy", v), ("lower", v), ("upper", v)],
+        );
+        lrd.emit(
+            &mut report,
+            "estimate",
+            &[("hurst", v), ("lower", v), ("upper", v), ("last_octave", Value::Int(9))],
+        );
+    }
+    let mut rtt = announce(&mut report, "rtt", manifest("rtt"));
+    for ns in [i64::MAX, 1, 0, -1, i64::MIN] {
+        rtt.emit(&mut report, "rtts", &[("rtt", Value::Int(ns.cast_unsigned()))]);
+    }
+    assert_sound(&report.render(&CaptureFacts::default(), &[]));
+}
+
+/// Resident memory that is not of files, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn millions_of_records_take_a_few_mebibytes_and_the_page_stays_small() {
+    use Value::{Int, Ip, Text};
+    let before = resident();
+    let mut report = Report::new();
+    let names = ["rtt", "syn-flood", "trajectory", "worm"];
+    let mut modules = names.map(|name| announce(&mut report, name, manifest(name)));
+    let [rtt, flood, trajectory, worm] = &mut modules;
+    for n in 0..500_000u64 {
+        let time = Int(START + n * 100_000_000);
+        let ip = Ip((n.wrapping_mul(0x9e37_79b9) as u32).to_be_bytes());
+        let label = Int(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        report.traffic(Timestamp(START + n * 100_000_000), 1, 100);
+        rtt.emit(&mut report, "rtts", &[("time", time), ("rtt", Int(n * 1_000))]);
+        flood.emit(&mut report, "intervals", &[("time", time), ("syn", Int(n)), ("alarm", Int(1))]);
+        flood.emit(&mut report, "top", &[("time", time), ("destination", ip), ("count", Int(n))]);
+        trajectory.emit(&mut report, "flows", &[("flow", label), ("source", ip)]);
+        trajectory.emit(&mut report, "samples", &[("time", time), ("flow", label)]);
+        worm.emit(&mut report, "hits", &[("source", ip), ("text", Text(&[b'x'; 500]))]);
+    }
+    let used = resident().saturating_sub(before);
+    assert!(used < 24 << 10, "{used} KiB");
+    let page = report.render(&CaptureFacts::default(), &[]);
+    assert!(page.len() < 2 << 20, "{} bytes", page.len());
+    assert_sound(&page);
+}
