@@ -49,12 +49,12 @@ impl Counter {
     /// Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
     /// says how many intervals have ended: the packets that were counted are from the first of them.
     fn tick(&mut self, now: u64, periods: u64) {
-        self.report(now.saturating_sub(periods.saturating_mul(self.interval)));
+        self.report(now - periods * self.interval);
     }
 
     /// Called after the last packet, whose time stamp is `now`: the last interval has not ended, so it is reported here.
     fn stop(&mut self, now: u64) {
-        self.report(now - now.checked_rem(self.interval).unwrap_or(0));
+        self.report(now - now % self.interval);
     }
 
     fn report(&mut self, begin: u64) {
