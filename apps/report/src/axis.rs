@@ -61,13 +61,14 @@ impl Axis {
         Self { from: 0.0, to, ticks, title: format!("time since {origin} ({unit})") }
     }
 
-    /// Durations from `min` to `max` ns, logarithmic.
-    pub(crate) fn log_durations(min: f64, max: f64, title: &str) -> Self {
+    /// Durations from `min` to `max` ns, logarithmic, with at most about `most` ticks.
+    pub(crate) fn log_durations(min: f64, max: f64, most: f64, title: &str) -> Self {
         let (from, to) = sane(min.max(1.0).log10(), max.max(1.0).log10());
         let decades = to - from;
         // 1-2-5 where there is room, else powers of ten, else some of them.
-        let within: &[f64] = if decades <= 3.2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let every = if decades > 9.0 { 3 } else { 1 };
+        let within: &[f64] = if decades * 3.0 <= most { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let every =
+            [1u8, 2, 3].into_iter().find(|every| decades <= most * f64::from(*every)).map_or(6, usize::from);
         let ticks = (0..20)
             .step_by(every)
             .flat_map(|decade| within.iter().map(move |digit| 10f64.powi(decade) * digit))
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(labels(&Axis::time(90.0, 6, "x")), ["0", "20", "40", "60", "80"]);
         assert_eq!(Axis::time(7_300.0, 6, "the start").title, "time since the start (h)");
         assert_eq!(
-            labels(&Axis::log_durations(9e5, 1.1e9, "")),
+            labels(&Axis::log_durations(9e5, 1.1e9, 10.0, "")),
             [
                 "1\u{202f}ms",
                 "2\u{202f}ms",
@@ -204,7 +205,7 @@ mod tests {
                 for axis in [
                     Axis::linear(a, b, 5, ""),
                     Axis::time(a, 6, ""),
-                    Axis::log_durations(a, b, ""),
+                    Axis::log_durations(a, b, 10.0, ""),
                     Axis::counts(a, ""),
                 ] {
                     assert!(

@@ -160,7 +160,7 @@ fn header(out: &mut String, capture: &CaptureFacts) {
         facts.push(format!(
             "read in {}{threads}, {} packets/s",
             duration(float(capture.elapsed.0)),
-            si(rate)
+            spaced(&si(rate))
         ));
     }
     push(
@@ -296,7 +296,10 @@ fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
     push(out, format_args!("<section><h2>Modules</h2>{}", table(&head, rows)));
     for module in facts {
         if !module.messages.is_empty() {
-            push(out, format_args!("<h3><code>{}</code> said</h3><ul class=\"log\">", escape(&module.label)));
+            push(
+                out,
+                format_args!("<h3><code>{}</code> messages</h3><ul class=\"log\">", escape(&module.label)),
+            );
             for message in module.messages.iter().take(MESSAGES_MAX) {
                 push(out, format_args!("<li>{}</li>", escape(&shortened(message))));
             }

@@ -38,7 +38,7 @@ impl Size {
     /// How many ticks a time axis has.
     pub(crate) fn ticks(self) -> usize {
         if self.width < 480 {
-            4
+            5
         } else if self.width < 800 {
             6
         } else {

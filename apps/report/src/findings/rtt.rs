@@ -4,7 +4,7 @@ use super::stream;
 use crate::axis::Axis;
 use crate::histogram::LogHistogram;
 use crate::page::{Cell, pair, table};
-use crate::plot::{BLUE, Mark, ORANGE, Side, half, svg};
+use crate::plot::{BLUE, Mark, ORANGE, Side, Size, half, svg};
 use crate::series::float;
 use crate::sinks::{Context, Finding, Highlight, Section};
 use crate::text::{duration, grouped};
@@ -58,7 +58,7 @@ impl Finding for Rtt {
         };
         let histogram = half(|size| {
             let bars = self.all.bars(if size.width < 480 { 24 } else { 36 });
-            let x = time_axis(&bars);
+            let x = time_axis(&bars, size);
             let most = bars.iter().map(|bar| bar.2).max().unwrap_or(0);
             let y = Axis::counts(float(most) * 1.2, "handshakes");
             let bars = bars.iter().map(|(from, to, n)| (from.log10(), to.log10(), float(*n))).collect();
@@ -67,7 +67,7 @@ impl Finding for Rtt {
             svg(size, &x, &y, &marks)
         });
         let cumulative = half(|size| {
-            let x = time_axis(&self.all.bars(36));
+            let x = time_axis(&self.all.bars(36), size);
             let y = Axis::percent("handshakes at or below");
             let points: Vec<_> =
                 self.all.cumulative().into_iter().map(|(ns, share)| (ns.log10(), share)).collect();
@@ -109,8 +109,9 @@ impl Finding for Rtt {
     }
 }
 
-fn time_axis(bars: &[(f64, f64, u64)]) -> Axis {
+fn time_axis(bars: &[(f64, f64, u64)], size: Size) -> Axis {
+    let most = if size.width < 480 { 5.0 } else { 10.0 };
     let from = bars.first().map_or(1.0, |bar| bar.0);
     let to = bars.last().map_or(10.0, |bar| bar.1);
-    Axis::log_durations(from, to, "round-trip time")
+    Axis::log_durations(from, to, most, "round-trip time")
 }

@@ -150,6 +150,12 @@ fn what_strangers_wrote_is_text() {
 }
 
 #[test]
+fn a_report_can_be_shared_by_threads_under_a_lock() {
+    fn shared(_: &impl Sync) {}
+    shared(&std::sync::Mutex::new(Report::new()));
+}
+
+#[test]
 fn rows_of_another_layout_are_ignored() {
     let mut report = Report::new();
     let rtt = announce(&mut report, "rtt", manifest("rtt"));
