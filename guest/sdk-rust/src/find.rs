@@ -48,7 +48,9 @@ impl Patterns {
     pub fn of(patterns: &[&[u8]], case: Case) -> Result<Self, Error> {
         let len = patterns.iter().map(|pattern| 4 + pattern.len()).sum();
         let list = heap::alloc(len, 0u8).ok_or(Error::Full)?;
-        let bytes = patterns.iter().flat_map(|pattern| (pattern.len() as u32).to_le_bytes().into_iter().chain(pattern.iter().copied()));
+        let bytes = patterns.iter().flat_map(|pattern| {
+            (pattern.len() as u32).to_le_bytes().into_iter().chain(pattern.iter().copied())
+        });
         for (place, byte) in list.iter_mut().zip(bytes) {
             *place = byte;
         }

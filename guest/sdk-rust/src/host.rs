@@ -36,7 +36,8 @@ impl Error {
 #[link(wasm_import_module = "weir")]
 extern "C" {
     pub(crate) fn emit(stream: u32, row: *const u8, len: u32) -> i32;
-    pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32) -> i32;
+    pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32)
+        -> i32;
     pub(crate) fn find_compile(list: *const u8, len: u32, flags: u32) -> i32;
     pub(crate) fn find(handle: i32, bytes: *const u8, len: u32) -> i64;
     pub(crate) fn hash(bytes: *const u8, len: u32, seed: u64) -> u64;
@@ -55,7 +56,12 @@ mod absent {
         UNKNOWN
     }
 
-    pub(crate) unsafe fn patch(_packet: *const crate::Descriptor, _offset: u32, _bytes: *const u8, _len: u32) -> i32 {
+    pub(crate) unsafe fn patch(
+        _packet: *const crate::Descriptor,
+        _offset: u32,
+        _bytes: *const u8,
+        _len: u32,
+    ) -> i32 {
         UNKNOWN
     }
 

@@ -40,19 +40,32 @@ impl<'a> Packet<'a> {
         // SAFETY: only weir makes what `self.descriptor` refers to, and says there where the packet is and how long. It is mapped, for reading, for
         // the time of the call. (Where it is a file that somebody else overwrites, its bytes can change: a reader may then see
         // either value, and the sandbox contains what follows.)
-        unsafe { core::slice::from_raw_parts(self.descriptor.data as usize as *const u8, self.descriptor.cap_len as usize) }
+        unsafe {
+            core::slice::from_raw_parts(
+                self.descriptor.data as usize as *const u8,
+                self.descriptor.cap_len as usize,
+            )
+        }
     }
 
     /// From the outermost IP header to the end of what was captured.
     #[inline(always)]
     pub fn l3(&self) -> Option<&'a [u8]> {
-        if self.is_ip() { self.bytes().get(usize::from(self.l3_offset)..) } else { None }
+        if self.is_ip() {
+            self.bytes().get(usize::from(self.l3_offset)..)
+        } else {
+            None
+        }
     }
 
     /// From the TCP, UDP, ICMP or other header above IP to the end of what was captured.
     #[inline(always)]
     pub fn l4(&self) -> Option<&'a [u8]> {
-        if self.has(flag::L4) { self.bytes().get(usize::from(self.l4_offset)..) } else { None }
+        if self.has(flag::L4) {
+            self.bytes().get(usize::from(self.l4_offset)..)
+        } else {
+            None
+        }
     }
 
     /// What is above the TCP, UDP or ICMP header, without link-layer padding; empty where there is no such header.
@@ -121,7 +134,8 @@ impl<'a> Packet<'a> {
     pub fn patch(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let offset = u32::try_from(offset).map_err(|_| Error::Range)?;
         // SAFETY: the host reads the descriptor and the slice, and writes neither.
-        Error::check(unsafe { host::patch(self.descriptor, offset, bytes.as_ptr(), bytes.len() as u32) }).map(|_| ())
+        Error::check(unsafe { host::patch(self.descriptor, offset, bytes.as_ptr(), bytes.len() as u32) })
+            .map(|_| ())
     }
 }
 
