@@ -1,0 +1,124 @@
+//! Instructions a packet, counted by valgrind's callgrind. It counts code that was made at run time too: valgrind runs the sandbox as it is, with
+//! its 4 GiB of reserved addresses and its signal handlers. What it does not know is AVX-512, so nothing is built with `-march=native` here.
+//!
+//! A program is run twice, with once and twice as many passes over the packets: the difference is what the passes cost, without start and end.
+
+use crate::BenchError;
+use crate::contest::Entry;
+use crate::module::Module;
+use crate::packets::{Packets, packets_of, ticks};
+use crate::price::{How, Workshop};
+use crate::table::Table;
+use std::path::Path;
+use std::process::Command;
+
+/// What this program is to do under callgrind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exercise {
+    /// The module's name.
+    pub module: String,
+    /// How it is built.
+    pub how: How,
+    /// Packets of the capture to use.
+    pub packets: usize,
+    /// Passes over them.
+    pub passes: usize,
+}
+
+impl Exercise {
+    /// As one argument of a command line.
+    pub fn to_argument(&self) -> String {
+        format!("{}:{}:{}:{}", self.module, self.how.name(), self.packets, self.passes)
+    }
+
+    /// From such an argument.
+    pub fn from_argument(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let module = parts.next()?.to_owned();
+        let how = How::named(parts.next()?)?;
+        let mut number = || parts.next()?.parse().ok();
+        Some(Self { module, how, packets: number()?, passes: number()? })
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Where the module cannot be built, or the capture not be read.
+    pub fn run(&self, capture: &Path) -> Result<(), BenchError> {
+        let packets = Packets::read(capture, self.packets)?;
+        let module = Module::named(&self.module)?;
+        let workshop = Workshop::open(&packets)?;
+        let batches = packets.first(self.packets);
+        let ticks = ticks(batches, module.admit()?.tick());
+        let mut entry = Entry::new(self.how.name(), &module, workshop.make(&module, self.how)?);
+        for _ in 0..self.passes {
+            entry.pass(batches, &ticks);
+        }
+        Ok(())
+    }
+}
+
+/// Counts the instructions of all modules. Nothing where valgrind is not installed.
+///
+/// # Errors
+/// Where a counted run fails.
+pub fn table(modules: &[Module], capture: &Path, packets: usize) -> Result<Option<Table>, BenchError> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return Ok(None);
+    }
+    let counted = packets_of(Packets::read(capture, packets)?.first(packets));
+    let mut table = Table::new(&[
+        "module",
+        "sandbox",
+        "clang -O3",
+        "gcc -O3",
+        "sandbox ÷ clang -O3",
+        "sandbox, no time limit",
+        "its ÷ clang -O3",
+    ]);
+    for module in modules {
+        let mut each = Vec::new();
+        for how in How::COUNTED {
+            let exercise = Exercise { module: module.name.clone(), how, packets, passes: 2 };
+            let once = collected(&exercise, capture)?;
+            let twice = collected(&Exercise { passes: 4, ..exercise }, capture)?;
+            each.push(per_packet(twice.saturating_sub(once), 2 * counted));
+        }
+        let [sandbox, unlimited, clang, gcc] = each[..] else { continue };
+        table.row([
+            module.name.clone(),
+            format!("{sandbox:.1}"),
+            format!("{clang:.1}"),
+            format!("{gcc:.1}"),
+            format!("{:.2}", sandbox / clang),
+            format!("{unlimited:.1}"),
+            format!("{:.2}", unlimited / clang),
+        ]);
+    }
+    Ok(Some(table))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn per_packet(instructions: u64, packets: u64) -> f64 {
+    instructions as f64 / packets.max(1) as f64
+}
+
+/// Runs this program under callgrind; the number of instructions.
+fn collected(exercise: &Exercise, capture: &Path) -> Result<u64, BenchError> {
+    let failed = |source| BenchError::Program { program: "valgrind".to_owned(), source };
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--"])
+        .arg(std::env::current_exe().map_err(failed)?)
+        .arg("--capture")
+        .arg(capture)
+        .arg("--exercise")
+        .arg(exercise.to_argument());
+    let output = command.output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    match count {
+        Some(count) if output.status.success() => Ok(count),
+        _ => Err(BenchError::Failed { command: format!("{command:?}"), said: said.into_owned() }),
+    }
+}

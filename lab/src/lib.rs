@@ -1,0 +1,25 @@
+//! What docs/SPECIFICATION.md promises, measured.
+//!
+//! The command is `make bench` (`target/release/bench --help`). [`price`] holds sandboxed modules against natively compiled ones over the
+//! same packets, and is a differential test at the same time: both must emit the same records. [`run`], [`memory`] and [`start`] look at
+//! whole runs of the program `weir`. What needs `unsafe` is in [`native`], and nowhere else.
+
+pub mod contest;
+pub mod document;
+pub mod error;
+pub mod instructions;
+pub mod looped;
+pub mod machine;
+pub mod memory;
+pub mod module;
+pub mod native;
+pub mod packets;
+pub mod place;
+pub mod price;
+pub mod run;
+pub mod sandboxed;
+pub mod start;
+pub mod statistics;
+pub mod table;
+
+pub use error::BenchError;

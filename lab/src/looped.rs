@@ -1,0 +1,140 @@
+//! Large captures, made by looping a small one with shifted time stamps.
+
+use crate::BenchError;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+
+/// A classic pcap file in memory.
+struct Pcap {
+    bytes: Vec<u8>,
+    /// Where the records begin.
+    records: Vec<usize>,
+    big_endian: bool,
+    /// Units of the time stamps' second part in a second.
+    fraction: u64,
+}
+
+impl Pcap {
+    fn read(path: &Path) -> Result<Self, BenchError> {
+        let bytes = std::fs::read(path).map_err(BenchError::file(path))?;
+        let unusable = |wanted| BenchError::Capture { path: path.to_owned(), wanted };
+        let (big_endian, fraction) = match bytes.get(..4) {
+            Some([0xd4, 0xc3, 0xb2, 0xa1]) => (false, 1_000_000),
+            Some([0x4d, 0x3c, 0xb2, 0xa1]) => (false, 1_000_000_000),
+            Some([0xa1, 0xb2, 0xc3, 0xd4]) => (true, 1_000_000),
+            Some([0xa1, 0xb2, 0x3c, 0x4d]) => (true, 1_000_000_000),
+            _ => return Err(unusable("it should be a classic pcap file, to be looped")),
+        };
+        let mut this = Self { bytes, records: Vec::new(), big_endian, fraction };
+        let mut at = FILE_HEADER;
+        while at + RECORD_HEADER <= this.bytes.len() {
+            let next = at + RECORD_HEADER + usize::try_from(this.word(at + 8)).unwrap_or(usize::MAX / 2);
+            if next > this.bytes.len() {
+                break;
+            }
+            this.records.push(at);
+            at = next;
+        }
+        if this.records.is_empty() {
+            return Err(unusable("it has no packets to be looped"));
+        }
+        this.bytes.truncate(at);
+        Ok(this)
+    }
+
+    /// The u32 at `at`, which is inside.
+    fn word(&self, at: usize) -> u32 {
+        let bytes = self.bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).unwrap_or([0; 4]);
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    fn set_word(&mut self, at: usize, value: u32) {
+        let bytes = if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        if let Some(place) = self.bytes.get_mut(at..at + 4) {
+            place.copy_from_slice(&bytes);
+        }
+    }
+
+    fn time(&self, record: usize) -> u64 {
+        u64::from(self.word(record)) * self.fraction + u64::from(self.word(record + 4))
+    }
+
+    /// Moves all time stamps by `by` units.
+    fn shift(&mut self, by: u64) {
+        for i in 0..self.records.len() {
+            let record = self.records[i];
+            let time = self.time(record) + by;
+            self.set_word(record, u32::try_from(time / self.fraction).unwrap_or(u32::MAX));
+            self.set_word(record + 4, u32::try_from(time % self.fraction).unwrap_or(0));
+        }
+    }
+}
+
+/// Writes a capture that repeats the packets of `from` until there are at least `packets`, each time later by the capture's length and a
+/// millisecond. Returns how many there are.
+///
+/// # Errors
+/// Where `from` is no classic pcap file, or a file cannot be read or written.
+pub fn make(from: &Path, to: &Path, packets: u64) -> Result<u64, BenchError> {
+    let mut capture = Pcap::read(from)?;
+    let times = || capture.records.iter().map(|record| capture.time(*record));
+    let length = times().max().unwrap_or(0) - times().min().unwrap_or(0) + capture.fraction / 1000;
+    let each = u64::try_from(capture.records.len()).unwrap_or(u64::MAX);
+    let rounds = packets.div_ceil(each).max(1);
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder).map_err(BenchError::file(folder))?;
+    }
+    // Under another name until it is whole.
+    let part = to.with_extension(format!("{}.part", std::process::id()));
+    let mut write = || {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+        file.write_all(&capture.bytes[..FILE_HEADER])?;
+        for _ in 0..rounds {
+            file.write_all(&capture.bytes[FILE_HEADER..])?;
+            capture.shift(length);
+        }
+        file.flush()?;
+        std::fs::rename(&part, to)
+    };
+    write().map_err(BenchError::file(to))?;
+    Ok(rounds * each)
+}
+
+/// As [`make`], if there is no such file already.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_if_missing(from: &Path, to: &Path, packets: u64) -> Result<(), BenchError> {
+    if to.is_file() {
+        return Ok(());
+    }
+    make(from, to, packets).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packets::{Packets, packets_of};
+    use crate::place;
+
+    #[test]
+    fn a_looped_capture_has_more_packets_and_its_time_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("looped.pcap");
+        let written = make(&place::sample(), &to, 20_000).unwrap();
+
+        let once = Packets::read(&place::sample(), usize::MAX).unwrap();
+        let looped = Packets::read(&to, usize::MAX).unwrap();
+        let each = packets_of(once.batches());
+        assert_eq!(written, each * 20_000u64.div_ceil(each));
+        assert_eq!(packets_of(looped.batches()), written);
+        let last = |packets: &Packets| packets.batches().last().unwrap().latest.0;
+        assert!(last(&looped) > last(&once));
+        let times: Vec<u64> = looped.batches().iter().map(|b| b.latest.0).collect();
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "time stands still after a loop");
+    }
+}

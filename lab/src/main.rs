@@ -1,0 +1,203 @@
+//! The benchmark: `make bench`.
+
+#![forbid(unsafe_code)]
+
+use clap::{Parser, ValueEnum};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weir_lab::contest::Effort;
+use weir_lab::document::{self, Section};
+use weir_lab::instructions::{self, Exercise};
+use weir_lab::module::Module;
+use weir_lab::packets::{Packets, packets_of};
+use weir_lab::price::{self, Workshop};
+use weir_lab::table::Table;
+use weir_lab::{BenchError, looped, machine, memory, place, run, start};
+use weir_sandbox::Calibration;
+
+/// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Cli {
+    /// What to measure
+    #[arg(value_enum, default_value = "all")]
+    parts: Vec<Part>,
+    /// Fewer rounds: for a first look
+    #[arg(long)]
+    quick: bool,
+    /// Only these modules
+    #[arg(short, long = "module", value_name = "NAME")]
+    modules: Vec<String>,
+    /// The trace: a classic pcap file [default: a mixed one beside the repository, else the sample capture]
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+    /// The large capture for whole runs; made by looping the trace where it is not there
+    #[arg(long, value_name = "FILE")]
+    big: Option<PathBuf>,
+    /// Write the tables to this file too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the tables into docs/SPECIFICATION.md
+    #[arg(long)]
+    update: bool,
+    /// Run one build of a module over the trace: what is run under callgrind
+    #[arg(long, hide = true, value_name = "MODULE:BUILD:PACKETS:PASSES")]
+    exercise: Option<String>,
+}
+
+/// The parts of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// All of them
+    All,
+    /// Sandboxed against native modules: time
+    Price,
+    /// Sandboxed against native modules: instructions
+    Instructions,
+    /// Whole runs against a bare loop and tcpdump
+    Run,
+    /// Memory of whole runs
+    Memory,
+    /// From start to first packet
+    Start,
+    /// Only make the large capture
+    MakeBig,
+}
+
+/// Packets of the large capture, at least.
+const BIG_PACKETS: u64 = 5_000_000;
+/// Packets that stay in the processor's cache with their descriptors, and packets whose instructions are counted.
+const CACHED: usize = 4096;
+const COUNTED: usize = 8192;
+/// A trace with fewer packets is looped, so that it does not stay in the cache.
+const TRACE_PACKETS: u64 = 65_536;
+
+fn main() -> ExitCode {
+    match measure(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(cli: &Cli) -> Result<(), BenchError> {
+    let source = cli.capture.clone().or_else(place::shared_trace).unwrap_or_else(place::sample);
+    if let Some(exercise) = &cli.exercise {
+        let exercise =
+            Exercise::from_argument(exercise).ok_or_else(|| BenchError::NoModule(exercise.clone()))?;
+        return exercise.run(&source);
+    }
+    let wants = |part| cli.parts.contains(&part) || cli.parts.contains(&Part::All) && part != Part::MakeBig;
+    let modules = modules(cli)?;
+    let shipped: Vec<String> =
+        modules.iter().map(|m| m.name.clone()).filter(|name| name != "empty").collect();
+    let trace = trace(&source)?;
+    let mut sections = vec![Section { name: "machine", text: machine::facts() }];
+    print!("{}", sections[0].text);
+    let mut add = |name, text: String| {
+        println!("\n## {name}\n\n{text}");
+        sections.push(Section { name, text });
+    };
+    if wants(Part::Price) {
+        add("price", prices(&modules, &trace, cli.quick)?);
+    }
+    if wants(Part::Instructions) {
+        let table = instructions::table(&modules, &trace, COUNTED)?;
+        let text = table.map_or_else(|| "valgrind is not installed.\n".to_owned(), |table| table.to_string());
+        add("instructions", format!("The first {COUNTED} packets of `{}`.\n\n{text}", place::shown(&source)));
+    }
+    if wants(Part::Run) || wants(Part::Memory) || wants(Part::MakeBig) {
+        let big = cli.big.clone().unwrap_or_else(|| {
+            place::scratch().join(format!("big-{}", source.file_name().unwrap_or_default().to_string_lossy()))
+        });
+        looped::make_if_missing(&source, &big, BIG_PACKETS)?;
+        if wants(Part::Run) {
+            add("run", run::tables(&big, &shipped, if cli.quick { 3 } else { 9 })?);
+        }
+        if wants(Part::Memory) {
+            add("memory", memory::table(&trace, &big, &shipped)?);
+        }
+    }
+    if wants(Part::Start) {
+        add("start", start::table(&shipped, if cli.quick { 5 } else { 20 })?);
+    }
+    if let Some(path) = &cli.markdown {
+        let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();
+        std::fs::write(path, text).map_err(BenchError::file(path))?;
+    }
+    if cli.update {
+        document::update(&place::root().join("docs/SPECIFICATION.md"), &sections)?;
+    }
+    Ok(())
+}
+
+fn modules(cli: &Cli) -> Result<Vec<Module>, BenchError> {
+    if cli.modules.is_empty() {
+        let mut all = vec![Module::empty()?];
+        all.extend(Module::shipped()?);
+        return Ok(all);
+    }
+    cli.modules.iter().map(|name| Module::named(name)).collect()
+}
+
+/// The trace itself, or where it is short, a longer one made of it.
+fn trace(source: &Path) -> Result<PathBuf, BenchError> {
+    if packets_of(Packets::read(source, usize::MAX)?.batches()) >= TRACE_PACKETS {
+        return Ok(source.to_owned());
+    }
+    let name = source.file_name().unwrap_or_default().to_string_lossy();
+    let longer = place::scratch().join(format!("looped-{name}"));
+    looped::make_if_missing(source, &longer, TRACE_PACKETS)?;
+    Ok(longer)
+}
+
+fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, BenchError> {
+    let packets = Packets::read(trace, usize::MAX)?;
+    let workshop = Workshop::open(&packets)?;
+    let calibration = Calibration::begin();
+    let cached = Effort { rounds: if quick { 31 } else { 151 }, warm: true, passes: 4 };
+    let streamed = Effort { rounds: if quick { 9 } else { 41 }, warm: false, passes: 1 };
+    let sets = [
+        (
+            "cached",
+            format!("{CACHED} packets again and again, in the processor's cache"),
+            packets.first(CACHED),
+            cached,
+        ),
+        ("trace", "the whole trace".to_owned(), packets.batches(), streamed),
+    ];
+    let mut text = String::new();
+    let mut verdicts: Option<Table> = None;
+    for (set, title, batches, effort) in sets {
+        let mut prices = Vec::new();
+        for module in modules {
+            prices.push(workshop.measure(module, batches, effort)?);
+        }
+        let table = price::table(&prices, calibration.nanos_per_cycle());
+        let rounds = effort.rounds;
+        _ = writeln!(
+            text,
+            "`{}`, {} packets: {title}; medians of {rounds} rounds.\n\n{table}",
+            place::shown(trace),
+            packets_of(batches)
+        );
+        let kept = price::verdicts(&prices, set);
+        match &mut verdicts {
+            Some(all) => all.extend(kept),
+            None => verdicts = Some(kept),
+        }
+        let mut deeds = Table::new(&["module", "records", "patches"]);
+        for price in &prices {
+            deeds.row([
+                price.module.name.clone(),
+                price.deeds.records.to_string(),
+                price.deeds.patches.to_string(),
+            ]);
+        }
+        _ = writeln!(text, "The same in all builds, row by row, while this was measured:\n\n{deeds}");
+    }
+    Ok(format!("{}\n{text}", verdicts.unwrap_or_default()))
+}

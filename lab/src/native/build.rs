@@ -1,0 +1,137 @@
+//! Compiling the modules' C sources natively.
+
+use crate::module::Module;
+use crate::{BenchError, place};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A C compiler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiler {
+    /// The program.
+    pub program: &'static str,
+    /// What it says about itself.
+    pub version: String,
+}
+
+impl Compiler {
+    /// The compiler of the modules.
+    pub fn clang() -> Option<Self> {
+        Self::find("clang-19")
+    }
+
+    /// The other one.
+    pub fn gcc() -> Option<Self> {
+        Self::find("gcc")
+    }
+
+    fn find(program: &'static str) -> Option<Self> {
+        let output = Command::new(program).arg("--version").output().ok()?;
+        let version = String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned();
+        output.status.success().then_some(Self { program, version })
+    }
+}
+
+/// How a module is built natively.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// With all that this machine's processor has (`-march=native`), as the sandbox's compiler does, and not with the least common one.
+    pub this_processor: bool,
+    /// Together with the loop over the batch, so that the module can be inlined into it.
+    pub one_unit: bool,
+    /// With byte loops instead of search libraries.
+    pub naive_find: bool,
+}
+
+impl Build {
+    /// The flags that make the difference.
+    pub fn flags(self) -> Vec<&'static str> {
+        let mut flags = vec!["-O3"];
+        if self.this_processor {
+            flags.push("-march=native");
+        }
+        if self.naive_find {
+            flags.extend(["-DWEIR_NAIVE_FIND", "-DLAB_NAIVE_FIND"]);
+        }
+        flags
+    }
+
+    /// Compiles a module to a shared object in the scratch folder.
+    ///
+    /// # Errors
+    /// Where the compiler cannot be run or refuses the source.
+    pub fn compile(self, module: &Module, compiler: &Compiler) -> Result<PathBuf, BenchError> {
+        let folder = place::scratch().join("native").join(&module.name);
+        std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+        let header = folder.join("module.h");
+        replace(&header, module.header().as_bytes())?;
+        let letters: String = [(self.this_processor, 'n'), (self.one_unit, 'u'), (self.naive_find, 'b')]
+            .iter()
+            .filter_map(|(is, letter)| is.then_some(*letter))
+            .collect();
+        let library = folder.join(format!("{}-{letters}.so", compiler.program));
+        let mut command = Command::new(compiler.program);
+        command
+            .args([
+                "-std=c11",
+                "-fPIC",
+                "-shared",
+                "-DWEIR_NATIVE",
+                "-ffp-contract=off",
+                "-fno-math-errno",
+                "-Wall",
+                "-Wextra",
+            ])
+            // Calls between module and loop go directly, as in a program, and not through a table.
+            .args(["-fno-semantic-interposition", "-Wl,-Bsymbolic", "-Wl,-z,defs"])
+            .args(self.flags())
+            .arg("-I")
+            .arg(place::root().join("guest/sdk-c"))
+            .arg("-I")
+            .arg(&folder)
+            .arg(place::root().join("lab/native/host.c"));
+        if self.one_unit {
+            command.arg(format!("-DLAB_MODULE=\"{}\"", module.source.display()));
+        } else {
+            command.arg(&module.source);
+        }
+        compile(command, &library)?;
+        Ok(library)
+    }
+}
+
+/// Compiles a program of one file into the scratch folder.
+///
+/// # Errors
+/// Where the compiler cannot be run or refuses the source.
+pub fn compile_program(source: &Path, compiler: &Compiler) -> Result<PathBuf, BenchError> {
+    let folder = place::scratch().join("native");
+    std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+    let name = source.file_stem().unwrap_or_default().to_string_lossy();
+    let program = folder.join(format!("{name}-{}", compiler.program));
+    let mut command = Command::new(compiler.program);
+    command.args(["-std=c11", "-O3", "-Wall", "-Wextra"]).arg(source);
+    compile(command, &program)?;
+    Ok(program)
+}
+
+/// Runs the compiler; what it makes takes the name `to` when it is whole, so that nobody loads half of it.
+fn compile(mut command: Command, to: &Path) -> Result<(), BenchError> {
+    let fresh = PathBuf::from(format!("{}.{}", to.display(), std::process::id()));
+    let output = command.arg("-o").arg(&fresh).output().map_err(|source| BenchError::Program {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })?;
+    if !output.status.success() {
+        return Err(BenchError::Failed {
+            command: format!("{command:?}"),
+            said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
+    }
+    std::fs::rename(&fresh, to).map_err(BenchError::file(to))
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
+    let fresh = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
+    std::fs::write(&fresh, bytes).and_then(|()| std::fs::rename(&fresh, path)).map_err(BenchError::file(path))
+}

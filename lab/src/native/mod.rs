@@ -1,0 +1,21 @@
+//! What the benchmark does without a sandbox, and so without its safety: native builds of the modules, and processes' resource usage.
+
+mod build;
+mod host;
+mod library;
+mod process;
+mod space;
+
+pub use build::{Build, Compiler, compile_program};
+pub use library::Native;
+pub use process::{Usage, run_measured};
+pub use space::Space;
+
+use weir_abi::Descriptor;
+
+/// Descriptors as they lie in memory.
+pub fn bytes_of(descriptors: &[Descriptor]) -> &[u8] {
+    // SAFETY: a descriptor is 64 bytes of integers without padding (weir-abi asserts its size), so all of them are initialised bytes; the
+    // result borrows the slice.
+    unsafe { std::slice::from_raw_parts(descriptors.as_ptr().cast(), std::mem::size_of_val(descriptors)) }
+}

@@ -1,0 +1,48 @@
+//! What a process used.
+
+use crate::BenchError;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a process used until its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Processor time, in user mode and in the kernel.
+    pub cpu: Duration,
+    /// From before it was started to after it ended.
+    pub wall: Duration,
+}
+
+/// Runs a command to its end, without input and output, and says what it alone used.
+///
+/// # Errors
+/// Where it cannot be started, or fails.
+pub fn run_measured(command: &mut Command) -> Result<Usage, BenchError> {
+    let shown = format!("{command:?}");
+    let failed = |source| BenchError::Program { program: shown.clone(), source };
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begin = Instant::now();
+    #[expect(clippy::zombie_processes, reason = "wait4 below waits for it")]
+    let child = command.spawn().map_err(failed)?;
+    let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
+    let mut status = 0;
+    // SAFETY: all zeros is a valid value of this plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: pointers to live locals; the process is a child of ours that nobody else waits for.
+    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(failed(error));
+        }
+    }
+    let wall = begin.elapsed();
+    if !libc::WIFEXITED(status) || libc::WEXITSTATUS(status) != 0 {
+        return Err(BenchError::Failed { command: shown, said: format!("it ended with status {status:#x}") });
+    }
+    Ok(Usage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
+        + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+}

@@ -1,0 +1,99 @@
+//! Packets for native modules, at the same addresses relative to a base as sandboxes see them.
+
+use crate::BenchError;
+use crate::packets::Packets;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE};
+use weir_sandbox::Area;
+
+/// Addresses that an offset of 32 bits reaches.
+const RESERVED: usize = 4 << 30;
+/// Where copies of strings that rows point to lie, and how much room there is for them.
+const STRINGS: usize = 1 << 20;
+const STRINGS_BYTES: usize = 1 << 20;
+
+/// 4 GiB of addresses with the capture, its descriptors, and room for strings.
+#[derive(Debug)]
+pub struct Space {
+    base: *mut u8,
+}
+
+impl Space {
+    /// Maps the packets.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn map(packets: &Packets) -> Result<Self, BenchError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe { libc::mmap(ptr::null_mut(), RESERVED, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(BenchError::Map(io::Error::last_os_error()));
+        }
+        let this = Self { base: base.cast() };
+        this.place(ARENA_BASE as usize, packets.capture()).map_err(BenchError::Map)?;
+        this.place(DESCRIPTORS_BASE as usize, packets.descriptors()).map_err(BenchError::Map)?;
+        // SAFETY: inside the reservation of `this`, below the packets.
+        let made = unsafe {
+            libc::mprotect(this.base.add(STRINGS).cast(), STRINGS_BYTES, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        if made != 0 {
+            return Err(BenchError::Map(io::Error::last_os_error()));
+        }
+        Ok(this)
+    }
+
+    fn place(&self, at: usize, area: Area<'_>) -> io::Result<()> {
+        if at.checked_add(area.len).is_none_or(|end| end > RESERVED) {
+            return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
+        }
+        let offset =
+            libc::off_t::try_from(area.offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        // SAFETY: by the check above the range lies inside the reservation that this value owns.
+        let done = unsafe {
+            libc::mmap(
+                self.base.add(at).cast(),
+                area.len,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                area.fd.as_raw_fd(),
+                offset,
+            )
+        };
+        if done == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// What addresses in descriptors count from.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Puts `bytes` where an address of 32 bits reaches them, `used` bytes into the room for strings; nothing where that is full.
+    pub(crate) fn keep(&self, bytes: &[u8], used: usize) -> Option<u32> {
+        if used.checked_add(bytes.len())? > STRINGS_BYTES {
+            return None;
+        }
+        // SAFETY: inside the room for strings, by the check above, which is writable and which nobody else writes: the room is used by
+        // one `Host` at a time, through this function.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(STRINGS + used), bytes.len()) };
+        u32::try_from(STRINGS + used).ok()
+    }
+
+    /// A copy of what an indirect field of a row points to; nothing where that is outside.
+    pub(crate) fn copy(&self, address: u32, len: u32) -> Option<Vec<u8>> {
+        let (start, len) = (address as usize, len as usize);
+        (STRINGS <= start && start + len <= STRINGS + STRINGS_BYTES).then(|| {
+            // SAFETY: inside the room for strings, which is readable; nobody writes it meanwhile.
+            unsafe { std::slice::from_raw_parts(self.base.add(start), len) }.to_vec()
+        })
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: exactly what mmap gave in `map`; whoever uses its addresses borrows this value.
+        unsafe { libc::munmap(self.base.cast(), RESERVED) };
+    }
+}

@@ -1,0 +1,171 @@
+//! Packets and their descriptors in memory files, so that many rounds can be run over them by sandboxes and native code alike.
+
+use crate::{BenchError, native};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
+use weir_netio::{Capture, Input, Next};
+use weir_sandbox::{Area, Batch};
+use weir_units::{Nanos, Timestamp};
+
+/// The most packets that are kept: their descriptors fit into a sandbox's room for them.
+const PACKETS_MAX: usize = DESCRIPTORS_MAX as usize / weir_abi::DESCRIPTOR_BYTES;
+
+/// A capture, classified: all that modules need of it.
+#[derive(Debug)]
+pub struct Packets {
+    path: PathBuf,
+    descriptors: File,
+    descriptors_len: usize,
+    capture: File,
+    capture_len: usize,
+    batches: Vec<Ready>,
+}
+
+/// A batch and when it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// What a module is called with.
+    pub batch: Batch,
+    /// The latest time stamp up to its end.
+    pub latest: Timestamp,
+}
+
+/// A call of `weir_tick`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// The batch that it comes before.
+    pub before: usize,
+    /// Packet time, a multiple of the period.
+    pub now: Timestamp,
+    /// Periods since the last one.
+    pub periods: u64,
+}
+
+impl Packets {
+    /// Reads a capture file through [`weir_netio`]: as many of its first packets as one window shows, at most `most`.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or is compressed: its bytes must be in the file as they are.
+    pub fn read(path: &Path, most: usize) -> Result<Self, BenchError> {
+        let mut capture = Capture::open(Input::File(path.to_owned()))?;
+        let mut window: Option<(u64, u64, usize)> = None;
+        let mut all: Vec<Descriptor> = Vec::new();
+        while let Next::Block(block) = capture.next_block()? {
+            let here = block.window();
+            let len = usize::try_from(here.len().0).unwrap_or(usize::MAX);
+            let (id, ..) = *window.get_or_insert((here.id(), here.file_offset(), len));
+            if id != here.id() || all.len() >= most.min(PACKETS_MAX) {
+                break;
+            }
+            all.extend_from_slice(block.descriptors());
+        }
+        all.truncate(most.min(PACKETS_MAX));
+        let file = File::open(path).map_err(BenchError::file(path))?;
+        let file_len = file.metadata().map_err(BenchError::file(path))?.len();
+        let unusable = |wanted| BenchError::Capture { path: path.to_owned(), wanted };
+        let Some((_, offset, capture_len)) = window else { return Err(unusable("it has no packets")) };
+        if offset != 0 || u64::try_from(capture_len).unwrap_or(u64::MAX) > file_len.next_multiple_of(4096) {
+            return Err(unusable("the benchmark needs a plain pcap or pcapng file, not a compressed one"));
+        }
+        let batches = batches(&all);
+        let descriptors_len = all.len().div_ceil(BATCH_PACKETS) * BATCH_BYTES;
+        let folder = std::env::temp_dir();
+        let mut descriptors = in_memory().map_err(BenchError::file(&folder))?;
+        descriptors
+            .write_all(native::bytes_of(&all))
+            .and_then(|()| descriptors.set_len(u64::try_from(descriptors_len).unwrap_or(0)))
+            .map_err(BenchError::file(&folder))?;
+        Ok(Self { path: path.to_owned(), descriptors, descriptors_len, capture: file, capture_len, batches })
+    }
+
+    /// The capture's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptors, in batches that each begin on a page.
+    pub fn descriptors(&self) -> Area<'_> {
+        Area { fd: self.descriptors.as_fd(), offset: 0, len: self.descriptors_len }
+    }
+
+    /// The capture file.
+    pub fn capture(&self) -> Area<'_> {
+        Area { fd: self.capture.as_fd(), offset: 0, len: self.capture_len }
+    }
+
+    /// The first batches, with at least `packets` packets if there are so many.
+    pub fn first(&self, packets: usize) -> &[Ready] {
+        &self.batches[..packets.div_ceil(BATCH_PACKETS).min(self.batches.len())]
+    }
+
+    /// All batches.
+    pub fn batches(&self) -> &[Ready] {
+        &self.batches
+    }
+}
+
+/// How many packets these batches have.
+pub fn packets_of(batches: &[Ready]) -> u64 {
+    batches.iter().map(|ready| u64::from(ready.batch.mask.count_ones())).sum()
+}
+
+/// The calls of `weir_tick` for a module with this period: before the first batch after each multiple of it.
+pub fn ticks(batches: &[Ready], period: Option<Nanos>) -> Vec<Tick> {
+    let Some(Nanos(period)) = period.filter(|period| period.0 > 0) else { return Vec::new() };
+    let mut ticks = Vec::new();
+    let mut last: Option<u64> = None;
+    for (i, ready) in batches.iter().enumerate() {
+        let whole = ready.latest.0 / period;
+        match last {
+            Some(before) if whole > before => {
+                ticks.push(Tick { before: i + 1, now: Timestamp(whole * period), periods: whole - before });
+                last = Some(whole);
+            }
+            Some(_) => {}
+            None => last = Some(whole),
+        }
+    }
+    ticks
+}
+
+fn batches(all: &[Descriptor]) -> Vec<Ready> {
+    let mut latest = 0;
+    all.chunks(BATCH_PACKETS)
+        .enumerate()
+        .map(|(i, chunk)| {
+            latest = chunk.iter().map(|d| d.ts_ns).fold(latest, u64::max);
+            let offset = u32::try_from(i * BATCH_BYTES).unwrap_or(u32::MAX);
+            let mask = u64::MAX >> (BATCH_PACKETS - chunk.len());
+            let first = u32::try_from(i * BATCH_PACKETS).unwrap_or(u32::MAX);
+            let batch = Batch { descriptors: DESCRIPTORS_BASE.saturating_add(offset), mask, first };
+            Ready { batch, latest: Timestamp(latest) }
+        })
+        .collect()
+}
+
+/// A file without a name, in memory where there is such a file system.
+fn in_memory() -> std::io::Result<File> {
+    tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(times: &[u64]) -> Vec<Ready> {
+        let batch = Batch { descriptors: 0, mask: 1, first: 0 };
+        times.iter().map(|t| Ready { batch, latest: Timestamp(*t) }).collect()
+    }
+
+    #[test]
+    fn a_tick_comes_after_the_batch_in_which_its_time_passed_and_counts_the_periods() {
+        let ticks = ticks(&at(&[95, 99, 101, 105, 350]), Some(Nanos(100)));
+        let expected = [(3, 100, 1), (5, 300, 2)];
+        let got: Vec<_> = ticks.iter().map(|t| (t.before, t.now.0, t.periods)).collect();
+        assert_eq!(got, expected);
+        assert_eq!(super::ticks(&at(&[1, 1000]), None), []);
+    }
+}

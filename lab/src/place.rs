@@ -1,0 +1,45 @@
+//! Where things are.
+
+use std::path::{Path, PathBuf};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where the benchmark puts what it builds and measures on; git ignores it.
+pub fn scratch() -> PathBuf {
+    target().join("lab")
+}
+
+/// The program `weir`, built for release.
+pub fn weir() -> PathBuf {
+    target().join("release/weir")
+}
+
+/// Cargo's target folder: where this program was built, if it is in one.
+fn target() -> PathBuf {
+    let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    set.unwrap_or_else(|| root().join("target"))
+}
+
+/// A larger trace than the sample, where the collection beside the repository is there.
+pub fn shared_trace() -> Option<PathBuf> {
+    Some(root().join("../shared/traces/mixed/composite-mixed-a.pcap")).filter(|path| path.is_file())
+}
+
+/// The sample capture of the repository.
+pub fn sample() -> PathBuf {
+    root().join("lab/sample/sample.pcap")
+}
+
+/// A path as people want to read it: from the repository on, or the file's name.
+pub fn shown(path: &Path) -> String {
+    let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match absolute(path).strip_prefix(absolute(&root())) {
+        Ok(inside) => inside.display().to_string(),
+        Err(_) => {
+            path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+        }
+    }
+}
