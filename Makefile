@@ -6,7 +6,7 @@ WEIR := target/release/weir
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build run test lint bench fuzz sample man completions clean
+.PHONY: help setup setup-tests build modules run test lint bench fuzz sample man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,13 @@ setup-tests:
 
 build: setup ## the binary: target/release/weir
 	cargo build --release --locked -p weir
+
+modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
+	@for dir in guest/modules/*/; do \
+		said=$$($(WEIR) build $$dir) || exit 1; \
+		echo "$$said"; \
+		echo "$$said" | sed -n 's/^built with //p' > guest/modules/TOOLCHAIN; \
+	done
 
 run: build ## the shipped monitors over the sample capture, with an HTML report
 	$(WEIR) run -r $(SAMPLE) --out out/records --report out/report.html
