@@ -42,12 +42,6 @@ pub struct Built {
     pub toolchain: String,
 }
 
-impl std::fmt::Display for Built {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}, with {}", self.path.display(), self.size, self.toolchain)
-    }
-}
-
 /// What a compiler made.
 pub(crate) struct Linked {
     pub(crate) bytes: Vec<u8>,

@@ -45,19 +45,6 @@ pub struct Created {
     pub files: Vec<PathBuf>,
 }
 
-impl std::fmt::Display for Created {
-    /// The files, and what to do next.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for file in &self.files {
-            writeln!(f, "{}", self.dir.join(file).display())?;
-        }
-        let dir = self.dir.display();
-        writeln!(f, "\nA module that works, to be changed. Build it and run it:\n")?;
-        writeln!(f, "  weir build {dir}")?;
-        writeln!(f, "  weir run -r FILE -m {dir}/{}.wasm", self.name)
-    }
-}
-
 /// Makes a folder with a module that works, to be changed: it counts packets and bytes by protocol. The last part of the path is the
 /// module's name.
 ///
