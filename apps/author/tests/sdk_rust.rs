@@ -42,8 +42,12 @@ fn the_descriptor_is_the_contracts() {
 #[test]
 fn limits_codes_and_imports_are_the_contracts() {
     let lib = include_str!("../../../guest/sdk-rust/src/lib.rs");
-    let number = |text: &str| {
-        text.split('*').map(|factor| factor.trim().replace('_', "").parse::<u64>().unwrap()).product::<u64>()
+    let number = |text: &str| -> u64 {
+        let plain = |text: &str| text.trim().replace('_', "").parse::<u64>().unwrap();
+        match text.split_once("<<") {
+            Some((value, places)) => plain(value) << plain(places),
+            None => text.split('*').map(plain).product(),
+        }
     };
     let constants = |source: &str| -> Vec<(String, u64)> {
         let inside = source.split("pub mod limit {").nth(1).unwrap().split("\n}").next().unwrap();
@@ -58,6 +62,8 @@ fn limits_codes_and_imports_are_the_contracts() {
     let mut contract = constants(include_str!("../../../abi/src/lib.rs"));
     contract.insert(0, ("BATCH_PACKETS".to_owned(), weir_abi::BATCH_PACKETS as u64));
     assert_eq!(constants(lib), contract);
+    let heap = include_str!("../../../guest/sdk-rust/src/heap.rs").replace('_', "").to_lowercase();
+    assert!(heap.contains(&format!("const privatemax: usize = {:#x};", weir_abi::PRIVATE_MAX)));
     assert!(lib.contains(&format!("pub const ABI_VERSION: u32 = {};", weir_abi::ABI_VERSION)));
 
     let host = include_str!("../../../guest/sdk-rust/src/host.rs");

@@ -24,7 +24,7 @@ const ALIGN: usize = 64;
 fn reserve(bytes: usize) -> Option<*mut u8> {
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     const PAGE: usize = 65_536;
-    const PRIVATE_MAX: usize = 0x4000_0000;
+    const PRIVATE_MAX: usize = 0x3FF0_0000;
     static TOP: AtomicUsize = AtomicUsize::new(0);
     extern "C" {
         static __heap_base: u8;
