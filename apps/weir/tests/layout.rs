@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/trust", &["core/units"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
-    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units"]),
+    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units", "core/wire"]),
     ("edge/netio", &["abi", "core/units", "core/wire"]),
     ("edge/records", &["abi", "core/session", "core/units"]),
 ];
