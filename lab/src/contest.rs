@@ -1,11 +1,13 @@
 //! Runs several builds of one module over the same packets in turn, and sees to it that they all do the same.
 
 use crate::module::Module;
+use crate::native::thread_time;
 use crate::packets::{Ready, Tick, packets_of};
 use crate::{BenchError, statistics::Sample};
 use std::hash::Hasher;
 use std::ops::Range;
-use weir_sandbox::{Batch, Cycles, Patch};
+use std::time::{Duration, Instant};
+use weir_sandbox::{Batch, Calibration, Cycles, Patch};
 use weir_session::{Field, Records};
 use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
@@ -59,14 +61,42 @@ impl Deeds {
 /// An odd number with many bits, so that what is joined with it stays distinguishable.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Batches after which what a module emitted is taken from it, as a run does after each block.
+const BLOCK_BATCHES: usize = weir_netio::BLOCK_PACKETS / weir_abi::BATCH_PACKETS;
+
+/// How long a cycle of the time stamp counter is.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// In nanoseconds.
+    pub nanos_per_cycle: f64,
+}
+
+impl Clock {
+    /// Holds the counter against the clock, for a twentieth of a second.
+    pub fn calibrate() -> Self {
+        let calibration = Calibration::begin();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(50) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self { nanos_per_cycle: calibration.nanos_per_cycle() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "cycles of a part of a pass are far below 2^53")]
+    fn time(self, cycles: Cycles) -> Duration {
+        Duration::from_secs_f64(cycles.0 as f64 * self.nanos_per_cycle / 1e9)
+    }
+}
+
 /// A build with its name and what it took.
 pub struct Entry<'a> {
     /// How it was built.
     pub name: String,
     /// The build.
     pub build: Box<dyn Contestant + 'a>,
-    /// Cycles a packet, one number for each round.
-    pub cycles: Sample,
+    /// Nanoseconds of processor time a packet, one number for each round.
+    pub nanos: Sample,
+    clock: Clock,
     /// Where the fields of each stream's rows lie. What is between them is padding, and may be anything.
     fields: Vec<Vec<Range<usize>>>,
     spare: Records,
@@ -74,28 +104,39 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Nothing measured yet.
-    pub fn new(name: impl Into<String>, module: &Module, build: Box<dyn Contestant + 'a>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        module: &Module,
+        clock: Clock,
+        build: Box<dyn Contestant + 'a>,
+    ) -> Self {
         let place = |field: &Field| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
         let fields = streams.map(|stream| stream.fields.iter().map(place).collect()).collect();
-        Self { name: name.into(), build, cycles: Sample::default(), fields, spare: Records::default() }
+        Self { name: name.into(), build, nanos: Sample::default(), clock, fields, spare: Records::default() }
     }
 
-    /// Once over all batches.
-    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> (Cycles, Deeds) {
-        let build = self.build.as_mut();
+    /// Once over all batches. Returns the processor time that the build took.
+    pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> (Duration, Deeds) {
         let mut deeds = Deeds::default();
-        let begin = Cycles::now();
-        let mut from = 0;
-        for tick in ticks {
-            run(build, &batches[from..tick.before], &mut deeds);
-            build.tick(*tick);
-            from = tick.before;
+        let mut aside = Cycles::default();
+        let mut ticks = ticks.iter().peekable();
+        let begin = thread_time();
+        for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
+            for (i, ready) in batches.iter().enumerate() {
+                let drops = self.build.run(ready.batch);
+                deeds.dropped += u64::from(drops.count_ones());
+                deeds.verdicts = (deeds.verdicts.rotate_left(7) ^ drops).wrapping_mul(SPREAD);
+                while let Some(tick) = ticks.next_if(|tick| tick.before <= block * BLOCK_BATCHES + i + 1) {
+                    self.build.tick(*tick);
+                }
+            }
+            let paused = Cycles::now();
+            self.account(&mut deeds);
+            aside.0 += Cycles::now().since(paused).0;
         }
-        run(build, &batches[from..], &mut deeds);
-        let taken = Cycles::now().since(begin);
-        self.account(&mut deeds);
-        (taken, deeds)
+        let taken = thread_time().saturating_sub(begin);
+        (taken.saturating_sub(self.clock.time(aside)), deeds)
     }
 
     /// The end of the packets.
@@ -106,36 +147,34 @@ impl<'a> Entry<'a> {
         deeds
     }
 
-    /// Takes what was emitted into account, and leaves room for as much again.
+    /// Takes what was emitted and patched into account, and leaves room for as much again.
     fn account(&mut self, deeds: &mut Deeds) {
         let mut records = self.build.take_records(std::mem::take(&mut self.spare));
-        let mut hash = Xxh3::new();
-        for record in records.iter() {
-            hash.write_u16(record.stream);
-            for field in self.fields.get(usize::from(record.stream)).into_iter().flatten() {
-                hash.write(record.row.get(field.clone()).unwrap_or_default());
+        if !records.is_empty() {
+            let mut hash = Xxh3::with_seed(deeds.rows);
+            for record in records.iter() {
+                hash.write_u16(record.stream);
+                for field in self.fields.get(usize::from(record.stream)).into_iter().flatten() {
+                    hash.write(record.row.get(field.clone()).unwrap_or_default());
+                }
+                hash.write(record.tail);
             }
-            hash.write(record.tail);
+            deeds.records += records.len();
+            deeds.rows = hash.finish();
+            records.clear();
         }
-        (deeds.records, deeds.rows) = (records.len(), hash.finish());
-        records.clear();
         self.spare = records;
         let patches = self.build.take_patches();
-        let mut hash = Xxh3::new();
-        for patch in &patches {
-            hash.write_u32(patch.packet);
-            hash.write_u32(patch.offset);
-            hash.write(&patch.bytes);
+        if !patches.is_empty() {
+            let mut hash = Xxh3::with_seed(deeds.patched);
+            for patch in &patches {
+                hash.write_u32(patch.packet);
+                hash.write_u32(patch.offset);
+                hash.write(&patch.bytes);
+            }
+            deeds.patches += patches.len();
+            deeds.patched = hash.finish();
         }
-        (deeds.patches, deeds.patched) = (patches.len(), hash.finish());
-    }
-}
-
-fn run(build: &mut dyn Contestant, batches: &[Ready], deeds: &mut Deeds) {
-    for ready in batches {
-        let drops = build.run(ready.batch);
-        deeds.dropped += u64::from(drops.count_ones());
-        deeds.verdicts = (deeds.verdicts.rotate_left(7) ^ drops).wrapping_mul(SPREAD);
     }
 }
 
@@ -175,14 +214,14 @@ pub fn contest(
             if warm {
                 deeds.add(entry.pass(batches, ticks).1);
             }
-            let mut all = 0;
+            let mut all = Duration::ZERO;
             for _ in 0..passes {
                 let (taken, pass) = entry.pass(batches, ticks);
                 deeds.add(pass);
-                all += taken.0;
+                all += taken;
             }
             if round > 0 {
-                entry.cycles.add(Cycles(all), packets);
+                entry.nanos.add(all, packets);
             }
             agree(module, round, &mut first, entry, deeds)?;
         }

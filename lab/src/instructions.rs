@@ -50,7 +50,8 @@ impl Exercise {
         let workshop = Workshop::open(&packets)?;
         let batches = packets.first(self.packets);
         let ticks = ticks(batches, module.admit()?.tick());
-        let mut entry = Entry::new(self.how.name(), &module, workshop.make(&module, self.how)?);
+        let mut entry =
+            Entry::new(self.how.name(), &module, workshop.clock(), workshop.make(&module, self.how)?);
         for _ in 0..self.passes {
             entry.pass(batches, &ticks);
         }

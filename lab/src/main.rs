@@ -14,7 +14,6 @@ use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::{BenchError, looped, machine, memory, place, run, start};
-use weir_sandbox::Calibration;
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -157,7 +156,6 @@ fn trace(source: &Path) -> Result<PathBuf, BenchError> {
 fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, BenchError> {
     let packets = Packets::read(trace, usize::MAX)?;
     let workshop = Workshop::open(&packets)?;
-    let calibration = Calibration::begin();
     let cached = Effort { rounds: if quick { 31 } else { 151 }, warm: true, passes: 4 };
     let streamed = Effort { rounds: if quick { 9 } else { 41 }, warm: false, passes: 1 };
     let sets = [
@@ -176,7 +174,7 @@ fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, Bench
         for module in modules {
             prices.push(workshop.measure(module, batches, effort)?);
         }
-        let table = price::table(&prices, calibration.nanos_per_cycle());
+        let table = price::table(&prices);
         let rounds = effort.rounds;
         _ = writeln!(
             text,

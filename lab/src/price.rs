@@ -1,7 +1,7 @@
 //! The price of safety: what a module costs in its sandbox, and what the same source costs compiled natively.
 
 use crate::BenchError;
-use crate::contest::{Contestant, Deeds, Effort, Entry, contest};
+use crate::contest::{Clock, Contestant, Deeds, Effort, Entry, contest};
 use crate::module::{Class, Module};
 use crate::native::{Build, Compiler, Native, Space};
 use crate::packets::{Packets, Ready, packets_of, ticks};
@@ -76,6 +76,7 @@ pub struct Workshop<'a> {
     unlimited: Engine,
     clang: Option<Compiler>,
     gcc: Option<Compiler>,
+    clock: Clock,
 }
 
 impl<'a> Workshop<'a> {
@@ -92,7 +93,13 @@ impl<'a> Workshop<'a> {
             unlimited: Engine::new(unlimited, None)?,
             clang: Compiler::clang(),
             gcc: Compiler::gcc(),
+            clock: Clock::calibrate(),
         })
+    }
+
+    /// The clock that is measured with.
+    pub fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// The ways in which a module can be built here.
@@ -128,12 +135,12 @@ impl<'a> Workshop<'a> {
     pub fn measure(&self, module: &Module, batches: &[Ready], effort: Effort) -> Result<Price, BenchError> {
         let mut entries = Vec::new();
         for how in self.ways(module) {
-            entries.push(Entry::new(how.name(), module, self.make(module, how)?));
+            entries.push(Entry::new(how.name(), module, self.clock, self.make(module, how)?));
         }
         let ticks = ticks(batches, module.admit()?.tick());
         let deeds = contest(&module.name, &mut entries, batches, &ticks, effort)?;
-        let samples = entries.into_iter().map(|entry| (entry.name, entry.cycles)).collect();
-        Ok(Price { module: module.clone(), packets: packets_of(batches), deeds, samples })
+        let samples = entries.into_iter().map(|entry| (entry.name, entry.nanos)).collect();
+        Ok(Price { module: module.clone(), clock: self.clock, packets: packets_of(batches), deeds, samples })
     }
 }
 
@@ -146,23 +153,24 @@ pub struct Price {
     pub packets: u64,
     /// What all of its builds did.
     pub deeds: Deeds,
+    clock: Clock,
     samples: Vec<(String, Sample)>,
 }
 
 impl Price {
-    /// Cycles a packet of one build.
-    pub fn cycles(&self, how: How) -> Option<&Sample> {
+    /// Nanoseconds a packet of one build.
+    pub fn nanos(&self, how: How) -> Option<&Sample> {
         self.samples.iter().find(|(name, _)| name == how.name()).map(|(_, sample)| sample)
     }
 
     /// How many times as long one build took as another, round by round.
     pub fn ratio(&self, how: How, than: How) -> Option<Sample> {
-        Some(self.cycles(how)?.over(self.cycles(than)?))
+        Some(self.nanos(how)?.over(self.nanos(than)?))
     }
 }
 
-/// A table of prices. `nanos` are those of a cycle.
-pub fn table(prices: &[Price], nanos: f64) -> Table {
+/// A table of prices.
+pub fn table(prices: &[Price]) -> Table {
     let mut table = Table::new(&[
         "module",
         "sandbox, ns (quartiles)",
@@ -177,8 +185,9 @@ pub fn table(prices: &[Price], nanos: f64) -> Table {
         "÷ clang -O3, byte loop",
     ]);
     for price in prices {
-        let sandbox = price.cycles(How::Sandbox).cloned().unwrap_or_default();
-        let ns = sandbox.times(nanos).quartiles();
+        let sandbox = price.nanos(How::Sandbox).cloned().unwrap_or_default();
+        let ns = sandbox.quartiles();
+        let cycles = |nanos: &Sample| format!("{:.1}", nanos.median() / price.clock.nanos_per_cycle);
         let ratio = |how, than| {
             price.ratio(how, than).map_or_else(|| "–".to_owned(), |r| format!("{:.2}", r.median()))
         };
@@ -186,8 +195,8 @@ pub fn table(prices: &[Price], nanos: f64) -> Table {
         table.row([
             price.module.name.clone(),
             format!("{:.2} ({:.2}–{:.2})", ns.median, ns.lower, ns.upper),
-            format!("{:.1}", sandbox.median()),
-            price.cycles(How::Clang(PLAIN)).map_or_else(|| "–".to_owned(), |s| format!("{:.1}", s.median())),
+            cycles(&sandbox),
+            price.nanos(How::Clang(PLAIN)).map_or_else(|| "–".to_owned(), cycles),
             clang.map_or_else(
                 || "–".to_owned(),
                 |q| format!("**{:.2}** ({:.2}–{:.2})", q.median, q.lower, q.upper),
@@ -225,7 +234,8 @@ pub fn verdicts(prices: &[Price], set: &str) -> Table {
                 add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(How::Clang(PLAIN)));
             }
             Class::Empty => {
-                let cycles = price.cycles(How::Sandbox).map(Sample::median);
+                let cycles =
+                    price.nanos(How::Sandbox).map(|nanos| nanos.median() / price.clock.nanos_per_cycle);
                 add("empty module, cycles a packet".to_owned(), 10.0, cycles);
             }
         }

@@ -1,6 +1,6 @@
 //! Medians and quartiles: other programs disturb single rounds, and never make one faster.
 
-use weir_sandbox::Cycles;
+use std::time::Duration;
 
 /// Measured values, one for each round.
 #[derive(Clone, Debug, Default)]
@@ -25,10 +25,10 @@ impl Sample {
         self.values.push(value);
     }
 
-    /// Cycles for so many packets, as cycles a packet.
+    /// Time for so many packets, as nanoseconds a packet.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    pub fn add(&mut self, cycles: Cycles, packets: u64) {
-        self.push(cycles.0 as f64 / packets.max(1) as f64);
+    pub fn add(&mut self, time: Duration, packets: u64) {
+        self.push(time.as_nanos() as f64 / packets.max(1) as f64);
     }
 
     /// Its quartiles; NaN where there are no values.
@@ -53,11 +53,6 @@ impl Sample {
     /// The values divided by those of another sample of the same rounds.
     pub fn over(&self, other: &Sample) -> Sample {
         Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect() }
-    }
-
-    /// The values times a constant.
-    pub fn times(&self, factor: f64) -> Sample {
-        Sample { values: self.values.iter().map(|value| value * factor).collect() }
     }
 }
 
