@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! 0x0000_0000 .. memory size   private memory, read and write, at most PRIVATE_MAX
+//! POLL_PAGE   .. + a page      zeros, which weir's own checks read; taken away when a call's time is over
 //! ARENA_BASE  .. + window      packet bytes, read only: a store here ends the call
 //! DESCRIPTORS_BASE .. + ring   descriptors of the batches in flight, read only
 //! everywhere else              nothing: any access ends the call
@@ -36,8 +37,11 @@ pub const DESCRIPTOR_BYTES: usize = 64;
 /// Bytes of the descriptors of one batch: a page, so that a batch begins on a page.
 pub const BATCH_BYTES: usize = BATCH_PACKETS * DESCRIPTOR_BYTES;
 
-/// The most private memory that a module can have, in bytes: up to where the packets begin.
-pub const PRIVATE_MAX: u32 = 0x4000_0000;
+/// The most private memory that a module can have, in bytes: 1023 MiB.
+pub const PRIVATE_MAX: u32 = 0x3FF0_0000;
+
+/// Guest address of a page that the loader's checks read in every loop. Below 2 GiB, so that its address fits into the instruction.
+pub const POLL_PAGE: u32 = 0x3FFF_0000;
 
 /// Guest address at which the window on the packet arena begins.
 pub const ARENA_BASE: u32 = 0x4000_0000;
@@ -129,6 +133,8 @@ pub mod limit {
     pub const PATTERNS: u32 = 1024;
     /// Bytes of all patterns of a set.
     pub const PATTERN_BYTES: u32 = 64 * 1024;
+    /// Bytes that one call of a host function reads. The largest packets are smaller.
+    pub const HOST_READ_BYTES: u32 = 16 << 20;
     /// Bytes of one log message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
     /// Log messages of one module in a run.

@@ -144,7 +144,7 @@ enum {
 };
 
 /* Addresses, for the curious: a module's own memory lies below WEIR_ARENA_BASE. */
-#define WEIR_PRIVATE_MAX 0x40000000u
+#define WEIR_PRIVATE_MAX 0x3FF00000u
 #define WEIR_ARENA_BASE 0x40000000u
 #define WEIR_ARENA_MAX 0x80000000u
 #define WEIR_DESCRIPTORS_BASE 0xE0000000u

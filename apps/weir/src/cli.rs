@@ -114,6 +114,6 @@ pub struct Run {
     #[arg(short, long)]
     pub quiet: bool,
     /// Call modules only for packets that match this pcap-filter(7) expression
-    #[arg(value_name = "FILTER", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
 }

@@ -31,6 +31,8 @@ pub struct Facts {
     pub entry_function: u32,
     /// Index of the mutable global that is the shadow stack pointer, if the module has one.
     pub stack_pointer: Option<u32>,
+    /// Index of the WebAssembly start function, which the loader makes an ordinary one.
+    pub start_function: Option<u32>,
     /// Number of types, of globals and of functions, imported ones included: where what the loader adds begins.
     pub types: u32,
     /// See `types`.
@@ -193,6 +195,7 @@ struct Found<'a> {
     memory: Option<u64>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     manifest: Option<&'a [u8]>,
+    start_function: Option<u32>,
     named_stack_pointer: Option<u32>,
 }
 
@@ -244,6 +247,7 @@ impl<'a> Found<'a> {
                     self.exports.push((export.name, export.kind, export.index));
                 }
             }
+            Payload::StartSection { func, .. } => self.start_function = Some(func),
             Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION => {
                 if self.manifest.is_some() {
                     return Err(Refusal::TwoManifests(reader.range().start));
@@ -355,6 +359,7 @@ impl<'a> Found<'a> {
             entry,
             entry_function,
             stack_pointer: self.stack_pointer(),
+            start_function: self.start_function,
             types: count(self.types.len()),
             globals: count(self.globals.len()),
             functions: count(self.functions.len()),

@@ -426,7 +426,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         for (rest, message) in [
             ("nmae = 'x'\n", "unknown field `nmae`"),
-            ("memory = '2 GiB'\n", "memory: an amount up to 1 GiB"),
+            ("memory = '2 GiB'\n", "memory: an amount up to 1023 MiB"),
             ("tick = '1'\n", "tick: a duration of at least 1 us"),
             ("tick = { parameter = 'x' }\n", "tick: `x` is no parameter of type duration"),
             ("[[parameter]]\nname = 'A'\ntype = 'u64'\n", "parameter.name: `A` is not a name"),

@@ -60,6 +60,17 @@ impl Records {
         self.entries.push(Entry { order, stream, row, end: row, start });
     }
 
+    /// Makes bytes of the last record's row zero: rows that say the same are then the same.
+    pub fn blank(&mut self, gaps: &[std::ops::Range<usize>]) {
+        let Some(entry) = self.entries.last() else { return };
+        let row = &mut self.bytes[entry.start..entry.start + entry.row as usize];
+        for gap in gaps {
+            if let Some(gap) = row.get_mut(gap.clone()) {
+                gap.fill(0);
+            }
+        }
+    }
+
     /// Appends the bytes of an indirect field of the last record, and writes their place into its row at `offset`.
     pub fn tail(&mut self, offset: usize, bytes: &[u8]) {
         let Some(entry) = self.entries.last_mut() else { return };
@@ -120,11 +131,12 @@ mod tests {
     fn a_record_keeps_its_row_and_what_its_strings_point_to() {
         let mut records = Records::default();
         records.begin(Order::packet(3), 1, &[7; 12]);
+        records.blank(&[1..3, 11..13]);
         records.tail(4, b"abc");
         records.begin(Order::tick(4), 0, &[9; 2]);
         let all: Vec<_> = records.iter().collect();
         assert_eq!((all[0].order, all[0].stream, all[0].tail), (Order::packet(3), 1, b"abc".as_slice()));
-        assert_eq!(all[0].row, [7, 7, 7, 7, 0, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(all[0].row, [7, 0, 0, 7, 0, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(
             (all[1].order, all[1].row, all[1].tail),
             (Order::tick(4), [9u8; 2].as_slice(), b"".as_slice())

@@ -2,6 +2,7 @@
 
 use crate::Name;
 use core::net::Ipv6Addr;
+use std::ops::Range;
 use weir_abi::row::FieldType;
 
 /// A declared stream.
@@ -14,6 +15,7 @@ pub struct Stream {
     /// Its fields, in the order of the row.
     pub fields: Vec<Field>,
     row_bytes: usize,
+    padding: Vec<Range<usize>>,
 }
 
 /// A field of a stream.
@@ -53,12 +55,22 @@ impl Stream {
     pub(crate) fn new(name: Name, summary: String, mut fields: Vec<Field>) -> Self {
         let mut end = 0usize;
         let mut align = 1;
+        let mut padding = Vec::new();
         for field in &mut fields {
             field.offset = end.next_multiple_of(field.ty.align());
+            padding.push(end..field.offset);
             end = field.offset + field.ty.size();
             align = align.max(field.ty.align());
         }
-        Self { name, summary, fields, row_bytes: end.next_multiple_of(align) }
+        let row_bytes = end.next_multiple_of(align);
+        padding.push(end..row_bytes);
+        padding.retain(|gap| !gap.is_empty());
+        Self { name, summary, fields, row_bytes, padding }
+    }
+
+    /// The bytes of a row that belong to no field: whatever the module's stack held.
+    pub fn padding(&self) -> &[Range<usize>] {
+        &self.padding
     }
 
     /// Bytes of a row, as a module must emit it.

@@ -4,17 +4,13 @@ use crate::cache::{Cache, KeyHasher};
 use crate::host::{self, Host};
 use crate::rewrite;
 use crate::space::{Creator, GUARD, RESERVED, Spaces};
+use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use wasmtime::{Config, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
+use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
 use weir_session::Admitted;
-
-/// How often the epoch advances: the grain of the time limit.
-const EPOCH: Duration = Duration::from_millis(10);
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +19,8 @@ pub struct Options {
     pub call_limit: Duration,
     /// Time-outs after which a module is ended.
     pub strikes: u32,
-    /// Compile checks into modules that end a call which runs too long. Without them an endless loop is endless: only for measuring what the
-    /// checks cost.
+    /// Put checks into modules by which a call that runs too long is ended. Without them an endless loop is endless: only for measuring
+    /// what the checks cost.
     pub interruptible: bool,
 }
 
@@ -55,7 +51,7 @@ pub struct Engine {
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
     options: Options,
-    _ticker: Ticker,
+    watchdog: Option<Watchdog>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -72,17 +68,18 @@ impl Engine {
     pub fn new(options: Options, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
         let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
-        let wasm = wasmtime::Engine::new(&config(options, &spaces)).map_err(failed)?;
+        let wasm = wasmtime::Engine::new(&config(&spaces)).map_err(failed)?;
         let mut linker = Linker::new(&wasm);
         host::define(&mut linker).map_err(failed)?;
-        let ticker = Ticker::start(wasm.clone()).map_err(|e| LoadError::Engine(e.to_string()))?;
-        Ok(Self { wasm, linker, spaces, cache, options, _ticker: ticker })
+        let start = || Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()));
+        let watchdog = options.interruptible.then(start).transpose()?;
+        Ok(Self { wasm, linker, spaces, cache, options, watchdog })
     }
 
     /// Compiles an admitted module, or takes it from the cache.
     pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
         let compile = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
-        let bytes = rewrite::rewrite(admitted.bytes(), admitted.facts())
+        let bytes = rewrite::rewrite(admitted.bytes(), admitted.facts(), self.options.interruptible)
             .map_err(|e| LoadError::Compile(e.to_string()))?;
         let key = self.key(&bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
@@ -123,6 +120,10 @@ impl Engine {
         &self.spaces
     }
 
+    pub(crate) fn watchdog(&self) -> Option<&Watchdog> {
+        self.watchdog.as_ref()
+    }
+
     pub(crate) fn options(&self) -> Options {
         self.options
     }
@@ -148,7 +149,7 @@ impl Program {
     }
 }
 
-fn config(options: Options, spaces: &Arc<Spaces>) -> Config {
+fn config(spaces: &Arc<Spaces>) -> Config {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))
@@ -159,7 +160,6 @@ fn config(options: Options, spaces: &Arc<Spaces>) -> Config {
         .guard_before_linear_memory(false)
         .memory_init_cow(false)
         .signals_based_traps(true)
-        .epoch_interruption(options.interruptible)
         .cranelift_opt_level(OptLevel::Speed)
         .wasm_branch_hinting(true)
         .wasm_backtrace_max_frames(NonZeroUsize::new(1))
@@ -168,34 +168,11 @@ fn config(options: Options, spaces: &Arc<Spaces>) -> Config {
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false)
         .wasm_tail_call(false)
+        // For the loader's own checks; admission refuses them in modules.
+        .wasm_threads(true)
+        // The packet function becomes part of the batch loop.
+        .compiler_inlining(Inlining::Yes)
         .wasm_multi_value(true)
         .max_wasm_stack(512 << 10);
     config
-}
-
-/// Advances the epoch from a thread of its own.
-struct Ticker {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Ticker {
-    fn start(engine: wasmtime::Engine) -> std::io::Result<Self> {
-        let (stop, stopped) = channel();
-        let thread = std::thread::Builder::new().name("weir-epoch".into()).spawn(move || {
-            while stopped.recv_timeout(EPOCH) == Err(RecvTimeoutError::Timeout) {
-                engine.increment_epoch();
-            }
-        })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

@@ -4,7 +4,7 @@ use crate::fault::FaultKind;
 use crate::host::Host;
 use std::ops::Range;
 use wasmtime::{Caller, Extern, Memory};
-use weir_abi::export;
+use weir_abi::{export, limit};
 
 /// Eight bytes at any address.
 #[repr(C, packed)]
@@ -17,7 +17,7 @@ struct Word(u64);
 /// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte read once.
 ///
 /// # Errors
-/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas.
+/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads.
 #[inline]
 pub(crate) fn with_bytes<R>(
     caller: &mut Caller<'_, Host>,
@@ -27,6 +27,10 @@ pub(crate) fn with_bytes<R>(
     act: impl FnOnce(&[u8], &mut Host) -> R,
 ) -> Result<R, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
+    if len > limit::HOST_READ_BYTES {
+        // Nothing in a packet is so long; a call of the host must stay short, and its copy small.
+        return Err(FaultKind::WildPointer { function });
+    }
     let (start, len) = (address as usize, len as usize);
     if let Some(bytes) = private.get(start..start.saturating_add(len)) {
         return Ok(act(bytes, host));

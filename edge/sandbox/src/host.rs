@@ -55,8 +55,6 @@ pub(crate) struct Host {
     pub(crate) patches: Vec<Patch>,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
-    /// Processor time of the thread when the epoch first advanced during this call.
-    pub(crate) busy_since: Option<std::time::Duration>,
     budget: Budget,
     patterns: Vec<Patterns>,
     logged: u32,
@@ -86,7 +84,6 @@ impl Host {
             patches: Vec::new(),
             log: Vec::new(),
             log_dropped: 0,
-            busy_since: None,
             budget: Budget::default(),
             patterns: Vec::new(),
             logged: 0,
@@ -96,7 +93,6 @@ impl Host {
     /// Begins a call: its allowance is whole again.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.busy_since = None;
         self.budget = Budget::default();
     }
 
@@ -270,6 +266,7 @@ fn emit(caller: &mut Caller<'_, Host>, stream: u32, row: u32, len: u32) -> Resul
             return false;
         }
         host.records.begin(order, stream, row);
+        host.records.blank(declared.padding());
         true
     })?;
     if !taken {

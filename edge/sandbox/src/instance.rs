@@ -5,19 +5,17 @@ use crate::fault::{Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::rewrite;
 use crate::space::{Area, map_area};
+use crate::watchdog::Watch;
 use std::io;
 use std::ops::Range;
-use std::time::Duration;
-use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, UpdateDeadline, Val};
+use std::sync::Arc;
+use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export};
 use weir_session::{Admitted, Entry, Records};
 use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.
 const FAULTS_DESCRIBED: usize = 8;
-
-/// Epochs that a call may run before weir looks at its processor time.
-const EPOCHS_UNASKED: u64 = 1;
 
 /// A batch of up to 64 packets.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +67,8 @@ pub enum During {
 
 /// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
 pub struct Instance {
+    // Before the store, which owns the page that it guards.
+    watch: Option<Arc<Watch>>,
     store: Store<Host>,
     wasm: Option<Wasm>,
     base: *mut u8,
@@ -111,14 +111,10 @@ impl Instance {
     /// Only what the node is to blame for.
     pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
         let options = engine.options();
-        let mut store = Store::new(engine.wasm(), Host::new(std::sync::Arc::clone(&program.admitted)));
+        let mut store = Store::new(engine.wasm(), Host::new(Arc::clone(&program.admitted)));
         store.limiter(|host| host);
-        if options.interruptible {
-            store.epoch_deadline_callback(move |mut context| {
-                over_limit(context.data_mut(), options.call_limit)
-            });
-        }
         let mut this = Self {
+            watch: None,
             store,
             wasm: None,
             base: std::ptr::null_mut(),
@@ -128,7 +124,6 @@ impl Instance {
             strikes: options.strikes,
             ended: false,
         };
-        this.enter(Phase::Start);
         let instance = match program.ready.instantiate(&mut this.store) {
             Ok(instance) => instance,
             Err(error) => {
@@ -147,6 +142,8 @@ impl Instance {
         if !engine.spaces().made(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
+        // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
+        this.watch = engine.watchdog().map(|watchdog| unsafe { watchdog.guard(this.base) });
         this.store.data_mut().memory = Some(wasm.memory);
         this.store.data_mut().rest = Some(wasm.rest);
         this.wasm = Some(wasm);
@@ -156,23 +153,39 @@ impl Instance {
 
     fn call_start(&mut self, instance: WasmInstance, admitted: &Admitted) {
         let facts = admitted.facts();
-        self.enter(Phase::Start);
+        let constructors =
+            [(facts.start_function.is_some(), rewrite::BEGIN), (facts.has_initialize, export::INITIALIZE)];
         let mut result = Ok(());
-        if facts.has_initialize {
-            result = instance
-                .get_typed_func::<(), ()>(&mut self.store, export::INITIALIZE)
-                .and_then(|initialize| initialize.call(&mut self.store, ()));
+        for (_, name) in constructors.iter().filter(|(there, _)| *there) {
+            let function = instance.get_typed_func::<(), ()>(&mut self.store, name);
+            result = result.and_then(|()| self.call(Phase::Start, &function?, ()));
         }
-        if facts.has_start && result.is_ok() {
-            result = instance
-                .get_typed_func::<(), i32>(&mut self.store, export::START)
-                .and_then(|start| start.call(&mut self.store, ()))
-                .and_then(|code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) });
+        if facts.has_start {
+            let function = instance.get_typed_func::<(), i32>(&mut self.store, export::START);
+            let accept = |code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) };
+            result = result.and_then(|()| self.call(Phase::Start, &function?, ()).and_then(accept));
         }
         if let Err(error) = result {
             self.fail(Fault::of(&error), During::Start);
             self.ended = true;
         }
+    }
+
+    /// The one way into the sandbox: under the watchdog's eyes, with a whole allowance.
+    #[inline]
+    fn call<P: WasmParams, R: WasmResults>(
+        &mut self,
+        phase: Phase,
+        function: &TypedFunc<P, R>,
+        arguments: P,
+    ) -> wasmtime::Result<R> {
+        self.store.data_mut().enter(phase);
+        let Some(watch) = &self.watch else { return function.call(&mut self.store, arguments) };
+        watch.begin();
+        let result = function.call(&mut self.store, arguments);
+        let is_over = watch.end();
+        // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
+        result.map_err(|error| if is_over { FaultKind::TimeOut.into() } else { error })
     }
 
     /// Maps the descriptors of all blocks. Returns the host addresses.
@@ -212,9 +225,8 @@ impl Instance {
                 mask,
                 one_by_one: wasm.one_by_one,
             };
-            self.store.data_mut().enter(phase);
-            self.store.set_epoch_deadline(EPOCHS_UNASKED);
-            match wasm.run.call(&mut self.store, (batch.descriptors.cast_signed(), mask.cast_signed())) {
+            let run = wasm.run.clone();
+            match self.call(phase, &run, (batch.descriptors.cast_signed(), mask.cast_signed())) {
                 Ok(dropped) => {
                     self.counters.packets += u64::from(mask.count_ones());
                     return drops | (dropped.cast_unsigned() & mask);
@@ -259,8 +271,8 @@ impl Instance {
         if self.ended {
             return;
         }
-        self.enter(Phase::Periodic { before });
-        if let Err(error) = tick.call(&mut self.store, (now.0.cast_signed(), periods.cast_signed())) {
+        let arguments = (now.0.cast_signed(), periods.cast_signed());
+        if let Err(error) = self.call(Phase::Periodic { before }, &tick, arguments) {
             self.lose_periodic(&error, During::Tick);
         }
     }
@@ -268,11 +280,9 @@ impl Instance {
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
         let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.clone());
-        if let (Some(stop), false) = (stop, self.ended) {
-            self.enter(Phase::Periodic { before: 0 });
-            if let Err(error) = stop.call(&mut self.store, now.0.cast_signed()) {
-                self.lose_periodic(&error, During::Stop);
-            }
+        let Some(stop) = stop.filter(|_| !self.ended) else { return };
+        if let Err(error) = self.call(Phase::Periodic { before: 0 }, &stop, now.0.cast_signed()) {
+            self.lose_periodic(&error, During::Stop);
         }
     }
 
@@ -281,11 +291,6 @@ impl Instance {
         let order = order_of(self.store.data().phase, None);
         self.store.data_mut().records.abandon(order);
         self.fail(Fault::of(error), during);
-    }
-
-    fn enter(&mut self, phase: Phase) {
-        self.store.data_mut().enter(phase);
-        self.store.set_epoch_deadline(EPOCHS_UNASKED);
     }
 
     /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
@@ -369,24 +374,4 @@ impl Wasm {
             one_by_one: facts.entry == Entry::Packet,
         })
     }
-}
-
-/// Called when the epoch has advanced during a call: time that the thread did not have is not held against the module.
-fn over_limit(host: &mut Host, limit: Duration) -> wasmtime::Result<UpdateDeadline> {
-    let now = thread_time();
-    let since = *host.busy_since.get_or_insert(now);
-    if now.saturating_sub(since) < limit {
-        Ok(UpdateDeadline::Continue(1))
-    } else {
-        Err(FaultKind::TimeOut.into())
-    }
-}
-
-/// Processor time of the calling thread.
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live local; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
-    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -18,6 +18,7 @@ mod instance;
 mod pattern;
 mod rewrite;
 mod space;
+mod watchdog;
 
 pub use cache::{Cache, CacheError};
 pub use clock::{Calibration, Cycles};

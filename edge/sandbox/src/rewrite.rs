@@ -2,36 +2,65 @@
 //!
 //! - The loop over a batch is put inside the module, so that a host-to-guest call is paid once for 64 packets. It keeps the mask of
 //!   packets still to do in a global that the host reads and the module cannot name: after a trap, weir knows exactly which packet was lost.
+//! - At every loop and at the entry of every function that calls others, a byte of the poll page is read. When the time of a call is over, the
+//!   watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and again;
+//!   between two of them there is only straight code. That costs a load, where a counter or an epoch costs a compare and a branch too. The read is
+//!   atomic because the compiler would otherwise take one of two reads for superfluous.
+//! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same time limit as any call.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
 use std::convert::Infallible;
+use wasm_encoder::Section as _;
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
-    GlobalType, MemoryType, Module, SectionId, TypeSection, ValType,
+    GlobalType, MemArg, MemArgTarget, MemoryType, Module, SectionId, TypeSection, ValType,
 };
+use wasmparser::{Operator, Parser};
+use weir_abi::POLL_PAGE;
 use weir_session::{Entry, Facts};
 
 /// Raised with every change of this file: cached code that another version made is not used.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
 pub(crate) const REST: &str = "weir_rest";
 pub(crate) const DROPS: &str = "weir_drops";
+pub(crate) const BEGIN: &str = "weir_begin";
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
-/// Rewrites a module that admission has validated.
-pub(crate) fn rewrite(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, Error<Infallible>> {
+/// Rewrites a module that admission has validated; with checks that a watchdog can end it by, or without.
+pub(crate) fn rewrite(
+    bytes: &[u8],
+    facts: &Facts,
+    interruptible: bool,
+) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
-    let mut pass = Pass { facts, globals_written: false };
-    pass.parse_core_module(&mut module, wasmparser::Parser::new(0), bytes)?;
-    Ok(module.finish())
+    let mut pass = Pass { facts, interruptible, globals_written: false };
+    pass.parse_core_module(&mut module, Parser::new(0), bytes)?;
+    Ok(without_start(&module.finish())?)
+}
+
+/// The module without its start section.
+fn without_start(bytes: &[u8]) -> Result<Vec<u8>, wasmparser::BinaryReaderError> {
+    const HEADER: usize = 8;
+    let mut out = bytes.get(..HEADER).unwrap_or_default().to_vec();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let Some((id, range)) = payload?.as_section() else { continue };
+        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let contents = bytes.get(index(range.start)..index(range.end)).unwrap_or_default();
+        if id != u8::from(SectionId::Start) {
+            wasm_encoder::RawSection { id, data: contents }.append_to(&mut out);
+        }
+    }
+    Ok(out)
 }
 
 struct Pass<'a> {
     facts: &'a Facts,
+    interruptible: bool,
     globals_written: bool,
 }
 
@@ -91,6 +120,11 @@ impl Pass<'_> {
     fn adds_loop(&self) -> bool {
         self.facts.entry == Entry::Packet
     }
+
+    fn poll(body: &mut Function) {
+        let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
+        body.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
+    }
 }
 
 impl Reencode for Pass<'_> {
@@ -142,6 +176,9 @@ impl Reencode for Pass<'_> {
         exports.export(DROPS, ExportKind::Global, self.drops());
         let run = if self.adds_loop() { self.facts.functions } else { self.facts.entry_function };
         exports.export(RUN, ExportKind::Func, run);
+        if let Some(index) = self.facts.start_function {
+            exports.export(BEGIN, ExportKind::Func, index);
+        }
         if let Some(index) = self.facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);
         }
@@ -157,6 +194,31 @@ impl Reencode for Pass<'_> {
         if self.adds_loop() {
             code.function(&self.batch_loop());
         }
+        Ok(())
+    }
+
+    fn parse_function_body(
+        &mut self,
+        code: &mut CodeSection,
+        function: wasmparser::FunctionBody<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        let mut body = self.new_function_with_parsed_locals(&function)?;
+        let operators = || function.get_operators_reader();
+        let is_call = |operator: &Operator<'_>| {
+            matches!(operator, Operator::Call { .. } | Operator::CallIndirect { .. })
+        };
+        if self.interruptible && operators()?.into_iter().flatten().any(|operator| is_call(&operator)) {
+            Self::poll(&mut body);
+        }
+        for operator in operators()? {
+            let operator = operator?;
+            let is_loop = matches!(operator, Operator::Loop { .. });
+            body.instruction(&self.instruction(operator)?);
+            if self.interruptible && is_loop {
+                Self::poll(&mut body);
+            }
+        }
+        code.function(&body);
         Ok(())
     }
 

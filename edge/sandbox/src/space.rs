@@ -10,15 +10,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
-use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, PRIVATE_MAX};
+use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX};
 
 /// Addresses that a 32-bit index can form.
 pub(crate) const RESERVED: usize = 4 << 30;
 /// Beyond them, for the constant offsets in instructions: accesses with larger ones are checked by compiled code.
 pub(crate) const GUARD: usize = 32 << 20;
 
-const _: () =
-    assert!(PRIVATE_MAX <= ARENA_BASE && ARENA_BASE as u64 + ARENA_MAX as u64 <= DESCRIPTORS_BASE as u64);
+/// Bytes of the poll page: the largest page of any processor that this runs on.
+const POLL_BYTES: usize = 65_536;
+
+const _: () = assert!(PRIVATE_MAX <= POLL_PAGE && POLL_PAGE as usize + POLL_BYTES <= ARENA_BASE as usize);
+const _: () = assert!(ARENA_BASE as u64 + ARENA_MAX as u64 <= DESCRIPTORS_BASE as u64);
 const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERVED as u64);
 
 /// A file or memfd, or part of one, that a sandbox reads.
@@ -100,6 +103,8 @@ impl Space {
         }
         let mut space = Self { base: base.cast(), size: 0, spaces };
         space.enlarge(minimum)?;
+        // SAFETY: the space is new, and the poll page inside it.
+        unsafe { set_poll_page(space.base, true)? };
         space.spaces.bases.lock().unwrap_or_else(PoisonError::into_inner).insert(space.base.addr(), ());
         Ok(space)
     }
@@ -155,6 +160,17 @@ unsafe impl LinearMemory for Space {
     fn as_ptr(&self) -> *mut u8 {
         self.base
     }
+}
+
+/// Makes the poll page of a space readable, or takes it away: the next check in the module then traps.
+///
+/// # Safety
+/// `base` is a live [`Space`].
+pub(crate) unsafe fn set_poll_page(base: *mut u8, readable: bool) -> io::Result<()> {
+    let protection = if readable { libc::PROT_READ } else { libc::PROT_NONE };
+    // SAFETY: the page lies inside the reservation, above the private memory and below the packets, and nothing but checks reads it.
+    let done = unsafe { libc::mprotect(base.add(POLL_PAGE as usize).cast(), POLL_BYTES, protection) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Maps an area read-only at a guest address, in place of what was mapped there.

@@ -104,14 +104,11 @@ fn endless_recursion_is_a_trap() {
 fn the_shadow_stack_is_empty_again_after_a_trap() {
     let engine = engine();
     // Takes 1 KiB of shadow stack and traps before it gives it back; the others say where the stack pointer is.
-    let body = format!(
-        "{}",
-        emitting(
+    let body = emitting(
             "(if (result i64) (i32.lt_u (i32.load offset=60 (local.get $d)) (i32.const 60))
                (then (global.set $__stack_pointer (i32.sub (global.get $__stack_pointer) (i32.const 1024))) (unreachable))
                (else (i64.extend_i32_u (global.get $__stack_pointer))))"
-        )
-    );
+        );
     let mut instance = started(&engine, &body);
     instance.run(all());
     assert_eq!(instance.counters().lost, 60);
@@ -134,6 +131,60 @@ fn an_endless_loop_loses_its_call_and_after_three_the_module_ends() {
     assert_eq!(instance.run(all()), 0);
     assert_eq!(instance.counters().faults, 3);
     assert!(instance.incidents().iter().all(|i| i.fault.kind == FaultKind::TimeOut));
+}
+
+#[test]
+fn no_shape_of_endless_code_escapes_the_watchdog() {
+    let engine = engine();
+    for (act, functions) in [
+        ("(loop (br 0))", ""),
+        // Nothing in the loop but reads, after a read of the very page: no check may be taken for superfluous.
+        (
+            "(call $f) (drop (i32.load (i32.const 0x3fff0000))) (loop (drop (i32.load (i32.const 0x3fff0000))) (br 0))",
+            "(func $f)",
+        ),
+        ("(loop (br_if 0 (i64.eqz (i64.load (i32.const 8)))))", ""),
+        ("(loop (i64.store (i32.const 8) (i64.const 0)) (br_if 0 (i64.eqz (i64.load (i32.const 8)))))", ""),
+        ("(loop $a (loop $b (br_if $a (i32.const 1)) (br $b)))", ""),
+        // No loop: calls that double at each step, 2^60 of them, and never deep.
+        (
+            "(call $f (i32.const 60))",
+            "(func $f (param i32) (if (local.get 0) (then (call $f (i32.sub (local.get 0) (i32.const 1))) (call $f (i32.sub (local.get 0) (i32.const 1))))))",
+        ),
+        (
+            "(call_indirect $t (param i32) (i32.const 60) (i32.const 0))",
+            "(table $t funcref (elem $f)) (func $f (param i32) (if (local.get 0) (then
+                (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0))
+                (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0)))))",
+        ),
+        // Time spent in the host counts.
+        ("(loop (drop (call $hash (i32.const 0) (i32.const 65536) (i64.const 0))) (br 0))", ""),
+        (
+            "(loop (drop (memory.grow (i32.const 0))) (memory.fill (i32.const 0) (i32.const 0) (i32.const 60000)) (br 0))",
+            "",
+        ),
+    ] {
+        let body = format!("{functions} {}", at_packet(20, act));
+        let mut instance = started(&engine, &body);
+        instance.run(all());
+        let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
+        assert_eq!(kinds, [(FaultKind::TimeOut, During::Packet(20))], "{act}");
+        assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1), "{act}");
+    }
+}
+
+#[test]
+fn what_only_looks_endless_is_let_alone() {
+    // Many calls, each far below the limit, for longer than the limit.
+    let engine = engine();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
+        (loop (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 50000)))) (i32.const 0))"#;
+    let mut instance = started(&engine, body);
+    let begin = Instant::now();
+    while begin.elapsed().as_millis() < 300 {
+        instance.run(all());
+    }
+    assert_eq!(instance.counters().faults, 0);
 }
 
 #[test]
