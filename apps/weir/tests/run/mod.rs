@@ -1,0 +1,60 @@
+//! What the end-to-end tests share: running the program, captures, modules, and programs that may not be installed.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod module;
+pub mod outside;
+pub mod packets;
+pub mod process;
+
+pub use process::{run, run_with, weir};
+
+use std::path::{Path, PathBuf};
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the repository is two folders up")
+}
+
+/// The sample capture of the repository: packets of real TCP/IP stacks.
+pub fn sample() -> PathBuf {
+    root().join("lab/sample/sample.pcap")
+}
+
+/// A folder of captures beside the repository; it is not part of it.
+pub fn traces() -> Option<PathBuf> {
+    let path = root().join("../shared/traces");
+    let found = path.join("index.csv").is_file();
+    if !found {
+        println!("skipped: there are no captures in ../shared/traces");
+    }
+    found.then_some(path)
+}
+
+/// Every file below a folder with its path from there, in order.
+pub fn files_below(folder: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(&next).expect("the folder can be read") {
+            let path = entry.expect("the folder can be read").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).expect("it is below").display().to_string();
+                found.push((name, path));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What a run left in a folder: every file's name and bytes.
+pub fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let read = |(name, path)| (name, std::fs::read(path).expect("a record file can be read"));
+    files_below(folder).into_iter().map(read).collect()
+}

@@ -1,0 +1,36 @@
+//! Programs that tests compare with, and that may not be installed. A test that skips says so.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Whether a program is there.
+pub fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// A Python that can import these, the one of the laboratory first.
+pub fn python(modules: &[&str]) -> Option<PathBuf> {
+    let of_the_lab = super::root().join("target/python/bin/python3");
+    let can = |python: &PathBuf| {
+        let import = format!("import {}", modules.join(", "));
+        Command::new(python).args(["-c", &import]).output().is_ok_and(|output| output.status.success())
+    };
+    let found = [of_the_lab, "python3".into()].into_iter().find(can);
+    if found.is_none() {
+        println!("skipped: no Python with {} (lab/setup --tests makes one)", modules.join(", "));
+    }
+    found
+}
+
+/// Runs a program that must succeed, and gives what it prints.
+#[track_caller]
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {stderr}", output.status);
+    String::from_utf8(output.stdout).expect("text")
+}

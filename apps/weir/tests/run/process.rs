@@ -1,0 +1,149 @@
+//! Runs the program as a user does, and never longer than a user would wait.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// The program, with compiled modules kept among the build's own files and not at the user's.
+pub fn weir() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
+    command.env_remove("SUDO_UID");
+    command
+}
+
+/// `weir ARGUMENTS`, to its end.
+pub fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
+    finish(weir().args(arguments), None)
+}
+
+/// `weir ARGUMENTS` with these bytes on standard input.
+pub fn run_with<S: AsRef<OsStr>>(input: &[u8], arguments: impl IntoIterator<Item = S>) -> Ended {
+    finish(weir().args(arguments), Some(input))
+}
+
+/// Waits for a command, gathers what it prints, and holds it to what goes for every run: no panic, no signal, no hanging.
+pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
+    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let mut child = command
+        .stdin(stdin)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let begin = Instant::now();
+    let (stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (status, stdout, stderr) = std::thread::scope(|scope| {
+        if let (Some(mut pipe), Some(input)) = (stdin, input) {
+            // The program may end before it has read all.
+            scope.spawn(move || pipe.write_all(input).ok());
+        }
+        let out = scope.spawn(move || drain(stdout.as_mut()));
+        let err = scope.spawn(move || drain(stderr.as_mut()));
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                break status;
+            }
+            if begin.elapsed() > PATIENCE {
+                child.kill().expect("a child can be killed");
+                panic!("hangs: {command:?}");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        (status, out.join().expect("read"), err.join().expect("read"))
+    });
+    let stderr = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(!stderr.contains("panicked at"), "{command:?}: {stderr}");
+    assert_eq!(status.signal(), None, "{command:?}: {stderr}");
+    Ended { status, stdout, stderr }
+}
+
+fn drain(pipe: Option<&mut impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pipe.map(|pipe| pipe.read_to_end(&mut bytes).expect("a pipe can be read"));
+    bytes
+}
+
+impl Ended {
+    /// It must have ended well.
+    #[track_caller]
+    pub fn good(self) -> Self {
+        assert!(self.status.success(), "{}: {}", self.status, self.stderr);
+        self
+    }
+
+    /// It must have failed with this exit status, and have said all of this on standard error, in one message and not as a struct.
+    #[track_caller]
+    pub fn fails(self, code: i32, says: &[&str]) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{}", self.stderr);
+        for part in says {
+            assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        }
+        self
+    }
+
+    /// It must have said this on standard error.
+    #[track_caller]
+    pub fn says(self, part: &str) -> Self {
+        assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        self
+    }
+
+    /// Standard output, as text.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("text")
+    }
+
+    /// Standard output, which must be one JSON document and nothing else.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|error| panic!("no JSON document ({error}): {}\n{}", self.text(), self.stderr))
+    }
+}
+
+/// What a document of `--json` says about the capture: packets, TCP, UDP, IPv6, SYN.
+pub fn counts(document: &Value) -> [u64; 5] {
+    ["packets", "tcp", "udp", "ipv6", "tcp_syn"].map(|name| number(&document["capture"], name))
+}
+
+/// What it says about the module of this name.
+#[track_caller]
+pub fn module<'a>(document: &'a Value, name: &str) -> &'a Value {
+    let modules = document["modules"].as_array().expect("a list of modules");
+    modules
+        .iter()
+        .find(|module| module["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {document:#}"))
+}
+
+/// A number of a document.
+#[track_caller]
+pub fn number(object: &Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {object:#}"))
+}
+
+/// A document without what a second run cannot have alike: times.
+pub fn without_times(mut document: Value) -> Value {
+    for module in document["modules"].as_array_mut().expect("a list of modules") {
+        for time in ["ns_per_packet", "cycles_per_packet"] {
+            module.as_object_mut().expect("an object").remove(time).expect("a time");
+        }
+    }
+    document
+}
