@@ -158,34 +158,20 @@ impl Instance {
         let mut result = Ok(());
         for (_, name) in constructors.iter().filter(|(there, _)| *there) {
             let function = instance.get_typed_func::<(), ()>(&mut self.store, name);
-            result = result.and_then(|()| self.call(Phase::Start, &function?, ()));
+            result = result
+                .and_then(|()| call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()));
         }
         if facts.has_start {
             let function = instance.get_typed_func::<(), i32>(&mut self.store, export::START);
             let accept = |code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) };
-            result = result.and_then(|()| self.call(Phase::Start, &function?, ()).and_then(accept));
+            result = result.and_then(|()| {
+                call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()).and_then(accept)
+            });
         }
         if let Err(error) = result {
             self.fail(Fault::of(&error), During::Start);
             self.ended = true;
         }
-    }
-
-    /// The one way into the sandbox: under the watchdog's eyes, with a whole allowance.
-    #[inline]
-    fn call<P: WasmParams, R: WasmResults>(
-        &mut self,
-        phase: Phase,
-        function: &TypedFunc<P, R>,
-        arguments: P,
-    ) -> wasmtime::Result<R> {
-        self.store.data_mut().enter(phase);
-        let Some(watch) = &self.watch else { return function.call(&mut self.store, arguments) };
-        watch.begin();
-        let result = function.call(&mut self.store, arguments);
-        let is_over = watch.end();
-        // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
-        result.map_err(|error| if is_over { FaultKind::TimeOut.into() } else { error })
     }
 
     /// Maps the descriptors of all blocks. Returns the host addresses.
@@ -225,8 +211,9 @@ impl Instance {
                 mask,
                 one_by_one: wasm.one_by_one,
             };
-            let run = wasm.run.clone();
-            match self.call(phase, &run, (batch.descriptors.cast_signed(), mask.cast_signed())) {
+            let (store, watch) = (&mut self.store, self.watch.as_ref());
+            match call(store, watch, phase, &wasm.run, (batch.descriptors.cast_signed(), mask.cast_signed()))
+            {
                 Ok(dropped) => {
                     self.counters.packets += u64::from(mask.count_ones());
                     return drops | (dropped.cast_unsigned() & mask);
@@ -267,21 +254,23 @@ impl Instance {
 
     /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
-        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.clone()) else { return };
+        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
         if self.ended {
             return;
         }
         let arguments = (now.0.cast_signed(), periods.cast_signed());
-        if let Err(error) = self.call(Phase::Periodic { before }, &tick, arguments) {
+        let (store, watch) = (&mut self.store, self.watch.as_ref());
+        if let Err(error) = call(store, watch, Phase::Periodic { before }, tick, arguments) {
             self.lose_periodic(&error, During::Tick);
         }
     }
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
-        let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.clone());
+        let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref());
         let Some(stop) = stop.filter(|_| !self.ended) else { return };
-        if let Err(error) = self.call(Phase::Periodic { before: 0 }, &stop, now.0.cast_signed()) {
+        let (store, watch) = (&mut self.store, self.watch.as_ref());
+        if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
             self.lose_periodic(&error, During::Stop);
         }
     }
@@ -349,6 +338,24 @@ impl Instance {
     pub fn take_log(&mut self) -> Vec<LogLine> {
         std::mem::take(&mut self.store.data_mut().log)
     }
+}
+
+/// The one way into the sandbox: under the watchdog's eyes, with a whole allowance.
+#[inline]
+fn call<P: WasmParams, R: WasmResults>(
+    store: &mut Store<Host>,
+    watch: Option<&Arc<Watch>>,
+    phase: Phase,
+    function: &TypedFunc<P, R>,
+    arguments: P,
+) -> wasmtime::Result<R> {
+    store.data_mut().enter(phase);
+    let Some(watch) = watch else { return function.call(store, arguments) };
+    watch.begin();
+    let result = function.call(store, arguments);
+    let is_over = watch.end();
+    // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
+    result.map_err(|error| if is_over { FaultKind::TimeOut.into() } else { error })
 }
 
 impl Wasm {

@@ -1,15 +1,21 @@
 //! Pattern sets for `find`, compiled when a module starts.
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use weir_abi::limit;
+
+/// Up to so many patterns, each of so many bytes, the packed search has few false starts; beyond that the automaton is better.
+const FEW_MAX: usize = 32;
+const FEW_BYTES_MIN: usize = 3;
 
 /// A compiled set of byte strings.
 #[derive(Debug)]
 pub(crate) enum Patterns {
     /// A single one: SIMD substring search.
     One(Box<Finder<'static>>),
-    /// Several, or without regard to case.
+    /// A few: SIMD over the first bytes of all of them at once.
+    Few(Box<packed::Searcher>),
+    /// Many, or without regard to case.
     Many(AhoCorasick),
 }
 
@@ -51,6 +57,13 @@ impl Patterns {
         if let ([pattern], false) = (patterns.as_slice(), ignore_case) {
             return Ok(Self::One(Box::new(Finder::new(pattern).into_owned())));
         }
+        if !ignore_case
+            && patterns.len() <= FEW_MAX
+            && patterns.iter().all(|pattern| pattern.len() >= FEW_BYTES_MIN)
+            && let Some(searcher) = few(&patterns)
+        {
+            return Ok(Self::Few(Box::new(searcher)));
+        }
         AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
             .match_kind(MatchKind::LeftmostLongest)
@@ -64,6 +77,10 @@ impl Patterns {
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(u32, u32)> {
         let (pattern, at) = match self {
             Self::One(finder) => (0, finder.find(bytes)?),
+            Self::Few(searcher) => {
+                let found = searcher.find(bytes)?;
+                (found.pattern().as_usize(), found.start())
+            }
             Self::Many(automaton) => {
                 let found = automaton.find(bytes)?;
                 (found.pattern().as_usize(), found.start())
@@ -71,6 +88,11 @@ impl Patterns {
         };
         Some((u32::try_from(pattern).ok()?, u32::try_from(at).ok()?))
     }
+}
+
+/// Nothing where the processor lacks the instructions.
+fn few(patterns: &[&[u8]]) -> Option<packed::Searcher> {
+    packed::Config::new().match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build()
 }
 
 #[cfg(test)]
@@ -95,6 +117,28 @@ mod tests {
         );
         let any_case = Patterns::compile(&list(&[b"bin"]), true).unwrap();
         assert_eq!(any_case.find(b"/BiN"), Some((0, 1)));
+    }
+
+    #[test]
+    fn the_packed_search_finds_what_the_automaton_finds() {
+        // Patterns and texts over two letters, so that matches overlap and share beginnings.
+        let word = |n: usize, len: usize| -> Vec<u8> { (0..len).map(|i| b"ab"[n >> i & 1]).collect() };
+        for n in 0..500 {
+            let patterns: Vec<Vec<u8>> = (0..4).map(|k| word(n * 31 + k * 7919, 3 + (n + k) % 4)).collect();
+            let patterns: Vec<&[u8]> = patterns.iter().map(Vec::as_slice).collect();
+            let text = word(n * 2_654_435_761, 60);
+            let few = few(&patterns).map(|searcher| Patterns::Few(Box::new(searcher)));
+            let many =
+                AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&patterns).unwrap();
+            let many = many.find(&text).map(|found| found.range());
+            if let Some(few) = few {
+                let found = few.find(&text).map(|(pattern, at)| {
+                    let at = at as usize;
+                    at..at + patterns[pattern as usize].len()
+                });
+                assert_eq!(found, many, "{patterns:?} in {text:?}");
+            }
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! - The loop over a batch is put inside the module, so that a host-to-guest call is paid once for 64 packets. It keeps the mask of
 //!   packets still to do in a global that the host reads and the module cannot name: after a trap, weir knows exactly which packet was lost.
 //! - At every loop and at the entry of every function that calls others, a byte of the poll page is read. When the time of a call is over, the
-//!   watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and again;
-//!   between two of them there is only straight code. That costs a load, where a counter or an epoch costs a compare and a branch too. The read is
+//!   watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and again.
+//!   Between two of them there is only straight code; so that this cannot take long either, a byte is read after each bulk operation and call
+//!   of the host too: of these, eight megabytes of straight code could otherwise make days. That costs a load, where a counter or an epoch costs a compare and a branch too. The read is
 //!   atomic because the compiler would otherwise take one of two reads for superfluous.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same time limit as any call.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
@@ -22,7 +23,7 @@ use weir_abi::POLL_PAGE;
 use weir_session::{Entry, Facts};
 
 /// Raised with every change of this file: cached code that another version made is not used.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
@@ -38,7 +39,7 @@ pub(crate) fn rewrite(
     interruptible: bool,
 ) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
-    let mut pass = Pass { facts, interruptible, globals_written: false };
+    let mut pass = Pass { facts, interruptible, imported: 0, globals_written: false };
     pass.parse_core_module(&mut module, Parser::new(0), bytes)?;
     Ok(without_start(&module.finish())?)
 }
@@ -61,6 +62,8 @@ fn without_start(bytes: &[u8]) -> Result<Vec<u8>, wasmparser::BinaryReaderError>
 struct Pass<'a> {
     facts: &'a Facts,
     interruptible: bool,
+    /// Functions below this are the host's.
+    imported: u32,
     globals_written: bool,
 }
 
@@ -121,6 +124,23 @@ impl Pass<'_> {
         self.facts.entry == Entry::Packet
     }
 
+    /// Whether one instruction can take more than a few cycles: it works on as much memory as it is told to, or it may call the host.
+    fn is_long(&self, operator: &Operator<'_>) -> bool {
+        match operator {
+            Operator::Call { function_index } => *function_index < self.imported,
+            Operator::CallIndirect { .. }
+            | Operator::MemoryCopy { .. }
+            | Operator::MemoryFill { .. }
+            | Operator::MemoryGrow { .. }
+            | Operator::MemoryInit { .. }
+            | Operator::TableCopy { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableGrow { .. }
+            | Operator::TableInit { .. } => true,
+            _ => false,
+        }
+    }
+
     fn poll(body: &mut Function) {
         let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
         body.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
@@ -149,6 +169,7 @@ impl Reencode for Pass<'_> {
         functions: &mut FunctionSection,
         section: wasmparser::FunctionSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
+        self.imported = self.facts.functions.saturating_sub(section.count());
         utils::parse_function_section(self, functions, section)?;
         if self.adds_loop() {
             functions.function(self.facts.types);
@@ -212,9 +233,9 @@ impl Reencode for Pass<'_> {
         }
         for operator in operators()? {
             let operator = operator?;
-            let is_loop = matches!(operator, Operator::Loop { .. });
+            let is_checked = matches!(operator, Operator::Loop { .. }) || self.is_long(&operator);
             body.instruction(&self.instruction(operator)?);
-            if self.interruptible && is_loop {
+            if self.interruptible && is_checked {
                 Self::poll(&mut body);
             }
         }

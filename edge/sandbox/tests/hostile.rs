@@ -174,6 +174,26 @@ fn no_shape_of_endless_code_escapes_the_watchdog() {
 }
 
 #[test]
+fn straight_code_cannot_take_long_either() {
+    // Neither a loop nor a call of a function of its own, but seconds of work: a module may have megabytes of such code.
+    let engine = engine();
+    let long = "(drop (memory.grow (i32.const 31)))";
+    for step in [
+        "(memory.fill (i32.const 64) (i32.const 0) (i32.const 0x1ff000))",
+        "(memory.copy (i32.const 64) (i32.const 128) (i32.const 0x1ff000))",
+        "(drop (call $hash (i32.const 64) (i32.const 0x1ff000) (i64.const 0)))",
+        "(drop (call_indirect $t (param i32 i32 i64) (result i64) (i32.const 64) (i32.const 0x1ff000) (i64.const 0) (i32.const 0)))",
+    ] {
+        let body = format!("(table $t funcref (elem $hash)) {}", at_packet(20, &(long.to_owned() + &step.repeat(20_000))));
+        let mut instance = started(&engine, &body);
+        let begin = Instant::now();
+        instance.run(all());
+        let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
+        assert_eq!(kinds, [(FaultKind::TimeOut, During::Packet(20))], "{step} {:?}", begin.elapsed());
+    }
+}
+
+#[test]
 fn what_only_looks_endless_is_let_alone() {
     // Many calls, each far below the limit, for longer than the limit.
     let engine = engine();
