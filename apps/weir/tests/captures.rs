@@ -192,7 +192,7 @@ fn what_is_no_capture_is_refused_with_its_name_and_what_to_do() {
     run_with(b"", ["run", "-r", "-"]).fails(1, &["standard input is empty"]);
 
     let secret = file("secret.pcap", &pcap(&traffic(3)));
-    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     if fs::File::open(&secret).is_ok() {
         println!("skipped: permissions are not for this user");
     } else {
@@ -355,7 +355,8 @@ fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
          (loop (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
          (global.set $seen",
     );
-    let slow = slow.replace("(result i32)\n", "(result i32) (local $n i32)\n") + r#"(data (i32.const 0) "here")"#;
+    let slow =
+        slow.replace("(result i32)\n", "(result i32) (local $n i32)\n") + r#"(data (i32.const 0) "here")"#;
     let module = run::module::write(folder, "slow", &slow);
     let path = folder.join("changing.pcap");
     fs::write(&path, pcap(&traffic(60_000))).unwrap();
@@ -409,7 +410,8 @@ fn a_file_that_changes_while_it_is_read_never_ends_the_run() {
     // What is appended is for the next run.
     let appended = meddle(folder.path(), |path| {
         let more = &pcap(&traffic(1_000))[24..];
-        std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(path).unwrap(), more).unwrap();
+        std::io::Write::write_all(&mut fs::OpenOptions::new().append(true).open(path).unwrap(), more)
+            .unwrap();
     });
     assert_eq!((counts(&appended)[0], &appended["capture"]["truncated"]), (60_000, &false.into()));
 

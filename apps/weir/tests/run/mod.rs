@@ -7,6 +7,7 @@ pub mod outside;
 pub mod packets;
 pub mod process;
 
+#[allow(unused_imports, reason = "each test file uses a part")]
 pub use process::{run, run_with, weir};
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,451 @@
+//! Modules that do their worst, beside one that does its work: it loses nothing, the run goes to its end, and the operator is told.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::module::{MANIFEST, answering, assemble, at_packet, text, write, write_as};
+use run::packets::{pcap, read_pcap, traffic};
+use run::process::{Ended, counts, module, number};
+use run::{contents, run};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const PACKETS: u64 = 3_000;
+
+/// A capture, what a good module makes of it alone, and room for bad ones.
+struct Bench {
+    folder: TempDir,
+    capture: PathBuf,
+    alone: [Vec<(String, Vec<u8>)>; 2],
+}
+
+/// The good module's two instances in a run.
+const GOOD: [&str; 2] = ["port-count", "port-count-2"];
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let capture = folder.path().join("capture.pcap");
+        fs::write(&capture, pcap(&traffic(PACKETS))).unwrap();
+        let mut bench = Self { folder, capture, alone: Default::default() };
+        bench.run(&[]).good();
+        bench.alone = GOOD.map(|label| bench.records(label));
+        assert_eq!(bench.alone.each_ref().map(Vec::len), [2, 2]);
+        bench
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs these between two instances of the good module, whose intervals are short so that there are many records.
+    fn run(&self, arguments: &[&str]) -> Ended {
+        let out = self.path().join("out");
+        let _ = fs::remove_dir_all(&out);
+        let good = "port-count,interval=100ms";
+        let begin = ["run", "--json", "--call-limit", "30ms", "--jobs", "2", "-m", good, "--out"];
+        let files = [out.to_str().unwrap(), "-r", self.capture.to_str().unwrap()];
+        run(begin.iter().chain(&files).chain(arguments).chain(&["-m", good]))
+    }
+
+    fn records(&self, label: &str) -> Vec<(String, Vec<u8>)> {
+        contents(&self.path().join("out").join(label))
+    }
+
+    fn is_good_unharmed(&self) -> bool {
+        GOOD.map(|label| self.records(label)) == self.alone
+    }
+
+    /// Runs a module named `bad` with this body. The good ones must not notice, whatever happens.
+    fn suffer(&self, body: &str) -> Suffered {
+        let path = write(self.path(), "bad", body);
+        let ended = self.run(&["-m", path.to_str().unwrap()]).good();
+        let document = ended.json();
+        assert_eq!(number(&document["capture"], "packets"), PACKETS);
+        for label in GOOD {
+            let good = module(&document, label);
+            assert_eq!((number(good, "packets"), number(good, "faults")), (PACKETS, 0), "{body}");
+        }
+        assert!(self.is_good_unharmed(), "a good module has other records beside {body}");
+        let bad = module(&document, "bad").clone();
+        // What it emitted before and after can be read like any other.
+        assert!(
+            self.records("bad")
+                .iter()
+                .any(|(name, bytes)| name == "rows.parquet" && bytes.ends_with(b"PAR1"))
+        );
+        Suffered { bad, stderr: ended.stderr }
+    }
+
+    /// A module that does `act` in packet 1,000 loses exactly that packet, for this reason.
+    fn loses_packet_1000(&self, act: &str, reason: &str) {
+        let Suffered { bad, stderr } = self.suffer(&at_packet(1_000, act));
+        assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1), "{act}: {bad:#}");
+        // Its stop, with the one row that says how many packets it saw, came all the same.
+        assert_eq!((number(&bad, "records"), &bad["ended"]), (1, &false.into()), "{act}: {bad:#}");
+        assert!(stderr.contains(&format!("bad: packet 1000: {reason}")), "{act}: {stderr}");
+        assert!(stderr.contains("bad: 1 packets were lost for this module only"), "{stderr}");
+    }
+}
+
+/// What became of a bad module, and what the operator was told.
+struct Suffered {
+    bad: Value,
+    stderr: String,
+}
+
+impl Suffered {
+    fn of(&self, names: [&str; 3]) -> [u64; 3] {
+        names.map(|name| number(&self.bad, name))
+    }
+
+    #[track_caller]
+    fn says(self, part: &str) -> Self {
+        assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
+        self
+    }
+}
+
+#[test]
+fn a_trap_in_packet_1000_loses_exactly_that_packet() {
+    let bench = Bench::new();
+    bench.loses_packet_1000("(unreachable)", "`unreachable` executed");
+    bench.loses_packet_1000("(drop (i32.div_u (i32.const 1) (i32.const 0)))", "integer division");
+    bench.loses_packet_1000("(drop (i32.trunc_f32_s (f32.const nan)))", "integer division or conversion");
+}
+
+#[test]
+fn packets_and_descriptors_cannot_be_written() {
+    const OUTSIDE: &str = "memory access out of bounds";
+    let bench = Bench::new();
+    for act in [
+        "(i32.store (i32.load offset=8 (local.get $d)) (i32.const 1))",
+        "(i32.store8 (local.get $d) (i32.const 1))",
+        "(v128.store (i32.load offset=8 (local.get $d)) (v128.const i64x2 1 1))",
+        "(memory.copy (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
+        "(memory.fill (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
+        "(memory.fill (local.get $d) (i32.const 0) (i32.const 64))",
+        "(i32.store (i32.const 0x40000000) (i32.const 0))",
+        "(i32.store offset=0x40000000 (i32.const 0) (i32.const 0))",
+        "(i32.store offset=0xe0000000 (i32.const 0) (i32.const 0))",
+    ] {
+        bench.loses_packet_1000(act, OUTSIDE);
+    }
+}
+
+#[test]
+fn nothing_but_packets_and_descriptors_can_be_read() {
+    const OUTSIDE: &str = "memory access out of bounds";
+    let bench = Bench::new();
+    for act in [
+        // The capture has 3,000 packets of some 60 bytes: far less than a MiB.
+        "(drop (i32.load offset=0x100000 (i32.load offset=8 (local.get $d))))",
+        "(drop (i32.load (i32.const 0x41000000)))",
+        "(drop (i32.load offset=0x41000000 (i32.const 0)))",
+        "(drop (i32.load (i32.const 0x20000000)))",
+        "(drop (i32.load (i32.const 65533)))",
+        "(drop (i32.load (i32.const -4)))",
+        "(drop (i64.load offset=4294967295 (i32.const -1)))",
+        "(memory.copy (i32.const 0) (i32.const 0x20000000) (i32.const 64))",
+    ] {
+        bench.loses_packet_1000(act, OUTSIDE);
+    }
+    // A constant address inside the packets is as good as any other.
+    let body = at_packet(
+        1_000,
+        "(drop (i32.load (i32.const 0x40000100))) (drop (i32.load offset=0x40000100 (i32.const 0)))",
+    );
+    assert_eq!(bench.suffer(&body).of(["packets", "faults", "records"]), [PACKETS, 0, 1]);
+}
+
+#[test]
+fn wild_pointers_to_weir_lose_the_call() {
+    let bench = Bench::new();
+    for (act, function) in [
+        ("(drop (call $emit (i32.const 0) (i32.const -8) (i32.const 8)))", "emit"),
+        ("(drop (call $emit (i32.const 0) (i32.const 65529) (i32.const 8)))", "emit"),
+        ("(drop (call $emit (i32.const 0) (i32.const 0x20000000) (i32.const 8)))", "emit"),
+        // A row whose string lies nowhere.
+        (
+            "(i64.store (i32.const 64) (i64.const 0x10_ffffff00)) (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))",
+            "emit",
+        ),
+        ("(drop (call $find (i32.const 0) (i32.const 0x20000000) (i32.const 1)))", "find"),
+        ("(drop (call $hash (i32.const 0) (i32.const -1) (i64.const 0)))", "hash"),
+        ("(drop (call $log (i32.const 0) (i32.const -1) (i32.const -1)))", "log"),
+        ("(drop (call $patch (local.get $d) (i32.const 0) (i32.const -1) (i32.const 8)))", "patch"),
+        (
+            "(drop (call $param_bytes (i32.const 1) (i32.load offset=8 (local.get $d)) (i32.const 8)))",
+            "param_bytes",
+        ),
+    ] {
+        bench.loses_packet_1000(act, &format!("`{function}` was given an address"));
+    }
+    bench.loses_packet_1000(
+        "(drop (call $emit (i32.const 0) (i32.const 0) (i32.const 9)))",
+        "`emit` was given a row of another size",
+    );
+}
+
+#[test]
+fn endless_recursion_loses_the_call() {
+    let bench = Bench::new();
+    let recursion = "(func $again (call $again) (call $again))";
+    let Suffered { bad, stderr } = bench.suffer(&(at_packet(1_000, "(call $again)") + recursion));
+    assert_eq!((number(&bad, "packets"), number(&bad, "faults")), (PACKETS - 1, 1));
+    assert!(stderr.contains("bad: packet 1000: stack overflow"), "{stderr}");
+}
+
+#[test]
+fn an_endless_loop_loses_its_call_and_after_three_its_module() {
+    let bench = Bench::new();
+    bench.loses_packet_1000("(loop (br 0))", "the call took longer than the limit");
+
+    let begin = Instant::now();
+    let always = answering("(loop (br 0)) (i32.const 0)");
+    let suffered = bench.suffer(&always);
+    assert_eq!(
+        (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
+        ([0, 3, 0], &true.into())
+    );
+    let suffered = suffered.says("bad: packet 0: the call took longer than the limit");
+    suffered.says("packet 2:").says("the module was ended and saw no further packets");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    // In its stop and in its tick.
+    let pass = answering("(i32.const 0)");
+    let stop = format!(r#"{pass} (func (export "weir_stop") (param i64) (loop (br 0)))"#);
+    let suffered = bench.suffer(&stop);
+    assert_eq!(suffered.of(["packets", "faults", "records"]), [PACKETS, 1, 0]);
+    suffered.says("bad: stop: the call took longer than the limit");
+    let tick = format!(r#"{pass} (func (export "weir_tick") (param i64 i64) (loop (br 0)))"#);
+    let manifest = format!("tick = '1s'\n{}", MANIFEST.replace("NAME", "bad"));
+    let path = write_as(bench.path(), "ticking", &tick, &manifest);
+    let ended = bench.run(&["-m", path.to_str().unwrap()]).good().says("bad: tick: the call took longer");
+    assert!(bench.is_good_unharmed());
+    assert_eq!(
+        number(module(&ended.json(), "bad"), "faults"),
+        2,
+        "the capture lasts three seconds: two ticks"
+    );
+}
+
+#[test]
+fn a_start_that_fails_or_never_ends_ends_the_module_alone() {
+    let bench = Bench::new();
+    let pass = answering("(i32.const 0)");
+    for (start, says) in [
+        (r#"(func (export "weir_start") (result i32) (loop (br 0)) (i32.const 0))"#, "the call took longer"),
+        (r#"(func (export "_initialize") (loop (br 0)))"#, "the call took longer"),
+        ("(func $s (loop (br 0))) (start $s)", "the call took longer"),
+        ("(func $s (unreachable)) (start $s)", "`unreachable` executed"),
+        (r#"(func (export "weir_start") (result i32) (i32.const 7))"#, "`weir_start` returned 7"),
+        (r#"(data (i32.const 0x40000000) "x")"#, "memory access out of bounds"),
+    ] {
+        let begin = Instant::now();
+        let suffered = bench.suffer(&format!("{pass} {start}"));
+        assert_eq!(
+            (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
+            ([0, 1, 0], &true.into())
+        );
+        suffered.says(&format!("bad: start: {says}")).says("the module was ended");
+        assert!(begin.elapsed() < Duration::from_secs(5), "{start}");
+    }
+}
+
+#[test]
+fn a_memory_bomb_gets_what_its_manifest_says_and_no_more() {
+    let bench = Bench::new();
+    let suffered = bench.suffer(&answering(
+        "(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+         (drop (memory.grow (i32.const 60000)))
+         (memory.fill (i32.const 0) (i32.const 1) (i32.mul (memory.size) (i32.const 65536)))
+         (i32.const 0)",
+    ));
+    assert_eq!(suffered.of(["packets", "faults", "memory_bytes"]), [PACKETS, 0, 2 << 20]);
+    // Its own and all its relatives' memory is bounded by the manifest, which is bounded too.
+    let manifest = MANIFEST.replace("NAME", "bad").replace("2 MiB", "3 GiB");
+    let path = write_as(bench.path(), "greedy", &answering("(i32.const 0)"), &manifest);
+    bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["greedy.wasm", "memory: an amount up to", "MiB"]);
+}
+
+#[test]
+fn a_flood_of_records_is_cut_and_counted() {
+    let bench = Bench::new();
+    let flood = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
+        (local.set $n (i32.const 200))
+        (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
+              (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+        (i32.const 0))"#;
+    let suffered = bench.suffer(flood);
+    let dropped = PACKETS * (200 - 64);
+    assert_eq!(suffered.of(["packets", "records", "dropped_records"]), [PACKETS, PACKETS * 64, dropped]);
+    assert_eq!(number(&suffered.bad, "faults"), 0);
+    suffered.says(&format!("bad: {dropped} records were over a limit and not taken"));
+}
+
+#[test]
+fn a_flood_of_messages_is_cut_and_counted() {
+    let bench = Bench::new();
+    let body = answering("(drop (call $log (i32.const 1) (i32.const 0) (i32.const 60000))) (i32.const 0)");
+    let suffered = bench.suffer(&format!(r#"{body} (data (i32.const 0) "a\1b[2J\0d\0ab")"#));
+    let lines: Vec<_> =
+        suffered.stderr.lines().filter(|line| line.starts_with("weir: bad warning: ")).collect();
+    assert_eq!(lines.len(), 100);
+    // One line each, and nothing that a terminal obeys.
+    assert!(lines.iter().all(|line| line.len() < 8 * 512 && !line.contains('\x1b')), "{:?}", lines[0]);
+    suffered.says("bad: 2900 log lines were over the limit and not shown");
+}
+
+#[test]
+fn a_pattern_that_explodes_costs_a_call_at_most() {
+    let bench = Bench::new();
+    // 64 KiB of one letter, without regard to case, as often as it is taken; then the worst text for it, in every packet.
+    let body = r#"
+        (func (export "weir_start") (result i32) (local $n i32)
+            (drop (memory.grow (i32.const 2)))
+            (memory.fill (i32.const 4) (i32.const 97) (i32.const 65536))
+            (i32.store (i32.const 0) (i32.const 65536))
+            (loop (drop (call $find_compile (i32.const 0) (i32.const 65540) (i32.const 1)))
+                  (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 20))))
+            (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32)
+            (drop (call $find (i32.const 0) (i32.const 4) (i32.const 65535))) (i32.const 0))"#;
+    let begin = Instant::now();
+    let suffered = bench.suffer(body);
+    assert!(begin.elapsed() < Duration::from_secs(15));
+    // It is for the machine's speed to say how far it comes.
+    let [packets, faults, _] = suffered.of(["packets", "faults", "records"]);
+    assert!(packets == PACKETS && faults == 0 || suffered.bad["ended"] == true, "{:#}", suffered.bad);
+    // Many patterns that share their beginnings: the limits on a set hold before anything is built.
+    let many = r#"
+        (func (export "weir_start") (result i32) (local $n i32)
+            (drop (memory.grow (i32.const 2)))
+            (loop (i32.store8 (i32.mul (local.get $n) (i32.const 5)) (i32.const 1))
+                  (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 1025))))
+            (if (i32.ne (call $find_compile (i32.const 0) (i32.const 5125) (i32.const 0)) (i32.const -1)) (then (unreachable)))
+            (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    assert_eq!(bench.suffer(many).of(["packets", "faults", "records"]), [PACKETS, 0, 0]);
+}
+
+#[test]
+fn thousands_of_traps_are_counted_and_three_described() {
+    let bench = Bench::new();
+    let suffered = bench.suffer(&answering("(unreachable)"));
+    assert_eq!(suffered.of(["packets", "faults", "records"]), [0, PACKETS, 0]);
+    assert_eq!(suffered.bad["ns_per_packet"], Value::Null);
+    assert_eq!(suffered.stderr.matches("executed").count(), 3);
+    let suffered = suffered.says(&format!("bad: {} further calls were lost", PACKETS - 3));
+    suffered.says(&format!("bad: {PACKETS} packets were lost for this module only"));
+}
+
+#[test]
+fn a_module_that_drops_everything_empties_the_output_and_hides_nothing_from_others() {
+    let bench = Bench::new();
+    let output = bench.path().join("out.pcap");
+    let drop = write(bench.path(), "bad", &answering("(i32.const 1)"));
+    let write_packets = |module: &Path| {
+        let ended = bench.run(&["-w", output.to_str().unwrap(), "-m", module.to_str().unwrap()]).good();
+        assert!(bench.is_good_unharmed());
+        assert_eq!(counts(&ended.json())[0], PACKETS);
+        read_pcap(&fs::read(&output).unwrap())
+    };
+    assert!(write_packets(&drop).is_empty());
+    // A packet whose call is lost is not dropped.
+    let lost = write(bench.path(), "lost", &answering("(unreachable)"));
+    assert!(write_packets(&lost) == traffic(PACKETS));
+}
+
+#[test]
+fn what_is_not_fit_to_run_is_refused_before_anything_runs() {
+    let bench = Bench::new();
+    let refused = |name: &str, bytes: &[u8], says: &[&str]| {
+        let path = bench.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap();
+        for command in [bench.run(&["-m", path]), run(["check", path])] {
+            let ended = command.fails(1, &[path]).fails(1, says);
+            assert_eq!(ended.text(), "");
+            assert!(ended.stderr.starts_with("weir: "), "{}", ended.stderr);
+        }
+        assert!(!bench.path().join("out").exists(), "{name}: something was written");
+    };
+    let manifest = MANIFEST.replace("NAME", "bad");
+    let good = text(&answering("(i32.const 0)"));
+    let module = |text: &str| assemble(text, Some(manifest.as_bytes()));
+    let with = |manifest: &str| assemble(&good, Some(manifest.as_bytes()));
+
+    refused("text.wasm", b"int main(void)", &["not a WebAssembly module", "00 61 73 6d"]);
+    refused("empty.wasm", b"", &["not a WebAssembly module"]);
+    refused("cut.wasm", &module(&good)[..60], &["not valid WebAssembly at byte"]);
+    refused("large.wasm", &vec![0; (8 << 20) + 1], &["larger than 8", "the most for a module"]);
+    refused("nothing.wasm", &module(&text("")), &["exactly one of `weir_packet` and `weir_batch`"]);
+    let both = answering("(i32.const 0)")
+        + r#"(func (export "weir_batch") (param i32 i64) (result i64) (i64.const 0))"#;
+    refused("both.wasm", &module(&text(&both)), &["exactly one of `weir_packet` and `weir_batch`"]);
+    let wrong = r#"(func (export "weir_packet") (param i64) (result i32) (i32.const 0))"#;
+    refused("wrong.wasm", &module(&text(wrong)), &["`weir_packet`", "i64", "must be", "i32"]);
+    let import = |line: &str| module(&good.replace("(memory (export", &format!("{line} (memory (export")));
+    refused(
+        "import.wasm",
+        &import(r#"(import "wasi_snapshot_preview1" "fd_write" (func (param i32)))"#),
+        &["`wasi_snapshot_preview1.fd_write`", "does not offer"],
+    );
+    refused(
+        "open.wasm",
+        &import(r#"(import "weir" "open" (func (param i32)))"#),
+        &["`weir.open`", "does not offer"],
+    );
+    refused(
+        "type.wasm",
+        &import(r#"(import "weir" "hash" (func (param i32)))"#),
+        &["`weir.hash`", "but it is"],
+    );
+    let unexported = good.replace("(memory (export \"memory\") 1)", "(memory 1)");
+    refused("memory.wasm", &module(&unexported), &["one memory of its own"]);
+    refused("huge.wasm", &module(&good.replace("\"memory\") 1", "\"memory\") 60")), &["memory", "2 MiB"]);
+    refused(
+        "threads.wasm",
+        &module(&good.replace("\"memory\") 1", "\"memory\") 1 2 shared")),
+        &["not valid WebAssembly", "threads"],
+    );
+
+    refused("bare.wasm", &assemble(&good, None), &["manifest", "weir.manifest"]);
+    let (bare, whole) = (assemble(&good, None), module(&good));
+    refused("twice.wasm", &[&whole, &whole[bare.len()..]].concat(), &["two manifests"]);
+    refused("binary.wasm", &assemble(&good, Some(&[0xff, 0xfe])), &["not UTF-8"]);
+    refused("toml.wasm", &with("name = "), &["manifest cannot be read"]);
+    refused("key.wasm", &with(&format!("memroy = '1 MiB'\n{manifest}")), &["memroy"]);
+    refused("abi.wasm", &with(&manifest.replace("abi = 1", "abi = 9")), &["9"]);
+    refused("twin.wasm", &with(&manifest.replace("'texts'", "'rows'")), &["`rows` is there twice"]);
+    for name in ["../../etc", "/tmp/x", "a/b", "..", "", "CON:", "a\tb", "-rf", "a b"] {
+        let name = format!("{name:?}");
+        refused("path.wasm", &with(&manifest.replace("'bad'", &name)), &["is not a name"]);
+        refused("stream.wasm", &with(&manifest.replace("'rows'", &name)), &["is not a name"]);
+    }
+}
+
+#[test]
+fn a_parameter_that_is_wrong_is_wrong_usage() {
+    let bench = Bench::new();
+    let path = write(bench.path(), "bad", &answering("(i32.const 0)"));
+    let path = path.to_str().unwrap();
+    for (setting, says) in [
+        ("sise=3", "there is no parameter `sise`; there is `size`, `text`"),
+        ("size=many", "parameter `size`: `many` is not"),
+        ("size=-1", "parameter `size`: `-1` is not"),
+        ("size=101", "parameter `size`: 101 is outside"),
+        ("size=1,2", "size"),
+        ("oops", "`oops` in `-m"),
+    ] {
+        let module = format!("{path},{setting}");
+        let ended = bench.run(&["-m", &module]).fails(2, &[says]);
+        assert_eq!((ended.text(), ended.stderr.lines().count()), ("", 1), "{}", ended.stderr);
+        run(["check", &module]).fails(2, &[says]);
+    }
+    bench.run(&["-m", &format!(r"{path},size=100,text=a\,b")]).good();
+}
