@@ -184,7 +184,10 @@ fn straight_code_cannot_take_long_either() {
         "(drop (call $hash (i32.const 64) (i32.const 0x1ff000) (i64.const 0)))",
         "(drop (call_indirect $t (param i32 i32 i64) (result i64) (i32.const 64) (i32.const 0x1ff000) (i64.const 0) (i32.const 0)))",
     ] {
-        let body = format!("(table $t funcref (elem $hash)) {}", at_packet(20, &(long.to_owned() + &step.repeat(20_000))));
+        let body = format!(
+            "(table $t funcref (elem $hash)) {}",
+            at_packet(20, &(long.to_owned() + &step.repeat(3_000)))
+        );
         let mut instance = started(&engine, &body);
         let begin = Instant::now();
         instance.run(all());
