@@ -7,19 +7,6 @@ use weir_units::{Bytes, Nanos};
 /// A parameter as a user gives it: its name and value, or for a list its items.
 pub type Setting = (String, Vec<String>);
 
-/// Why what the user set does not fit the module.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SettingError {
-    /// A wrong value, an unknown parameter, or one that is missing.
-    #[error("module `{module}`: {error}")]
-    Value {
-        /// The module's name.
-        module: String,
-        /// What is wrong.
-        error: ValueError,
-    },
-}
-
 /// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters.
 ///
 /// There is no other way to make one than [`Admitted::admit`], and a sandbox loads nothing else: what was not checked cannot run, and
@@ -40,8 +27,7 @@ impl Admitted {
     /// A [`Refusal`] for the first thing that is wrong.
     pub fn admit(bytes: Vec<u8>, settings: &[Setting]) -> Result<Self, Refusal> {
         let (manifest, facts) = manifest_of(&bytes)?;
-        let values = values(&manifest, settings)
-            .map_err(|error| SettingError::Value { module: manifest.name.to_string(), error })?;
+        let values = values(&manifest, settings)?;
         let tick = match manifest.tick {
             _ if !facts.has_tick => None,
             Some(Tick::Every(period)) => Some(period),

@@ -1,6 +1,6 @@
 //! What is checked about a module's bytes before anything else looks at them.
 
-use crate::{ManifestError, SettingError};
+use crate::{ManifestError, ValueError};
 use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
@@ -134,7 +134,7 @@ pub enum Refusal {
     Manifest(#[from] ManifestError),
     /// A parameter that does not fit. To blame is the operator.
     #[error(transparent)]
-    Setting(#[from] SettingError),
+    Setting(#[from] ValueError),
 }
 
 /// The WebAssembly that weir runs: what LLVM makes of C and Rust, and nothing whose cost or reach is hard to bound.

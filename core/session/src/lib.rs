@@ -14,7 +14,7 @@ mod records;
 pub mod sources;
 mod stream;
 
-pub use admit::{Admitted, Setting, SettingError, manifest_of};
+pub use admit::{Admitted, Setting, manifest_of};
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Tick};
 pub use name::{Name, NameError};

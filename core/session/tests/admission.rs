@@ -128,8 +128,8 @@ fn settings_are_checked_against_the_manifest() {
         let settings = [(name.to_owned(), vec![value.to_owned()])];
         Admitted::admit(module(&format!("{MEMORY} {PACKET}"), MANIFEST), &settings).unwrap_err().to_string()
     };
-    assert_eq!(admit("sise", "1"), "module `m`: there is no parameter `sise`; there is `size`");
-    assert_eq!(admit("size", "11"), "module `m`: parameter `size`: 11 is outside - to 10");
+    assert_eq!(admit("sise", "1"), "there is no parameter `sise`; there is `size`");
+    assert_eq!(admit("size", "11"), "parameter `size`: 11 is outside - to 10");
 }
 
 proptest::proptest! {

@@ -176,3 +176,26 @@ fn config(spaces: &Arc<Spaces>) -> Config {
         .max_wasm_stack(512 << 10);
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Instance;
+
+    /// wasmtime ignores a memory creator in places without a word; mapping packets into such a memory would be a write into memory that is not
+    /// ours. So an instance whose memory weir did not make is refused.
+    #[test]
+    fn an_engine_that_does_not_use_weirs_address_space_is_noticed() {
+        let mut engine = Engine::new(Options::default(), None).unwrap();
+        engine.wasm = wasmtime::Engine::new(config(&Arc::default()).memory_guard_size(GUARD as u64)).unwrap();
+        engine.linker = Linker::new(&engine.wasm);
+        let text = r#"(module (memory (export "memory") 1) (func (export "weir_packet") (param i32) (result i32) i32.const 0))"#;
+        let mut bytes = wat::parse_str(text).unwrap();
+        let manifest = b"\x0dweir.manifestname='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'";
+        bytes.extend([0, u8::try_from(manifest.len()).unwrap()]);
+        bytes.extend_from_slice(manifest);
+        let program = engine.load(Admitted::admit(bytes, &[]).unwrap()).unwrap();
+        let error = Instance::start(&engine, &program).unwrap_err();
+        assert!(error.to_string().contains("did not use weir's address space"), "{error}");
+    }
+}

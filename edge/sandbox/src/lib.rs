@@ -21,7 +21,7 @@ mod space;
 mod watchdog;
 
 pub use cache::{Cache, CacheError};
-pub use clock::{Calibration, Cycles};
+pub use clock::{Calibration, Cycles, thread_time};
 pub use engine::{Engine, LoadError, Options, Program};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};

@@ -228,3 +228,21 @@ pub(crate) unsafe fn map_area(
     *mapped = at.addr()..at.addr() + area.len;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_memory_grows_to_the_packets_and_no_further() {
+        let spaces = Arc::new(Spaces::default());
+        let mut space = Space::new(65_536, Arc::clone(&spaces)).unwrap();
+        assert!(spaces.made(space.as_ptr()));
+        space.grow_to(PRIVATE_MAX as usize).unwrap();
+        assert_eq!(space.byte_size(), PRIVATE_MAX as usize);
+        assert!(space.grow_to(PRIVATE_MAX as usize + 65_536).is_err());
+        let base = space.as_ptr();
+        drop(space);
+        assert!(!spaces.made(base));
+    }
+}

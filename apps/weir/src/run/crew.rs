@@ -10,6 +10,8 @@ use super::source::{Source, SourceError};
 use super::work::Work;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use weir_sandbox::{Cycles, thread_time};
+use weir_units::Nanos;
 
 /// Blocks under way at most: bounds what modules can have emitted before it is written.
 const BLOCKS_MAX: usize = 8;
@@ -39,14 +41,24 @@ pub struct Crew {
     pub collector: Collector,
 }
 
+/// What the threads spent on jobs, by the counter that modules are charged with and by the clock that counts only what a thread had.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// By the time stamp counter.
+    pub cycles: Cycles,
+    /// Processor time.
+    pub time: Nanos,
+}
+
 struct State {
-    source: Option<Source>,
+    spent: Spent,
+    source: Option<Box<Source>>,
     source_ended: bool,
     source_blocked: bool,
-    shards: Vec<Option<Shard>>,
+    shards: Vec<Option<Box<Shard>>>,
     /// For each instance the number of the work that it needs next.
     next: Vec<u64>,
-    collector: Option<Collector>,
+    collector: Option<Box<Collector>>,
     works: VecDeque<Arc<Work>>,
     /// Number of the first of `works`.
     first: u64,
@@ -55,21 +67,22 @@ struct State {
 }
 
 enum Job {
-    Read(Source),
-    Process(usize, Shard, Arc<Work>),
-    Collect(Collector, Arc<Work>),
+    Read(Box<Source>),
+    Process(usize, Box<Shard>, Arc<Work>),
+    Collect(Box<Collector>, Arc<Work>),
 }
 
 impl Crew {
     /// Runs on so many threads until the source ends or fails. Results are collected either way.
-    pub fn run(self, jobs: usize) -> (Self, Result<(), CrewError>) {
+    pub fn run(self, jobs: usize) -> (Self, Spent, Result<(), CrewError>) {
         let state = Mutex::new(State {
-            source: Some(self.source),
+            spent: Spent::default(),
+            source: Some(Box::new(self.source)),
             source_ended: false,
             source_blocked: false,
             next: vec![0; self.shards.len()],
-            shards: self.shards.into_iter().map(Some).collect(),
-            collector: Some(self.collector),
+            shards: self.shards.into_iter().map(|shard| Some(Box::new(shard))).collect(),
+            collector: Some(Box::new(self.collector)),
             works: VecDeque::new(),
             first: 0,
             error: None,
@@ -83,17 +96,23 @@ impl Crew {
             work(&state, &wake);
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let shards = state.shards.into_iter().flatten().collect();
+        let shards = state.shards.into_iter().flatten().map(|shard| *shard).collect();
         let (Some(source), Some(collector)) = (state.source, state.collector) else {
             unreachable!("a thread that panicked took its job along, and its panic ends the scope");
         };
-        (Self { source, shards, collector }, state.error.map_or(Ok(()), Err))
+        (
+            Self { source: *source, shards, collector: *collector },
+            state.spent,
+            state.error.map_or(Ok(()), Err),
+        )
     }
 }
 
 /// What each thread does.
 fn work(state: &Mutex<State>, wake: &Condvar) {
     let on_panic = OnPanic { state, wake };
+    let begin = thread_time();
+    let mut cycles = 0;
     let mut guard = lock(state);
     loop {
         if guard.panicked || guard.is_finished() {
@@ -104,11 +123,15 @@ fn work(state: &Mutex<State>, wake: &Condvar) {
             continue;
         };
         drop(guard);
+        let from = Cycles::now();
         let done = job.perform();
+        cycles += Cycles::now().since(from).0;
         guard = lock(state);
         guard.put_back(done);
         wake.notify_all();
     }
+    guard.spent.cycles.0 += cycles;
+    guard.spent.time.0 += thread_time().0.saturating_sub(begin.0);
     drop(guard);
     wake.notify_all();
     std::mem::forget(on_panic);
@@ -132,9 +155,9 @@ impl Drop for OnPanic<'_> {
 }
 
 enum Done {
-    Read(Source, Option<Work>, Read),
-    Process(usize, Shard, Result<(), ShardError>),
-    Collect(Collector, Result<(), CollectError>),
+    Read(Box<Source>, Option<Arc<Work>>, Read),
+    Process(usize, Box<Shard>, Result<(), ShardError>),
+    Collect(Box<Collector>, Result<(), CollectError>),
 }
 
 /// How a read ended.
@@ -205,7 +228,7 @@ impl State {
         match done {
             Done::Read(source, work, how) => {
                 self.source = Some(source);
-                self.works.extend(work.map(Arc::new));
+                self.works.extend(work);
                 match how {
                     Read::More => {}
                     // With nothing under way nothing would unblock it.

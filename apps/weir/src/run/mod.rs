@@ -20,7 +20,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use summary::{ModuleSummary, Summary};
+use summary::{ModuleSummary, Rate, Summary};
 use weir_netio::{Capture, Filter, FilterError, Input, OpenError, PacketWriter, WriteError};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
@@ -97,7 +97,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
     let capture = Capture::open(input)?;
     let crew = assemble(args, jobs, &engine, &programs, capture, filter)?;
-    let (crew, result) = crew.run(jobs);
+    let (crew, spent, result) = crew.run(jobs);
 
     let Crew { source, shards, mut collector } = crew;
     let totals = source.capture().totals();
@@ -105,7 +105,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let (report, packets) = (collector.report.take(), collector.packets.take());
     let mut failure = result.err().map(RunError::from);
     let mut modules = Vec::new();
-    let nanos_per_cycle = calibration.nanos_per_cycle();
+    let rate = Rate::new(calibration.nanos_per_cycle(), spent);
     for (sink, program) in sinks.into_iter().zip(&programs) {
         let rows: Vec<_> = sink.files.rows().map(|(name, rows)| (name.clone(), rows)).collect();
         let streams = match sink.files.finish() {
@@ -117,7 +117,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
             }
         };
         let shards = &shards[sink.instances];
-        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, nanos_per_cycle));
+        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, rate));
     }
     let written = packets.map(|writer| writer.finish().map_err(RunError::from)).transpose();
     let written = written.unwrap_or_else(|error| {

@@ -2,6 +2,7 @@
 
 use super::progress::Progress;
 use super::work::Work;
+use std::sync::Arc;
 use weir_netio::{Block, Capture, Filter, FilterError, ReadError};
 use weir_wire::LinkType;
 
@@ -26,7 +27,7 @@ impl From<&FilterError> for SourceError {
 #[derive(Debug)]
 pub enum Next {
     /// A block for the instances.
-    Work(Work),
+    Work(Arc<Work>),
     /// Every place for packets is in use.
     Full,
     /// No more packets.
@@ -72,13 +73,13 @@ impl Source {
         };
         self.progress.show(&self.capture);
         let selected = self.select(&block)?;
-        Ok(Next::Work(Work::new(Some(block), selected, self.instances)))
+        Ok(Next::Work(Arc::new(Work::new(Some(block), selected, self.instances))))
     }
 
     /// What comes after the last block: the modules' stop.
-    pub fn last(&mut self) -> Work {
+    pub fn last(&mut self) -> Arc<Work> {
         self.progress.finish();
-        Work::new(None, Vec::new(), self.instances)
+        Arc::new(Work::new(None, Vec::new(), self.instances))
     }
 
     fn select(&mut self, block: &Block) -> Result<Vec<u64>, SourceError> {

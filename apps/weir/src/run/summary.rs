@@ -1,5 +1,6 @@
 //! What a run came to: a table for people, a JSON document for programs, facts for the report.
 
+use super::crew::Spent;
 use super::shard::{Shard, Trouble};
 use serde::Serialize;
 use std::io::Write;
@@ -33,6 +34,24 @@ pub struct Summary {
     pub written: Option<(PathBuf, Written)>,
 }
 
+/// How counted cycles become cycles that the module had, and nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    nanos_per_cycle: f64,
+    /// Of the cycles that passed, the share that the threads had the processor: what others, or the hypervisor, took meanwhile is not charged.
+    had: f64,
+}
+
+impl Rate {
+    /// From what the threads spent in all.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+    pub fn new(nanos_per_cycle: f64, spent: Spent) -> Self {
+        let passed = spent.cycles.0 as f64 * nanos_per_cycle;
+        let had = if passed > 0.0 { (spent.time.0 as f64 / passed).min(1.0) } else { 1.0 };
+        Self { nanos_per_cycle, had }
+    }
+}
+
 /// What became of a module.
 #[derive(Debug)]
 pub struct ModuleSummary {
@@ -47,7 +66,7 @@ pub struct ModuleSummary {
     log_dropped: u64,
     memory: Bytes,
     cycles: u64,
-    nanos_per_cycle: f64,
+    rate: Rate,
     ended: bool,
     troubles: Vec<Trouble>,
     streams: Vec<StreamRows>,
@@ -99,7 +118,7 @@ impl ModuleSummary {
         admitted: &Admitted,
         shards: &[Shard],
         streams: Vec<StreamRows>,
-        nanos_per_cycle: f64,
+        rate: Rate,
     ) -> Self {
         let manifest = admitted.manifest();
         let counters = || shards.iter().map(|shard| shard.instance.counters());
@@ -119,7 +138,7 @@ impl ModuleSummary {
             log_dropped: counters().map(|c| c.log_dropped).sum(),
             memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
             cycles: shards.iter().map(|shard| shard.cycles.0).sum(),
-            nanos_per_cycle,
+            rate,
             ended: shards.iter().any(|shard| Instance::has_ended(&shard.instance)),
             troubles,
             streams,
@@ -132,11 +151,11 @@ impl ModuleSummary {
 
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
     fn cycles_per_packet(&self) -> Option<f64> {
-        (self.packets > 0).then(|| self.cycles as f64 / self.packets as f64)
+        (self.packets > 0).then(|| self.cycles as f64 * self.rate.had / self.packets as f64)
     }
 
     fn ns_per_packet(&self) -> Option<f64> {
-        Some(self.cycles_per_packet()? * self.nanos_per_cycle)
+        Some(self.cycles_per_packet()? * self.rate.nanos_per_cycle)
     }
 
     /// What an operator should know about it besides numbers.
