@@ -1,0 +1,175 @@
+//! lrd: the Hurst parameter, against noise whose Hurst parameter is known.
+
+use crate::capture::{BEGIN, Capture, ETHERNET, Frame, MILLISECOND, SECOND, sample};
+use crate::noise::{Random, fractional_gaussian};
+use crate::weir::{Row, refusal, reluctance, run, run_file, run_stream};
+
+/// The module's default.
+const BIN: u64 = 10 * MILLISECOND;
+
+const HURST: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
+
+fn frame(ts: u64, wire_len: u32) -> Frame {
+    Frame { ts, wire_len, bytes: vec![0; 14] }
+}
+
+/// As many packets in each bin, evenly spread; one more ends the last bin.
+fn packets(counts: &[u64]) -> Capture {
+    let mut capture = Capture::new(ETHERNET);
+    for (bin, count) in (0..).zip(counts) {
+        let begin = BEGIN + bin * BIN;
+        capture.frames.extend((0..*count).map(|i| frame(begin + i * BIN / count, 60)));
+    }
+    capture.frames.push(frame(BEGIN + counts.len() as u64 * BIN, 60));
+    capture
+}
+
+/// One packet in each bin, as long as this.
+fn bytes(lengths: &[u32]) -> Capture {
+    let mut capture = Capture::new(ETHERNET);
+    capture.frames.extend((0..).zip(lengths).map(|(bin, len)| frame(BEGIN + bin * BIN, *len)));
+    capture.frames.push(frame(BEGIN + lengths.len() as u64 * BIN, 60));
+    capture
+}
+
+fn noise(hurst: f64, len: usize, seed: u64, mean: f64, deviation: f64) -> Vec<u64> {
+    let series = fractional_gaussian(hurst, len, &mut Random(seed));
+    series.into_iter().map(|x| (mean + deviation * x).round().max(0.0) as u64).collect()
+}
+
+/// The estimate at the end.
+fn estimate(capture: &Capture, module: &str) -> Row {
+    run_stream(&capture.to_pcap(), &["-m", module]).rows("lrd", "estimate").pop().unwrap()
+}
+
+#[test]
+fn the_hurst_parameter_of_packet_counts_is_found_within_0_05() {
+    for (seed, hurst) in (1..).zip(HURST) {
+        let counts = noise(hurst, 1 << 14, seed, 50.0, 10.0);
+        let row = estimate(&packets(&counts), "lrd");
+        let found = row.float("hurst");
+        println!("H {hurst}: {found:.3}, {:.3} to {:.3}", row.float("lower"), row.float("upper"));
+        assert!((found - hurst).abs() < 0.05, "H {hurst}, estimated {found}");
+        assert!(row.float("lower") < found && found < row.float("upper"));
+        assert_eq!((row.number("bins"), row.number("skipped")), (1 << 14, 0));
+        assert_eq!((row.number("first_octave"), row.number("last_octave")), (3, 11));
+    }
+}
+
+#[test]
+fn the_confidence_interval_of_byte_counts_holds_what_it_promises() {
+    let (mut covered, mut runs, mut error) = (0, 0, 0.0);
+    for hurst in HURST {
+        for seed in 100..112 {
+            let lengths = noise(hurst, 1 << 14, seed, 10_000.0, 1000.0);
+            let lengths: Vec<u32> = lengths.into_iter().map(|len| len.try_into().unwrap()).collect();
+            let row = estimate(&bytes(&lengths), "lrd,bytes=true");
+            let found = row.float("hurst");
+            assert!((found - hurst).abs() < 0.05, "H {hurst}, estimated {found}");
+            covered += i32::from(row.float("lower") <= hurst && hurst <= row.float("upper"));
+            error += found - hurst;
+            runs += 1;
+        }
+    }
+    let bias = error / f64::from(runs);
+    println!("{covered} of {runs} intervals of 95 % cover, mean error {bias:.4}");
+    // Fewer than 51 of 60 have a probability below 0.1 % where each covers with 95 %.
+    assert!(covered >= 51, "{covered} of {runs} intervals cover");
+    assert!(bias.abs() < 0.01, "mean error {bias}");
+}
+
+#[test]
+fn the_log_scale_diagram_of_noise_without_memory_is_level() {
+    let counts = noise(0.5, 1 << 14, 7, 50.0, 10.0);
+    let rows = run_stream(&packets(&counts).to_pcap(), &["-m", "lrd,report=1h"]).rows("lrd", "scales");
+    let octaves: Vec<i128> = rows.iter().map(|row| row.number("octave")).collect();
+    assert_eq!(octaves, (1..=octaves.len() as i128).collect::<Vec<_>>());
+    for (row, octave) in rows.iter().zip(1u32..) {
+        // A wavelet of six taps loses less than six coefficients at the ends of each octave.
+        let most = i128::from((1 << 14) >> octave);
+        let coefficients = row.number("coefficients");
+        assert!((most - 5..=most).contains(&coefficients), "octave {octave}: {coefficients} of {most}");
+        // The energy is the variance, 10^2 and 1/12 from rounding; five standard deviations of a chi-squared mean.
+        let off = (row.float("energy") / 100.083 - 1.0).abs();
+        assert!(off < 5.0 * (2.0 / coefficients as f64).sqrt(), "octave {octave}: {row:?}");
+        assert!(
+            row.float("lower") < row.float("log2_energy") && row.float("log2_energy") < row.float("upper")
+        );
+    }
+}
+
+#[test]
+fn trends_do_not_count() {
+    let lengths = noise(0.8, 1 << 13, 5, 20_000.0, 1000.0);
+    let with_trend = |trend: &dyn Fn(f64) -> f64| {
+        let lengths: Vec<u32> = (0..)
+            .zip(&lengths)
+            .map(|(bin, len)| *len as u32 + trend(f64::from(bin)).round() as u32)
+            .collect();
+        estimate(&bytes(&lengths), "lrd,bytes=true").float("hurst")
+    };
+    let level = with_trend(&|_| 0.0);
+    let linear = with_trend(&|bin| 5.0 * bin);
+    let quadratic = with_trend(&|bin| bin * bin / 1000.0);
+    assert!(
+        (linear - level).abs() < 1e-3 && (quadratic - level).abs() < 1e-3,
+        "{level}, {linear}, {quadratic}"
+    );
+}
+
+#[test]
+fn an_estimate_comes_every_report_and_at_the_end() {
+    let capture = bytes(&vec![100; 350]);
+    let run = run(&capture, &["-m", "lrd,report=1s"]);
+    let rows = run.rows("lrd", "estimate");
+    let at = |row: &Row| (row.number("time") - i128::from(BEGIN), row.number("bins"));
+    let second = i128::from(SECOND);
+    assert_eq!(
+        rows.iter().map(at).collect::<Vec<_>>(),
+        [(second, 100), (2 * second, 200), (3 * second, 300), (second * 7 / 2, 350)]
+    );
+    // A series that never changes has no energy at any scale.
+    assert!(rows.iter().all(|row| row.float("hurst").is_nan()));
+    assert_eq!(run.rows("lrd", "scales"), []);
+}
+
+#[test]
+fn a_gap_is_empty_bins_up_to_a_limit() {
+    let gap = |bins: u64| {
+        let mut capture = Capture::new(ETHERNET);
+        capture.frames = vec![frame(BEGIN, 60), frame(BEGIN + bins * BIN, 60)];
+        let row = estimate(&capture, "lrd");
+        (row.number("bins"), row.number("skipped"))
+    };
+    assert_eq!(gap(1), (1, 0));
+    assert_eq!(gap(1000), (1000, 0));
+    assert_eq!(gap(65_537), (65_537, 0));
+    assert_eq!(gap(100_000), (65_537, 100_000 - 65_537));
+}
+
+#[test]
+fn octaves_are_chosen_by_parameters() {
+    let lengths: Vec<u32> =
+        noise(0.7, 1 << 12, 3, 10_000.0, 1000.0).into_iter().map(|len| len as u32).collect();
+    let capture = bytes(&lengths);
+    let octaves = |module: &str| {
+        let row = estimate(&capture, module);
+        (row.number("first_octave"), row.number("last_octave"))
+    };
+    assert_eq!(octaves("lrd,bytes=true"), (3, 9));
+    assert_eq!(octaves("lrd,bytes=true,first-octave=2,last-octave=6"), (2, 6));
+    assert!(estimate(&capture, "lrd,bytes=true,first-octave=20").float("hurst").is_nan());
+    assert!(
+        reluctance(&capture, &["-m", "lrd,first-octave=5,last-octave=5"]).contains("more than first-octave")
+    );
+    assert!(refusal(&capture, &["-m", "lrd,bin=1us"]).contains("bin"));
+}
+
+#[test]
+fn the_sample_has_an_estimate() {
+    let rows = run_file(&sample(), &["-m", "lrd"]).rows("lrd", "estimate");
+    let row = rows.last().unwrap();
+    // Half a minute in bins of 10 ms.
+    assert!((2900..3200).contains(&row.number("bins")), "{row:?}");
+    assert!(row.float("lower") < row.float("hurst") && row.float("hurst") < row.float("upper"), "{row:?}");
+}

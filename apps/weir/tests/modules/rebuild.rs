@@ -1,0 +1,95 @@
+//! The shipped modules are what `weir build` makes of their sources: to the byte with the compiler that they were built with, and in
+//! what they do with any other.
+
+use crate::capture::{repository, sample};
+use crate::weir::run_file;
+use std::path::Path;
+use weir_author::{BuildError, Options, build};
+
+/// Each with parameters that make it do all that it can over the sample.
+const MODULES: [(&str, &str); 8] = [
+    ("trajectory", ",one-in=7,seed=5,table-size=256"),
+    ("rtt", ",table-size=256"),
+    ("worm", r",signatures=HTTP/1.,GET ,\r\n\r\n"),
+    ("lrd", ",report=1s"),
+    ("syn-flood", ",floor=1"),
+    ("port-count", ""),
+    ("payload-match", ",needle=HTTP,last=1400"),
+    ("dscp-mark", ",source=203.0.113.0/24"),
+];
+
+/// Everything that a module makes of the sample.
+fn behaviour(module: &str) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let written = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
+    let run = run_file(&sample(), &["-m", module, "-w", written.path().to_str().unwrap()]);
+    let mut files = run.files();
+    files.push(("packets".into(), std::fs::read(written.path()).unwrap()));
+    files
+}
+
+fn copy_sources(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() && path.extension() != Some("wasm".as_ref()) {
+            std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_shipped_modules_are_what_their_sources_make() {
+    let modules = repository().join("guest/modules");
+    let recorded = std::fs::read_to_string(modules.join("TOOLCHAIN")).unwrap();
+    let folders =
+        std::fs::read_dir(&modules).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir());
+    assert_eq!(folders.count(), MODULES.len());
+    for (name, parameters) in MODULES {
+        let home = tempfile::tempdir().unwrap();
+        copy_sources(&modules.join(name), home.path());
+        // Not beside the sources, so that the name of the file says nothing.
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("rebuilt.wasm");
+        let built = match build(home.path(), &Options { output: Some(path.clone()), ..Options::default() }) {
+            Ok(built) => built,
+            Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker)) => {
+                println!("SKIPPED: the shipped modules are not rebuilt: {error}");
+                return;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        };
+        assert_eq!(built.messages, "", "{name} builds without a warning");
+        let shipped = std::fs::read(modules.join(name).join(name).with_added_extension("wasm")).unwrap();
+        if built.toolchain == recorded.trim() {
+            assert!(
+                std::fs::read(&path).unwrap() == shipped,
+                "{name}.wasm is not what its source makes with {}; build it again with `make modules`",
+                built.toolchain
+            );
+            println!("{name}: rebuilt with {}: the same bytes", built.toolchain);
+        } else {
+            let rebuilt = format!("{}{parameters}", path.display());
+            assert!(
+                behaviour(&rebuilt) == behaviour(&format!("{name}{parameters}")),
+                "{name} does something else when built with {}",
+                built.toolchain
+            );
+            println!(
+                "{name}: rebuilt with {} instead of {}: the same records over the sample",
+                built.toolchain,
+                recorded.trim()
+            );
+        }
+    }
+}
+
+/// The comparison that stands in for bytes where the compiler is another one: it must see what a module does.
+#[test]
+fn behaviour_tells_modules_apart() {
+    for (name, parameters) in MODULES {
+        let files = behaviour(&format!("{name}{parameters}"));
+        assert!(files.len() >= 2 && files.iter().all(|(_, bytes)| bytes.len() > 100), "{name}");
+    }
+    let others = ["203.0.113.0/24", "198.51.100.0/24"];
+    let [one, other] = others.map(|prefix| behaviour(&format!("dscp-mark,source={prefix}")));
+    assert!(one != other, "another prefix gives other packets");
+}

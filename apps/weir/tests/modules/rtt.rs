@@ -1,0 +1,161 @@
+//! rtt: round-trip times of handshakes, case by case.
+
+use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND};
+use crate::packet::{ACK, FIN, PSH, Packet, RST, SYN};
+use crate::weir::{Row, run};
+
+const CLIENT: &str = "10.0.0.1:1000";
+const SERVER: &str = "10.0.0.2:80";
+
+fn client(flags: u8, seq: u32, ack: u32) -> Packet {
+    Packet::tcp(CLIENT, SERVER, flags).numbers(seq, ack)
+}
+
+fn server(flags: u8, seq: u32, ack: u32) -> Packet {
+    Packet::tcp(SERVER, CLIENT, flags).numbers(seq, ack)
+}
+
+/// The rows for packets at these milliseconds.
+fn rows(packets: &[(u64, Packet)]) -> Vec<Row> {
+    let mut capture = Capture::new(ETHERNET);
+    for (ms, packet) in packets {
+        capture.push(BEGIN + ms * MILLISECOND, packet.ethernet());
+    }
+    run(&capture, &["-m", "rtt"]).rows("rtt", "rtts")
+}
+
+/// Of each row the round-trip time, the server's part of it (-1: unknown), both in ms, and how often the SYN was sent.
+fn times(packets: &[(u64, Packet)]) -> Vec<(i128, i128, i128)> {
+    let ms = |ns: i128| if ns == -1 { -1 } else { ns / i128::from(MILLISECOND) };
+    let rows = rows(packets);
+    rows.iter().map(|row| (ms(row.number("rtt")), ms(row.number("server_rtt")), row.number("syns"))).collect()
+}
+
+#[test]
+fn a_handshake_gives_its_ends_and_its_times() {
+    let rows = rows(&[
+        (0, client(SYN, 100, 0)),
+        (30, server(SYN | ACK, 500, 101)),
+        (32, client(ACK, 101, 501)),
+        (33, client(ACK | PSH, 101, 501).payload("GET /")),
+    ]);
+    let [row] = rows.as_slice() else { panic!("{rows:?}") };
+    assert_eq!((row.end("client").as_str(), row.end("server").as_str()), (CLIENT, SERVER));
+    assert_eq!(row.number("time"), i128::from(BEGIN + 32 * MILLISECOND));
+    assert_eq!((row.number("rtt"), row.number("server_rtt")), (32_000_000, 30_000_000));
+    assert_eq!((row.number("syns"), row.number("evicted")), (1, 0));
+}
+
+#[test]
+fn ipv6_handshakes_count_too() {
+    let (client, server) = ("[2001:db8::1]:1000", "[2001:db8::2]:443");
+    let rows = rows(&[
+        (0, Packet::tcp(client, server, SYN).numbers(9, 0)),
+        // The same ports between other hosts: another connection.
+        (1, Packet::tcp("[2001:db8::1:1]:1000", server, ACK).numbers(10, 78)),
+        (4, Packet::tcp(server, client, SYN | ACK).numbers(77, 10)),
+        (5, Packet::tcp(client, server, ACK).numbers(10, 78)),
+    ]);
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].end("client").as_str(), rows[0].end("server").as_str()), (client, server));
+    assert_eq!(rows[0].number("rtt"), 5_000_000);
+}
+
+#[test]
+fn one_direction_is_enough() {
+    assert_eq!(times(&[(0, client(SYN, 100, 0)), (7, client(ACK, 101, 501))]), [(7, -1, 1)]);
+}
+
+#[test]
+fn a_syn_that_is_sent_again_counts_from_the_last_one() {
+    let packets = [
+        (0, client(SYN, 100, 0)),
+        (1000, client(SYN, 100, 0)),
+        (1020, server(SYN | ACK, 500, 101)),
+        (1021, client(ACK, 101, 501)),
+    ];
+    assert_eq!(times(&packets), [(21, 20, 2)]);
+}
+
+#[test]
+fn ports_that_are_used_again_are_a_handshake_of_their_own() {
+    let first = [
+        (0, client(SYN, 100, 0)),
+        (10, server(SYN | ACK, 500, 101)),
+        (11, client(ACK, 101, 501)),
+        (12, client(FIN | ACK, 101, 501)),
+    ];
+    let again = [(20, client(SYN, 9000, 0)), (22, server(SYN | ACK, 1, 9001)), (23, client(ACK, 9001, 2))];
+    assert_eq!(times(&[&first[..], &again].concat()), [(11, 10, 1), (3, 2, 1)]);
+    // Without the end of the first handshake: the new SYN takes its place, and is not one that was sent again.
+    assert_eq!(times(&[&first[..2], &again].concat()), [(3, 2, 1)]);
+    // The server calls back from the same port.
+    let back = [(20, server(SYN, 70, 0)), (24, client(SYN | ACK, 80, 71)), (25, server(ACK, 71, 81))];
+    assert_eq!(times(&[&first[..2], &back].concat()), [(5, 4, 1)]);
+}
+
+#[test]
+fn a_reset_ends_the_handshake() {
+    for reset in [server(RST | ACK, 0, 101), server(RST, 0, 0), client(RST, 101, 0)] {
+        assert_eq!(times(&[(0, client(SYN, 100, 0)), (1, reset), (2, client(ACK, 101, 501))]), []);
+    }
+}
+
+#[test]
+fn only_the_ack_that_completes_the_handshake_counts() {
+    let packets = [
+        (0, client(SYN, 100, 0)),
+        // Not an answer to this SYN.
+        (1, server(SYN | ACK, 700, 55)),
+        (10, server(SYN | ACK, 500, 101)),
+        // Sent twice: the first counts.
+        (11, server(SYN | ACK, 500, 101)),
+        // An acknowledgement of something else, a sequence number from elsewhere, data of the server, and then the one.
+        (12, client(ACK, 101, 777)),
+        (13, client(ACK, 999, 501)),
+        (14, server(ACK | PSH, 501, 101).payload("220 ready")),
+        (15, client(ACK, 101, 501)),
+        (16, client(ACK, 101, 501)),
+    ];
+    assert_eq!(times(&packets), [(15, 10, 1)]);
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let packets =
+        [(0, client(SYN, u32::MAX, 0)), (10, server(SYN | ACK, u32::MAX, 0)), (11, client(ACK, 0, 0))];
+    assert_eq!(times(&packets), [(11, 10, 1)]);
+}
+
+#[test]
+fn data_with_the_syn_may_have_been_taken_or_not() {
+    for taken in [0, 3] {
+        let packets = [
+            (0, client(SYN, 100, 0).payload("GET")),
+            (10, server(SYN | ACK, 500, 101 + taken)),
+            (11, client(ACK, 101 + taken, 501)),
+        ];
+        assert_eq!(times(&packets), [(11, 10, 1)], "{taken} bytes taken");
+    }
+}
+
+#[test]
+fn a_flood_pushes_handshakes_out_of_a_small_table_and_rows_say_how_many() {
+    let ends = |port: u16| format!("10.0.0.1:{port}");
+    let syns = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, SYN).numbers(100, 0));
+    let acks = (1..=5000).map(|port| Packet::tcp(&ends(port), SERVER, ACK).numbers(101, 1));
+    let capture = Capture::of(&syns.chain(acks).collect::<Vec<_>>());
+    let rows = |size: &str| run(&capture, &["-m", &format!("rtt,table-size={size}")]).rows("rtt", "rtts");
+
+    let few = rows("256");
+    // Each of 64 sets of 4 is full.
+    assert_eq!(few.len(), 256);
+    let evicted: i128 = few.iter().map(|row| row.number("evicted")).sum();
+    assert_eq!(evicted, 5000 - 256);
+    // Those that are left are the youngest of their sets: no port survives that is older than all that were lost.
+    let ports: Vec<_> = few.iter().map(|row| row.number("client_port")).collect();
+    assert!(ports.is_sorted() && ports[0] > 3000, "{ports:?}");
+
+    let all = rows("1048576");
+    assert_eq!((all.len(), all.iter().map(|row| row.number("evicted")).sum::<i128>()), (5000, 0));
+}

@@ -1,0 +1,247 @@
+//! syn-flood: counts, the cumulative sum, the alarm, and the destinations of a flood.
+
+use crate::capture::{BEGIN, Capture, ETHERNET, MILLISECOND, SECOND, sample, samples, trace};
+use crate::packet::{ACK, FIN, Packet, RST, SYN};
+use crate::seen::Seen;
+use crate::weir::{Row, run, run_file};
+use std::collections::{BTreeMap, HashMap};
+
+const SERVER: &str = "192.0.2.10:80";
+
+/// Seconds with `per_second` connections, each opened and closed by both sides within 20 ms.
+fn connections(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64) {
+    for second in seconds {
+        for i in 0..per_second {
+            let begin = BEGIN + second * SECOND + i * (900 * MILLISECOND / per_second);
+            let client = format!("10.0.{}.{}:{}", second % 256, i % 250, 1024 + i);
+            for (ms, from, to, flags) in [
+                (0, client.as_str(), SERVER, SYN),
+                (5, SERVER, client.as_str(), SYN | ACK),
+                (10, client.as_str(), SERVER, FIN | ACK),
+                (15, SERVER, client.as_str(), FIN | ACK),
+            ] {
+                capture.push(begin + ms * MILLISECOND, Packet::tcp(from, to, flags).ethernet());
+            }
+        }
+    }
+}
+
+/// Seconds with `per_second` SYN from addresses that do not exist.
+fn flood(capture: &mut Capture, seconds: std::ops::Range<u64>, per_second: u64, victim: &str) {
+    for second in seconds {
+        for i in 0..per_second {
+            let source = format!("203.0.{}.{}:{}", i / 250, i % 250, 1024 + second);
+            let ts = BEGIN + second * SECOND + i * (900 * MILLISECOND / per_second);
+            capture.push(ts, Packet::tcp(&source, victim, SYN).ethernet());
+        }
+    }
+}
+
+fn sorted(mut capture: Capture) -> Capture {
+    capture.frames.sort_by_key(|frame| frame.ts);
+    capture
+}
+
+fn second(row: &Row) -> i128 {
+    (row.number("time") - i128::from(BEGIN)) / i128::from(SECOND)
+}
+
+fn alarms(rows: &[Row]) -> Vec<i128> {
+    rows.iter().filter(|row| row.flag("alarm")).map(second).collect()
+}
+
+#[test]
+fn a_flood_raises_the_alarm_within_three_seconds_names_its_victim_and_ends() {
+    let mut capture = Capture::new(ETHERNET);
+    connections(&mut capture, 0..40, 200);
+    // A little more than twice a = 0.35 of the 400 that are closed in a second.
+    flood(&mut capture, 15..21, 290, "198.51.100.9:443");
+    let run = run(&sorted(capture), &["-m", "syn-flood"]);
+
+    let rows = run.rows("syn-flood", "intervals");
+    assert_eq!(rows.iter().map(second).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
+    let alarms = alarms(&rows);
+    assert!((15..18).contains(&alarms[0]), "the first alarm is in second {}", alarms[0]);
+    assert_eq!(alarms, (alarms[0]..=*alarms.last().unwrap()).collect::<Vec<_>>(), "one alarm");
+    // At most 3 N / a = 9 intervals after the flood.
+    assert!((20..=29).contains(alarms.last().unwrap()), "{alarms:?}");
+
+    let top = run.rows("syn-flood", "top");
+    let first = |at: i128| top.iter().find(|row| second(row) == at && row.number("rank") == 1).unwrap();
+    for second in alarms[0]..21 {
+        let row = first(second);
+        assert_eq!((row.text("destination"), row.number("count")), ("198.51.100.9", 290), "second {second}");
+    }
+    assert_eq!(first(22).text("destination"), "192.0.2.10");
+    assert_eq!((first(22).number("count"), first(22).number("error")), (200, 0));
+}
+
+#[test]
+fn steady_traffic_raises_none_however_much_it_is() {
+    for per_second in [1, 60, 700] {
+        let mut capture = Capture::new(ETHERNET);
+        connections(&mut capture, 0..30, per_second);
+        let run = run(&sorted(capture), &["-m", "syn-flood"]);
+        let rows = run.rows("syn-flood", "intervals");
+        assert_eq!(alarms(&rows), []);
+        let count = i128::from(per_second);
+        for row in &rows {
+            let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
+            assert_eq!((counts, row.float("statistic")), ([count, count, 2 * count, 0], 0.0));
+        }
+        assert_eq!(run.rows("syn-flood", "top"), []);
+    }
+}
+
+#[test]
+fn a_handful_of_syn_on_an_idle_link_is_no_flood_unless_the_floor_says_so() {
+    let mut capture = Capture::new(ETHERNET);
+    flood(&mut capture, 0..10, 20, SERVER);
+    let alarm = |module: &str| alarms(&run(&capture, &["-m", module]).rows("syn-flood", "intervals"));
+    assert_eq!(alarm("syn-flood"), []);
+    assert!(alarm("syn-flood,floor=1").len() >= 9);
+    assert!(alarm("syn-flood,floor=1,threshold=1000000").is_empty());
+    assert!(alarm("syn-flood,floor=1,offset=1000").is_empty());
+}
+
+#[test]
+fn only_as_many_destinations_as_asked_for_are_reported() {
+    let mut capture = Capture::new(ETHERNET);
+    for i in 0..40u64 {
+        flood(&mut capture, 0..4, 20 + i, &format!("198.51.100.{i}:80"));
+    }
+    let capture = sorted(capture);
+    for top in [0, 1, 7, 100] {
+        let run = run(&capture, &["-m", &format!("syn-flood,top={top}")]);
+        let rows = run.rows("syn-flood", "top");
+        let of_last: Vec<&Row> = rows.iter().filter(|row| second(row) == 3).collect();
+        let found: Vec<_> =
+            of_last.iter().map(|row| (row.text("destination"), row.number("count"))).collect();
+        let names: Vec<String> = (0..40).rev().map(|i| format!("198.51.100.{i}")).collect();
+        let expected: Vec<_> =
+            names.iter().map(String::as_str).zip((20..60).rev().map(i128::from)).take(top).collect();
+        assert_eq!(found, expected, "top={top}");
+        let ranks: Vec<i128> = of_last.iter().map(|row| row.number("rank")).collect();
+        assert_eq!(ranks, (1..=expected.len() as i128).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_flood_over_ipv6_names_its_victim() {
+    let mut capture = Capture::new(ETHERNET);
+    for second in 0..5 {
+        for i in 0..500 {
+            let source = format!("[2001:db8:{i:x}::1]:1024");
+            let packet = Packet::tcp(&source, "[2001:db8::80]:80", SYN);
+            capture.push(BEGIN + second * SECOND + i * MILLISECOND, packet.ethernet());
+        }
+    }
+    let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "top");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.text("destination") == "2001:db8::80"));
+}
+
+#[test]
+fn resets_close_a_part_of_a_connection() {
+    let mut capture = Capture::new(ETHERNET);
+    for (i, flags) in [SYN, RST, RST | ACK, FIN | RST, SYN | ACK, FIN | ACK, ACK].into_iter().enumerate() {
+        capture.push(BEGIN + i as u64, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
+    }
+    let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
+    assert_eq!(["syn", "synack", "fin", "rst"].map(|name| rows[0].number(name)), [1, 1, 1, 3]);
+    // (1 + 1 - (1 + 3/4 of 3)) / 100
+    assert!((rows[0].float("statistic") + 0.0125).abs() < 1e-12);
+}
+
+/// What is in an interval: SYN, SYN-ACK, FIN, RST; and SYN by destination.
+#[derive(Default)]
+struct Interval {
+    counts: [u64; 4],
+    destinations: HashMap<String, i128>,
+}
+
+fn count(capture: &Capture, interval: u64) -> BTreeMap<u64, Interval> {
+    let mut intervals: BTreeMap<u64, Interval> = BTreeMap::new();
+    let mut now = 0;
+    for frame in &capture.frames {
+        now = now.max(frame.ts);
+        let at = intervals.entry(now - now % interval).or_default();
+        let seen = Seen::of(&frame.bytes);
+        let Some((seen, tcp)) = seen.as_ref().and_then(|seen| Some((seen, seen.tcp()?))) else { continue };
+        match (tcp.syn(), tcp.ack(), tcp.rst(), tcp.fin()) {
+            (true, false, ..) => {
+                at.counts[0] += 1;
+                *at.destinations.entry(seen.to.ip().to_string()).or_default() += 1;
+            }
+            (true, true, ..) => at.counts[1] += 1,
+            (_, _, true, _) => at.counts[3] += 1,
+            (.., true) => at.counts[2] += 1,
+            _ => {}
+        }
+    }
+    intervals
+}
+
+/// The detector of the paper, with the module's defaults, over all intervals of a capture.
+#[test]
+fn counts_and_sums_of_whole_captures_are_exact() {
+    for path in samples() {
+        let intervals = count(&Capture::read(&path), SECOND);
+        let run = run_file(&path, &["-m", "syn-flood"]);
+        let rows = run.rows("syn-flood", "intervals");
+        let times: Vec<i128> = rows.iter().map(|row| row.number("time")).collect();
+        assert_eq!(times, intervals.keys().map(|time| i128::from(*time)).collect::<Vec<_>>());
+
+        let (mut mean, mut cusum): (Option<f64>, f64) = (None, 0.0);
+        let mut step = |opened: f64, closed: f64| {
+            let k = mean.map_or(closed, |mean| 0.9 * mean + 0.1 * closed);
+            mean = Some(k);
+            let statistic = (opened - closed) / k.max(100.0);
+            cusum = (cusum + statistic - 0.35).clamp(0.0, 4.2);
+            (statistic, cusum)
+        };
+        let mut expected_next = None;
+        for (row, (time, interval)) in rows.iter().zip(&intervals) {
+            // Intervals without packets count as such.
+            for _ in (expected_next.unwrap_or(*time)..*time).step_by(SECOND as usize) {
+                step(0.0, 0.0);
+            }
+            expected_next = Some(time + SECOND);
+            let [syn, synack, fin, rst] = interval.counts;
+            let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
+            assert_eq!(counts, interval.counts.map(i128::from), "{time}");
+            let (statistic, cusum) = step((syn + synack) as f64, fin as f64 + 0.75 * rst as f64);
+            assert!((row.float("statistic") - statistic).abs() < 1e-9, "{time}: {statistic}, {row:?}");
+            assert!((row.float("cusum") - cusum).abs() < 1e-9, "{time}: {cusum}, {row:?}");
+            assert_eq!(row.flag("alarm"), cusum >= 1.05, "{time}");
+        }
+
+        // Counts of destinations may be too high by what they say, and no more.
+        for row in run.rows("syn-flood", "top") {
+            let time = u64::try_from(row.number("time")).unwrap();
+            let truth = intervals[&time].destinations[row.text("destination")];
+            let (count, error) = (row.number("count"), row.number("error"));
+            assert!((truth..=truth + error).contains(&count), "{row:?}, {truth} in truth");
+        }
+    }
+}
+
+#[test]
+fn the_flood_in_the_sample_is_found() {
+    let begin = Capture::read(&sample()).frames[0].ts;
+    let rows = run_file(&sample(), &["-m", "syn-flood"]).rows("syn-flood", "intervals");
+    let since = |row: &Row| (row.number("time") - i128::from(begin)) as f64 / 1e9;
+    let alarms: Vec<f64> = rows.iter().filter(|row| row.flag("alarm")).map(since).collect();
+    // It begins 18 s in and lasts for 4 s.
+    assert!((17.0..21.0).contains(&alarms[0]) && *alarms.last().unwrap() < 30.0, "{alarms:?}");
+    let top = run_file(&sample(), &["-m", "syn-flood"]).rows("syn-flood", "top");
+    assert_eq!((top[0].text("destination"), top[0].number("rank")), ("192.0.2.66", 1));
+}
+
+#[test]
+fn a_recorded_flood_is_found_almost_at_once() {
+    let Some(path) = trace("attack/synflood-spoofed.pcap") else { return };
+    let rows = run_file(&path, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
+    let first = rows.iter().position(|row| row.flag("alarm")).unwrap();
+    assert!(first < 3, "the alarm comes in interval {first}");
+    assert!(rows.iter().skip(first).all(|row| row.flag("alarm")), "and stays");
+}

@@ -1,0 +1,240 @@
+//! trajectory: the same packets are sampled wherever they pass.
+
+use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, Frame, RAW_IP, sample, samples};
+use crate::packet::{ACK, Packet};
+use crate::weir::{Row, run, run_file};
+use etherparse::{Ipv4HeaderSlice, LaxSlicedPacket};
+use std::collections::{HashMap, HashSet};
+
+/// What must be the same everywhere: time, hash and flow of each sample.
+fn samples_of(capture: &Capture, module: &str) -> Vec<(i128, i128, i128)> {
+    let rows = run(capture, &["-m", module]).rows("trajectory", "samples");
+    rows.iter().map(|row| (row.number("time"), row.number("packet"), row.number("flow"))).collect()
+}
+
+/// Where the IP header of an Ethernet frame begins, if there is one.
+fn ip_offset(frame: &[u8]) -> Option<usize> {
+    let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
+    let payload = packet.ether_payload()?;
+    let at = payload.payload.as_ptr() as usize - frame.as_ptr() as usize;
+    (packet.ip_payload().is_some()).then_some(at)
+}
+
+/// What a router does: one less to live, another class of service, and a new header checksum.
+fn routed(ip: &[u8]) -> Vec<u8> {
+    let mut ip = ip.to_vec();
+    if ip[0] >> 4 == 4 {
+        ip[1] ^= 0xB8;
+        ip[8] = ip[8].saturating_sub(1);
+        let checksum =
+            Ipv4HeaderSlice::from_slice(&ip).map(|header| header.to_header().calc_header_checksum());
+        if let Ok(checksum) = checksum {
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+    } else {
+        // Traffic class and flow label, hop limit.
+        ip[0] ^= 0x05;
+        ip[1] ^= 0xF3;
+        ip[3] ^= 0x09;
+        ip[7] = ip[7].saturating_sub(1);
+    }
+    ip
+}
+
+/// The IP packets of a capture as they were at another place: `link` puts a link layer before the IP packet.
+fn elsewhere(capture: &Capture, link_type: u32, link: impl Fn(&[u8], &[u8]) -> Vec<u8>) -> Capture {
+    let mut moved = Capture::new(link_type);
+    for frame in &capture.frames {
+        if let Some(at) = ip_offset(&frame.bytes) {
+            let bytes = link(&frame.bytes, &routed(&frame.bytes[at..]));
+            moved.frames.push(Frame { ts: frame.ts, wire_len: bytes.len() as u32, bytes });
+        }
+    }
+    moved
+}
+
+fn ether_type(ip: &[u8]) -> [u8; 2] {
+    if ip[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xDD] }
+}
+
+#[test]
+fn behind_routers_and_other_links_the_same_packets_are_sampled() {
+    let here = Capture::read(&sample());
+    let macs = [7; 12];
+    let places = [
+        ("raw IP", elsewhere(&here, RAW_IP, |_, ip| ip.to_vec())),
+        ("Ethernet", elsewhere(&here, ETHERNET, |_, ip| [&macs[..], &ether_type(ip), ip].concat())),
+        (
+            "two VLAN tags",
+            elsewhere(&here, ETHERNET, |_, ip| {
+                [&macs[..], &[0x88, 0xA8, 0, 5, 0x81, 0, 0, 6], &ether_type(ip), ip].concat()
+            }),
+        ),
+        (
+            "padded",
+            elsewhere(&here, ETHERNET, |_, ip| {
+                [&macs[..], &ether_type(ip), ip, &[0xEE; 46][ip.len().min(46)..]].concat()
+            }),
+        ),
+        (
+            "cooked",
+            elsewhere(&here, COOKED, |_, ip| {
+                [&[0, 0, 0, 1, 0, 6][..], &macs[..8], &ether_type(ip), ip].concat()
+            }),
+        ),
+    ];
+    for module in ["trajectory,one-in=1", "trajectory,one-in=20,seed=42"] {
+        let expected = samples_of(&here, module);
+        assert!(expected.len() > 300, "{module} sampled {}", expected.len());
+        for (place, capture) in &places {
+            assert!(samples_of(capture, module) == expected, "{module}: other samples at: {place}");
+        }
+    }
+}
+
+#[test]
+fn what_no_router_changes_decides() {
+    let packet =
+        Packet::tcp("10.0.0.1:1000", "10.0.0.2:80", ACK).numbers(1, 1).payload("twenty bytes of data");
+    let last = |bytes: usize| {
+        let mut payload = packet.payload.clone();
+        payload.resize(bytes, b'.');
+        payload
+    };
+    let variants = vec![
+        packet.clone(),
+        Packet { identification: 8, ..packet.clone() },
+        Packet { from: "10.0.0.1:1001".parse().unwrap(), ..packet.clone() },
+        Packet { from: "10.0.0.3:1000".parse().unwrap(), ..packet.clone() },
+        Packet { to: "10.0.0.3:80".parse().unwrap(), ..packet.clone() },
+        packet.clone().numbers(2, 1),
+        packet.clone().payload("Twenty bytes of data"),
+        packet.clone().payload("twenty bytes of datA"),
+        packet.clone().payload(last(21)),
+        packet.clone().payload(last(500)),
+        Packet { tcp_flags: None, ..packet.clone() },
+    ];
+    let count = variants.len();
+    let samples = samples_of(&Capture::of(&variants), "trajectory,one-in=1");
+    let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
+    assert_eq!((samples.len(), hashes.len()), (count, count));
+
+    // The seed makes other hashes of the same packets.
+    let others = samples_of(&Capture::of(&variants), "trajectory,one-in=1,seed=1");
+    assert!(others.iter().all(|sample| !hashes.contains(&sample.1)));
+}
+
+#[test]
+fn short_packets_are_told_apart_by_every_byte() {
+    // Contents of 8 to 60 bytes above IP, each once as it is and once with its last bit changed.
+    let mut packets = Vec::new();
+    for len in 1..52u8 {
+        let packet = Packet::udp("10.0.0.1:1000", "10.0.0.2:53");
+        let mut payload: Vec<u8> = (0..len).collect();
+        packets.push(packet.clone().payload(&payload));
+        payload[usize::from(len.min(32)) - 1] ^= 1;
+        packets.push(packet.payload(&payload));
+    }
+    let samples = samples_of(&Capture::of(&packets), "trajectory,one-in=1");
+    let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
+    assert_eq!(hashes.len(), packets.len());
+}
+
+#[test]
+fn the_rate_is_as_asked_for_and_rarer_samples_are_among_the_more_frequent() {
+    for path in samples() {
+        let rows = |one_in: u32| {
+            let rows = run_file(&path, &["-m", &format!("trajectory,one-in={one_in}")])
+                .rows("trajectory", "samples");
+            rows.iter().map(|row| row.number("packet")).collect::<Vec<_>>()
+        };
+        // Packets with the same content are sampled together, so the rate is that of different contents.
+        let distinct = |hashes: Vec<i128>| hashes.into_iter().collect::<HashSet<i128>>();
+        let all = distinct(rows(1));
+        let mut more = all.clone();
+        for one_in in [4, 20, 100] {
+            let sampled = distinct(rows(one_in));
+            let expected = all.len() as f64 / f64::from(one_in);
+            let off = (sampled.len() as f64 - expected).abs() / expected.sqrt();
+            assert!(off < 5.0, "one in {one_in}: {} samples, {off} standard deviations off", sampled.len());
+            assert!(sampled.is_subset(&more));
+            more = sampled;
+        }
+    }
+}
+
+#[test]
+fn a_flow_is_described_once_and_its_samples_carry_its_label() {
+    let one = |payload: &str| Packet::tcp("10.0.0.1:1000", "10.0.0.2:80", ACK).payload(payload);
+    let back = |payload: &str| Packet::tcp("10.0.0.2:80", "10.0.0.1:1000", ACK).payload(payload);
+    let v6 = Packet::udp("[2001:db8::1]:5353", "[ff02::fb]:5353").payload("mdns");
+    let run = run(
+        &Capture::of(&[one("a"), one("b"), back("a"), v6, one("c"), back("b")]),
+        &["-m", "trajectory,one-in=1"],
+    );
+    let flows = run.rows("trajectory", "flows");
+    let described: Vec<_> =
+        flows.iter().map(|row| (row.end("source"), row.end("destination"), row.number("protocol"))).collect();
+    let flow = |from: &str, to: &str, protocol| (from.to_owned(), to.to_owned(), protocol);
+    assert_eq!(
+        described,
+        [
+            flow("10.0.0.1:1000", "10.0.0.2:80", 6),
+            flow("10.0.0.2:80", "10.0.0.1:1000", 6),
+            flow("[2001:db8::1]:5353", "[ff02::fb]:5353", 17)
+        ]
+    );
+    let labels: Vec<i128> = flows.iter().map(|row| row.number("flow")).collect();
+    let samples = run.rows("trajectory", "samples");
+    let of_samples: Vec<i128> = samples.iter().map(|row| row.number("flow")).collect();
+    assert_eq!(of_samples, [0, 0, 1, 2, 0, 1].map(|flow: usize| labels[flow]));
+    let times: Vec<i128> = samples.iter().map(|row| row.number("time") - i128::from(BEGIN)).collect();
+    assert_eq!(times, [0, 1000, 2000, 3000, 4000, 5000]);
+    assert_eq!(samples[0].number("wire_len"), 14 + 20 + 20 + 1);
+}
+
+#[test]
+fn labels_and_flows_of_whole_captures_belong_together() {
+    for path in samples() {
+        let run = run_file(&path, &["-m", "trajectory,one-in=1,table-size=1048576"]);
+        let flows = run.rows("trajectory", "flows");
+        let key = |row: &Row| (row.end("source"), row.end("destination"), row.number("protocol"));
+        let by_label: HashMap<i128, _> = flows.iter().map(|row| (row.number("flow"), key(row))).collect();
+        let ends: HashSet<_> = by_label.values().collect();
+        assert_eq!(by_label.len(), ends.len(), "one label for each flow");
+        assert_eq!(
+            flows.len(),
+            by_label.len(),
+            "the table is large enough, so that each flow is described once"
+        );
+        for row in run.rows("trajectory", "samples") {
+            assert!(by_label.contains_key(&row.number("flow")));
+        }
+    }
+}
+
+#[test]
+fn fragments_belong_to_one_flow_and_are_sampled_each() {
+    let whole = Packet::udp("10.0.0.1:1000", "10.0.0.2:2000").payload([b'x'; 64]).ip();
+    let fragment = |from: usize, to: usize, is_last: bool| {
+        let mut ip = [&whole[..20], &whole[20 + from..20 + to]].concat();
+        let len = u16::try_from(ip.len()).unwrap();
+        ip[2..4].copy_from_slice(&len.to_be_bytes());
+        let offset = u16::try_from(from / 8).unwrap() | if is_last { 0 } else { 0x2000 };
+        ip[6..8].copy_from_slice(&offset.to_be_bytes());
+        ip
+    };
+    let mut capture = Capture::new(RAW_IP);
+    capture.push(BEGIN, fragment(0, 40, false));
+    capture.push(BEGIN + 1, fragment(40, 72, true));
+    let run = run(&capture, &["-m", "trajectory,one-in=1"]);
+    let flows = run.rows("trajectory", "flows");
+    assert_eq!(flows.len(), 1);
+    assert_eq!(
+        (flows[0].end("source"), flows[0].end("destination")),
+        ("10.0.0.1:0".into(), "10.0.0.2:0".into())
+    );
+    let samples = run.rows("trajectory", "samples");
+    assert_eq!(samples.len(), 2);
+    assert_ne!(samples[0].number("packet"), samples[1].number("packet"));
+}

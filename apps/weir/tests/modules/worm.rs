@@ -1,0 +1,165 @@
+//! worm: signatures in TCP payloads, and who sent them to whom.
+
+use crate::capture::{BEGIN, Capture, sample, samples};
+use crate::packet::{ACK, PSH, Packet};
+use crate::seen::Seen;
+use crate::weir::{Row, refusal, reluctance, run, run_file};
+
+const ATTACKER: &str = "198.51.100.7:40000";
+const VICTIM: &str = "192.0.2.10:80";
+
+fn segment(payload: impl AsRef<[u8]>) -> Packet {
+    Packet::tcp(ATTACKER, VICTIM, ACK | PSH).payload(payload)
+}
+
+/// What Code Red sends: the run overflows a buffer, what follows is taken for addresses and code.
+fn code_red(run: u8) -> Vec<u8> {
+    let code = "%u9090%u6858%ucbd3%u7801".repeat(3)
+        + "%u9090%u9090%u8190%u00c3%u0003%u8b00%u531b%u53ff%u0078%u0000%u00=a";
+    [b"GET /default.ida?", &[run; 224][..], code.as_bytes(), b"  HTTP/1.0\r\n"].concat()
+}
+
+fn hits(capture: &Capture, module: &str) -> Vec<Row> {
+    run(capture, &["-m", module]).rows("worm", "hits")
+}
+
+/// Of each hit the packet's number, the signature and the offset.
+fn found(payloads: &[&[u8]], module: &str) -> Vec<(i128, i128, i128)> {
+    let packets: Vec<Packet> = payloads.iter().map(segment).collect();
+    let hits = hits(&Capture::of(&packets), module);
+    let packet = |row: &Row| (row.number("time") - i128::from(BEGIN)) / 1000;
+    hits.iter().map(|row| (packet(row), row.number("signature"), row.number("offset"))).collect()
+}
+
+#[test]
+fn both_code_reds_are_found_with_sender_and_victim() {
+    let request = segment("GET /index.html HTTP/1.0\r\n\r\n");
+    let capture = Capture::of(&[request, segment(code_red(b'N')), segment(code_red(b'X'))]);
+    let hits = hits(&capture, "worm");
+    let code = |offset: i128| (2, offset, "%u9090%u6858%ucbd3%u7801");
+    let expected = [
+        [(0, 0, "GET /default.ida?NNNNNNNN"), code(241), code(265), code(289)],
+        [(1, 0, "GET /default.ida?XXXXXXXX"), code(241), code(265), code(289)],
+    ];
+    assert_eq!(hits.len(), 8);
+    for (rows, (packet, expected)) in hits.chunks(4).zip((1..).zip(&expected)) {
+        for (row, (signature, offset, text)) in rows.iter().zip(expected) {
+            assert_eq!(
+                (row.number("signature"), row.number("offset"), row.text("text")),
+                (*signature, *offset, *text)
+            );
+            assert_eq!(row.number("time"), i128::from(BEGIN + packet * 1000));
+            assert_eq!((row.end("source").as_str(), row.end("destination").as_str()), (ATTACKER, VICTIM));
+        }
+    }
+}
+
+#[test]
+fn the_attacks_in_the_sample_are_found_and_nothing_else() {
+    let hits = run_file(&sample(), &["-m", "worm"]).rows("worm", "hits");
+    let found: Vec<_> = hits.iter().map(|row| (row.text("source"), row.number("signature"))).collect();
+    let (n_and_code, x_and_code) = ([0, 2], [1, 2]);
+    let senders = [("203.0.113.4", n_and_code), ("203.0.113.5", x_and_code), ("203.0.113.6", n_and_code)];
+    let expected: Vec<_> = senders
+        .iter()
+        .flat_map(|(source, signatures)| signatures.map(|signature| (*source, signature)))
+        .collect();
+    assert_eq!(found, expected);
+    assert!(hits.iter().all(|row| row.end("destination") == "192.0.2.10:80"));
+}
+
+#[test]
+fn only_tcp_is_searched() {
+    let capture = Capture::of(&[Packet::udp(ATTACKER, VICTIM).payload(code_red(b'N'))]);
+    assert_eq!(hits(&capture, "worm"), []);
+}
+
+#[test]
+fn ipv6_is_searched() {
+    let (from, to) = ("[2001:db8::7]:40000", "[2001:db8::10]:80");
+    let capture = Capture::of(&[Packet::tcp(from, to, ACK).payload(code_red(b'N'))]);
+    let hits = hits(&capture, "worm,hits-per-packet=1");
+    assert_eq!(hits.len(), 1);
+    assert_eq!((hits[0].end("source").as_str(), hits[0].end("destination").as_str()), (from, to));
+}
+
+#[test]
+fn a_signature_that_is_split_over_two_segments_is_not_found() {
+    let whole = code_red(b'N');
+    assert_eq!(found(&[&whole[..20], &whole[20..200]], "worm"), []);
+}
+
+#[test]
+fn signatures_can_have_commas_equals_signs_and_any_byte() {
+    let module = r"worm,signatures=a\,b,\x00\xff\n,key\x3Dvalue,GET /=,\\";
+    let payloads: &[&[u8]] =
+        &[b"..a,b", b"\x00\xff\n", b"\x00\xff", b"a b key=value", b"GET /=", b"\\", b"a", b""];
+    assert_eq!(found(payloads, module), [(0, 0, 2), (1, 1, 0), (3, 2, 4), (4, 3, 0), (5, 4, 0)]);
+}
+
+#[test]
+fn of_several_signatures_at_one_place_the_longest_is_meant_and_hits_do_not_overlap() {
+    assert_eq!(found(&[b"abcabab"], "worm,signatures=ab,abc,bc"), [(0, 1, 0), (0, 0, 3), (0, 0, 5)]);
+    assert_eq!(found(&[b"aaaaa"], "worm,signatures=aa"), [(0, 0, 0), (0, 0, 2)]);
+}
+
+#[test]
+fn letters_match_in_either_case_if_asked_to() {
+    let payloads: &[&[u8]] = &[b"get /CMD.EXE", b"get /cmd.exe"];
+    assert_eq!(found(payloads, "worm,signatures=cmd.exe"), [(1, 0, 5)]);
+    assert_eq!(found(payloads, "worm,signatures=cmd.exe,ignore-case=true"), [(0, 0, 5), (1, 0, 5)]);
+}
+
+#[test]
+fn a_packet_has_at_most_as_many_hits_as_asked_for() {
+    let many = [b'a'; 1400];
+    for (module, count) in [("worm,signatures=a", 8), ("worm,signatures=a,hits-per-packet=64", 64)] {
+        let expected: Vec<_> = (0..count).map(|offset| (0, 0, offset)).collect();
+        assert_eq!(found(&[&many], module), expected);
+    }
+}
+
+#[test]
+fn as_many_signatures_as_are_allowed_are_all_found() {
+    let signatures: Vec<String> = (0..1024).map(|i| format!("<{i}>")).collect();
+    let module = format!("worm,signatures={}", signatures.join(","));
+    let payloads: Vec<&[u8]> = signatures.iter().map(String::as_bytes).collect();
+    let expected: Vec<_> = (0..1024).map(|i| (i, i, 0)).collect();
+    assert_eq!(found(&payloads, &module), expected);
+}
+
+#[test]
+fn lists_that_cannot_be_searched_for_are_refused_with_the_reason() {
+    let capture = Capture::of(&[segment("x")]);
+    assert!(reluctance(&capture, &["-m", "worm,signatures=a,"]).contains("signatures: one is empty"));
+    let many = format!("worm,signatures={}", vec!["x"; 1025].join(","));
+    let said = reluctance(&capture, &["-m", &many]);
+    assert!(said.contains("at most 1024") || said.contains("could not be compiled"), "{said}");
+    assert!(refusal(&capture, &["-m", "worm,hits-per-packet=0"]).contains("hits-per-packet"));
+}
+
+#[test]
+fn every_hit_of_whole_captures_is_found_where_it_is() {
+    let signatures = ["HTTP/1.1 200 OK", "User-Agent: ", "Content-Length: 0"];
+    let module = format!("worm,hits-per-packet=1,signatures={}", signatures.join(","));
+    for path in samples() {
+        let mut expected = Vec::new();
+        for frame in &Capture::read(&path).frames {
+            let Some(seen) = Seen::of(&frame.bytes).filter(|seen| seen.tcp().is_some()) else { continue };
+            let first = (0..seen.payload.len()).find_map(|at| {
+                Some((at, signatures.iter().position(|s| seen.payload[at..].starts_with(s.as_bytes()))?))
+            });
+            if let Some((at, signature)) = first {
+                expected.push((i128::from(frame.ts), signature as i128, at as i128));
+            }
+        }
+        let rows = run_file(&path, &["-m", &module]).rows("worm", "hits");
+        let number = |row: &Row, name| row.number(name);
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (number(row, "time"), number(row, "signature"), number(row, "offset")))
+            .collect();
+        assert!(expected.len() > 500, "only {} on {}", expected.len(), path.display());
+        assert!(rows == expected, "{}: {} rows, expected {}", path.display(), rows.len(), expected.len());
+    }
+}
