@@ -22,7 +22,6 @@ pub fn run_measured(command: &mut Command) -> Result<Usage, BenchError> {
     let failed = |source| BenchError::Program { program: shown.clone(), source };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    #[expect(clippy::zombie_processes, reason = "wait4 below waits for it")]
     let child = command.spawn().map_err(failed)?;
     let pid = libc::pid_t::try_from(child.id()).unwrap_or(0);
     let mut status = 0;
