@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Writes the inputs that fuzzing begins with, into fuzz/seeds. Every byte is made here; none is from a capture.
+
+The target `module` begins with the shipped modules instead: lab/fuzz copies them.
+"""
+
+import gzip
+import struct
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "seeds"
+
+# Packets, from the inside out.
+
+TCP = struct.pack(">HHIIBBHHH", 40000, 80, 1, 2, 7 << 4, 0x18, 1000, 0, 0) + bytes([2, 4, 5, 180, 1, 1, 4, 2]) + b"GET /"
+UDP = struct.pack(">HHHH", 53, 40000, 12, 0) + b"weir"
+ICMP = struct.pack(">BBHHH", 8, 0, 0, 1, 2) + b"ping"
+
+
+def ipv4(protocol, payload, fragment=0, options=b""):
+    words = 5 + len(options) // 4
+    head = struct.pack(">BBHHHBBH", 0x40 | words, 0xB8, 4 * words + len(payload), 7, fragment, 64, protocol, 0)
+    return head + bytes([192, 0, 2, 1, 198, 51, 100, 2]) + options + payload
+
+
+def ipv6(following, payload):
+    address = bytes.fromhex("20010db8000000000000000000000001")
+    return struct.pack(">IHBB", 6 << 28, len(payload), following, 64) + address + address[::-1] + payload
+
+
+def ethernet(ether_type, payload):
+    return bytes([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]) + struct.pack(">H", ether_type) + payload
+
+
+def tag(tci, ether_type, payload):
+    return struct.pack(">HH", tci, ether_type) + payload
+
+
+PACKETS = {
+    # name: (link type, packet)
+    "tcp": (1, ethernet(0x0800, ipv4(6, TCP))),
+    "udp": (1, ethernet(0x0800, ipv4(17, UDP))),
+    "icmp": (1, ethernet(0x0800, ipv4(1, ICMP))),
+    "options": (1, ethernet(0x0800, ipv4(6, TCP, options=bytes([7, 7, 4, 0, 0, 0, 0, 0])))),
+    "first-fragment": (1, ethernet(0x0800, ipv4(17, UDP, fragment=0x2000))),
+    "later-fragment": (1, ethernet(0x0800, ipv4(17, UDP, fragment=0x0003))),
+    "ipv6": (1, ethernet(0x86DD, ipv6(6, TCP))),
+    "ipv6-extensions": (1, ethernet(0x86DD, ipv6(0, bytes([43, 0, 1, 4, 0, 0, 0, 0, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0, 1]) + UDP))),
+    "vlan": (1, ethernet(0x8100, tag(20, 0x0800, ipv4(6, TCP)))),
+    "qinq": (1, ethernet(0x88A8, tag(20, 0x8100, tag(30, 0x86DD, ipv6(17, UDP))))),
+    "mpls": (1, ethernet(0x8847, bytes([0, 1, 0, 64, 0, 2, 1, 64]) + ipv4(6, TCP))),
+    "pppoe": (1, ethernet(0x8864, bytes([0x11, 0, 0, 1, 0, 50, 0, 0x21]) + ipv4(17, UDP))),
+    "arp": (1, ethernet(0x0806, bytes([0, 1, 8, 0, 6, 4, 0, 1]) + bytes(20))),
+    "null": (0, struct.pack("<I", 2) + ipv4(6, TCP)),
+    "loop": (108, struct.pack(">I", 24) + ipv6(17, UDP)),
+    "raw": (101, ipv4(6, TCP)),
+    "sll": (113, bytes([0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0]) + struct.pack(">H", 0x0800) + ipv4(17, UDP)),
+    "sll2": (276, struct.pack(">HHIHBB", 0x86DD, 0, 1, 1, 0, 6) + bytes(8) + ipv6(6, TCP)),
+}
+
+# The order of weir_wire::LinkType::ALL, which the first byte of an input of `classify` picks from.
+LINK_TYPES = [0, 1, 101, 108, 113, 228, 229, 276]
+
+
+def classify_inputs():
+    for name, (link_type, packet) in PACKETS.items():
+        # A patch of two bytes at offset 30.
+        yield name, bytes([LINK_TYPES.index(link_type), 0, 0, 0, 0, 0, 0, 30, 2, 1, 2, 3, 4, 5, 6, 7]) + packet
+
+
+# Captures.
+
+
+def pcap(order, magic, link_type, packets):
+    out = struct.pack(order + "IHHIIII", magic, 2, 4, 0, 0, 65535, link_type)
+    for i, packet in enumerate(packets):
+        out += struct.pack(order + "IIII", 1_600_000_000 + i, i, len(packet), len(packet)) + packet
+    return out
+
+
+def pcapng(order):
+    def block(kind, body):
+        body += bytes(-len(body) % 4)
+        length = struct.pack(order + "I", 12 + len(body))
+        return struct.pack(order + "I", kind) + length + body + length
+
+    packet = PACKETS["udp"][1]
+    out = block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
+    out += block(1, struct.pack(order + "HHI", 1, 0, 0) + struct.pack(order + "HHB3x", 9, 1, 9) + bytes(4))
+    out += block(1, struct.pack(order + "HHI", 101, 0, 30))
+    out += block(6, struct.pack(order + "IIIII", 0, 0x17000000, 5, len(packet), len(packet)) + packet)
+    out += block(6, struct.pack(order + "IIIII", 1, 0x00050000, 6, 30, 60) + PACKETS["raw"][1][:30])
+    out += block(3, struct.pack(order + "I", len(packet)) + packet)
+    out += block(2, struct.pack(order + "HHIIII", 0, 0, 0, 7, len(packet), len(packet)) + packet)
+    return out + block(0xBAD, b"nothing")
+
+
+def zstd(contents):
+    """One frame with one block, stored as it is (RFC 8878)."""
+    head = bytes.fromhex("28b52ffd") + bytes([0x60]) + struct.pack("<H", len(contents) - 256)
+    return head + struct.pack("<I", len(contents) << 3 | 1)[:3] + contents
+
+
+def capture_inputs():
+    two = [PACKETS["tcp"][1], PACKETS["qinq"][1]]
+    micro, nano = 0xA1B2C3D4, 0xA1B23C4D
+    yield "micro-little.pcap", pcap("<", micro, 1, two)
+    yield "micro-big.pcap", pcap(">", micro, 1, two)
+    yield "nano-little.pcap", pcap("<", nano, 1, two)
+    yield "nano-big.pcap", pcap(">", nano, 1, two)
+    for name in ["null", "loop", "raw", "sll", "sll2"]:
+        link_type, packet = PACKETS[name]
+        yield f"{name}.pcap", pcap("<", micro, link_type, [packet])
+    yield "empty.pcap", pcap("<", micro, 1, [])
+    yield "cut.pcap", pcap("<", micro, 1, two)[:-20]
+    yield "little.pcapng", pcapng("<")
+    yield "big.pcapng", pcapng(">")
+    yield "sections.pcapng", pcapng("<") + pcapng(">")
+    yield "pcap.gz", gzip.compress(pcap("<", micro, 1, two), mtime=0)
+    yield "pcapng.gz", gzip.compress(pcapng(">"), mtime=0)
+    yield "pcapng.zst", zstd(pcapng("<"))
+
+
+def main():
+    for target, inputs in [("capture", capture_inputs()), ("classify", classify_inputs())]:
+        folder = FOLDER / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, contents in inputs:
+            (folder / name).write_bytes(contents)
+
+
+if __name__ == "__main__":
+    main()
