@@ -27,7 +27,9 @@ enum Failure {
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
-    #[error("{0}")]
+    #[error("{}: the manual pages cannot be written: {source}", dir.display())]
+    Man { dir: std::path::PathBuf, source: std::io::Error },
+    #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
 }
 
@@ -90,11 +92,15 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             writeln!(out, "built with {}", built.toolchain)?;
         }
         Command::Man { dir } => {
-            std::fs::create_dir_all(&dir)?;
-            clap_mangen::generate_to(Cli::command(), dir)?;
+            std::fs::create_dir_all(&dir)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), &dir))
+                .map_err(|source| Failure::Man { dir, source })?;
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut out);
+            // Into memory first: the generator panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+            out.write_all(&script)?;
         }
     }
     Ok(())
