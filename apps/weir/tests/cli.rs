@@ -1,0 +1,208 @@
+//! The command line: help, wrong usage, and the way of a new user from `weir new` to records.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::process::{counts, finish, module, number};
+use run::{outside, run, sample, weir};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SHIPPED: [&str; 8] =
+    ["trajectory", "rtt", "worm", "lrd", "syn-flood", "port-count", "payload-match", "dscp-mark"];
+
+fn capture() -> String {
+    sample().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_command_has_help_and_the_program_a_version() {
+    for command in ["run", "modules", "check", "new", "build"] {
+        let ended = run([command, "--help"]).good();
+        assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
+        assert_eq!(ended.stderr, "");
+        assert!(run(["--help"]).good().text().contains(&format!("  {command} ")));
+    }
+    let help = run(["run", "--help"]).good();
+    for option in
+        ["-r, --read", "-m, --module", "-w, --write", "--out", "--json", "--report", "--jobs", "FILTER"]
+    {
+        assert!(help.text().contains(option), "{option}");
+    }
+    assert!(help.text().contains("Exit status: 0") && help.text().contains("Examples:"));
+    assert_eq!(run(["--version"]).good().text(), concat!("weir ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn wrong_usage_is_exit_status_2_and_says_what_is_wrong() {
+    let capture = capture();
+    let wrong = |arguments: &[&str], says: &[&str]| {
+        let ended = run(arguments).fails(2, says);
+        assert_eq!(ended.text(), "");
+    };
+    wrong(&[], &["Usage: weir"]);
+    wrong(&["fly"], &["fly"]);
+    wrong(&["run"], &["--read <FILE>"]);
+    wrong(&["run", "-r"], &["--read <FILE>"]);
+    wrong(&["run", "-r", &capture, "--jsom"], &["--jsom", "--json"]);
+    wrong(&["run", "-r", &capture, "-Z"], &["-Z"]);
+    wrong(&["run", "-r", &capture, "--jobs", "0"], &["--jobs"]);
+    wrong(&["run", "-r", &capture, "--jobs", "many"], &["--jobs"]);
+    wrong(&["run", "-r", &capture, "--call-limit", "soon"], &["`soon` is not a duration"]);
+    wrong(&["run", "-r", &capture, "-m", "nothing"], &["there is no module `nothing`", "port-count"]);
+    wrong(&["run", "-r", &capture, "-m", ""], &["there is no module"]);
+    wrong(&["run", "-r", &capture, "tcp", "prot", "80"], &["`tcp prot 80`", "syntax error", "pcap-filter"]);
+    wrong(&["run", "-r", &capture, "host no.such.host.invalid"], &["no.such.host.invalid"]);
+    wrong(&["run", "-r", &capture, "-m", "rtt,table-size=3"], &["`table-size`", "3 is outside 256 to"]);
+    wrong(&["check", "rtt,table-size"], &["`table-size`", "KEY=VALUE"]);
+    wrong(&["check"], &["MODULE"]);
+    wrong(&["check", "nothing"], &["there is no module `nothing`"]);
+    wrong(&["modules", "nothing"], &["there is no module `nothing`"]);
+    wrong(&["new", "x", "--lang", "cobol"], &["cobol", "c, rust"]);
+    // A capture that is not there is no wrong usage, and comes after what is.
+    run(["run", "-r", "/no/such/file"]).fails(1, &["/no/such/file"]);
+}
+
+#[test]
+fn options_are_written_as_in_tcpdump() {
+    let capture = capture();
+    let all = run(["run", "-r", &capture, "-m", "port-count", "--json"]).good().json();
+    let short = run(["run", &format!("-r{capture}"), "-mport-count", "-j1", "--json"]).good().json();
+    assert_eq!(counts(&all), counts(&short));
+    // The filter is what follows, in one word or in many, and may have minus signs of its own.
+    let udp = counts(&all)[2];
+    for filter in [
+        &["udp"][..],
+        &["udp", "and", "ip[2:2]", "-", "1", "<", "70000"],
+        &["udp and len - 1 > 0"],
+        &["--", "udp"],
+    ] {
+        let begin = ["run", "-r", &capture, "-m", "port-count", "--json", "-j", "2"];
+        let document = run(begin.iter().chain(filter)).good().json();
+        let packets = number(module(&document, "port-count"), "packets");
+        assert!(packets > udp / 2 && packets < counts(&all)[0] / 2, "{filter:?}: {packets} of {udp}");
+        assert_eq!(counts(&document), counts(&all), "a filter hides nothing");
+    }
+}
+
+#[test]
+fn shipped_modules_are_listed_shown_and_admitted() {
+    let list = run(["modules"]).good();
+    for name in SHIPPED {
+        assert!(list.text().lines().any(|line| line.starts_with(name)), "{name}");
+        let shown = run(["modules", name]).good();
+        assert!(shown.text().starts_with(&format!("{name} 1.")), "{}", shown.text());
+        assert!(shown.text().contains("Streams:") && shown.text().contains("licence Apache-2.0 OR MIT"));
+        let checked = run(["check", name]).good();
+        assert!(
+            checked.text().contains("Admitted") && checked.text().contains("Entry point: weir_"),
+            "{name}"
+        );
+    }
+    let rtt = run(["modules", "rtt"]).good();
+    assert!(
+        rtt.text().contains("table-size (u64, entries, 256 to 1048576; default 65536)"),
+        "{}",
+        rtt.text()
+    );
+    let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).good();
+    assert!(set.text().contains("Set: ports=1,2,3 interval=2s"), "{}", set.text());
+    // Without -m all monitors run, and no filter.
+    let document = run(["run", "-r", &capture(), "--json"]).good().json();
+    let names: Vec<_> =
+        document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
+    assert_eq!(names, SHIPPED[..7]);
+}
+
+#[test]
+fn a_new_module_is_built_and_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let weir_there = |arguments: &[&str]| finish(weir().args(arguments).current_dir(folder.path()), None);
+    let made = weir_there(&["new", "mine", "--lang", "c"]).good();
+    assert!(made.text().contains("Next: weir build mine"), "{}", made.text());
+    weir_there(&["new", "mine"]).fails(1, &["mine"]);
+    weir_there(&["new", "Not A Name"]).fails(1, &["is not a name"]);
+    weir_there(&["build", "nowhere"]).fails(1, &["nowhere", "weir.toml"]);
+    if !["clang-19", "clang"].into_iter().any(outside::has) {
+        return;
+    }
+    let built = weir_there(&["build", "mine"]).good();
+    assert!(built.text().contains("mine/mine.wasm: mine 0.1.0"), "{}", built.text());
+    weir_there(&["check", "mine/mine.wasm"]).good();
+    let ended =
+        weir_there(&["run", "-r", &capture(), "-m", "mine/mine.wasm", "--json", "--out", "records"]).good();
+    let mine = module(&ended.json(), "mine").clone();
+    assert_eq!((number(&mine, "packets"), number(&mine, "faults")), (counts(&ended.json())[0], 0));
+    assert!(number(&mine, "records") > 0);
+    assert!(folder.path().join(mine["streams"][0]["path"].as_str().unwrap()).is_file());
+    // A mistake in the source is told with its place.
+    let source = folder.path().join("mine/mine.c");
+    let text = fs::read_to_string(&source).unwrap();
+    fs::write(&source, format!("{text}\nint broken(void) {{ return nothing; }}\n")).unwrap();
+    let line = text.lines().count() + 2;
+    weir_there(&["build", "mine"]).fails(1, &[&format!("mine.c:{line}"), "nothing"]);
+}
+
+#[test]
+fn manuals_and_completions_come_from_the_same_definitions() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = folder.path().join("man");
+    run([Path::new("man"), &man]).good();
+    for page in ["weir", "weir-run", "weir-modules", "weir-check", "weir-new", "weir-build"] {
+        let text = fs::read_to_string(man.join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(".TH") && text.contains(".SH NAME"), "{page}");
+    }
+    run(["man", "/proc/nowhere"]).fails(1, &["/proc/nowhere", "manual pages"]);
+    let page = fs::read_to_string(man.join("weir-run.1")).unwrap();
+    assert!(
+        page.contains("\\-\\-report") && page.contains("\\-\\-call\\-limit") && page.contains("Exit status"),
+        "{page}"
+    );
+    for (shell, needs) in
+        [("bash", "complete -F _weir"), ("zsh", "#compdef weir"), ("fish", "complete -c weir")]
+    {
+        let ended = run(["completions", shell]).good();
+        assert!(ended.text().contains(needs) && ended.text().contains("call-limit"), "{shell}");
+    }
+    if outside::has("bash") {
+        let script = folder.path().join("weir.bash");
+        fs::write(&script, run(["completions", "bash"]).good().stdout).unwrap();
+        let complete = r#"source "$1"; COMP_WORDS=(weir run --rep); COMP_CWORD=2; _weir weir --rep run; echo "${COMPREPLY[@]}""#;
+        let offered = outside::output(Command::new("bash").args(["-c", complete, "bash"]).arg(&script));
+        assert_eq!(offered.trim(), "--report");
+    }
+}
+
+#[test]
+fn there_is_no_progress_bar_where_nobody_looks() {
+    let ended = run(["run", "-r", &capture()]).good();
+    assert_eq!(ended.stderr, "");
+    assert!(!ended.text().contains('\x1b') && !ended.text().contains('\r'));
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_error() {
+    for arguments in [
+        &["run", "--json", "-r", &capture()][..],
+        &["modules"],
+        &["modules", "rtt"],
+        &["completions", "bash"],
+    ] {
+        // The reading end is closed before anything is written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = weir().args(arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    }
+    // Packets are another matter: who asked for them gets fewer than there are.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output =
+        weir().args(["run", "-m", "rtt", "-w", "-", "-r", &capture()]).stdout(writer).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("Broken pipe"), "{stderr}");
+}

@@ -1,0 +1,475 @@
+//! What `weir run` leaves behind: the summary, record files, the report and the output capture; also where there is no room for them.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::module::{at_packet, write, write_as};
+use run::packets::{Packet, pcap, read_pcap, traffic};
+use run::process::{counts, finish, module, number, without_times};
+use run::{contents, outside, run, run_with, traces, weir};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A folder with a capture in it.
+struct Bench {
+    folder: TempDir,
+    capture: String,
+}
+
+impl Bench {
+    fn new(packets: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let capture = folder.path().join("capture.pcap");
+        fs::write(&capture, pcap(&traffic(packets))).unwrap();
+        Self { capture: capture.to_str().unwrap().to_owned(), folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// `weir run -r CAPTURE ARGUMENTS`.
+    fn run(&self, arguments: &[&str]) -> run::process::Ended {
+        run(["run", "-r", &self.capture].iter().chain(arguments))
+    }
+}
+
+fn keys(object: &Value) -> BTreeSet<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn the_json_document_has_the_documented_fields_and_no_others() {
+    let bench = Bench::new(100);
+    let ended =
+        bench.run(&["--json", "-m", "port-count", "-m", "dscp-mark", "--out", &bench.path("out")]).good();
+    assert_eq!(ended.stderr, "");
+    let document = ended.json();
+    assert_eq!(keys(&document), ["capture", "modules"].into());
+    let capture = ["packets", "bytes", "duration_ns", "truncated", "tcp", "udp", "ipv6", "tcp_syn"];
+    assert_eq!(keys(&document["capture"]), capture.into());
+    let of_module =
+        ["name", "packets", "records", "dropped_records", "faults", "ns_per_packet", "cycles_per_packet"];
+    let of_module: BTreeSet<&str> =
+        of_module.into_iter().chain(["memory_bytes", "ended", "streams"]).collect();
+    for module in document["modules"].as_array().unwrap() {
+        assert_eq!(keys(module), of_module);
+        for stream in module["streams"].as_array().unwrap() {
+            assert_eq!(keys(stream), ["name", "rows", "path"].into());
+            assert!(Path::new(stream["path"].as_str().unwrap()).is_file());
+        }
+        let rows: u64 =
+            module["streams"].as_array().unwrap().iter().map(|stream| number(stream, "rows")).sum();
+        assert_eq!(rows, number(module, "records"));
+        assert!(module["ns_per_packet"].as_f64().unwrap() > 0.0 && number(module, "memory_bytes") >= 65_536);
+    }
+    assert_eq!(counts(&document), [100, 20, 80, 0, 10]);
+    let bytes: usize = traffic(100).iter().map(|packet| packet.bytes.len()).sum();
+    assert_eq!(number(&document["capture"], "bytes"), u64::try_from(bytes).unwrap());
+    assert_eq!(number(&document["capture"], "duration_ns"), 99_000_000);
+    // Without a folder rows are counted, and there is no path.
+    let document = bench.run(&["--json", "-m", "port-count"]).good().json();
+    assert_eq!(module(&document, "port-count")["streams"][1]["path"], Value::Null);
+    // Without a packet there is nothing per packet.
+    let document = bench.run(&["--json", "-m", "port-count", "icmp"]).good().json();
+    assert_eq!(module(&document, "port-count")["ns_per_packet"], Value::Null);
+}
+
+#[test]
+fn the_table_says_what_the_document_says() {
+    let bench = Bench::new(1_000);
+    let out = bench.path("out");
+    let ended = bench.run(&["-m", "port-count", "-m", "rtt", "--out", &out]).good();
+    let text = ended.text();
+    assert!(
+        text.contains("1000 packets") && text.contains("(200 TCP, 800 UDP, 0 IPv6, 100 TCP SYN)"),
+        "{text}"
+    );
+    let heading = "MODULE PACKETS RECORDS DROPPED FAULTS NS/PACKET CYCLES/PACKET MEMORY";
+    let squeezed: Vec<String> =
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(squeezed.iter().any(|line| line == heading), "{text}");
+    let row = |name: &str| squeezed.iter().find(|line| line.starts_with(name)).unwrap().clone();
+    // One interval, ports 53 and (twice) the end's 53, 111 and 666.
+    assert!(row("port-count").starts_with("port-count 1000 4 0 0 "), "{text}");
+    assert!(row("rtt").starts_with("rtt 1000 0 0 0 "), "{text}");
+    assert!(text.contains(&format!("{out}/port-count/totals.parquet (3 rows)")), "{text}");
+}
+
+const PARQUET: &str = "
+import json, sys
+reader, path = sys.argv[1:]
+if reader == 'pandas':
+    import pandas
+    rows = pandas.read_parquet(path)[['port', 'packets_to', 'bytes_to']].values.tolist()
+elif reader == 'duckdb':
+    import duckdb
+    rows = duckdb.sql(f\"select port, packets_to, bytes_to from '{path}'\").fetchall()
+elif reader == 'datafusion':
+    import datafusion
+    context = datafusion.SessionContext()
+    context.register_parquet('t', path)
+    table = context.sql('select port, packets_to, bytes_to from t').to_pydict()
+    rows = list(zip(*table.values()))
+else:
+    import pyarrow.parquet
+    schema = pyarrow.parquet.read_schema(path)
+    rows = [[field.name, str(field.type), (field.metadata or {}).get(b'unit', b'').decode()] for field in schema]
+print(json.dumps([list(row) for row in rows]))
+";
+
+#[test]
+fn record_files_are_read_by_pandas_duckdb_and_datafusion() {
+    let bench = Bench::new(10_000);
+    let document =
+        bench.run(&["-m", "port-count,ports=53,123,9", "--json", "--out", &bench.path("out")]).good().json();
+    let path = |stream: usize| {
+        module(&document, "port-count")["streams"][stream]["path"].as_str().unwrap().to_owned()
+    };
+    let read = |python: &PathBuf, reader: &str, path: &str| -> Value {
+        let printed = outside::output(Command::new(python).args(["-c", PARQUET, reader, path]));
+        serde_json::from_str(&printed).unwrap()
+    };
+    // 7 of 10 packets are for port 53, with 8 bytes of payload; 1 is for 123, with 48.
+    let expected = serde_json::json!([[53, 7_000, 7_000 * 50], [123, 1_000, 1_000 * 90], [9, 0, 0]]);
+    let mut by_port: Vec<Value> = expected.as_array().unwrap().clone();
+    by_port.sort_by_key(|row| row[0].as_u64());
+    for (reader, needs) in
+        [("pandas", &["pandas", "pyarrow"][..]), ("duckdb", &["duckdb"]), ("datafusion", &["datafusion"])]
+    {
+        if let Some(python) = outside::python(needs) {
+            let mut rows = read(&python, reader, &path(1)).as_array().unwrap().clone();
+            rows.sort_by_key(|row| row[0].as_u64());
+            assert_eq!(rows, by_port, "{reader}");
+        }
+    }
+    if let Some(python) = outside::python(&["pyarrow"]) {
+        let fields = read(&python, "schema", &path(0));
+        assert_eq!(fields[0], serde_json::json!(["time", "timestamp[ns, tz=UTC]", "ns"]));
+        assert_eq!(fields[2], serde_json::json!(["packets_to", "uint64", "packets"]));
+        assert_eq!(fields[3], serde_json::json!(["bytes_to", "uint64", "bytes"]));
+    }
+}
+
+#[test]
+fn the_report_is_one_page_that_needs_nothing_else() {
+    let bench = Bench::new(5_000);
+    let page = bench.path("report.html");
+    bench.run(&["--report", &page]).good();
+    let sample = run::sample();
+    for capture in [&bench.capture, sample.to_str().unwrap()] {
+        run(["run", "-r", capture, "--report", &page]).good();
+        let html = fs::read_to_string(&page).unwrap();
+        assert!(
+            html.to_ascii_lowercase().starts_with("<!doctype html>") && html.trim_end().ends_with("</html>")
+        );
+        assert!(html.contains("<svg") && html.contains("port-count") && html.contains("syn-flood"));
+        // Names, and an icon that is empty.
+        let html =
+            html.replace("http://www.w3.org/2000/svg", "").replace(r#"<link rel="icon" href="data:,">"#, "");
+        for outside in
+            ["http:", "https:", "src=", "<link", "@import", "url(http", "<script src", "<iframe", "file:"]
+        {
+            assert!(!html.contains(outside), "{outside} in the report of {capture}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_is_written_is_the_one_that_was_read() {
+    let bench = Bench::new(3_000);
+    let (pcap, pcapng) = (bench.path("copy.pcap"), bench.path("copy.pcapng"));
+    let ended = bench.run(&["-m", "port-count", "-w", &pcap]).good();
+    assert!(ended.text().contains("copy.pcap: 3000 packets written"), "{}", ended.text());
+    assert!(read_pcap(&fs::read(&pcap).unwrap()) == traffic(3_000));
+    bench.run(&["-m", "port-count", "-w", &pcapng]).good();
+    let mut captures = vec![run::sample()];
+    if let Some(traces) = traces() {
+        let some = [
+            "formats/linktype-sll.pcap",
+            "tcp/banners-rawip.pcap",
+            "encap/vlan-mixed.pcap",
+            "tcp/alexa-app.pcapng",
+        ];
+        captures.extend(some.iter().map(|name| traces.join(name)));
+    }
+    if outside::has("capinfos") {
+        for (file, format) in [(&pcap, "nsecpcap"), (&pcapng, "pcapng")] {
+            let facts = outside::output(Command::new("capinfos").args(["-T", "-r", "-t", "-c", "-E", file]));
+            assert_eq!(facts.split('\t').skip(1).collect::<Vec<_>>(), [format, "ether", "3000\n"]);
+        }
+    }
+    if !outside::has("tshark") {
+        return;
+    }
+    let told = |path: &Path| {
+        let mut tshark = Command::new("tshark");
+        tshark.args([
+            "-n",
+            "-T",
+            "fields",
+            "-e",
+            "frame.time_epoch",
+            "-e",
+            "frame.len",
+            "-e",
+            "frame.cap_len",
+        ]);
+        outside::output(tshark.args(["-e", "frame.protocols", "-e", "_ws.col.Info", "-r"]).arg(path))
+    };
+    for capture in captures {
+        let original = told(&capture);
+        for output in [&pcap, &pcapng] {
+            run(["run", "-m", "port-count", "-w", output, "-r"]
+                .map(Path::new)
+                .into_iter()
+                .chain([&*capture]))
+            .good();
+            assert!(told(Path::new(output)) == original, "{} as {output}", capture.display());
+        }
+    }
+}
+
+#[test]
+fn standard_output_takes_packets_and_the_summary_goes_elsewhere() {
+    let bench = Bench::new(2_000);
+    let ended = bench.run(&["-m", "port-count", "-w", "-"]).good();
+    assert!(read_pcap(&ended.stdout) == traffic(2_000));
+    assert!(ended.stderr.contains("MODULE") && ended.stderr.contains("port-count"));
+    let ended = bench.run(&["-m", "port-count", "-w", "-", "--json"]).good();
+    assert!(read_pcap(&ended.stdout) == traffic(2_000));
+    let document: Value = serde_json::from_str(&ended.stderr).unwrap();
+    assert_eq!(counts(&document)[0], 2_000);
+    // From pipe to pipe.
+    let ended = run_with(&pcap(&traffic(2_000)), ["run", "-r", "-", "-m", "port-count", "-w", "-"]).good();
+    assert!(read_pcap(&ended.stdout) == traffic(2_000));
+}
+
+/// A filter that drops the packets whose number satisfies a condition, and sets the time to live of the others.
+fn marker(bench: &Bench, name: &str, drops: &str, ttl: u8) -> String {
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (i32.store8 (i32.const 64) (i32.const {ttl}))
+            (if (call $patch (local.get $d) (i32.const 22) (i32.const 64) (i32.const 1)) (then (unreachable)))
+            (i32.rem_u (i32.load offset=60 (local.get $d)) (i32.const {drops}))
+            (i32.eqz))"#
+    );
+    let manifest = format!("kind = 'filter'\n{}", run::module::MANIFEST.replace("NAME", name));
+    write_as(bench.folder.path(), name, &body, &manifest).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_two_modules_do_to_a_packet_follows_their_order() {
+    let bench = Bench::new(1_200);
+    let (even, third) = (marker(&bench, "even", "2", 7), marker(&bench, "third", "3", 9));
+    let written = |first: &str, second: &str| {
+        let output = bench.path("out.pcap");
+        let ended = bench.run(&["-m", first, "-m", second, "-w", &output, "--json"]).good();
+        for module in ended.json()["modules"].as_array().unwrap() {
+            // Neither hides anything from the other.
+            assert_eq!((number(module, "packets"), number(module, "faults")), (1_200, 0));
+        }
+        read_pcap(&fs::read(output).unwrap())
+    };
+    let expected = |ttl: u8| -> Vec<Packet> {
+        let kept = traffic(1_200).into_iter().enumerate().filter(|(i, _)| i % 2 != 0 && i % 3 != 0);
+        let patch = |(_, mut packet): (usize, Packet)| {
+            packet.bytes[22] = ttl;
+            // The header's checksum from scratch, as RFC 1071 says.
+            packet.bytes[24..26].fill(0);
+            let words = packet.bytes[14..34].chunks(2).map(|c| u32::from(u16::from_be_bytes([c[0], c[1]])));
+            let sum: u32 = words.sum();
+            let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+            packet.bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+            packet
+        };
+        kept.map(patch).collect()
+    };
+    assert!(written(&even, &third) == expected(9), "the later one's write stays");
+    assert!(written(&third, &even) == expected(7), "the later one's write stays");
+    // dscp-mark is a module like these: 10.0.0.0/8 becomes Expedited Forwarding in every packet.
+    let output = bench.path("out.pcap");
+    bench.run(&["-m", "dscp-mark,source=10.0.0.0/8,dscp=46", "-w", &output]).good();
+    let marked = read_pcap(&fs::read(&output).unwrap());
+    assert!(marked.len() == 1_200 && marked.iter().all(|packet| packet.bytes[15] == 46 << 2));
+}
+
+#[test]
+fn a_module_that_runs_twice_has_two_names() {
+    let bench = Bench::new(1_000);
+    let out = bench.path("out");
+    let ended = bench
+        .run(&["-m", "port-count", "-m", "port-count,ports=123", "-m", "port-count", "--json", "--out", &out])
+        .good();
+    let document = ended.json();
+    let names: Vec<_> =
+        document["modules"].as_array().unwrap().iter().map(|module| &module["name"]).collect();
+    assert_eq!(names, ["port-count", "port-count-2", "port-count-3"]);
+    assert_eq!(number(module(&document, "port-count-2"), "records"), 2);
+    let files: Vec<String> = contents(Path::new(&out)).into_iter().map(|(name, _)| name).collect();
+    let of = |label: &str| [format!("{label}/counts.parquet"), format!("{label}/totals.parquet")];
+    assert_eq!(files, ["port-count-2", "port-count-3", "port-count"].map(of).concat());
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes() {
+    let bench = Bench::new(40_000);
+    let marker = marker(&bench, "marker", "7", 3);
+    let with = |jobs: &str| {
+        let (out, written) = (bench.path("out"), bench.path("out.pcap"));
+        let _ = fs::remove_dir_all(&out);
+        let mut arguments = vec!["--json", "-j", jobs, "--out", &out, "-w", &written];
+        for module in ["rtt", "trajectory", "syn-flood", "payload-match", &marker] {
+            arguments.extend(["-m", module]);
+        }
+        let mut document = without_times(bench.run(&arguments).good().json());
+        for module in document["modules"].as_array_mut().unwrap() {
+            // More instances of a module have more memory.
+            module.as_object_mut().unwrap().remove("memory_bytes");
+        }
+        (document, contents(Path::new(&out)), fs::read(&written).unwrap())
+    };
+    let one = with("1");
+    for jobs in ["2", "3", "9"] {
+        let other = with(jobs);
+        assert_eq!(one.0, other.0, "--jobs {jobs}");
+        assert!(one == other, "--jobs {jobs}");
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
+    let bench = Bench::new(5_000);
+    if !Path::new("/dev/full").exists() {
+        println!("skipped: there is no /dev/full");
+        return;
+    }
+    bench.run(&["-m", "port-count", "-w", "/dev/full"]).fails(1, &["/dev/full", "No space left"]);
+    bench.run(&["-m", "port-count", "--report", "/dev/full"]).fails(1, &["/dev/full", "No space left"]);
+    // What else was asked for is there, whole.
+    let (out, page, written) = (bench.path("out"), bench.path("page.html"), bench.path("out.pcap"));
+    let ended =
+        bench.run(&["-m", "port-count", "--out", &out, "--report", "/dev/full", "-w", &written, "--json"]);
+    let document = ended.fails(1, &["/dev/full"]).json();
+    assert_eq!(number(module(&document, "port-count"), "packets"), 5_000);
+    assert!(read_pcap(&fs::read(&written).unwrap()) == traffic(5_000));
+    assert_eq!(contents(Path::new(&out)).len(), 2);
+    let ended =
+        bench.run(&["-m", "port-count", "-w", "/dev/full", "--out", &out, "--report", &page, "--json"]);
+    assert!(number(&ended.fails(1, &["/dev/full"]).json()["capture"], "packets") > 0);
+    assert!(
+        contents(Path::new(&out))
+            .iter()
+            .all(|(name, bytes)| name.ends_with(".parquet") && bytes.ends_with(b"PAR1"))
+    );
+    assert!(fs::read_to_string(&page).unwrap().trim_end().ends_with("</html>"));
+    let full = fs::File::create("/dev/full").unwrap();
+    let status = weir().args(["run", "-r", &bench.capture, "-m", "rtt"]).stdout(full).output().unwrap();
+    assert_eq!(status.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&status.stderr).contains("standard output: No space left"));
+}
+
+/// A module of 64 rows a packet that do not compress.
+fn verbose(bench: &Bench) -> String {
+    let body = r#"(global $n (mut i64) (i64.const 0))
+        (func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
+            (local.set $i (i32.const 64))
+            (loop
+                (global.set $n (i64.add (global.get $n) (i64.const 1)))
+                (i64.store (i32.const 64) (call $hash (i32.const 0) (i32.const 8) (global.get $n)))
+                (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+                (br_if 0 (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+            (i32.const 0))"#;
+    write(bench.folder.path(), "verbose", body).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn records_that_were_written_before_the_disk_was_full_can_be_read() {
+    let bench = Bench::new(10_000);
+    let (verbose, small, kept) = (verbose(&bench), bench.path("small"), bench.path("kept"));
+    fs::create_dir(&small).unwrap();
+    // A disk of 3 MiB in a name space of its own; what is on it is copied out before both are gone.
+    let script = r#"mount -t tmpfs -o size=3m none "$1" || exit 99
+        "$2" run -r "$3" -m "$4" -m port-count --json --out "$1"; code=$?; cp -r "$1" "$5"; exit $code"#;
+    let mut command = Command::new("unshare");
+    command.args([
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        &small,
+        env!("CARGO_BIN_EXE_weir"),
+    ]);
+    let ended = finish(command.args([&bench.capture, &verbose, &kept]), None);
+    if ended.status.code() == Some(99) || ended.stderr.starts_with("unshare") {
+        println!("skipped: no name spaces here: {}", ended.stderr);
+        return;
+    }
+    let ended = ended.fails(1, &["verbose/rows.parquet", "the disk is full", "--out"]);
+    assert!(number(module(&ended.json(), "verbose"), "records") > 128 << 10);
+    // The other module's files are whole.
+    assert!(
+        contents(&Path::new(&kept).join("port-count")).iter().all(|(name, _)| name.ends_with(".parquet"))
+    );
+    let part = format!("{kept}/verbose/rows.parquet.part");
+    assert!(Path::new(&part).is_file() && !Path::new(&format!("{kept}/verbose/rows.parquet")).exists());
+    let Some(python) = outside::python(&["pyarrow"]) else { return };
+    let count = "import sys, pyarrow.parquet as p; print(p.read_table(sys.argv[1]).num_rows)";
+    let rows: u64 = outside::output(Command::new(python).args(["-c", count, &part])).trim().parse().unwrap();
+    assert!(rows >= 128 << 10 && ended.stderr.contains(&rows.to_string()), "{rows}: {}", ended.stderr);
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_told_like_a_full_disk() {
+    let bench = Bench::new(50_000);
+    let output = bench.path("out.pcap");
+    // 4,096 blocks of 512 bytes. The signal that comes with it is left as a shell leaves it that ignores it.
+    let script = r#"trap '' XFSZ; ulimit -f 4096; exec "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir"), "run", "--no-cache", "-r", &bench.capture]);
+    let ended = finish(command.args(["-m", "port-count", "-w", &output]), None);
+    ended.fails(1, &["out.pcap", "cannot be written at offset", "are a valid capture of"]);
+    let kept = read_pcap(&fs::read(&output).unwrap());
+    assert!(kept.len() > 1_000 && kept == traffic(50_000)[..kept.len()], "{}", kept.len());
+}
+
+#[test]
+fn places_that_cannot_be_written_are_told_before_the_run() {
+    let bench = Bench::new(10);
+    let file = bench.path("file");
+    fs::write(&file, b"mine").unwrap();
+    let module = write(bench.folder.path(), "m", &at_packet(0, "")).to_str().unwrap().to_owned();
+    let refused = |arguments: &[&str], says: &[&str]| {
+        let ended = bench.run(&[&["-m", &module, "--json"], arguments].concat()).fails(1, says);
+        assert_eq!(ended.text(), "", "nothing ran");
+    };
+    refused(&["--out", "/proc/nowhere"], &["/proc/nowhere", "--out"]);
+    refused(&["--out", &file], &[&file, "--out"]);
+    refused(&["-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap", "cannot be created"]);
+    refused(&["-w", bench.folder.path().to_str().unwrap()], &["cannot be created"]);
+    // The report comes last; then the rest is there.
+    let ended = bench.run(&["-m", &module, "--json", "--report", "/no/such/folder/page.html"]);
+    assert_eq!(counts(&ended.fails(1, &["/no/such/folder/page.html", "nothing else is lost"]).json())[0], 10);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn the_capture_that_is_read_is_never_written() {
+    let bench = Bench::new(10);
+    let (hard, soft) = (bench.path("hard.pcap"), bench.path("soft.pcap"));
+    fs::hard_link(&bench.capture, &hard).unwrap();
+    std::os::unix::fs::symlink(&bench.capture, &soft).unwrap();
+    for output in [&bench.capture, &hard, &soft] {
+        bench
+            .run(&["-m", "port-count", "-w", output])
+            .fails(1, &[output, "is the capture that is being read"]);
+        assert!(read_pcap(&fs::read(&bench.capture).unwrap()) == traffic(10), "{output}");
+    }
+}
