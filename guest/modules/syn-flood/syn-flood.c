@@ -156,5 +156,10 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
-    end_interval(now - now % interval_ns);
+    uint64_t counted = now_counts.synack;
+    for (uint32_t flags = 1; flags < 8; flags++)
+        counted += now_counts.by_flags[flags];
+    /* 0 is also what a capture without packets ends with. */
+    if (now != 0 || counted != 0)
+        end_interval(now - now % interval_ns);
 }

@@ -195,7 +195,8 @@ fn by_hand(frame: &Frame, is_guest: impl Fn(IpAddr) -> bool) -> Frame {
 #[test]
 fn every_packet_of_the_sample_is_written_as_one_would_mark_it_by_hand() {
     let before = Capture::read(&sample());
-    let guests: [(&str, fn(IpAddr) -> bool); 2] = [
+    type IsGuest = fn(IpAddr) -> bool;
+    let guests: [(&str, IsGuest); 2] = [
         ("203.0.113.0/24", |ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[..3] == [203, 0, 113])),
         ("2001:db8::/32", |ip| matches!(ip, IpAddr::V6(ip) if ip.segments()[..2] == [0x2001, 0xDB8])),
     ];

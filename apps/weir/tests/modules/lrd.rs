@@ -14,11 +14,11 @@ fn frame(ts: u64, wire_len: u32) -> Frame {
 }
 
 /// As many packets in each bin, evenly spread; one more ends the last bin.
-fn packets(counts: &[u64]) -> Capture {
+fn packets(counts: &[u32]) -> Capture {
     let mut capture = Capture::new(ETHERNET);
     for (bin, count) in (0..).zip(counts) {
-        let begin = BEGIN + bin * BIN;
-        capture.frames.extend((0..*count).map(|i| frame(begin + i * BIN / count, 60)));
+        let (begin, count) = (BEGIN + bin * BIN, u64::from(*count));
+        capture.frames.extend((0..count).map(|i| frame(begin + i * BIN / count, 60)));
     }
     capture.frames.push(frame(BEGIN + counts.len() as u64 * BIN, 60));
     capture
@@ -32,9 +32,15 @@ fn bytes(lengths: &[u32]) -> Capture {
     capture
 }
 
-fn noise(hurst: f64, len: usize, seed: u64, mean: f64, deviation: f64) -> Vec<u64> {
+/// Noise, rounded to what can be counted.
+fn noise(hurst: f64, len: usize, seed: u64, mean: f64, deviation: f64) -> Vec<u32> {
     let series = fractional_gaussian(hurst, len, &mut Random(seed));
-    series.into_iter().map(|x| (mean + deviation * x).round().max(0.0) as u64).collect()
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates, and is far from it"
+    )]
+    series.into_iter().map(|x| (mean + deviation * x).round() as u32).collect()
 }
 
 /// The estimate at the end.
@@ -62,7 +68,6 @@ fn the_confidence_interval_of_byte_counts_holds_what_it_promises() {
     for hurst in HURST {
         for seed in 100..112 {
             let lengths = noise(hurst, 1 << 14, seed, 10_000.0, 1000.0);
-            let lengths: Vec<u32> = lengths.into_iter().map(|len| len.try_into().unwrap()).collect();
             let row = estimate(&bytes(&lengths), "lrd,bytes=true");
             let found = row.float("hurst");
             assert!((found - hurst).abs() < 0.05, "H {hurst}, estimated {found}");
@@ -101,16 +106,13 @@ fn the_log_scale_diagram_of_noise_without_memory_is_level() {
 #[test]
 fn trends_do_not_count() {
     let lengths = noise(0.8, 1 << 13, 5, 20_000.0, 1000.0);
-    let with_trend = |trend: &dyn Fn(f64) -> f64| {
-        let lengths: Vec<u32> = (0..)
-            .zip(&lengths)
-            .map(|(bin, len)| *len as u32 + trend(f64::from(bin)).round() as u32)
-            .collect();
+    let with_trend = |trend: &dyn Fn(u32) -> u32| {
+        let lengths: Vec<u32> = (0..).zip(&lengths).map(|(bin, len)| len + trend(bin)).collect();
         estimate(&bytes(&lengths), "lrd,bytes=true").float("hurst")
     };
-    let level = with_trend(&|_| 0.0);
-    let linear = with_trend(&|bin| 5.0 * bin);
-    let quadratic = with_trend(&|bin| bin * bin / 1000.0);
+    let level = with_trend(&|_| 0);
+    let linear = with_trend(&|bin| 5 * bin);
+    let quadratic = with_trend(&|bin| bin * bin / 1000);
     assert!(
         (linear - level).abs() < 1e-3 && (quadratic - level).abs() < 1e-3,
         "{level}, {linear}, {quadratic}"
@@ -149,9 +151,7 @@ fn a_gap_is_empty_bins_up_to_a_limit() {
 
 #[test]
 fn octaves_are_chosen_by_parameters() {
-    let lengths: Vec<u32> =
-        noise(0.7, 1 << 12, 3, 10_000.0, 1000.0).into_iter().map(|len| len as u32).collect();
-    let capture = bytes(&lengths);
+    let capture = bytes(&noise(0.7, 1 << 12, 3, 10_000.0, 1000.0));
     let octaves = |module: &str| {
         let row = estimate(&capture, module);
         (row.number("first_octave"), row.number("last_octave"))

@@ -9,18 +9,17 @@ use std::collections::BTreeMap;
 /// Packets and bytes to a port, packets and bytes from it.
 type Counts = [i128; 4];
 
+/// By the begin of the interval, and port.
+type ByInterval = BTreeMap<(u64, u16), Counts>;
+
 fn counts(row: &Row) -> Counts {
     ["packets_to", "bytes_to", "packets_from", "bytes_from"].map(|name| row.number(name))
 }
 
 /// The same, counted directly: in total and by interval.
-fn count(
-    capture: &Capture,
-    ports: &[u16],
-    interval: u64,
-) -> (Vec<(u16, Counts)>, BTreeMap<(u64, u16), Counts>) {
+fn count(capture: &Capture, ports: &[u16], interval: u64) -> (Vec<(u16, Counts)>, ByInterval) {
     let mut totals: Vec<(u16, Counts)> = ports.iter().map(|port| (*port, Counts::default())).collect();
-    let mut by_interval: BTreeMap<(u64, u16), Counts> = BTreeMap::new();
+    let mut by_interval = ByInterval::new();
     // Packet time does not go back where the packets' does.
     let mut now = 0;
     for frame in &capture.frames {
@@ -65,7 +64,7 @@ fn whole_captures_are_counted_exactly() {
                 (u64::try_from(row.number("time")).unwrap(), u16::try_from(row.number("port")).unwrap())
             };
             assert_eq!(rows.len(), by_interval.len(), "no interval and port twice");
-            let rows: BTreeMap<_, _> = rows.iter().map(|row| (key(row), counts(row))).collect();
+            let rows: ByInterval = rows.iter().map(|row| (key(row), counts(row))).collect();
             assert!(rows == by_interval, "{module} on {}", path.display());
         }
     }

@@ -1,6 +1,6 @@
 //! trajectory: the same packets are sampled wherever they pass.
 
-use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, Frame, RAW_IP, sample, samples};
+use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, RAW_IP, sample, samples};
 use crate::packet::{ACK, Packet};
 use crate::weir::{Row, run, run_file};
 use etherparse::{Ipv4HeaderSlice, LaxSlicedPacket};
@@ -46,8 +46,7 @@ fn elsewhere(capture: &Capture, link_type: u32, link: impl Fn(&[u8], &[u8]) -> V
     let mut moved = Capture::new(link_type);
     for frame in &capture.frames {
         if let Some(at) = ip_offset(&frame.bytes) {
-            let bytes = link(&frame.bytes, &routed(&frame.bytes[at..]));
-            moved.frames.push(Frame { ts: frame.ts, wire_len: bytes.len() as u32, bytes });
+            moved.push(frame.ts, link(&frame.bytes, &routed(&frame.bytes[at..])));
         }
     }
     moved
