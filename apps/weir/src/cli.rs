@@ -1,7 +1,6 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use weir_units::Nanos;
 
@@ -102,8 +101,8 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Run on N threads; the output does not depend on it [default: one for each processor]
-    #[arg(short = 'j', long, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
     /// Processor time after which a module's call is ended
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,

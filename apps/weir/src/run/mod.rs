@@ -91,7 +91,8 @@ impl RunError {
 pub fn run(args: &Run) -> Result<(), RunError> {
     let begin = Instant::now();
     let calibration = Calibration::begin();
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let jobs = args.jobs.map_or_else(processors, usize::from);
     let filter = (!args.filter.is_empty()).then(|| Filter::new(&args.filter.join(" "))).transpose()?;
     let (engine, programs) = load(args)?;
     let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
