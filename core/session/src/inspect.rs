@@ -149,7 +149,6 @@ fn features() -> WasmFeatures {
         | WasmFeatures::BULK_MEMORY_OPT
         | WasmFeatures::SIMD
         | WasmFeatures::FLOATS
-        | WasmFeatures::GC_TYPES
 }
 
 /// Checks the bytes; returns what the loader needs and the manifest's bytes.

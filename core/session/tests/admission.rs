@@ -123,6 +123,16 @@ fn what_is_no_module_is_refused() {
 }
 
 #[test]
+fn references_to_what_a_host_would_collect_are_refused_before_the_compiler_does_it() {
+    for body in ["(table 1 externref)", "(func (param externref))", "(global externref (ref.null extern))"] {
+        let error = Admitted::admit(module(&format!("{MEMORY} {PACKET} {body}"), MANIFEST), &[]).unwrap_err();
+        assert!(matches!(error, Refusal::Invalid { .. }), "{body}: {error}");
+    }
+    let functions = format!("{MEMORY} {PACKET} (table 1 funcref) (func $f (param funcref))");
+    Admitted::admit(module(&functions, MANIFEST), &[]).unwrap();
+}
+
+#[test]
 fn settings_are_checked_against_the_manifest() {
     let admit = |name: &str, value: &str| {
         let settings = [(name.to_owned(), vec![value.to_owned()])];
