@@ -35,19 +35,20 @@ fn module(input: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Modules that admission has no reason to refuse.
-fn shape(by_batch: bool) -> wasm_smith::Config {
-    static EXAMPLES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
-    let [offered, by_packet, batched] = EXAMPLES.get_or_init(|| [offered(), wanted(false), wanted(true)]);
+fn shape(choice: u8) -> wasm_smith::Config {
+    static OFFERED: OnceLock<Vec<u8>> = OnceLock::new();
     wasm_smith::Config {
-        available_imports: Some(offered.clone()),
-        exports: Some(if by_batch { batched.clone() } else { by_packet.clone() }),
-        max_memories: 1,
+        available_imports: Some(OFFERED.get_or_init(offered).clone()),
+        exports: Some(wanted(choice)),
+        // The one that is exported comes on top.
+        max_memories: 0,
         max_memory32_bytes: MEMORY_BYTES,
         max_tables: 2,
         max_table_elements: 1000,
         max_instructions: 400,
         bulk_memory_enabled: true,
-        reference_types_enabled: true,
+        // With them come references to objects, which admission refuses.
+        reference_types_enabled: choice >= 192,
         simd_enabled: true,
         multi_value_enabled: true,
         saturating_float_to_int_enabled: true,
@@ -78,26 +79,27 @@ fn offered() -> Vec<u8> {
         .iter()
         .map(|import| {
             let params: String = import.params.iter().map(|ty| format!(" {}", name(ty))).collect();
-            let result = import.result.as_ref().map(|ty| format!("(result {})", name(ty))).unwrap_or_default();
+            let result =
+                import.result.as_ref().map(|ty| format!("(result {})", name(ty))).unwrap_or_default();
             format!("(import \"weir\" \"{}\" (func (param{params}) {result}))", import.name)
         })
         .collect();
     text(&format!("(module {imports})"))
 }
 
-/// Every export that weir calls.
-fn wanted(by_batch: bool) -> Vec<u8> {
-    let entry = if by_batch {
+/// What weir calls: one of the two entry points, and others by choice; `weir_start` seldom, for most arbitrary ones end the module.
+fn wanted(choice: u8) -> Vec<u8> {
+    let has = |bits: u8| choice & bits == bits;
+    let optional = |there, function| if there { function } else { "" };
+    let entry = if has(1) {
         r#"(func (export "weir_batch") (param i32 i64) (result i64) unreachable)"#
     } else {
         r#"(func (export "weir_packet") (param i32) (result i32) unreachable)"#
     };
-    text(&format!(
-        r#"(module (memory (export "memory") 1) {entry}
-            (func (export "weir_start") (result i32) unreachable)
-            (func (export "weir_tick") (param i64 i64) unreachable)
-            (func (export "weir_stop") (param i64) unreachable))"#
-    ))
+    let start = optional(has(2 | 4 | 8), r#"(func (export "weir_start") (result i32) unreachable)"#);
+    let tick = optional(has(16), r#"(func (export "weir_tick") (param i64 i64) unreachable)"#);
+    let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
+    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop})"#))
 }
 
 fn text(wat: &str) -> Vec<u8> {
@@ -162,8 +164,8 @@ impl Stage {
         // Cranelift may refuse what is too large for it.
         let Ok(program) = self.engine.load(admitted) else { return };
         let admitted = program.admitted();
-        let mut instance =
-            Instance::start(&self.engine, &program).unwrap_or_else(|error| panic!("the node is to blame: {error}"));
+        let mut instance = Instance::start(&self.engine, &program)
+            .unwrap_or_else(|error| panic!("the node is to blame: {error}"));
         let ring = self.capture.descriptors();
         let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()) };
         instance.map_descriptors(area).expect("descriptors can be mapped");
@@ -190,7 +192,11 @@ impl Stage {
             let stream = &admitted.manifest().streams[usize::from(record.stream)];
             assert_eq!(record.row.len(), stream.row_bytes());
             for field in &stream.fields {
-                assert!(field.read(record.row, record.tail).is_some(), "the field `{}` is not in its record", field.name);
+                assert!(
+                    field.read(record.row, record.tail).is_some(),
+                    "the field `{}` is not in its record",
+                    field.name
+                );
             }
         }
         for patch in instance.take_patches() {
