@@ -91,7 +91,10 @@ impl Crew {
         let wake = Condvar::new();
         std::thread::scope(|scope| {
             for _ in 1..jobs {
-                scope.spawn(|| work(&state, &wake));
+                // Where the system gives no more threads, fewer do the same.
+                if std::thread::Builder::new().spawn_scoped(scope, || work(&state, &wake)).is_err() {
+                    break;
+                }
             }
             work(&state, &wake);
         });

@@ -71,6 +71,9 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The report would take the place of the capture.
+    #[error("{} is the capture that is being read: write the report to another file", .0.display())]
+    ReportOntoCapture(PathBuf),
     /// The summary cannot be printed.
     #[error("standard output: {0}")]
     Print(std::io::Error),
@@ -202,6 +205,9 @@ fn assemble(
     capture: Capture,
     filter: Option<Filter>,
 ) -> Result<Crew, RunError> {
+    if let Some(report) = args.report.as_ref().filter(|report| capture.reads(report)) {
+        return Err(RunError::ReportOntoCapture(report.clone()));
+    }
     let mut shards: Vec<Shard> = Vec::new();
     let mut sinks: Vec<Sink> = Vec::new();
     let mut report = args.report.is_some().then(Report::new);
