@@ -514,7 +514,7 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
         let count = "import sys, pyarrow.parquet as p; print(p.read_table(sys.argv[1]).num_rows)";
         let rows: u64 =
             outside::output(Command::new(python).args(["-c", count, &part])).trim().parse().unwrap();
-        assert!(rows >= 128 << 10 && rows <= 8_192 * 64, "{rows}");
+        assert!((128 << 10..=8_192 * 64).contains(&rows), "{rows}");
     }
     // The next run takes the place over.
     let again = ["-m", "port-count", "-m", &verbose, "--json", "--out", &out, "udp port 123"];
