@@ -117,9 +117,9 @@ pub mod limit {
     pub const RECORDS_PER_PACKET: u32 = 64;
     /// Bytes of records that one packet may cause.
     pub const RECORD_BYTES_PER_PACKET: u32 = 16 * 1024;
-    /// Records that one call of start, tick or stop may emit.
+    /// Records that start, stop, or all ticks of a block of packets together may emit.
     pub const RECORDS_PER_CALL: u32 = 65_536;
-    /// Bytes of records that one call of start, tick or stop may emit.
+    /// Bytes of records that start, stop, or all ticks of a block of packets together may emit.
     pub const RECORD_BYTES_PER_CALL: u32 = 8 * 1024 * 1024;
     /// Bytes of all strings of one record.
     pub const RECORD_STRING_BYTES: u32 = 4096;

@@ -4,7 +4,7 @@ use crate::spec::{Spec, SpecError};
 use crate::{Failure, modules};
 use std::io::Write;
 use std::time::Instant;
-use weir_sandbox::{Engine, LoadError, Options};
+use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
 use weir_session::Entry;
 use weir_units::{Bytes, Nanos};
 
@@ -26,7 +26,9 @@ pub fn check(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     let spec = Spec::parse(text)?;
     let admitted = spec.admit().map_err(|error: SpecError| error)?;
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
-    let engine = Engine::new(Options::default(), None).map_err(failed)?;
+    let engine =
+        Engine::new(Options { compile_in_child: Some(CompileLimits::default()), ..Options::default() }, None)
+            .map_err(failed)?;
     let (manifest, facts, size) =
         (admitted.manifest().clone(), admitted.facts().clone(), admitted.bytes().len());
     let values: Vec<String> = manifest

@@ -46,6 +46,9 @@ pub enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+    /// Compile a module from standard input to standard output: what weir runs for each module that is not in the cache
+    #[command(hide = true)]
+    Compile,
     /// Write the manual pages
     #[command(hide = true)]
     Man {
@@ -88,19 +91,20 @@ pub struct Run {
     /// separated by commas; write \, for a comma that belongs to a value. Without -m all shipped monitors run
     #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
     pub modules: Vec<String>,
-    /// Write the packets that no module dropped, patched, to this capture: pcapng if it is named so, else pcap; - is standard output
+    /// Write the packets that no module dropped, patched, to this capture: pcapng if it is named so, else pcap; - is standard output, and the
+    /// summary then goes to standard error. FILTER does not choose what is written
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
     /// Write records to DIR/MODULE/STREAM.parquet
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the summary as one JSON document
+    /// Print the summary as one JSON document. Of a module, "ended" says that it saw no further packets after its faults
     #[arg(long)]
     pub json: bool,
     /// Write a report with plots: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Run on N threads; the output does not depend on it [default: one for each processor]
+    /// Run on N threads; the output does not depend on it [default: one for each processor, at most 16]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
     /// Processor time after which a module's call is ended
@@ -112,7 +116,8 @@ pub struct Run {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
-    /// Call modules only for packets that match this pcap-filter(7) expression
+    /// Call modules only for packets that match this pcap-filter(7) expression; with -w, the others are written as they are. Options come
+    /// before it
     #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
 }

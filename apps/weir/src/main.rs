@@ -4,6 +4,7 @@
 
 mod check;
 mod cli;
+mod hint;
 mod modules;
 mod run;
 mod shipped;
@@ -27,6 +28,8 @@ enum Failure {
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
+    #[error(transparent)]
+    Compile(#[from] weir_sandbox::CompileError),
     #[error("{}: the manual pages cannot be written: {source}", dir.display())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error("standard output: {0}")]
@@ -45,7 +48,7 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| hint::exit(&error));
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough.
@@ -90,6 +93,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 built.size
             )?;
             writeln!(out, "built with {}", built.toolchain)?;
+        }
+        Command::Compile => {
+            drop(out);
+            weir_sandbox::compile_child()?;
         }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)

@@ -1,6 +1,7 @@
 //! The engine: how modules are compiled, and what ends a call that runs too long.
 
 use crate::cache::{Cache, KeyHasher};
+use crate::compile::{self, CompileError, CompileLimits};
 use crate::host::{self, Host};
 use crate::rewrite;
 use crate::space::{Creator, GUARD, RESERVED, Spaces};
@@ -22,11 +23,19 @@ pub struct Options {
     /// Put checks into modules by which a call that runs too long is ended. Without them an endless loop is endless: only for measuring
     /// what the checks cost.
     pub interruptible: bool,
+    /// Compile in a child process with these limits; the program must answer the argument `compile` with [`crate::compile_child`]. Without them
+    /// modules are compiled in this process, however long that takes: for modules that one trusts, and tests.
+    pub compile_in_child: Option<CompileLimits>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { call_limit: Duration::from_millis(200), strikes: 3, interruptible: true }
+        Self {
+            call_limit: Duration::from_millis(200),
+            strikes: 3,
+            interruptible: true,
+            compile_in_child: None,
+        }
     }
 }
 
@@ -38,7 +47,7 @@ pub enum LoadError {
     Engine(String),
     /// The module cannot be rewritten or compiled.
     #[error("the module cannot be compiled: {0}")]
-    Compile(String),
+    Compile(CompileError),
     /// No memory or addresses for a sandbox: to blame is the node.
     #[error("no sandbox can be made: {0}")]
     Sandbox(String),
@@ -78,16 +87,19 @@ impl Engine {
 
     /// Compiles an admitted module, or takes it from the cache.
     pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
-        let compile = |e: wasmtime::Error| LoadError::Compile(format!("{e:#}"));
+        let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let bytes = rewrite::rewrite(admitted.bytes(), admitted.facts(), self.options.interruptible)
-            .map_err(|e| LoadError::Compile(e.to_string()))?;
+            .map_err(|e| LoadError::Compile(CompileError::Module(e.to_string())))?;
         let key = self.key(&bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = kept.is_some();
         let code = match kept {
             Some(code) => code,
             None => {
-                let code = self.wasm.precompile_module(&bytes).map_err(compile)?;
+                let code = match self.options.compile_in_child {
+                    Some(limits) => compile::in_child(&bytes, limits).map_err(LoadError::Compile)?,
+                    None => self.wasm.precompile_module(&bytes).map_err(failed)?,
+                };
                 if let Some(cache) = &self.cache {
                     // A full disk or a second process with the same module: the code is used all the same.
                     let _ = cache.write(&key, &code);
@@ -97,8 +109,8 @@ impl Engine {
         };
         // SAFETY: the bytes are this engine's own output: just compiled, or kept in a folder that only the effective user can write, under
         // a key of everything that shaped them and with a digest of their contents.
-        let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(compile)?;
-        let ready = self.linker.instantiate_pre(&module).map_err(compile)?;
+        let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
+        let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
         Ok(Program { ready, admitted: Arc::new(admitted), from_cache })
     }
 
@@ -149,7 +161,7 @@ impl Program {
     }
 }
 
-fn config(spaces: &Arc<Spaces>) -> Config {
+pub(crate) fn config(spaces: &Arc<Spaces>) -> Config {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))

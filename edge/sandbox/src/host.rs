@@ -56,6 +56,8 @@ pub(crate) struct Host {
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
     budget: Budget,
+    /// What the ticks of a block, or start and stop, have emitted: there can be one before each packet, so they share an allowance.
+    periodic: Budget,
     patterns: Vec<Patterns>,
     logged: u32,
 }
@@ -85,6 +87,7 @@ impl Host {
             log: Vec::new(),
             log_dropped: 0,
             budget: Budget::default(),
+            periodic: Budget::default(),
             patterns: Vec::new(),
             logged: 0,
         }
@@ -94,6 +97,11 @@ impl Host {
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.budget = Budget::default();
+    }
+
+    /// Begins a block: ticks have a whole allowance again.
+    pub(crate) fn begin_block(&mut self) {
+        self.periodic = Budget::default();
     }
 
     /// Whether one more record of `bytes` is allowed; counts it.
@@ -108,16 +116,21 @@ impl Host {
             }
             _ => (limit::RECORDS_PER_CALL, limit::RECORD_BYTES_PER_CALL),
         };
-        if self.budget.order != Some(order) {
-            self.budget = Budget { order: Some(order), ..Budget::default() };
-        }
-        let bytes = self.budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if self.budget.records >= records_max || bytes > bytes_max {
+        let budget = if let Phase::Batch { .. } = self.phase {
+            if self.budget.order != Some(order) {
+                self.budget = Budget { order: Some(order), ..Budget::default() };
+            }
+            &mut self.budget
+        } else {
+            &mut self.periodic
+        };
+        let bytes = budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if budget.records >= records_max || bytes > bytes_max {
             self.records_dropped += 1;
             return false;
         }
-        self.budget.records += 1;
-        self.budget.bytes = bytes;
+        budget.records += 1;
+        budget.bytes = bytes;
         true
     }
 }

@@ -197,6 +197,12 @@ impl Instance {
         Ok(mapped.clone())
     }
 
+    /// Begins a block of packets. What ticks may emit is limited for all ticks of a block together, because a capture can have one before each
+    /// packet.
+    pub fn begin_block(&mut self) {
+        self.store.data_mut().begin_block();
+    }
+
     /// Has the module process a batch. Returns the mask of the packets that it drops. A packet in which the module traps is lost
     /// for this module and not dropped; the batch goes on after it.
     #[inline]
@@ -241,12 +247,15 @@ impl Instance {
         self.counters.packets += u64::from(done.count_ones());
         self.counters.lost += u64::from(lost.count_ones());
         let index = (lost != 0).then(|| lost.trailing_zeros());
-        let host = self.store.data_mut();
-        let order = order_of(phase, index);
-        host.records.abandon(order);
         let packet = batch.first + index.unwrap_or(0);
-        while host.patches.pop_if(|patch| order_of(phase, None) == order || patch.packet == packet).is_some()
-        {
+        let host = self.store.data_mut();
+        if !wasm.one_by_one {
+            // All records of a batch have the order of its first packet.
+            host.records.abandon(order_of(phase, None));
+            while host.patches.pop_if(|patch| patch.packet >= batch.first).is_some() {}
+        } else if index.is_some() {
+            host.records.abandon(order_of(phase, index));
+            while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
         }
         self.fail(Fault::of(error), During::Packet(packet));
         after
@@ -269,6 +278,7 @@ impl Instance {
     pub fn stop(&mut self, now: Timestamp) {
         let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref());
         let Some(stop) = stop.filter(|_| !self.ended) else { return };
+        self.store.data_mut().begin_block();
         let (store, watch) = (&mut self.store, self.watch.as_ref());
         if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
             self.lose_periodic(&error, During::Stop);

@@ -10,6 +10,7 @@
 
 mod cache;
 mod clock;
+mod compile;
 mod engine;
 mod fault;
 mod guest;
@@ -22,6 +23,7 @@ mod watchdog;
 
 pub use cache::{Cache, CacheError};
 pub use clock::{Calibration, Cycles, thread_time};
+pub use compile::{CompileError, CompileLimits, compile_child};
 pub use engine::{Engine, LoadError, Options, Program};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};

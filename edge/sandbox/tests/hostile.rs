@@ -337,6 +337,25 @@ fn a_flood_of_records_is_cut_and_counted() {
 }
 
 #[test]
+fn a_flood_in_ticks_is_cut_by_the_block() {
+    let engine = engine();
+    let body = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_tick") (param i64 i64) (local $n i32)
+            (local.set $n (i32.const 1000))
+            (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
+                  (br_if 0 (local.tee $n (i32.sub (local.get $n) (i32.const 1))))))"#;
+    let mut instance = started(&engine, body);
+    for block in 1..=2 {
+        instance.begin_block();
+        for packet in 0..100 {
+            instance.tick(Timestamp(u64::from(packet)), 1, packet);
+        }
+        assert_eq!(instance.take_records(Records::default()).len(), 65_536);
+        assert_eq!(instance.counters().records_dropped, block * (100_000 - 65_536));
+    }
+}
+
+#[test]
 fn a_pattern_cannot_explode() {
     let engine = engine();
     // 64 KiB of one letter, without regard to case, again and again: refused or compiled in time that a call has.

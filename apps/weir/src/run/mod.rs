@@ -24,7 +24,7 @@ use summary::{ModuleSummary, Rate, Summary};
 use weir_netio::{Capture, Filter, FilterError, Input, OpenError, PacketWriter, WriteError};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
-use weir_sandbox::{Cache, Calibration, Engine, Instance, LoadError, Options, Program};
+use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
 use weir_session::{Kind, Parallel};
 use weir_units::Nanos;
 
@@ -185,7 +185,11 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
             })
             .ok()
     };
-    let options = Options { call_limit: Duration::from_nanos(args.call_limit.0), ..Options::default() };
+    let options = Options {
+        call_limit: Duration::from_nanos(args.call_limit.0),
+        compile_in_child: Some(CompileLimits::default()),
+        ..Options::default()
+    };
     let failed = |module: &str| {
         let module = module.to_owned();
         move |error| RunError::Load { module, error }

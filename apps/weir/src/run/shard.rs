@@ -77,6 +77,7 @@ impl Shard {
         match &work.block {
             Some(block) => {
                 self.map(block)?;
+                self.instance.begin_block();
                 let begin = Cycles::now();
                 for (index, batch) in block.batches().enumerate() {
                     let selected = work.selected(index) & batch.mask;
