@@ -7,7 +7,7 @@ use crate::{BenchError, statistics::Sample};
 use std::hash::Hasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use weir_sandbox::{Batch, Calibration, Cycles, Patch};
+use weir_sandbox::{Batch, Calibration, Patch};
 use weir_session::{Field, Records};
 use weir_units::Timestamp;
 use xxhash_rust::xxh3::Xxh3;
@@ -81,11 +81,6 @@ impl Clock {
         }
         Self { nanos_per_cycle: calibration.nanos_per_cycle() }
     }
-
-    #[expect(clippy::cast_precision_loss, reason = "cycles of a part of a pass are far below 2^53")]
-    fn time(self, cycles: Cycles) -> Duration {
-        Duration::from_secs_f64(cycles.0 as f64 * self.nanos_per_cycle / 1e9)
-    }
 }
 
 /// A build with its name and what it took.
@@ -96,21 +91,18 @@ pub struct Entry<'a> {
     pub build: Box<dyn Contestant + 'a>,
     /// Nanoseconds of processor time a packet, one number for each round.
     pub nanos: Sample,
-    clock: Clock,
     /// Where the fields of each stream's rows lie. What is between them is padding, and may be anything.
     fields: Vec<Vec<Range<usize>>>,
     compared: bool,
-    spare: Records,
+    taken: Vec<Records>,
+    spare: Vec<Records>,
+    patches: usize,
+    patched: Vec<u8>,
 }
 
 impl<'a> Entry<'a> {
     /// Nothing measured yet.
-    pub fn new(
-        name: impl Into<String>,
-        module: &Module,
-        clock: Clock,
-        build: Box<dyn Contestant + 'a>,
-    ) -> Self {
+    pub fn new(name: impl Into<String>, module: &Module, build: Box<dyn Contestant + 'a>) -> Self {
         let place = |field: &Field| field.offset..field.offset + field.ty.size();
         let streams = module.manifest.streams.iter();
         let fields = streams.map(|stream| stream.fields.iter().map(place).collect()).collect();
@@ -118,10 +110,12 @@ impl<'a> Entry<'a> {
             name: name.into(),
             build,
             nanos: Sample::default(),
-            clock,
             fields,
             compared: true,
-            spare: Records::default(),
+            taken: Vec::new(),
+            spare: Vec::new(),
+            patches: 0,
+            patched: Vec::new(),
         }
     }
 
@@ -131,9 +125,10 @@ impl<'a> Entry<'a> {
     }
 
     /// Once over all batches. Returns the processor time that the build took.
+    ///
+    /// What it emits is taken after each block, as a run does, and looked at after the pass, so that this is not measured.
     pub fn pass(&mut self, batches: &[Ready], ticks: &[Tick]) -> (Duration, Deeds) {
         let mut deeds = Deeds::default();
-        let mut aside = Cycles::default();
         let mut ticks = ticks.iter().peekable();
         let begin = thread_time();
         for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
@@ -145,50 +140,55 @@ impl<'a> Entry<'a> {
                     self.build.tick(*tick);
                 }
             }
-            let paused = Cycles::now();
-            self.account(&mut deeds);
-            aside.0 += Cycles::now().since(paused).0;
+            self.take();
         }
         let taken = thread_time().saturating_sub(begin);
-        (taken.saturating_sub(self.clock.time(aside)), deeds)
+        self.account(&mut deeds);
+        (taken, deeds)
     }
 
     /// The end of the packets.
     pub fn stop(&mut self, now: Timestamp) -> Deeds {
         let mut deeds = Deeds::default();
         self.build.stop(now);
+        self.take();
         self.account(&mut deeds);
         deeds
     }
 
-    /// Takes what was emitted and patched into account, and leaves room for as much again.
+    /// Takes what was emitted and patched.
+    fn take(&mut self) {
+        let records = self.build.take_records(self.spare.pop().unwrap_or_default());
+        self.taken.push(records);
+        for patch in self.build.take_patches() {
+            self.patches += 1;
+            self.patched.extend_from_slice(&patch.packet.to_le_bytes());
+            self.patched.extend_from_slice(&patch.offset.to_le_bytes());
+            self.patched.extend_from_slice(&patch.bytes);
+        }
+    }
+
+    /// Takes what was taken into account, and leaves room for as much again.
     fn account(&mut self, deeds: &mut Deeds) {
-        let mut records = self.build.take_records(std::mem::take(&mut self.spare));
-        if !records.is_empty() && self.compared {
-            let mut hash = Xxh3::with_seed(deeds.rows);
-            for record in records.iter() {
-                hash.write_u16(record.stream);
-                for field in self.fields.get(usize::from(record.stream)).into_iter().flatten() {
-                    hash.write(record.row.get(field.clone()).unwrap_or_default());
-                }
-                hash.write(record.tail);
-            }
+        let mut hash = Xxh3::new();
+        for mut records in self.taken.drain(..) {
             deeds.records += records.len();
-            deeds.rows = hash.finish();
-        }
-        records.clear();
-        self.spare = records;
-        let patches = self.build.take_patches();
-        if !patches.is_empty() && self.compared {
-            let mut hash = Xxh3::with_seed(deeds.patched);
-            for patch in &patches {
-                hash.write_u32(patch.packet);
-                hash.write_u32(patch.offset);
-                hash.write(&patch.bytes);
+            if self.compared {
+                for record in records.iter() {
+                    hash.write_u16(record.stream);
+                    for field in self.fields.get(usize::from(record.stream)).into_iter().flatten() {
+                        hash.write(record.row.get(field.clone()).unwrap_or_default());
+                    }
+                    hash.write(record.tail);
+                }
             }
-            deeds.patches += patches.len();
-            deeds.patched = hash.finish();
+            records.clear();
+            self.spare.push(records);
         }
+        deeds.rows = hash.finish();
+        (deeds.patches, deeds.patched) = (self.patches, xxhash_rust::xxh3::xxh3_64(&self.patched));
+        self.patches = 0;
+        self.patched.clear();
     }
 }
 

@@ -51,8 +51,7 @@ impl Exercise {
         let batches = packets.first(self.packets);
         let ticks = ticks(batches, module.admit()?.tick());
         let mut entry =
-            Entry::new(self.how.name(), &module, workshop.clock(), workshop.make(&module, self.how)?)
-                .without_comparison();
+            Entry::new(self.how.name(), &module, workshop.make(&module, self.how)?).without_comparison();
         for _ in 0..self.passes {
             entry.pass(batches, &ticks);
         }

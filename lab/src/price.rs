@@ -97,11 +97,6 @@ impl<'a> Workshop<'a> {
         })
     }
 
-    /// The clock that is measured with.
-    pub fn clock(&self) -> Clock {
-        self.clock
-    }
-
     /// The ways in which a module can be built here.
     pub fn ways(&self, module: &Module) -> Vec<How> {
         How::all(module.class, self.clang.is_some(), self.gcc.is_some())
@@ -135,7 +130,7 @@ impl<'a> Workshop<'a> {
     pub fn measure(&self, module: &Module, batches: &[Ready], effort: Effort) -> Result<Price, BenchError> {
         let mut entries = Vec::new();
         for how in self.ways(module) {
-            entries.push(Entry::new(how.name(), module, self.clock, self.make(module, how)?));
+            entries.push(Entry::new(how.name(), module, self.make(module, how)?));
         }
         let ticks = ticks(batches, module.admit()?.tick());
         let deeds = contest(&module.name, &mut entries, batches, &ticks, effort)?;

@@ -2,7 +2,7 @@
 //! they leave out is what makes a sandbox: no check of a pointer, no copy of what could change meanwhile, no limit.
 
 use super::Space;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -42,8 +42,10 @@ pub(super) struct Host<'a> {
     strings: usize,
 }
 
+/// What edge/sandbox/src/pattern.rs chooses, chosen as there: both sides must use the same search for the comparison to be fair.
 enum Patterns {
     One(Box<Finder<'static>>),
+    Few(Box<packed::Searcher>),
     Many(AhoCorasick),
 }
 
@@ -159,20 +161,29 @@ unsafe extern "C" fn find_compile(context: *mut c_void, list: *const u8, len: u3
         patterns.push(pattern);
         rest = tail;
     }
-    let compiled = match (patterns.as_slice(), flags) {
-        ([pattern], 0) => Patterns::One(Box::new(Finder::new(pattern).into_owned())),
-        _ => {
-            let built = AhoCorasick::builder()
-                .kind(Some(AhoCorasickKind::ContiguousNFA))
-                .match_kind(MatchKind::LeftmostLongest)
-                .ascii_case_insensitive(flags & 1 == 1)
-                .build(patterns);
-            let Ok(automaton) = built else { return code::FULL };
-            Patterns::Many(automaton)
-        }
-    };
+    let Some(compiled) = compile(&patterns, flags & 1 == 1) else { return code::FULL };
     host.patterns.push(compiled);
     i32::try_from(host.patterns.len() - 1).unwrap_or(code::FULL)
+}
+
+fn compile(patterns: &[&[u8]], ignore_case: bool) -> Option<Patterns> {
+    if let ([pattern], false) = (patterns, ignore_case) {
+        return Some(Patterns::One(Box::new(Finder::new(pattern).into_owned())));
+    }
+    if !ignore_case && patterns.len() <= 32 && patterns.iter().all(|pattern| pattern.len() >= 3) {
+        let mut config = packed::Config::new();
+        let few = config.match_kind(packed::MatchKind::LeftmostLongest).builder().extend(patterns).build();
+        if let Some(few) = few {
+            return Some(Patterns::Few(Box::new(few)));
+        }
+    }
+    AhoCorasick::builder()
+        .kind(Some(AhoCorasickKind::ContiguousNFA))
+        .match_kind(MatchKind::LeftmostLongest)
+        .ascii_case_insensitive(ignore_case)
+        .build(patterns)
+        .map(Patterns::Many)
+        .ok()
 }
 
 unsafe extern "C" fn find(context: *mut c_void, handle: i32, bytes: *const u8, len: u32) -> i64 {
@@ -180,6 +191,7 @@ unsafe extern "C" fn find(context: *mut c_void, handle: i32, bytes: *const u8, l
     let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
     let found = match host.patterns.get(handle.cast_unsigned() as usize) {
         Some(Patterns::One(finder)) => finder.find(bytes).map(|at| (0, at)),
+        Some(Patterns::Few(searcher)) => searcher.find(bytes).map(|m| (m.pattern().as_usize(), m.start())),
         Some(Patterns::Many(automaton)) => automaton.find(bytes).map(|m| (m.pattern().as_usize(), m.start())),
         None => None,
     };
