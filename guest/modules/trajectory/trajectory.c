@@ -53,9 +53,17 @@ struct content {
     uint32_t begin, end;
 };
 
+/* weir_hash_add leaves a change of a word's highest bits in a pattern that a rotation by 32 bits does not change: one by 16 keeps
+ * the same change in `a` apart from that in `b`. */
 static inline uint64_t end_hash(uint64_t a, uint64_t b, uint32_t len)
 {
-    return weir_hash_end(a ^ (b << 32 | b >> 32) ^ len);
+    return weir_hash_end(a ^ (b << 16 | b >> 48) ^ len);
+}
+
+/* For words that can overlap the one before: so that a byte is not in the same half of both. */
+static inline uint64_t rotated(uint64_t word)
+{
+    return word << 20 | word >> 44;
 }
 
 /* Adds `len` bytes, 16 to CONTENT_BYTES: five words that overlap where there are fewer than 40, and so no loop. */
@@ -66,8 +74,8 @@ static inline uint64_t with_bytes(struct content c, const uint8_t *at, uint32_t 
     c.a = weir_hash_add(c.a, weir_le64(at));
     c.b = weir_hash_add(c.b, weir_le64(at + 8));
     c.a = weir_hash_add(c.a, weir_le64(middle));
-    c.b = weir_hash_add(c.b, weir_le64(last - 8));
-    c.a = weir_hash_add(c.a, weir_le64(last));
+    c.b = weir_hash_add(c.b, rotated(weir_le64(last - 8)));
+    c.a = weir_hash_add(c.a, rotated(weir_le64(last)));
     return end_hash(c.a, c.b, len);
 }
 

@@ -103,6 +103,38 @@ fn the_log_scale_diagram_of_noise_without_memory_is_level() {
     }
 }
 
+/// psi(n/2) and zeta(2, n/2) for whole n, by the finite sums that they are there (Abramowitz and Stegun 6.3.2, 6.3.4, 6.4.2, 6.4.4).
+fn digamma_and_zeta(n: i128) -> (f64, f64) {
+    use std::f64::consts::{LN_2, PI};
+    const EULER: f64 = 0.577_215_664_901_532_9;
+    let (digamma, zeta, first) =
+        if n % 2 == 0 { (-EULER, PI * PI / 6.0, 2) } else { (-EULER - 2.0 * LN_2, PI * PI / 2.0, 1) };
+    let terms = || (first..n).step_by(2).map(|k| 2.0 / k as f64);
+    (digamma + terms().sum::<f64>(), zeta - terms().map(|term| term * term).sum::<f64>())
+}
+
+#[test]
+fn points_of_the_diagram_are_corrected_for_their_bias_and_as_uncertain_as_theory_says() {
+    for len in [100, 1000, 2048, 5003] {
+        let capture = bytes(&noise(0.7, 1 << 13, 11, 10_000.0, 1000.0)[..len]);
+        let rows = run(&capture, &["-m", "lrd,bytes=true,report=1h"]).rows("lrd", "scales");
+        assert!(rows.len() > 3);
+        for row in rows {
+            let n = row.number("coefficients");
+            let (digamma, zeta) = digamma_and_zeta(n);
+            let bias = digamma / std::f64::consts::LN_2 - (n as f64 / 2.0).log2();
+            let y = row.float("energy").log2() - bias;
+            let half = 1.959_963_984_540_054 * zeta.sqrt() / std::f64::consts::LN_2;
+            for (name, expected) in [("log2_energy", y), ("lower", y - half), ("upper", y + half)] {
+                assert!(
+                    (row.float(name) - expected).abs() < 1e-7,
+                    "n {n}: {name} is not {expected}: {row:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn trends_do_not_count() {
     let lengths = noise(0.8, 1 << 13, 5, 20_000.0, 1000.0);

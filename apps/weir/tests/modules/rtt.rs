@@ -62,6 +62,20 @@ fn ipv6_handshakes_count_too() {
 }
 
 #[test]
+fn the_ends_are_told_apart_where_port_and_network_are_the_same() {
+    for (client, server) in
+        [("[2001:db8::1]:179", "[2001:db8::2]:179"), ("[2001:db8:1::1]:179", "[2001:db8:2::1]:179")]
+    {
+        let rows = rows(&[
+            (0, Packet::tcp(client, server, SYN).numbers(9, 0)),
+            (4, Packet::tcp(server, client, SYN | ACK).numbers(77, 10)),
+            (5, Packet::tcp(client, server, ACK).numbers(10, 78)),
+        ]);
+        assert_eq!((rows.len(), rows[0].number("server_rtt")), (1, 4_000_000));
+    }
+}
+
+#[test]
 fn one_direction_is_enough() {
     assert_eq!(times(&[(0, client(SYN, 100, 0)), (7, client(ACK, 101, 501))]), [(7, -1, 1)]);
 }
@@ -92,6 +106,9 @@ fn ports_that_are_used_again_are_a_handshake_of_their_own() {
     // The server calls back from the same port.
     let back = [(20, server(SYN, 70, 0)), (24, client(SYN | ACK, 80, 71)), (25, server(ACK, 71, 81))];
     assert_eq!(times(&[&first[..2], &back].concat()), [(5, 4, 1)]);
+    // With the number that the client had.
+    let back = [(20, server(SYN, 100, 0)), (24, client(SYN | ACK, 80, 101)), (25, server(ACK, 101, 81))];
+    assert_eq!(times(&[&first[..2], &back].concat()), [(5, 4, 1)]);
 }
 
 #[test]
@@ -114,6 +131,8 @@ fn only_the_ack_that_completes_the_handshake_counts() {
         (12, client(ACK, 101, 777)),
         (13, client(ACK, 999, 501)),
         (14, server(ACK | PSH, 501, 101).payload("220 ready")),
+        // The client's numbers, but the server's packet.
+        (14, server(ACK, 101, 501)),
         (15, client(ACK, 101, 501)),
         (16, client(ACK, 101, 501)),
     ];

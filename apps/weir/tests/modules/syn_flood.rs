@@ -146,8 +146,13 @@ fn resets_close_a_part_of_a_connection() {
     for (i, flags) in [SYN, RST, RST | ACK, FIN | RST, SYN | ACK, FIN | ACK, ACK].into_iter().enumerate() {
         capture.push(BEGIN + i as u64, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
     }
+    // SYN with what does not belong to it is SYN all the same, two seconds later.
+    for flags in [SYN | FIN, SYN | RST, SYN | FIN | RST] {
+        capture.push(BEGIN + 2 * SECOND, Packet::tcp("10.0.0.1:1000", SERVER, flags).ethernet());
+    }
     let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
     assert_eq!(["syn", "synack", "fin", "rst"].map(|name| rows[0].number(name)), [1, 1, 1, 3]);
+    assert_eq!(["syn", "synack", "fin", "rst"].map(|name| rows[1].number(name)), [3, 0, 0, 0]);
     // (1 + 1 - (1 + 3/4 of 3)) / 100
     assert!((rows[0].float("statistic") + 0.0125).abs() < 1e-12);
 }
@@ -182,47 +187,79 @@ fn count(capture: &Capture, interval: u64) -> BTreeMap<u64, Interval> {
 }
 
 /// The detector of the paper, with the module's defaults, over all intervals of a capture.
+fn assert_exact(capture: &Capture, floor: f64) -> Vec<Row> {
+    let intervals = count(capture, SECOND);
+    let run = run(capture, &["-m", &format!("syn-flood,floor={floor}")]);
+    let rows = run.rows("syn-flood", "intervals");
+    let times: Vec<i128> = rows.iter().map(|row| row.number("time")).collect();
+    assert_eq!(times, intervals.keys().map(|time| i128::from(*time)).collect::<Vec<_>>());
+
+    let (mut mean, mut cusum): (Option<f64>, f64) = (None, 0.0);
+    let mut step = |opened: f64, closed: f64| {
+        let k = mean.map_or(closed, |mean| 0.9 * mean + 0.1 * closed);
+        mean = Some(k);
+        let statistic = (opened - closed) / k.max(floor);
+        cusum = (cusum + statistic - 0.35).clamp(0.0, 4.2);
+        (statistic, cusum)
+    };
+    let mut expected_next = None;
+    for (row, (time, interval)) in rows.iter().zip(&intervals) {
+        // Intervals without packets count as such.
+        for _ in expected_next.unwrap_or(time / SECOND)..time / SECOND {
+            step(0.0, 0.0);
+        }
+        expected_next = Some(time / SECOND + 1);
+        let [syn, synack, fin, rst] = interval.counts;
+        let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
+        assert_eq!(counts, interval.counts.map(i128::from), "{time}");
+        let (statistic, cusum) = step((syn + synack) as f64, fin as f64 + 0.75 * rst as f64);
+        assert!((row.float("statistic") - statistic).abs() < 1e-9, "{time}: {statistic}, {row:?}");
+        assert!((row.float("cusum") - cusum).abs() < 1e-9, "{time}: {cusum}, {row:?}");
+        assert_eq!(row.flag("alarm"), cusum >= 1.05, "{time}");
+    }
+
+    // Counts of destinations may be too high by what they say, and no more.
+    let top = run.rows("syn-flood", "top");
+    for row in &top {
+        let time = u64::try_from(row.number("time")).unwrap();
+        let truth = intervals[&time].destinations[row.text("destination")];
+        let (count, error) = (row.number("count"), row.number("error"));
+        assert!((truth..=truth + error).contains(&count), "{row:?}, {truth} in truth");
+    }
+    top
+}
+
 #[test]
 fn counts_and_sums_of_whole_captures_are_exact() {
     for path in samples() {
-        let intervals = count(&Capture::read(&path), SECOND);
-        let run = run_file(&path, &["-m", "syn-flood"]);
-        let rows = run.rows("syn-flood", "intervals");
-        let times: Vec<i128> = rows.iter().map(|row| row.number("time")).collect();
-        assert_eq!(times, intervals.keys().map(|time| i128::from(*time)).collect::<Vec<_>>());
-
-        let (mut mean, mut cusum): (Option<f64>, f64) = (None, 0.0);
-        let mut step = |opened: f64, closed: f64| {
-            let k = mean.map_or(closed, |mean| 0.9 * mean + 0.1 * closed);
-            mean = Some(k);
-            let statistic = (opened - closed) / k.max(100.0);
-            cusum = (cusum + statistic - 0.35).clamp(0.0, 4.2);
-            (statistic, cusum)
-        };
-        let mut expected_next = None;
-        for (row, (time, interval)) in rows.iter().zip(&intervals) {
-            // Intervals without packets count as such.
-            for _ in expected_next.unwrap_or(time / SECOND)..time / SECOND {
-                step(0.0, 0.0);
-            }
-            expected_next = Some(time / SECOND + 1);
-            let [syn, synack, fin, rst] = interval.counts;
-            let counts = ["syn", "synack", "fin", "rst"].map(|name| row.number(name));
-            assert_eq!(counts, interval.counts.map(i128::from), "{time}");
-            let (statistic, cusum) = step((syn + synack) as f64, fin as f64 + 0.75 * rst as f64);
-            assert!((row.float("statistic") - statistic).abs() < 1e-9, "{time}: {statistic}, {row:?}");
-            assert!((row.float("cusum") - cusum).abs() < 1e-9, "{time}: {cusum}, {row:?}");
-            assert_eq!(row.flag("alarm"), cusum >= 1.05, "{time}");
-        }
-
-        // Counts of destinations may be too high by what they say, and no more.
-        for row in run.rows("syn-flood", "top") {
-            let time = u64::try_from(row.number("time")).unwrap();
-            let truth = intervals[&time].destinations[row.text("destination")];
-            let (count, error) = (row.number("count"), row.number("error"));
-            assert!((truth..=truth + error).contains(&count), "{row:?}, {truth} in truth");
+        let capture = Capture::read(&path);
+        for floor in [100.0, 1.0] {
+            assert_exact(&capture, floor);
         }
     }
+}
+
+#[test]
+fn gaps_are_intervals_in_which_nothing_happens() {
+    let mut capture = Capture::new(ETHERNET);
+    connections(&mut capture, 0..5, 20);
+    flood(&mut capture, 5..6, 300, SERVER);
+    flood(&mut capture, 8..9, 300, SERVER);
+    flood(&mut capture, 700..702, 300, SERVER);
+    assert_exact(&sorted(capture), 1.0);
+}
+
+#[test]
+fn more_destinations_than_the_table_holds_are_counted_with_an_error_that_it_says() {
+    let mut capture = Capture::new(ETHERNET);
+    for i in 0..12_000u64 {
+        let to = if i % 4 == 0 { SERVER.to_owned() } else { format!("10.{}.{}.1:80", i % 31, i % 251) };
+        capture.push(BEGIN + i * 70_000, Packet::tcp("10.0.0.1:1000", &to, SYN).ethernet());
+    }
+    let top = assert_exact(&capture, 100.0);
+    // Nothing less frequent than it pushes the victim out.
+    assert_eq!((top[0].text("destination"), top.len()), ("192.0.2.10", 10));
+    assert!(top[0].number("count") >= 3000 && top.iter().any(|row| row.number("error") > 0));
 }
 
 #[test]

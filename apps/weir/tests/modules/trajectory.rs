@@ -124,19 +124,40 @@ fn what_no_router_changes_decides() {
 }
 
 #[test]
-fn short_packets_are_told_apart_by_every_byte() {
-    // Contents of 8 to 60 bytes above IP, each once as it is and once with its last bit changed.
-    let mut packets = Vec::new();
-    for len in 1..52u8 {
-        let packet = Packet::udp("10.0.0.1:1000", "10.0.0.2:53");
-        let mut payload: Vec<u8> = (0..len).collect();
-        packets.push(packet.clone().payload(&payload));
-        payload[usize::from(len.min(32)) - 1] ^= 1;
-        packets.push(packet.payload(&payload));
+fn packets_are_told_apart_by_every_bit_that_counts() {
+    // 8 to 60 bytes above IP, as they are and with each bit of the first 40 changed; without a checksum, which would change too.
+    let mut capture = Capture::new(RAW_IP);
+    for len in 0..52 {
+        let payload: Vec<u8> = (0..len).map(|i: u8| i.wrapping_mul(37)).collect();
+        let mut ip = Packet::udp("10.0.0.1:1000", "10.0.0.2:53").payload(payload).ip();
+        ip[26..28].fill(0);
+        capture.push(BEGIN, ip.clone());
+        for (at, bit) in (20..ip.len().min(60)).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut other = ip.clone();
+            other[at] ^= 1 << bit;
+            capture.push(BEGIN, other);
+        }
     }
-    let samples = samples_of(&Capture::of(&packets), "trajectory,one-in=1");
+    let samples = samples_of(&capture, "trajectory,one-in=1");
     let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
-    assert_eq!(hashes.len(), packets.len());
+    assert_eq!((samples.len(), hashes.len()), (capture.frames.len(), capture.frames.len()));
+}
+
+#[test]
+fn options_that_routers_write_do_not_count() {
+    for len in 0..52u8 {
+        let mut capture = Capture::new(RAW_IP);
+        for route in [[7, 3, 4, 0], [7, 3, 8, 0], [1, 1, 1, 1]] {
+            let mut ip = Packet::udp("10.0.0.1:1", "10.0.0.2:2").ip()[..20].to_vec();
+            (ip[0], ip[3], ip[9]) = (0x46, 24 + len, 253);
+            ip.extend_from_slice(&route);
+            ip.extend(0..len);
+            capture.push(BEGIN, ip);
+        }
+        let samples = samples_of(&capture, "trajectory,one-in=1");
+        let hashes: HashSet<i128> = samples.iter().map(|sample| sample.1).collect();
+        assert_eq!((samples.len(), hashes.len()), (3, 1), "{len} bytes");
+    }
 }
 
 #[test]
