@@ -52,7 +52,7 @@ struct Footer {
 }
 
 impl StreamFile {
-    /// Begins `folder/STREAM.parquet.part`, and removes an older `STREAM.parquet`.
+    /// Begins `folder/STREAM.parquet.part`. An older `STREAM.parquet` stays until a complete one takes its place.
     pub(crate) fn create(
         folder: &Path,
         label: &str,
@@ -61,13 +61,11 @@ impl StreamFile {
     ) -> Result<Self, RecordsError> {
         let path = folder.join(format!("{}.parquet", stream.name));
         let part = folder.join(format!("{}.parquet.part", stream.name));
-        let file = open(&part)?;
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(RecordsError::Create { path, source });
-            }
-            _ => {}
+        // Better now than when the rows are there.
+        if fs::symlink_metadata(&path).is_ok_and(|there| there.is_dir()) {
+            return Err(RecordsError::Create { path, source: ErrorKind::IsADirectory.into() });
         }
+        let file = open(&part)?;
         let schema = Arc::new(schema::schema(label, manifest, stream));
         let columns = Columns::new(schema.clone(), stream);
         let open = Open::new(file, &schema, stream).map_err(|cause| RecordsError::Write {
@@ -105,6 +103,11 @@ impl StreamFile {
             source,
         })?;
         Ok(self.path.clone())
+    }
+
+    /// Writes what is left, but leaves the file the name that says that it is not complete.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.part.clone()
     }
 
     /// After an error: ends the file behind the last row group for which there is room, and writes no more.

@@ -43,13 +43,13 @@ pub struct StreamRows {
     /// Rows that were given to [`ModuleFiles::write`].
     pub rows: u64,
     /// The file, where there is one. It is called `.part` where writing failed (the error has been returned, and says how many
-    /// rows it holds).
+    /// rows it holds), and after [`ModuleFiles::keep`].
     pub path: Option<PathBuf>,
 }
 
 impl ModuleFiles {
-    /// Opens a file for each stream of the manifest in `dir`/`label`, and replaces what is there under those names. Without a
-    /// folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
+    /// Opens a file for each stream of the manifest in `dir`/`label`, which replaces what is there under its name when it is
+    /// finished. Without a folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
     ///
     /// # Errors
     /// The folder or a file cannot be made, another run is writing there, or the label is not one.
@@ -85,6 +85,16 @@ impl ModuleFiles {
     /// Rows so far, in the order of the manifest's streams.
     pub fn rows(&self) -> impl Iterator<Item = (&Name, u64)> {
         self.streams.iter().map(|stream| (&stream.name, stream.rows))
+    }
+
+    /// Ends every file readable where the run has failed: it stays a `.part`, and an earlier run's complete file stays what it is.
+    pub fn keep(self) -> Vec<StreamRows> {
+        let kept = |stream: StreamOut| StreamRows {
+            name: stream.name,
+            rows: stream.rows,
+            path: stream.file.map(StreamFile::keep),
+        };
+        self.streams.into_iter().map(kept).collect()
     }
 
     /// Completes every file and gives it its name.

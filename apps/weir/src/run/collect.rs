@@ -47,6 +47,8 @@ pub struct Collector {
     pub packets: Option<PacketWriter>,
     /// The report.
     pub report: Option<Report>,
+    /// Patches that could not be made to packets that were written.
+    pub unpatched: u64,
     failed: bool,
     packet: Vec<u8>,
 }
@@ -54,7 +56,7 @@ pub struct Collector {
 impl Collector {
     /// Collects into these.
     pub fn new(sinks: Vec<Sink>, packets: Option<PacketWriter>, report: Option<Report>) -> Self {
-        Self { sinks, packets, report, failed: false, packet: Vec::new() }
+        Self { sinks, packets, report, unpatched: 0, failed: false, packet: Vec::new() }
     }
 
     /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
@@ -89,7 +91,7 @@ impl Collector {
                 }
             }
             if let Some(writer) = &mut self.packets {
-                write_packets(writer, &mut self.packet, block, outputs)?;
+                self.unpatched += write_packets(writer, &mut self.packet, block, outputs)?;
             }
         }
         Ok(())
@@ -127,13 +129,15 @@ fn in_order(outputs: &[Output], is_parallel: bool) -> Vec<Record<'_>> {
     records
 }
 
-/// Writes the packets that no module dropped, with every module's patches, those of later modules last.
+/// Writes the packets that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
+/// not be made to them.
 fn write_packets(
     writer: &mut PacketWriter,
     packet: &mut Vec<u8>,
     block: &Block,
     outputs: &[Output],
-) -> Result<(), CollectError> {
+) -> Result<u64, CollectError> {
+    let mut unpatched = 0;
     let mut dropped = vec![0u64; block.batch_count()];
     for output in outputs {
         for (all, drops) in dropped.iter_mut().zip(&output.drops) {
@@ -149,14 +153,15 @@ fn write_packets(
         block.copy_packet(i, packet);
         while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
             // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
-            let _ = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
+            let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
+            unpatched += u64::from(applied.is_err() && !is_dropped);
         }
         if let (false, Ok(link_type)) = (is_dropped, LinkType::try_from(u32::from(descriptor.link_type))) {
             let ts = Timestamp(descriptor.ts_ns);
             writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, packet)?;
         }
     }
-    Ok(())
+    Ok(unpatched)
 }
 
 /// Whether the records of a lone instance are in the order that several would have.

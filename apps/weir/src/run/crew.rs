@@ -10,8 +10,6 @@ use super::source::{Source, SourceError};
 use super::work::Work;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use weir_sandbox::{Cycles, thread_time};
-use weir_units::Nanos;
 
 /// Blocks under way at most: bounds what modules can have emitted before it is written.
 const BLOCKS_MAX: usize = 8;
@@ -41,17 +39,7 @@ pub struct Crew {
     pub collector: Collector,
 }
 
-/// What the threads spent on jobs, by the counter that modules are charged with and by the clock that counts only what a thread had.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
-    /// By the time stamp counter.
-    pub cycles: Cycles,
-    /// Processor time.
-    pub time: Nanos,
-}
-
 struct State {
-    spent: Spent,
     source: Option<Box<Source>>,
     source_ended: bool,
     source_blocked: bool,
@@ -74,9 +62,8 @@ enum Job {
 
 impl Crew {
     /// Runs on so many threads until the source ends or fails. Results are collected either way.
-    pub fn run(self, jobs: usize) -> (Self, Spent, Result<(), CrewError>) {
+    pub fn run(self, jobs: usize) -> (Self, Result<(), CrewError>) {
         let state = Mutex::new(State {
-            spent: Spent::default(),
             source: Some(Box::new(self.source)),
             source_ended: false,
             source_blocked: false,
@@ -103,19 +90,13 @@ impl Crew {
         let (Some(source), Some(collector)) = (state.source, state.collector) else {
             unreachable!("a thread that panicked took its job along, and its panic ends the scope");
         };
-        (
-            Self { source: *source, shards, collector: *collector },
-            state.spent,
-            state.error.map_or(Ok(()), Err),
-        )
+        (Self { source: *source, shards, collector: *collector }, state.error.map_or(Ok(()), Err))
     }
 }
 
 /// What each thread does.
 fn work(state: &Mutex<State>, wake: &Condvar) {
     let on_panic = OnPanic { state, wake };
-    let begin = thread_time();
-    let mut cycles = 0;
     let mut guard = lock(state);
     loop {
         if guard.panicked || guard.is_finished() {
@@ -126,15 +107,11 @@ fn work(state: &Mutex<State>, wake: &Condvar) {
             continue;
         };
         drop(guard);
-        let from = Cycles::now();
         let done = job.perform();
-        cycles += Cycles::now().since(from).0;
         guard = lock(state);
         guard.put_back(done);
         wake.notify_all();
     }
-    guard.spent.cycles.0 += cycles;
-    guard.spent.time.0 += thread_time().0.saturating_sub(begin.0);
     drop(guard);
     wake.notify_all();
     std::mem::forget(on_panic);

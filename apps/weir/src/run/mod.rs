@@ -2,6 +2,7 @@
 
 mod collect;
 mod crew;
+mod page;
 mod progress;
 mod shard;
 mod source;
@@ -9,18 +10,20 @@ mod summary;
 mod work;
 
 use crate::cli::Run;
+use crate::hint;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
 use collect::{Collector, Sink};
 use crew::{Crew, CrewError};
+use page::Page;
 use progress::Progress;
-use shard::{Shard, ShardError};
+use shard::{PARTS_MAX, Shard, ShardError};
 use source::Source;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use summary::{ModuleSummary, Rate, Summary};
+use summary::{ModuleSummary, Summary};
 use weir_netio::{Capture, Filter, FilterError, Input, OpenError, PacketWriter, WriteError};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
@@ -28,8 +31,8 @@ use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadErro
 use weir_session::{Kind, Parallel};
 use weir_units::Nanos;
 
-/// Instances of one module at most.
-const PARTS_MAX: usize = 64;
+/// Threads at most where nobody says how many: more cost more memory than they gain time.
+const JOBS_DEFAULT_MAX: usize = 16;
 
 /// Why a run did not go to its end.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,17 @@ pub enum RunError {
     /// The filter expression is wrong.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The filter expression is wrong, maybe because an option is in it.
+    #[error("{error}; options such as `{}` come before the filter", option.escape_debug())]
+    OptionInFilter {
+        /// What libpcap says.
+        error: FilterError,
+        /// The option.
+        option: String,
+    },
+    /// The filter makes no sense for this capture's packets.
+    #[error("{0}")]
+    FilterOfCapture(String),
     /// A module cannot be used.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -64,7 +78,7 @@ pub enum RunError {
     #[error(transparent)]
     Packets(#[from] WriteError),
     /// The report cannot be written.
-    #[error("{}: {source}; nothing else is lost", path.display())]
+    #[error("{}: the report cannot be written: {source}", path.display())]
     Report {
         /// The file.
         path: PathBuf,
@@ -83,7 +97,7 @@ impl RunError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Filter(_) => true,
+            Self::Filter(_) | Self::OptionInFilter { .. } | Self::FilterOfCapture(_) => true,
             Self::Spec(error) => error.is_usage(),
             _ => false,
         }
@@ -94,25 +108,40 @@ impl RunError {
 pub fn run(args: &Run) -> Result<(), RunError> {
     let begin = Instant::now();
     let calibration = Calibration::begin();
-    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let processors =
+        || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(JOBS_DEFAULT_MAX);
     let jobs = args.jobs.map_or_else(processors, usize::from);
-    let filter = (!args.filter.is_empty()).then(|| Filter::new(&args.filter.join(" "))).transpose()?;
+    let filter = filter(&args.filter)?;
     let (engine, programs) = load(args)?;
     let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
     let capture = Capture::open(input)?;
-    let crew = assemble(args, jobs, &engine, &programs, capture, filter)?;
-    let (crew, spent, result) = crew.run(jobs);
+    if let Some(filter) = &filter {
+        // A pcapng file names its link types later.
+        for link_type in capture.totals().interfaces.iter().filter_map(|interface| interface.link_type) {
+            filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
+        }
+    }
+    let (crew, page) = assemble(args, jobs, &engine, &programs, capture, filter)?;
+    let (crew, result) = crew.run(jobs);
 
     let Crew { source, shards, mut collector } = crew;
     let totals = source.capture().totals();
     let sinks = std::mem::take(&mut collector.sinks);
     let (report, packets) = (collector.report.take(), collector.packets.take());
     let mut failure = result.err().map(RunError::from);
+    let written = packets.map(|writer| writer.finish().map_err(RunError::from)).transpose();
+    let written = written.unwrap_or_else(|error| {
+        failure.get_or_insert(error);
+        None
+    });
     let mut modules = Vec::new();
-    let rate = Rate::new(calibration.nanos_per_cycle(), spent);
+    let nanos_per_cycle = calibration.nanos_per_cycle();
+    let is_complete = failure.is_none();
     for (sink, program) in sinks.into_iter().zip(&programs) {
         let rows: Vec<_> = sink.files.rows().map(|(name, rows)| (name.clone(), rows)).collect();
-        let streams = match sink.files.finish() {
+        // What is called complete has to be: the records of a failed run are kept beside those of an earlier one.
+        let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
+        let streams = match streams {
             Ok(streams) => streams,
             Err(error) => {
                 failure.get_or_insert(error.into());
@@ -121,13 +150,8 @@ pub fn run(args: &Run) -> Result<(), RunError> {
             }
         };
         let shards = &shards[sink.instances];
-        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, rate));
+        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, nanos_per_cycle));
     }
-    let written = packets.map(|writer| writer.finish().map_err(RunError::from)).transpose();
-    let written = written.unwrap_or_else(|error| {
-        failure.get_or_insert(error);
-        None
-    });
     let summary = Summary {
         name: args.read.display().to_string(),
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
@@ -136,12 +160,13 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         elapsed: Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         jobs,
         written: args.write.clone().zip(written),
+        unpatched: collector.unpatched,
+        failure: failure.as_ref().map(RunError::to_string),
     };
-    let report_failure = report.zip(args.report.as_ref()).and_then(|(report, path)| {
-        let page = report.render(&summary.capture_facts(), &summary.module_facts());
-        std::fs::write(path, page).err().map(|source| RunError::Report { path: path.clone(), source })
+    let report_written = report.zip(page).map_or(Ok(()), |(report, page)| {
+        page.write(&report.render(&summary.capture_facts(), &summary.module_facts()))
     });
-    if let Some(error) = report_failure {
+    if let Err(error) = report_written {
         failure.get_or_insert(error);
     }
     summary.warn();
@@ -158,13 +183,24 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     }
 }
 
+/// The filter that these words make.
+fn filter(words: &[String]) -> Result<Option<Filter>, RunError> {
+    if words.is_empty() {
+        return Ok(None);
+    }
+    Filter::new(&words.join(" ")).map(Some).map_err(|error| match hint::option_in_filter(words) {
+        Some(option) => RunError::OptionInFilter { error, option: option.clone() },
+        None => RunError::Filter(error),
+    })
+}
+
 /// Admits and compiles what was asked for, or all shipped monitors.
 fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
         for shipped in shipped::ALL {
             let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
-            // A filter must be named, and has parameters that must be given.
+            // A filter drops or changes packets, so it runs only where it is named.
             if weir_session::manifest_of(shipped.wasm)
                 .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
             {
@@ -194,6 +230,16 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
         let module = module.to_owned();
         move |error| RunError::Load { module, error }
     };
+    if args.write.is_none() {
+        for (name, admitted) in &admitted {
+            if admitted.manifest().kind == Kind::Filter {
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "weir: warning: {name}: what it changes or drops is not written anywhere; -w FILE writes the packets"
+                );
+            }
+        }
+    }
     let engine = Engine::new(options, cache).map_err(failed("weir"))?;
     let load = |(name, admitted): (String, _)| engine.load(admitted).map_err(failed(&name));
     let programs = admitted.into_iter().map(load).collect::<Result<_, _>>()?;
@@ -208,21 +254,19 @@ fn assemble(
     programs: &[Program],
     capture: Capture,
     filter: Option<Filter>,
-) -> Result<Crew, RunError> {
+) -> Result<(Crew, Option<Page>), RunError> {
     if let Some(report) = args.report.as_ref().filter(|report| capture.reads(report)) {
         return Err(RunError::ReportOntoCapture(report.clone()));
     }
     let mut shards: Vec<Shard> = Vec::new();
-    let mut sinks: Vec<Sink> = Vec::new();
-    let mut report = args.report.is_some().then(Report::new);
+    let mut labels: Vec<String> = Vec::new();
+    let mut instances = Vec::new();
     let ring = capture.descriptors();
     let ring_len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
     for program in programs {
         let admitted = program.admitted();
-        let manifest = admitted.manifest();
-        let label = label(manifest.name.as_str(), &sinks);
-        let is_parallel = manifest.parallel == Parallel::Flow;
-        let parts = if is_parallel { jobs.min(PARTS_MAX) } else { 1 };
+        let label = label(admitted.manifest().name.as_str(), &labels);
+        let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
         let first = shards.len();
         for part in 0..parts {
             let instance = Instance::start(engine, program)
@@ -232,19 +276,32 @@ fn assemble(
             shard.map_descriptors(ring.fd(), ring_len)?;
             shards.push(shard);
         }
+        labels.push(label);
+        instances.push(first..shards.len());
+    }
+    // Records last: where something else cannot be opened, those of an earlier run are not touched.
+    let page = args.report.as_deref().map(Page::open).transpose()?;
+    let packets = args.write.as_ref().map(|path| PacketWriter::create(path, Some(&capture))).transpose()?;
+    let mut report = args.report.is_some().then(Report::new);
+    let mut sinks: Vec<Sink> = Vec::new();
+    for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
+        let manifest = program.admitted().manifest();
         let files = ModuleFiles::create(args.out.as_deref(), &label, manifest)?;
         let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
-        sinks.push(Sink { label, files, instances: first..shards.len(), in_report, is_parallel });
+        sinks.push(Sink { label, files, instances, in_report, is_parallel: is_parallel(program) });
     }
-    let packets = args.write.as_ref().map(|path| PacketWriter::create(path, Some(&capture))).transpose()?;
     let progress = Progress::new(!args.quiet);
     let source = Source::new(capture, filter, shards.len(), progress);
-    Ok(Crew { source, shards, collector: Collector::new(sinks, packets, report) })
+    Ok((Crew { source, shards, collector: Collector::new(sinks, packets, report) }, page))
+}
+
+fn is_parallel(program: &Program) -> bool {
+    program.admitted().manifest().parallel == Parallel::Flow
 }
 
 /// What a module is called in this run: its name, or with a number where it runs more than once.
-fn label(name: &str, sinks: &[Sink]) -> String {
-    let taken = |label: &str| sinks.iter().any(|sink| sink.label == label);
+fn label(name: &str, labels: &[String]) -> String {
+    let taken = |label: &str| labels.iter().any(|other| other == label);
     let numbered = (2..).map(|n| format!("{name}-{n}"));
     std::iter::once(name.to_owned()).chain(numbered).find(|label| !taken(label)).unwrap_or_default()
 }

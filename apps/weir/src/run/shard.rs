@@ -4,13 +4,16 @@ use super::work::{Output, Work};
 use std::io;
 use std::os::fd::BorrowedFd;
 use weir_netio::{Block, WatchError, WatchGuard};
-use weir_sandbox::{Area, Batch, Cycles, During, Incident, Instance};
+use weir_sandbox::{Area, Batch, During, Incident, Instance, thread_time};
 use weir_session::Records;
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// Flows are spread over instances by the upper bits of their hash, in whole 64ths: a table that a module indexes with more bits
 /// than these never has two instances write to one of its sets, whatever their number.
-const SHARES: u64 = 64;
+const SHARE_BITS: u32 = 6;
+const SHARES: u64 = 1 << SHARE_BITS;
+/// Instances of one module at most: one for each share.
+pub const PARTS_MAX: usize = 1 << SHARE_BITS;
 
 /// Why an instance could not go on. To blame is the node.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +42,8 @@ pub struct Trouble {
 pub struct Shard {
     /// The sandbox.
     pub instance: Instance,
-    /// Spent in the module and on calling it.
-    pub cycles: Cycles,
+    /// Processor time in the module and on calling it: what others, or the hypervisor, took meanwhile is not charged.
+    pub time: Nanos,
     /// Its first faults.
     pub troubles: Vec<Trouble>,
     part: u64,
@@ -58,15 +61,8 @@ impl Shard {
             // Every instance emits the same at its start; one of them is heard.
             instance.take_records(Records::default());
         }
-        let mut shard = Self {
-            instance,
-            cycles: Cycles::default(),
-            troubles: Vec::new(),
-            part,
-            parts,
-            clock,
-            window: None,
-        };
+        let mut shard =
+            Self { instance, time: Nanos(0), troubles: Vec::new(), part, parts, clock, window: None };
         shard.note_troubles(0);
         shard
     }
@@ -78,7 +74,7 @@ impl Shard {
             Some(block) => {
                 self.map(block)?;
                 self.instance.begin_block();
-                let begin = Cycles::now();
+                let begin = thread_time();
                 for (index, batch) in block.batches().enumerate() {
                     let selected = work.selected(index) & batch.mask;
                     let mask =
@@ -94,7 +90,7 @@ impl Shard {
                         drops[index] = dropped;
                     }
                 }
-                self.cycles = Cycles(self.cycles.0 + Cycles::now().since(begin).0);
+                self.time.0 += thread_time().0.saturating_sub(begin.0);
                 self.note_troubles(block.first_packet());
             }
             None => {
@@ -147,7 +143,7 @@ impl Shard {
     fn share(&self, block: &Block, first: usize) -> u64 {
         let mut mask = 0;
         for (i, descriptor) in block.descriptors().iter().skip(first).take(64).enumerate() {
-            let share = descriptor.flow_hash >> (u64::BITS - SHARES.trailing_zeros());
+            let share = descriptor.flow_hash >> (u64::BITS - SHARE_BITS);
             mask |= u64::from(share * self.parts / SHARES == self.part) << i;
         }
         mask

@@ -1,6 +1,5 @@
 //! What a run came to: a table for people, a JSON document for programs, facts for the report.
 
-use super::crew::Spent;
 use super::shard::{Shard, Trouble};
 use serde::Serialize;
 use std::io::Write;
@@ -32,24 +31,10 @@ pub struct Summary {
     pub jobs: usize,
     /// The output capture.
     pub written: Option<(PathBuf, Written)>,
-}
-
-/// How counted cycles become cycles that the module had, and nanoseconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Rate {
-    nanos_per_cycle: f64,
-    /// Of the cycles that passed, the share that the threads had the processor: what others, or the hypervisor, took meanwhile is not charged.
-    had: f64,
-}
-
-impl Rate {
-    /// From what the threads spent in all.
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
-    pub fn new(nanos_per_cycle: f64, spent: Spent) -> Self {
-        let passed = spent.cycles.0 as f64 * nanos_per_cycle;
-        let had = if passed > 0.0 { (spent.time.0 as f64 / passed).min(1.0) } else { 1.0 };
-        Self { nanos_per_cycle, had }
-    }
+    /// Patches that could not be made to packets that were written.
+    pub unpatched: u64,
+    /// Why the run did not go to its end, where it did not.
+    pub failure: Option<String>,
 }
 
 /// What became of a module.
@@ -65,8 +50,8 @@ pub struct ModuleSummary {
     dropped_records: u64,
     log_dropped: u64,
     memory: Bytes,
-    cycles: u64,
-    rate: Rate,
+    time: Nanos,
+    nanos_per_cycle: f64,
     ended: bool,
     troubles: Vec<Trouble>,
     streams: Vec<StreamRows>,
@@ -118,7 +103,7 @@ impl ModuleSummary {
         admitted: &Admitted,
         shards: &[Shard],
         streams: Vec<StreamRows>,
-        rate: Rate,
+        nanos_per_cycle: f64,
     ) -> Self {
         let manifest = admitted.manifest();
         let counters = || shards.iter().map(|shard| shard.instance.counters());
@@ -137,8 +122,8 @@ impl ModuleSummary {
             dropped_records: counters().map(|c| c.records_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
             memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
-            cycles: shards.iter().map(|shard| shard.cycles.0).sum(),
-            rate,
+            time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
+            nanos_per_cycle,
             ended: shards.iter().any(|shard| Instance::has_ended(&shard.instance)),
             troubles,
             streams,
@@ -150,12 +135,12 @@ impl ModuleSummary {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
-    fn cycles_per_packet(&self) -> Option<f64> {
-        (self.packets > 0).then(|| self.cycles as f64 * self.rate.had / self.packets as f64)
+    fn ns_per_packet(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.time.0 as f64 / self.packets as f64)
     }
 
-    fn ns_per_packet(&self) -> Option<f64> {
-        Some(self.cycles_per_packet()? * self.rate.nanos_per_cycle)
+    fn cycles_per_packet(&self) -> Option<f64> {
+        Some(self.ns_per_packet()? / self.nanos_per_cycle)
     }
 
     /// What an operator should know about it besides numbers.
@@ -205,6 +190,12 @@ impl Summary {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if self.unpatched > 0 {
+            warnings.push(format!(
+                "{} changes could not be made to the packets that were written, because the capture changed while it was read",
+                self.unpatched
+            ));
+        }
         if self.totals.out_of_order > 0 {
             warnings.push(format!(
                 "time goes backwards {} times; ticks follow the latest time seen",
@@ -268,7 +259,7 @@ impl Summary {
         let threads = if self.jobs == 1 { "thread" } else { "threads" };
         writeln!(out, "run in {} on {} {threads}\n", self.elapsed, self.jobs)?;
         let mut rows = vec![
-            ["MODULE", "PACKETS", "RECORDS", "DROPPED", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"]
+            ["MODULE", "PACKETS", "RECORDS", "NOT TAKEN", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"]
                 .map(str::to_owned),
         ];
         for module in &self.modules {
@@ -309,7 +300,12 @@ impl Summary {
             start: totals.first,
             duration: self.duration(),
             truncated: self.truncation(),
-            warnings: self.warnings(),
+            warnings: {
+                let failure = self.failure.iter();
+                let failed = failure
+                    .map(|error| format!("the run failed, and this is what there was until then: {error}"));
+                failed.chain(self.warnings()).collect()
+            },
             filter: self.filter.clone(),
             tcp: totals.tcp,
             udp: totals.udp,

@@ -49,13 +49,29 @@ fn two_runs_do_not_write_the_same_file() {
 }
 
 #[test]
-fn an_older_file_is_replaced_and_gone_as_soon_as_the_run_begins() {
+fn an_older_file_stays_until_a_complete_one_takes_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = write_extremes(dir.path());
-    let files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
-    assert!(!path.exists());
+    let rows = || crate::round_trip::batches(&path).iter().map(|b| b.num_rows()).sum::<usize>();
+    let create = || ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let (older, part) = (rows(), path.with_extension("parquet.part"));
+    assert!(older > 0);
+    // A run that fails changes nothing about it, and what it had lies beside it.
+    let kept = create().keep();
+    assert_eq!((kept[0].path.as_ref(), rows()), (Some(&part), older));
+    assert!(crate::round_trip::batches(&part).is_empty());
+    let files = create();
+    assert_eq!(rows(), older);
     files.finish().unwrap();
-    assert_eq!(crate::round_trip::batches(&path).iter().map(|b| b.num_rows()).sum::<usize>(), 0);
+    assert_eq!((rows(), part.exists()), (0, false));
+}
+
+#[test]
+fn a_folder_in_the_place_of_a_file_is_told_before_there_are_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("probe/small.parquet")).unwrap();
+    let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap_err();
+    assert!(error.to_string().contains("small.parquet: "), "{error}");
 }
 
 #[test]

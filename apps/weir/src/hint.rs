@@ -1,0 +1,73 @@
+//! What somebody may have meant whose command line is wrong.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::io::Write;
+use std::path::Path;
+
+/// Prints why the command line is wrong (or the help, where that was asked for) and what may have been meant, and ends the program.
+pub fn exit(error: &clap::Error) -> ! {
+    let _ = error.print();
+    let arguments: Vec<String> =
+        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    if lacks_read(error)
+        && let Some(capture) = capture(&arguments, Path::exists)
+    {
+        let _ = writeln!(std::io::stderr(), "\n  tip: did you mean `-r {}`?", capture.escape_debug());
+    }
+    std::process::exit(error.exit_code())
+}
+
+fn lacks_read(error: &clap::Error) -> bool {
+    let missing = error.get(ContextKind::InvalidArg);
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && matches!(missing, Some(ContextValue::Strings(names)) if names.iter().any(|name| name.contains("--read")))
+}
+
+/// The word after `run` that is a capture by its name, or at least a file.
+fn capture(arguments: &[String], exists: impl Fn(&Path) -> bool) -> Option<&String> {
+    let is_capture = |word: &str| {
+        let name = word.trim_end_matches(".gz").trim_end_matches(".zst");
+        [".pcap", ".pcapng", ".cap", ".ntar"].iter().any(|end| name.ends_with(end))
+    };
+    let (command, words) = arguments.split_first()?;
+    let mut words = words.iter().filter(|word| !word.starts_with('-'));
+    let begin = words.clone();
+    (command == "run").then_some(())?;
+    words.find(|word| is_capture(word)).or_else(|| begin.into_iter().find(|word| exists(Path::new(word))))
+}
+
+/// The first word of a filter, after its beginning, that looks like an option.
+pub fn option_in_filter(words: &[String]) -> Option<&String> {
+    words.iter().skip(1).find(|word| {
+        let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+        name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_capture_is_found_by_its_name_or_because_it_is_there() {
+        let there = |path: &Path| path == Path::new("dump");
+        let meant = |text: &str| capture(&words(text), there).cloned();
+        assert_eq!(meant("run traffic.pcap.gz").as_deref(), Some("traffic.pcap.gz"));
+        assert_eq!(meant("run -m rtt dump").as_deref(), Some("dump"));
+        assert_eq!(meant("run tcp port 80"), None);
+        assert_eq!(meant("check dump"), None);
+        assert_eq!(meant(""), None);
+    }
+
+    #[test]
+    fn an_option_in_a_filter_is_told_from_a_minus_sign() {
+        let option = |text: &str| option_in_filter(&words(text)).cloned();
+        assert_eq!(option("tcp port 80 --json").as_deref(), Some("--json"));
+        assert_eq!(option("tcp -w out.pcap").as_deref(), Some("-w"));
+        assert_eq!(option("ip[2:2] - 1 < -5"), None);
+    }
+}
