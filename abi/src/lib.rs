@@ -91,7 +91,7 @@ pub mod export {
 pub mod verdict {
     /// The packet goes on.
     pub const PASS: i32 = 0;
-    /// The packet is not written to the output.
+    /// The packet is not written to the output. Anything but [`PASS`] means this.
     pub const DROP: i32 = 1;
 }
 

@@ -48,6 +48,7 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
+    weir_netio::make_file_size_limit_an_error();
     let cli = Cli::try_parse().unwrap_or_else(|error| hint::exit(&error));
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,

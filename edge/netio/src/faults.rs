@@ -259,3 +259,10 @@ fn replace_page(address: usize) -> bool {
     }
     replaced
 }
+
+/// Has a write past the file-size limit (`ulimit -f`) fail with an error, which says which file and what to do, instead of ending the process
+/// without a word. For programs that write captures or records, at their start.
+pub fn make_file_size_limit_an_error() {
+    // SAFETY: ignoring a signal installs no handler; no other code of this process waits for this one.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}

@@ -66,7 +66,7 @@ mod writer;
 pub use block::{Batch, Block};
 pub use capture::{Capture, Next, Progress};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
-pub use faults::{WatchError, WatchGuard, watch};
+pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{Filter, FilterError};
 pub use open::{Input, Options};
 pub use ring::DescriptorRing;
