@@ -18,6 +18,26 @@ pub enum SpecError {
         /// The whole.
         spec: String,
     },
+    /// Nothing is named.
+    #[error("`-m {}` names no module: give the name of a file, or one of {}", .0.escape_debug(), names())]
+    Nameless(String),
+    /// A comma with nothing behind it.
+    #[error("`-m {}`: there is nothing after a comma, where KEY=VALUE should be", .0.escape_debug())]
+    Empty(String),
+    /// A folder, not a file.
+    #[error("{} is a folder: {}", path.display(), if *is_built {
+        format!("did you mean {}?", wasm.display())
+    } else {
+        format!("`weir build {}` makes {} of it, if it is a module's", path.display(), wasm.display())
+    })]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The module that is built there.
+        wasm: PathBuf,
+        /// Whether it is there.
+        is_built: bool,
+    },
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
@@ -43,7 +63,11 @@ impl SpecError {
     /// Whether the command line is wrong, not the module.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Unknown(_) | Self::Part { .. } => true,
+            Self::Unknown(_)
+            | Self::Part { .. }
+            | Self::Nameless(_)
+            | Self::Empty(_)
+            | Self::Folder { .. } => true,
             Self::Refused { refusal, .. } => matches!(refusal, Refusal::Setting(_)),
             Self::Read { .. } | Self::TooLarge(_) => false,
         }
@@ -68,6 +92,9 @@ impl Spec {
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let mut parts = split(text).into_iter();
         let name = parts.next().unwrap_or_default();
+        if name.is_empty() {
+            return Err(SpecError::Nameless(text.to_owned()));
+        }
         let mut settings: Vec<Setting> = Vec::new();
         for part in parts {
             match (part.split_once('='), settings.last_mut()) {
@@ -75,6 +102,7 @@ impl Spec {
                     settings.push((key.to_owned(), vec![value.to_owned()]));
                 }
                 (_, Some((_, values))) => values.push(part),
+                _ if part.is_empty() => return Err(SpecError::Empty(text.to_owned())),
                 _ => return Err(SpecError::Part { part, spec: text.to_owned() }),
             }
         }
@@ -94,6 +122,14 @@ impl Spec {
             return Ok(shipped.wasm.to_vec());
         }
         let path = Path::new(&self.name);
+        if path.is_dir() {
+            // Of `.` too the last part has a name.
+            let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            let mut file = whole.file_name().unwrap_or_default().to_owned();
+            file.push(".wasm");
+            let wasm = path.join(file);
+            return Err(SpecError::Folder { path: path.to_owned(), is_built: wasm.is_file(), wasm });
+        }
         let read = |source| SpecError::Read { path: path.to_owned(), source };
         let file = match std::fs::File::open(path) {
             Ok(file) => file,
@@ -149,6 +185,8 @@ mod tests {
         assert_eq!(settings(r"m,s=a\,b,GET /=x"), [set("s", &[r"a\,b", "GET /=x"])]);
         assert_eq!(settings(r"m,s=a\\,b"), [set("s", &[r"a\\", "b"])]);
         assert!(matches!(Spec::parse("m,oops"), Err(SpecError::Part { .. })));
+        assert!(matches!(Spec::parse("m,"), Err(SpecError::Empty(_))));
+        assert!(matches!(Spec::parse(",a=1"), Err(SpecError::Nameless(_))));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use run::process::{counts, module as module_of, number, without_times};
 use run::{contents, files_below, outside, run, run_with, traces};
 use serde_json::Value;
 use std::fs;
+use std::io::Write;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -120,7 +121,11 @@ fn a_filter_selects_the_packets_that_tcpdump_selects() {
         selected_any.fetch_add(usize::from(ours > 0), Ordering::Relaxed);
     });
     let (compared, selected_any) = (compared.into_inner(), selected_any.into_inner());
-    println!("{compared} of {} pairs compared, in {selected_any} something is selected", pairs.len());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{compared} of {} pairs compared, in {selected_any} something is selected",
+        pairs.len()
+    );
     assert!(compared > pairs.len() / 2 && selected_any > compared / 10, "{compared}, {selected_any}");
 }
 
@@ -194,7 +199,7 @@ fn what_is_no_capture_is_refused_with_its_name_and_what_to_do() {
     let secret = file("secret.pcap", &pcap(&traffic(3)));
     fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     if fs::File::open(&secret).is_ok() {
-        println!("skipped: permissions are not for this user");
+        let _ = writeln!(std::io::stderr(), "skipped: permissions are not for this user");
     } else {
         refused(&secret, &["Permission denied"]);
     }

@@ -52,7 +52,15 @@ fn wrong_usage_is_exit_status_2_and_says_what_is_wrong() {
     wrong(&["run", "-r", &capture, "--jobs", "many"], &["--jobs"]);
     wrong(&["run", "-r", &capture, "--call-limit", "soon"], &["`soon` is not a duration"]);
     wrong(&["run", "-r", &capture, "-m", "nothing"], &["there is no module `nothing`", "port-count"]);
-    wrong(&["run", "-r", &capture, "-m", ""], &["there is no module"]);
+    wrong(&["run", "-r", &capture, "-m", ""], &["`-m ` names no module", "port-count"]);
+    wrong(&["run", "-r", &capture, "-m", "rtt,"], &["`-m rtt,`", "nothing after a comma"]);
+    wrong(&["run", "-r", &capture, "-m", "port-count,ports=53,x"], &["`x` is not an unsigned integer"]);
+    wrong(
+        &["run", "-r", &capture, "-m", "port-count,ports="],
+        &["an empty value is not an unsigned integer"],
+    );
+    wrong(&["run", &capture], &["--read <FILE>", &format!("did you mean `-r {capture}`?")]);
+    wrong(&["run", "-r", &capture, "tcp", "--json"], &["`--json`", "come before the filter"]);
     wrong(&["run", "-r", &capture, "tcp", "prot", "80"], &["`tcp prot 80`", "syntax error", "pcap-filter"]);
     wrong(&["run", "-r", &capture, "host no.such.host.invalid"], &["no.such.host.invalid"]);
     wrong(&["run", "-r", &capture, "-m", "rtt,table-size=3"], &["`table-size`", "3 is outside 256 to"]);
@@ -85,6 +93,23 @@ fn options_are_written_as_in_tcpdump() {
         assert!(packets > udp / 2 && packets < counts(&all)[0] / 2, "{filter:?}: {packets} of {udp}");
         assert_eq!(counts(&document), counts(&all), "a filter hides nothing");
     }
+}
+
+#[test]
+fn a_filter_that_makes_no_sense_for_the_capture_is_wrong_usage_and_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, out) = (folder.path().join("raw.pcap"), folder.path().join("out"));
+    // Without packets, of raw IP.
+    let header: [u32; 6] = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65_535, 101];
+    fs::write(&raw, header.map(u32::to_le_bytes).concat()).unwrap();
+    let arguments = |filter: &'static str| {
+        let begin = [Path::new("run"), Path::new("-r"), &raw, Path::new("-mrtt"), Path::new("--out"), &out];
+        begin.into_iter().map(Path::to_owned).chain([filter.into()]).collect::<Vec<_>>()
+    };
+    run(arguments("ether host 02:00:00:00:00:01")).fails(2, &["ether host", "link type 101 (raw IP)"]);
+    assert!(!out.exists());
+    run(arguments("tcp")).good();
+    assert!(out.is_dir());
 }
 
 #[test]
@@ -130,6 +155,7 @@ fn a_new_module_is_built_and_run() {
     }
     let built = weir_there(&["build", "mine"]).good();
     assert!(built.text().contains("mine/mine.wasm: mine 0.1.0"), "{}", built.text());
+    weir_there(&["check", "mine"]).fails(2, &["mine is a folder", "did you mean mine/mine.wasm?"]);
     weir_there(&["check", "mine/mine.wasm"]).good();
     let ended =
         weir_there(&["run", "-r", &capture(), "-m", "mine/mine.wasm", "--json", "--out", "records"]).good();

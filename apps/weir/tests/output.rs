@@ -11,6 +11,7 @@ use run::{contents, outside, run, run_with, traces, weir};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -49,7 +50,11 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     let bench = Bench::new(100);
     let ended =
         bench.run(&["--json", "-m", "port-count", "-m", "dscp-mark", "--out", &bench.path("out")]).good();
-    assert_eq!(ended.stderr, "");
+    // A filter without -w works for nothing.
+    assert!(ended.stderr.starts_with("weir: warning: dscp-mark: ") && ended.stderr.contains("-w FILE"));
+    assert_eq!(ended.stderr.lines().count(), 1);
+    let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).good();
+    assert_eq!(marked.stderr, "");
     let document = ended.json();
     assert_eq!(keys(&document), ["capture", "modules"].into());
     let capture = ["packets", "bytes", "duration_ns", "truncated", "tcp", "udp", "ipv6", "tcp_syn"];
@@ -342,7 +347,7 @@ fn any_number_of_threads_gives_the_same_bytes() {
 fn a_full_disk_fails_the_run_and_the_message_names_the_file() {
     let bench = Bench::new(5_000);
     if !Path::new("/dev/full").exists() {
-        println!("skipped: there is no /dev/full");
+        let _ = writeln!(std::io::stderr(), "skipped: there is no /dev/full");
         return;
     }
     bench.run(&["-m", "port-count", "-w", "/dev/full"]).fails(1, &["/dev/full", "No space left"]);
@@ -405,7 +410,7 @@ fn records_that_were_written_before_the_disk_was_full_can_be_read() {
     ]);
     let ended = finish(command.args([&bench.capture, &verbose, &kept]), None);
     if ended.status.code() == Some(99) || ended.stderr.starts_with("unshare") {
-        println!("skipped: no name spaces here: {}", ended.stderr);
+        let _ = writeln!(std::io::stderr(), "skipped: no name spaces here: {}", ended.stderr);
         return;
     }
     let ended = ended.fails(1, &["verbose/rows.parquet", "the disk is full", "--out"]);

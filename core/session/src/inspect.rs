@@ -1,6 +1,6 @@
 //! What is checked about a module's bytes before anything else looks at them.
 
-use crate::{ManifestError, ValueError};
+use crate::{ManifestError, ValueError, shown as shown_text};
 use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
@@ -10,7 +10,8 @@ use weir_units::Bytes;
 
 /// The largest module, in bytes.
 pub const MODULE_BYTES_MAX: usize = 8 << 20;
-const TABLE_ELEMENTS_MAX: u64 = 65_536;
+/// The most elements of all tables of a module together.
+pub const TABLE_ELEMENTS_MAX: usize = 65_536;
 const WASM_PAGE: u64 = 65_536;
 
 /// How a module takes packets.
@@ -51,11 +52,16 @@ pub struct Facts {
     pub has_stop: bool,
 }
 
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if digits.is_empty() { "nothing".to_owned() } else { digits.join(" ") }
+}
+
 /// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// Not WebAssembly at all.
-    #[error("this is not a WebAssembly module: it begins with {0:02x?}, not with 00 61 73 6d")]
+    #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex(.0))]
     NotWasm(Vec<u8>),
     /// Too large.
     #[error("the module has {0}; {max} is the most", max = Bytes(MODULE_BYTES_MAX as u64))]
@@ -116,7 +122,7 @@ pub enum Refusal {
         max: Bytes,
     },
     /// A table larger than allowed.
-    #[error("a table has {0} elements; {TABLE_ELEMENTS_MAX} is the most")]
+    #[error("the module's tables have {0} elements; {TABLE_ELEMENTS_MAX} is the most")]
     TableSize(u64),
     /// A name that belongs to weir.
     #[error("the export `{}` has a name that belongs to weir; leave out the prefix `weir_`", .0.escape_debug())]
@@ -182,7 +188,7 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<(Facts, &[u8]), Refusal> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
-    Refusal::Invalid { offset: error.offset(), reason: error.message().to_owned() }
+    Refusal::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
 }
 
 #[derive(Default)]
@@ -192,6 +198,7 @@ struct Found<'a> {
     imported_functions: usize,
     globals: Vec<GlobalType>,
     memory: Option<u64>,
+    table_elements: u64,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     manifest: Option<&'a [u8]>,
     start_function: Option<u32>,
@@ -224,9 +231,10 @@ impl<'a> Found<'a> {
             }
             Payload::TableSection(reader) => {
                 for table in reader {
-                    let initial = table.map_err(invalid)?.ty.initial;
-                    if initial > TABLE_ELEMENTS_MAX {
-                        return Err(Refusal::TableSize(initial));
+                    self.table_elements =
+                        self.table_elements.saturating_add(table.map_err(invalid)?.ty.initial);
+                    if self.table_elements > TABLE_ELEMENTS_MAX as u64 {
+                        return Err(Refusal::TableSize(self.table_elements));
                     }
                 }
             }

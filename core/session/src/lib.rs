@@ -15,9 +15,9 @@ pub mod sources;
 mod stream;
 
 pub use admit::{Admitted, Setting, manifest_of};
-pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal};
+pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Tick};
-pub use name::{Name, NameError};
+pub use name::{Name, NameError, is_plain, shown};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
 pub use records::{Order, Record, Records};
 pub use stream::{Field, FieldValue, Stream};

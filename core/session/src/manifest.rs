@@ -3,7 +3,7 @@
 //! A manifest is an allegation. It decides how records are laid out and named, which is harmless when wrong; whatever is
 //! dangerous when wrong is checked elsewhere.
 
-use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, ValueError};
+use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, ValueError, is_plain, shown};
 use serde::Deserialize;
 use weir_abi::{ABI_VERSION, PRIVATE_MAX, row::FieldType};
 use weir_units::{Bytes, Nanos};
@@ -142,11 +142,14 @@ pub enum ManifestError {
         wanted: String,
     },
     /// A text that is too long or has control characters.
-    #[error("{at}: at most {TEXT_MAX} characters, none of them a control character")]
+    #[error("{at}: at most {TEXT_MAX} characters, none of them a control or invisible character")]
     Text {
         /// Which key.
         at: String,
     },
+    /// A licence that is no SPDX expression.
+    #[error("license: an SPDX expression such as \"Apache-2.0 OR MIT\", at most 128 characters")]
+    License,
     /// A stream without fields.
     #[error("stream `{0}` has no field: give it at least one [[stream.field]]")]
     NoFields(Name),
@@ -231,8 +234,7 @@ impl Manifest {
             return Err(ManifestError::TooLong(bytes.len()));
         }
         let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotUtf8(e.valid_up_to()))?;
-        let raw: Raw =
-            toml::from_str(text).map_err(|e| ManifestError::Toml(e.to_string().trim_end().to_owned()))?;
+        let raw: Raw = toml::from_str(text).map_err(|e| toml_error(&e, text))?;
         if raw.abi != ABI_VERSION {
             return Err(ManifestError::Abi(raw.abi));
         }
@@ -245,7 +247,7 @@ impl Manifest {
         Ok(Self {
             name: name("name", &raw.name)?,
             version: line("version", raw.version)?,
-            license: line("license", raw.license)?,
+            license: license(raw.license)?,
             summary: line("summary", raw.summary)?,
             kind: raw.kind,
             parallel: raw.parallel,
@@ -255,6 +257,14 @@ impl Manifest {
             streams,
         })
     }
+}
+
+/// What TOML's reader says and where, without the line itself: it is a stranger's, and this goes to a terminal.
+fn toml_error(error: &toml::de::Error, text: &str) -> ManifestError {
+    let line =
+        error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+    let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+    ManifestError::Toml(format!("{place}{}", shown(error.message())))
 }
 
 fn tick(raw: &RawTick, parameters: &[Parameter]) -> Result<Tick, ManifestError> {
@@ -294,7 +304,7 @@ fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
     let ty = ParameterType::ALL.iter().find(|ty| ty.name() == raw.ty).copied().ok_or_else(|| {
         ManifestError::Type {
             at: at.clone(),
-            given: raw.ty.chars().take(80).collect(),
+            given: shown(&raw.ty),
             known: ParameterType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
         }
     })?;
@@ -351,7 +361,7 @@ fn stream(raw: RawStream) -> Result<Stream, ManifestError> {
         let ty = FieldType::ALL.iter().find(|ty| ty.name() == field.ty).copied().ok_or_else(|| {
             ManifestError::Type {
                 at: format!("{at}, field `{field_name}`"),
-                given: field.ty.chars().take(80).collect(),
+                given: shown(&field.ty),
                 known: FieldType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", "),
             }
         })?;
@@ -368,8 +378,17 @@ fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
 }
 
 fn line(at: &str, text: String) -> Result<String, ManifestError> {
-    if text.chars().count() > TEXT_MAX || text.chars().any(char::is_control) {
+    if text.chars().count() > TEXT_MAX || !text.chars().all(is_plain) {
         return Err(ManifestError::Text { at: at.to_owned() });
+    }
+    Ok(text)
+}
+
+/// An SPDX expression has no other characters, so that nothing can be made to look like a part of the line that it is shown in.
+fn license(text: String) -> Result<String, ManifestError> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || " .-+()/:".contains(c);
+    if text.len() > 128 || !text.chars().all(is_legal) {
+        return Err(ManifestError::License);
     }
     Ok(text)
 }

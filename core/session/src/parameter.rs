@@ -114,11 +114,15 @@ pub enum Value {
     StringList(Vec<Vec<u8>>),
 }
 
+fn quoted(given: &str) -> String {
+    if given.is_empty() { "an empty value".to_owned() } else { format!("`{}`", given.escape_debug()) }
+}
+
 /// Why a value was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ValueError {
     /// It cannot be read as the parameter's type.
-    #[error("parameter `{parameter}`: `{}` is not {wanted}", .given.escape_debug())]
+    #[error("parameter `{parameter}`: {} is not {wanted}", quoted(.given))]
     Unreadable {
         /// The parameter.
         parameter: Name,
@@ -186,9 +190,7 @@ impl Parameter {
             ParameterType::U64List => Value::U64List(
                 given
                     .iter()
-                    .map(|text| {
-                        text.trim().parse().map_err(|_| self.unreadable(text, "a list of unsigned integers"))
-                    })
+                    .map(|text| text.trim().parse().map_err(|_| self.unreadable(text, "an unsigned integer")))
                     .collect::<Result<_, _>>()?,
             ),
             ParameterType::StringList => Value::StringList(

@@ -43,6 +43,20 @@ impl LinkType {
         Self::LinuxSll2,
     ];
 
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "NULL",
+            Self::Ethernet => "Ethernet",
+            Self::Raw => "raw IP",
+            Self::Loop => "LOOP",
+            Self::LinuxSll => "SLL",
+            Self::Ipv4 => "raw IPv4",
+            Self::Ipv6 => "raw IPv6",
+            Self::LinuxSll2 => "SLL2",
+        }
+    }
+
     /// Its LINKTYPE_ number; [`Raw`](Self::Raw) is always 101.
     pub const fn number(self) -> u16 {
         match self {

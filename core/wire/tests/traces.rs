@@ -3,6 +3,7 @@
 mod oracle;
 
 use pcap::Capture;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_abi::flag;
 use weir_units::Timestamp;
@@ -12,7 +13,7 @@ fn traces() -> Option<PathBuf> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"));
     let there = folder.join("index.csv").exists();
     if !there {
-        println!("skipped: {} is not there", folder.display());
+        let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
     }
     there.then(|| folder.to_path_buf())
 }
@@ -126,7 +127,10 @@ fn every_trace_is_counted_as_in_the_index() {
             ));
         }
     }
-    println!("{read} files, {packets} packets, of which {asked_for_more} needed more than {PEEK} bytes");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{read} files, {packets} packets, of which {asked_for_more} needed more than {PEEK} bytes"
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(read > 300 && asked_for_more * 50 < packets);
 }
@@ -149,7 +153,7 @@ fn etherparse_sees_the_same_in_every_trace() {
             }
         });
     }
-    println!("{compared} packets compared, {skipped} not");
+    let _ = writeln!(std::io::stderr(), "{compared} packets compared, {skipped} not");
     assert!(wrong.is_empty(), "{} packets:\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
     assert!(compared > 100_000);
 }

@@ -6,7 +6,7 @@ use weir_wire::LinkType;
 
 /// An expression that libpcap does not accept.
 #[derive(Debug, thiserror::Error)]
-#[error("filter expression `{expression}` for link type {}: {error}; man 7 pcap-filter describes the language", .link_type.number())]
+#[error("filter expression `{expression}` for link type {} ({}): {error}; man 7 pcap-filter describes the language", .link_type.number(), .link_type.name())]
 pub struct FilterError {
     /// The expression.
     pub expression: String,
@@ -170,6 +170,6 @@ mod tests {
         let filter = Filter::new("ether host 02:00:00:00:00:02").unwrap();
         assert!(filter.matches(LinkType::Ethernet, 50, &with_link_header(LinkType::Ethernet)).unwrap());
         let error = filter.matches(LinkType::Raw, 36, &IP).unwrap_err().to_string();
-        assert!(error.contains("link type 101"), "{error}");
+        assert!(error.contains("link type 101 (raw IP)"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ fn traces() -> Option<PathBuf> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces"));
     let found = path.join("index.csv").is_file();
     if !found {
-        println!("skipped: there are no captures in ../shared/traces");
+        let _ = writeln!(std::io::stderr(), "skipped: there are no captures in ../shared/traces");
     }
     found.then(|| path.to_owned())
 }
@@ -154,7 +154,7 @@ fn a_pipe_gives_the_same_packets_as_the_file() {
 fn filters_select_as_many_packets_as_tcpdump_does() {
     let Some(traces) = traces() else { return };
     if std::process::Command::new("tcpdump").arg("--version").output().is_err() {
-        println!("skipped: tcpdump is not installed");
+        let _ = writeln!(std::io::stderr(), "skipped: tcpdump is not installed");
         return;
     }
     for (name, expression) in [

@@ -3,6 +3,7 @@
 mod builders;
 
 use builders::udp;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use weir_netio::exercise::read;
@@ -31,7 +32,7 @@ fn packets_written_as_pcap_or_pcapng_are_read_again_as_they_were() {
             assert!(*bytes == udp(n, n % 50), "{name} {n}");
         }
         let Ok(capinfos) = Command::new("capinfos").args(["-cM"]).arg(&path).output() else {
-            println!("skipped: capinfos is not installed");
+            let _ = writeln!(std::io::stderr(), "skipped: capinfos is not installed");
             continue;
         };
         let text = String::from_utf8_lossy(&capinfos.stdout).into_owned();

@@ -1,6 +1,7 @@
 //! Captures: those that tests make, and pcap files read back without weir.
 
 use crate::packet::Packet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// LINKTYPE_ETHERNET.
@@ -106,7 +107,7 @@ pub fn trace(name: &str) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    println!("SKIPPED: there is no ../shared/traces/{name}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: there is no ../shared/traces/{name}");
     None
 }
 

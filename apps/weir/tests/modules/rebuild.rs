@@ -3,6 +3,7 @@
 
 use crate::capture::{repository, sample};
 use crate::weir::run_file;
+use std::io::Write;
 use std::path::Path;
 use weir_author::{BuildError, Options, build};
 
@@ -52,7 +53,7 @@ fn the_shipped_modules_are_what_their_sources_make() {
         let built = match build(home.path(), &Options { output: Some(path.clone()), ..Options::default() }) {
             Ok(built) => built,
             Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker)) => {
-                println!("SKIPPED: the shipped modules are not rebuilt: {error}");
+                let _ = writeln!(std::io::stderr(), "SKIPPED: the shipped modules are not rebuilt: {error}");
                 return;
             }
             Err(error) => panic!("{name}: {error}"),
@@ -65,7 +66,7 @@ fn the_shipped_modules_are_what_their_sources_make() {
                 "{name}.wasm is not what its source makes with {}; build it again with `make modules`",
                 built.toolchain
             );
-            println!("{name}: rebuilt with {}: the same bytes", built.toolchain);
+            let _ = writeln!(std::io::stderr(), "{name}: rebuilt with {}: the same bytes", built.toolchain);
         } else {
             let rebuilt = format!("{}{parameters}", path.display());
             assert!(
@@ -73,7 +74,8 @@ fn the_shipped_modules_are_what_their_sources_make() {
                 "{name} does something else when built with {}",
                 built.toolchain
             );
-            println!(
+            let _ = writeln!(
+                std::io::stderr(),
                 "{name}: rebuilt with {} instead of {}: the same records over the sample",
                 built.toolchain,
                 recorded.trim()

@@ -4,6 +4,7 @@ use crate::capture::{Capture, sample, samples, trace};
 use crate::seen::Seen;
 use crate::weir::run_file;
 use std::collections::HashMap;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -95,7 +96,12 @@ fn every_handshake_of_whole_captures_is_the_oracles() {
             panic!("{}: {row:?}, the oracle has {oracle:?}", path.display());
         }
         assert_eq!(rows.len(), expected.len(), "{}", path.display());
-        println!("{}: {} handshakes as the oracle has them", path.display(), rows.len());
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: {} handshakes as the oracle has them",
+            path.display(),
+            rows.len()
+        );
     }
 }
 
@@ -122,7 +128,7 @@ fn a_trace_of_500_connections_gives_500_times() {
 #[test]
 fn the_median_is_tsharks() {
     if Command::new("tshark").arg("--version").output().is_err() {
-        println!("SKIPPED: tshark is not installed");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: tshark is not installed");
         return;
     }
     for path in samples() {

@@ -10,6 +10,7 @@ pub mod process;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub use process::{run, run_with, weir};
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The repository.
@@ -30,7 +31,7 @@ pub fn traces() -> Option<PathBuf> {
     let path = root().join("../shared/traces");
     let found = path.join("index.csv").is_file();
     if !found {
-        println!("skipped: there are no captures in ../shared/traces");
+        let _ = writeln!(std::io::stderr(), "skipped: there are no captures in ../shared/traces");
     }
     found.then_some(path)
 }

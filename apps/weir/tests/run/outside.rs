@@ -1,5 +1,6 @@
 //! Programs that tests compare with, and that may not be installed. A test that skips says so.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use std::process::Command;
 pub fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        println!("skipped: {program} is not installed");
+        let _ = writeln!(std::io::stderr(), "skipped: {program} is not installed");
     }
     found
 }
@@ -21,7 +22,11 @@ pub fn python(modules: &[&str]) -> Option<PathBuf> {
     };
     let found = [of_the_lab, "python3".into()].into_iter().find(can);
     if found.is_none() {
-        println!("skipped: no Python with {} (lab/setup --tests makes one)", modules.join(", "));
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: no Python with {} (lab/setup --tests makes one)",
+            modules.join(", ")
+        );
     }
     found
 }

@@ -1,6 +1,7 @@
 //! pandas and DuckDB read the same values.
 
 use crate::rows::write_extremes;
+use std::io::Write;
 use std::process::Command;
 
 const SCRIPT: &str = r#"
@@ -64,10 +65,12 @@ fn pandas_duckdb_and_datafusion_read_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = write_extremes(dir.path());
     match Command::new(&python).arg("-c").arg(SCRIPT).arg(&path).output() {
-        Err(error) => println!("skipped: {python} does not start: {error}"),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "skipped: {python} does not start: {error}");
+        }
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stdout);
-            print!("{text}");
+            let _ = write!(std::io::stderr(), "{text}");
             assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         }
     }
