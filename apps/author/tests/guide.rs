@@ -3,6 +3,7 @@
 mod toolchain;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{Lang, build, new};
@@ -49,7 +50,7 @@ fn every_example_is_a_module_that_builds_without_a_warning() {
         assert_eq!((result.messages.as_str(), result.manifest.name.as_str()), ("", *name));
         built += 1;
     }
-    println!("{built} of {} examples built", blocks.len() - manifests.len());
+    let _ = writeln!(std::io::stderr(), "{built} of {} examples built", blocks.len() - manifests.len());
     assert!(blocks.len() - manifests.len() >= 5, "the guide has lost its examples");
 }
 

@@ -1,5 +1,6 @@
 //! Whether this machine can compile modules. A test that cannot says so and passes.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 use weir_author::{BuildError, Lang, Options, build, new};
@@ -34,7 +35,7 @@ fn can_build(lang: Lang, options: &Options) -> bool {
     new(&dir, lang).unwrap();
     match build(&dir, options) {
         Err(error @ (BuildError::NoClang { .. } | BuildError::NoLinker | BuildError::NoRust { .. })) => {
-            println!("SKIPPED: modules in {lang:?} are not built here: {error}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: modules in {lang:?} are not built here: {error}");
             false
         }
         // Anything else is for the test to find.
