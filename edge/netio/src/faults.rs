@@ -1,7 +1,15 @@
 //! Pages that a mapped file has lost.
 //!
 //! Touching a page of a mapping whose file is no longer that long raises SIGBUS, which ends the process. The handler here
-//! puts a page of zeros there instead, remembers which offset of the file it was, and lets the access go on.
+//! puts zeros there instead, remembers which offset of the file it was, and lets the access go on.
+//!
+//! A file that has lost a page has lost all behind it too. So the zeros take the place of everything from the lost page to
+//! the end of the watched range, as one mapping: were it a mapping for each page, whoever touches every second page of a
+//! large file would reach the kernel's limit of mappings (`vm.max_map_count`), and the handler could not help any more.
+//! [`WATCHED_MAX`] ranges of at most two mappings each are far below that limit.
+//!
+//! What is behind the page reads as zeros from then on, also where the file grows again, or where only that one page could
+//! not be read from its disk: the capture counts as truncated at that page in any case.
 
 use crate::window::Window;
 use std::cell::UnsafeCell;
@@ -24,7 +32,7 @@ impl Faults {
         Self { lowest: AtomicU64::new(u64::MAX) }
     }
 
-    /// The lowest offset that could not be read so far.
+    /// The lowest offset that could not be read so far: a page's begin.
     pub(crate) fn lowest(&self) -> Option<u64> {
         Some(self.lowest.load(Ordering::Acquire)).filter(|&offset| offset != u64::MAX)
     }
@@ -44,6 +52,17 @@ struct Entry {
     end: AtomicUsize,
     file_offset: AtomicU64,
     faults: AtomicPtr<Faults>,
+    /// From here to `end` there are zeros already. Lowered by the handler, after they are there.
+    zeros_from: AtomicUsize,
+}
+
+/// What an entry says of an address.
+struct Found<'a> {
+    start: usize,
+    end: usize,
+    file_offset: u64,
+    faults: *const Faults,
+    zeros_from: &'a AtomicUsize,
 }
 
 impl Entry {
@@ -54,6 +73,7 @@ impl Entry {
             end: AtomicUsize::new(0),
             file_offset: AtomicU64::new(0),
             faults: AtomicPtr::new(ptr::null_mut()),
+            zeros_from: AtomicUsize::new(0),
         }
     }
 
@@ -61,13 +81,14 @@ impl Entry {
         self.version.fetch_add(1, Ordering::SeqCst);
         self.start.store(range.start, Ordering::SeqCst);
         self.end.store(range.end, Ordering::SeqCst);
+        self.zeros_from.store(range.end, Ordering::SeqCst);
         self.file_offset.store(file_offset, Ordering::SeqCst);
         self.faults.store(faults.cast_mut(), Ordering::SeqCst);
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The offset in the file and where to note it, if this entry covers `address`.
-    fn find(&self, address: usize) -> Option<(u64, *const Faults)> {
+    /// The range around `address`, what of the file it shows and where to note losses, if this entry covers it.
+    fn find(&self, address: usize) -> Option<Found<'_>> {
         let version = self.version.load(Ordering::SeqCst);
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
         let file_offset = self.file_offset.load(Ordering::SeqCst);
@@ -78,8 +99,7 @@ impl Entry {
         {
             return None;
         }
-        let distance = u64::try_from(address - start).ok()?;
-        Some((file_offset.saturating_add(distance), faults))
+        Some(Found { start, end, file_offset, faults, zeros_from: &self.zeros_from })
     }
 }
 
@@ -102,7 +122,8 @@ pub enum WatchError {
     Handler(std::io::Error),
 }
 
-/// Keeps a mapping watched. Drop it after the mapping is gone, or when nobody uses it any more.
+/// Keeps a mapping watched. Drop it when nobody reads the mapping any more, and before its addresses are used for another:
+/// as long as it lives, a lost page has everything from there to the end of the range replaced.
 #[derive(Debug)]
 pub struct WatchGuard {
     /// Nothing where the window cannot lose pages.
@@ -120,16 +141,21 @@ impl Drop for WatchGuard {
     }
 }
 
-/// Watches another mapping of `window`, such as a sandbox's: `addresses` show the window from its first byte on.
+/// Watches another mapping of `window`, such as a sandbox's: `addresses` show the window from its first byte on, and nothing
+/// else; what reaches beyond the window's length is not watched.
 ///
-/// Where the window's file loses pages, reads in that range then see zeros, and the capture counts as truncated.
+/// Where the window's file loses a page, reads in that range see zeros from that page on, also if the file grows again, and
+/// the capture counts as truncated there.
 ///
 /// # Errors
 ///
 /// [`WatchError`], where too many mappings are watched or the handler cannot be installed.
 pub fn watch(addresses: Range<usize>, window: &Window) -> Result<WatchGuard, WatchError> {
     match window.faults() {
-        Some(faults) => register(addresses, window.file_offset(), faults),
+        Some(faults) => {
+            let longest = addresses.start.saturating_add(window.mapping().len());
+            register(addresses.start..addresses.end.min(longest), window.file_offset(), faults)
+        }
         // A sealed memory file keeps its pages.
         None => Ok(WatchGuard { entry: None, _faults: None }),
     }
@@ -202,7 +228,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     const BUS_ADRERR: libc::c_int = 2;
     // SAFETY: the kernel passes a valid siginfo, since we asked for it with SA_SIGINFO.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code == BUS_ADRERR && replace_page(address) {
+    if code == BUS_ADRERR && replace_rest(address) {
         return;
     }
     // SAFETY: written before this handler was installed, and never since.
@@ -230,34 +256,46 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Puts a page of zeros at `address`, if that is in a watched mapping.
-fn replace_page(address: usize) -> bool {
+/// Puts zeros from the page of `address` to the end of the watched mapping that it is in, if it is in one.
+///
+/// Several threads may do this at once, in one range: zeros replace zeros.
+fn replace_rest(address: usize) -> bool {
     let page = address & !(PAGE.load(Ordering::SeqCst) - 1);
     let used = USED.load(Ordering::SeqCst).min(WATCHED_MAX);
-    let Some((offset, faults)) = WATCHED.iter().take(used).find_map(|entry| entry.find(address)) else {
+    let Some(found) = WATCHED.iter().take(used).find_map(|entry| entry.find(address)) else {
         return false;
     };
-    // SAFETY: the page belongs to a watched mapping, whose owner keeps it mapped while it is accessed, as it just was;
-    // read-only private zeros take the place of a page that cannot be read. errno is kept for the interrupted code.
-    let replaced = unsafe {
-        let errno = *libc::__errno_location();
-        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let at = libc::mmap(
-            ptr::without_provenance_mut(page),
-            PAGE.load(Ordering::SeqCst),
-            libc::PROT_READ,
-            flags,
-            -1,
-            0,
-        );
-        *libc::__errno_location() = errno;
-        at != libc::MAP_FAILED
-    };
+    let distance = u64::try_from(page.saturating_sub(found.start)).unwrap_or(u64::MAX);
+    // Noted before the zeros are there, so that no thread sees zeros of which nothing is known.
+    // SAFETY: the entry covers an address that is in use, so its guard lives, and with it the `Faults`.
+    unsafe { (*found.faults).record(found.file_offset.saturating_add(distance)) };
+    // Up to the zeros that are there already, with which the kernel merges these: replacing them each time would take time
+    // that is quadratic in the length, where pages are touched from the last to the first. Where they are not merged,
+    // and the limit of mappings is reached, replacing them all is what makes room.
+    let zeros_from = found.zeros_from.load(Ordering::SeqCst);
+    let upto = if page < zeros_from { zeros_from } else { found.end };
+    let replaced = put_zeros(page..upto) || put_zeros(page..found.end);
     if replaced {
-        // SAFETY: the entry covers an address that is in use, so its guard lives, and with it the `Faults`.
-        unsafe { (*faults).record(offset) };
+        found.zeros_from.fetch_min(page, Ordering::SeqCst);
     }
     replaced
+}
+
+/// Puts zeros in `range`, which is part of a watched mapping, and as such begins at a page; its last page is replaced as a
+/// whole.
+fn put_zeros(range: Range<usize>) -> bool {
+    // SAFETY: the range belongs to a watched mapping, whose owner keeps it mapped while it is accessed, as it just was;
+    // read-only private zeros take the place of pages that cannot be read, or are given up with those that cannot: their
+    // readers allow for any change of the bytes. No memory is reserved for pages that nobody can write. errno is kept for
+    // the interrupted code.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let at = ptr::without_provenance_mut(range.start);
+        let at = libc::mmap(at, range.len(), libc::PROT_READ, flags, -1, 0);
+        *libc::__errno_location() = errno;
+        at != libc::MAP_FAILED
+    }
 }
 
 /// Has a write past the file-size limit (`ulimit -f`) fail with an error, which says which file and what to do, instead of ending the process

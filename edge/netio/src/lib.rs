@@ -32,9 +32,9 @@
 //! # Files that change while they are read
 //!
 //! Mapped bytes can change at any time, and touching a page that a file has lost raises SIGBUS. So trusted code reads
-//! each byte that it decides on exactly once, by a volatile copy; and a signal handler puts a page of zeros where the lost
-//! one was and remembers the offset, from which on the capture counts as truncated. Whoever maps a window for a sandbox
-//! registers that mapping with [`watch`].
+//! each byte that it decides on exactly once, by a volatile copy; and a signal handler puts zeros where the lost page and
+//! everything behind it was, and remembers the offset, from which on the capture counts as truncated, also if the file grows
+//! again. Whoever maps a window for a sandbox registers that mapping with [`watch`].
 //!
 //! # Writing and choosing
 //!

@@ -6,7 +6,7 @@ use builders::many;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use weir_netio::{Block, Capture, Input, Next, Options, Reason, Truncation, Window, watch};
+use weir_netio::{Block, Capture, Input, Next, Options, Reason, Truncation, WatchGuard, Window, watch};
 use weir_units::Bytes;
 
 /// Offsets at which the records of a little-endian pcap end.
@@ -97,6 +97,130 @@ fn a_sandbox_mapping_that_is_watched_reads_zeros_where_the_file_lost_pages() {
     drop(guard);
     // SAFETY: the mapping above, of which nothing is used any more.
     unsafe { libc::munmap(base, len) };
+}
+
+/// Another mapping of a window, as a sandbox has one.
+struct Watched {
+    base: *mut libc::c_void,
+    len: usize,
+    guard: Option<WatchGuard>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; it is only read, by volatile reads.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn of(window: &Window) -> Watched {
+        let len = usize::try_from(window.len().0).unwrap();
+        let offset = i64::try_from(window.file_offset()).unwrap();
+        // SAFETY: a new mapping wherever there is room; unmapped when this value is dropped.
+        let base = unsafe {
+            let fd = window.fd().as_raw_fd();
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd, offset)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let guard = watch(base.addr()..base.addr() + len, window).unwrap();
+        Watched { base, len, guard: Some(guard) }
+    }
+
+    /// A byte inside this page.
+    fn touch(&self, page: usize) -> u8 {
+        let at = page * 4096 + 77;
+        assert!(at < self.len);
+        // SAFETY: inside the mapping, by the check above, and watched for lost pages.
+        unsafe { self.base.wrapping_byte_add(at).cast::<u8>().read_volatile() }
+    }
+
+    /// How many of the process's mappings lie in this range: one, as it was made.
+    fn mappings(&self) -> usize {
+        let ours = self.base.addr()..self.base.addr() + self.len;
+        let all = fs::read_to_string("/proc/self/maps").unwrap();
+        all.lines()
+            .filter(|line| {
+                let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+                let [from, to] = [from, to].map(|address| usize::from_str_radix(address, 16).unwrap());
+                from < ours.end && ours.start < to
+            })
+            .count()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.guard = None;
+        // SAFETY: the mapping made in `of`, of which nothing is used any more.
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
+/// A capture of 600 MiB, nearly all of which is a hole, and its first block. The kernel allows a process 65,530 mappings.
+fn large(path: &std::path::Path) -> (Capture, Block, fs::File) {
+    fs::write(path, many(2000)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(LARGE as u64 * 4096).unwrap();
+    let mut capture = open(path);
+    let first = block(&mut capture).unwrap();
+    assert_eq!(first.window().len(), Bytes(LARGE as u64 * 4096));
+    (capture, first, file)
+}
+
+/// In pages.
+const LARGE: usize = 153_600;
+
+#[test]
+fn a_lost_file_takes_no_more_mappings_however_its_pages_are_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (capture, first, file) = large(&folder.path().join("shrinks.pcap"));
+    let [scattered, upwards, downwards, crowded] = [(); 4].map(|()| Watched::of(first.window()));
+    assert_eq!([&scattered, &upwards, &downwards, &crowded].map(Watched::mappings), [1; 4]);
+    file.set_len(4096).unwrap();
+
+    // The lowest page that was missed counts, whichever came first.
+    for (page, lowest) in [(9000, 9000), (20_000, 9000), (5000, 5000), (7000, 5000)] {
+        assert_eq!(scattered.touch(page), 0);
+        let lost = capture.totals().truncated.unwrap();
+        assert_eq!((lost.offset, lost.reason), (lowest * 4096, Reason::Lost));
+    }
+    assert!((1..LARGE).step_by(2).all(|page| upwards.touch(page) == 0));
+    assert!((1..LARGE).rev().step_by(2).all(|page| downwards.touch(page) == 0));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let crowded = &crowded;
+            // Each in another order, so that they meet in the same range.
+            let step = [1, 7919, 75_011, LARGE - 2][thread];
+            scope.spawn(move || assert!((1..9000).all(|i| crowded.touch((i * step) % (LARGE - 1) + 1) == 0)));
+        }
+    });
+    // What is left of the file, and the zeros.
+    for watched in [&scattered, &upwards, &downwards, &crowded] {
+        assert_ne!(watched.touch(0), 0, "a byte that the file still has");
+        assert!(watched.mappings() <= 2, "{} mappings", watched.mappings());
+    }
+    assert_eq!(capture.totals().truncated.unwrap().offset, 4096);
+}
+
+#[test]
+fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("regrows.pcap");
+    let (mut capture, first, file) = large(&path);
+    let watched = Watched::of(first.window());
+    file.set_len(4096).unwrap();
+    // Behind the first block, and before the last packets.
+    assert_eq!(watched.touch(300), 0);
+    fs::write(&path, many(2000)).unwrap();
+    file.set_len(LARGE as u64 * 4096).unwrap();
+
+    assert!((1..300).any(|page| watched.touch(page) != 0), "what the file has again");
+    assert!((300..370).all(|page| watched.touch(page) == 0), "what was given up");
+    let mut last = first;
+    while let Some(block) = block(&mut capture) {
+        last = block;
+    }
+    let end = last.descriptors().iter().map(|d| u64::from(d.data - weir_abi::ARENA_BASE + d.cap_len)).max();
+    let end = end.unwrap();
+    assert!((299 * 4096..=300 * 4096).contains(&end), "{end}");
+    assert_eq!(capture.totals().truncated, Some(Truncation { offset: 300 * 4096, reason: Reason::Lost }));
 }
 
 #[test]
