@@ -58,8 +58,8 @@ impl Shard {
         let clock = Clock::new(tick);
         let mut instance = instance;
         if part != 0 {
-            // Every instance emits the same at its start; one of them is heard.
-            instance.take_records(Records::default());
+            // Every instance says and emits the same at its start; one of them is heard.
+            instance.forget_start();
         }
         let mut shard =
             Self { instance, time: Nanos(0), troubles: Vec::new(), part, parts, clock, window: None };
@@ -104,8 +104,6 @@ impl Shard {
             Records::default()
         };
         let (patches, log) = (self.instance.take_patches(), self.instance.take_log());
-        // Every instance of a module logs the same at its start; one of them is heard.
-        let log = if self.part == 0 { log } else { Vec::new() };
         work.leave(slot, Output { records, drops, patches, log, part: self.part });
         Ok(())
     }
