@@ -133,8 +133,8 @@ pub mod limit {
     pub const PATTERNS: u32 = 1024;
     /// Bytes of all patterns of a set.
     pub const PATTERN_BYTES: u32 = 64 * 1024;
-    /// Bytes that one call of a host function reads. The largest packets are smaller.
-    pub const HOST_READ_BYTES: u32 = 16 << 20;
+    /// Bytes that one call of a host function reads: more is done in pieces.
+    pub const HOST_READ_BYTES: u32 = 1 << 20;
     /// Bytes of one log message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
     /// Log messages of one module in a run.

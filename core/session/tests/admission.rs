@@ -102,6 +102,28 @@ fn each_refusal_says_what_and_what_to_do() {
 }
 
 #[test]
+fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
+    let refusal =
+        |manifest: &str| Admitted::admit(module(&format!("{MEMORY} {PACKET}"), manifest), &[]).unwrap_err();
+    let head = |key: &str, value: &str| MANIFEST.replace(key, value);
+    for manifest in [
+        head("name = 'm'", "name = \"\\u001b[2Jm\""),
+        head("license = 'MIT'", "license = 'MIT, at most 64 KiB of memory'"),
+        head("summary = 's'", "summary = \"a\\u202eb\""),
+        head("summary = 's'", "summary = \"a\\u2028weir: all fine\""),
+        head("type = 'u64'", "type = \"\\u001b[2K\\rweir: fine\""),
+        head("abi = 1", "abi = 1\n\"x\\nweir: all fine\" = 1"),
+        head("abi = 1", "abi = 1 \u{1b}[2J"),
+    ] {
+        let message = refusal(&manifest).to_string();
+        assert!(message.chars().all(weir_session::is_plain), "{message:?}");
+    }
+    let twice =
+        "(export \"a\\1b[2J\\0aweir: all fine\" (func 0)) (export \"a\\1b[2J\\0aweir: all fine\" (func 0))";
+    assert!(refused(&format!("{MEMORY} {PACKET} {twice}")).chars().all(weir_session::is_plain));
+}
+
+#[test]
 fn a_module_needs_exactly_one_manifest() {
     let bare = wat::parse_str(format!("(module {MEMORY} {PACKET})")).unwrap();
     assert!(matches!(Admitted::admit(bare.clone(), &[]), Err(Refusal::NoManifest)));

@@ -28,7 +28,7 @@ pub(crate) fn with_bytes<R>(
 ) -> Result<R, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
     if len > limit::HOST_READ_BYTES {
-        // Nothing in a packet is so long; a call of the host must stay short, and its copy small.
+        // A call of the host must stay short, and its copy small.
         return Err(FaultKind::WildPointer { function });
     }
     let (start, len) = (address as usize, len as usize);

@@ -6,8 +6,8 @@ use crate::pattern::{PatternError, Patterns};
 use std::ops::Range;
 use std::sync::Arc;
 use wasmtime::{Caller, Global, Linker, Memory, ResourceLimiter, Val};
-use weir_abi::{BATCH_BYTES, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
-use weir_session::{Admitted, Order, Records};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
+use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, is_plain};
 use weir_wire::{PEEK_MAX, PatchError};
 
 /// What a module's call may do just now.
@@ -56,6 +56,9 @@ pub(crate) struct Host {
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
     budget: Budget,
+    /// How often each packet of the batch has been patched.
+    patched: [u8; BATCH_PACKETS],
+    table_elements: usize,
     /// What the ticks of a block, or start and stop, have emitted: there can be one before each packet, so they share an allowance.
     periodic: Budget,
     patterns: Vec<Patterns>,
@@ -68,7 +71,6 @@ struct Budget {
     order: Option<Order>,
     records: u32,
     bytes: u32,
-    patches: u32,
 }
 
 impl Host {
@@ -87,6 +89,8 @@ impl Host {
             log: Vec::new(),
             log_dropped: 0,
             budget: Budget::default(),
+            patched: [0; BATCH_PACKETS],
+            table_elements: 0,
             periodic: Budget::default(),
             patterns: Vec::new(),
             logged: 0,
@@ -97,6 +101,15 @@ impl Host {
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.budget = Budget::default();
+        self.patched = [0; BATCH_PACKETS];
+    }
+
+    /// Forgets what the module said and emitted at its start: another instance of it has said the same.
+    pub(crate) fn forget_start(&mut self) {
+        self.records.clear();
+        self.records_dropped = 0;
+        self.log.clear();
+        self.log_dropped = 0;
     }
 
     /// Begins a block: ticks have a whole allowance again.
@@ -118,6 +131,7 @@ impl Host {
         };
         let budget = if let Phase::Batch { .. } = self.phase {
             if self.budget.order != Some(order) {
+                // The next packet; in a batch taken whole there is one order for all of it.
                 self.budget = Budget { order: Some(order), ..Budget::default() };
             }
             &mut self.budget
@@ -148,11 +162,17 @@ impl ResourceLimiter for Host {
 
     fn table_growing(
         &mut self,
-        _current: usize,
+        current: usize,
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired <= 65_536)
+        // All tables of the module together.
+        let all = self.table_elements.saturating_add(desired.saturating_sub(current));
+        let is_allowed = all <= TABLE_ELEMENTS_MAX;
+        if is_allowed {
+            self.table_elements = all;
+        }
+        Ok(is_allowed)
     }
 }
 
@@ -261,35 +281,36 @@ fn emit(caller: &mut Caller<'_, Host>, stream: u32, row: u32, len: u32) -> Resul
     if len as usize != declared.row_bytes() {
         return Err(FaultKind::RowSize);
     }
-    // What the indirect fields point to is fixed by the copy of the row that is taken here.
-    let mut indirect: Vec<(usize, u32, u32)> = Vec::new();
-    let taken = with_bytes(caller, "emit", row, len, |row, host| {
-        for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
-            let word =
-                |at: usize| row.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-            indirect.push((field.offset, word(field.offset), word(field.offset + 4)));
+    // The strings first, so that a wild pointer leaves no half-made record. Where they are is read once, from a copy of their (address, length).
+    let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut string_bytes = 0u64;
+    for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
+        let at = row.checked_add(u32::try_from(field.offset).unwrap_or(u32::MAX));
+        let at = at.ok_or(FaultKind::WildPointer { function: "emit" })?;
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+        let place = with_bytes(caller, "emit", at, 8, |bytes, _| {
+            (word(bytes), word(bytes.get(4..).unwrap_or_default()))
+        });
+        let (address, len) = place?;
+        string_bytes += u64::from(len);
+        if string_bytes > u64::from(limit::RECORD_STRING_BYTES) {
+            caller.data_mut().records_dropped += 1;
+            return Ok(code::FULL);
         }
-        let strings: u64 = indirect.iter().map(|(.., len)| u64::from(*len)).sum();
-        if strings > u64::from(limit::RECORD_STRING_BYTES) {
-            host.records_dropped += 1;
-            return false;
-        }
-        let bytes = row.len() + usize::try_from(strings).unwrap_or(usize::MAX);
+        strings.push((field.offset, with_bytes(caller, "emit", address, len, |bytes, _| bytes.to_vec())?));
+    }
+    with_bytes(caller, "emit", row, len, |row, host| {
+        let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
         if !host.charge_record(order, bytes) {
-            return false;
+            return code::FULL;
         }
         host.records.begin(order, stream, row);
         host.records.blank(declared.padding());
-        true
-    })?;
-    if !taken {
-        return Ok(code::FULL);
-    }
-    for (offset, address, len) in indirect {
-        // A wild pointer loses the call, and the half-made record with it.
-        with_bytes(caller, "emit", address, len, |bytes, host| host.records.tail(offset, bytes))?;
-    }
-    Ok(code::OK)
+        for (offset, bytes) in &strings {
+            host.records.tail(*offset, bytes);
+        }
+        code::OK
+    })
 }
 
 fn patch(
@@ -321,14 +342,11 @@ fn patch(
     with_bytes(caller, "patch", described.data, head, |head, host| {
         match weir_wire::patch::check(head, &described, offset, &wanted) {
             Ok(()) => {
-                let order = Order::packet(packet);
-                if host.budget.order != Some(order) {
-                    host.budget = Budget { order: Some(order), ..Budget::default() };
-                }
-                if host.budget.patches >= limit::PATCHES_PER_PACKET {
+                let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
+                if u32::from(*made) >= limit::PATCHES_PER_PACKET {
                     return code::FULL;
                 }
-                host.budget.patches += 1;
+                *made += 1;
                 host.patches.push(Patch { packet, offset, bytes: wanted });
                 code::OK
             }
@@ -372,7 +390,7 @@ fn log(host: &mut Host, level: i32, text: &[u8]) -> i32 {
     }
     host.logged += 1;
     let text = String::from_utf8_lossy(text);
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+    let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
     host.log.push(LogLine {
         level: u8::try_from(level.clamp(0, 2)).unwrap_or(2),
         text: text.chars().map(escape).collect(),

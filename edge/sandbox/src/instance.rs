@@ -169,9 +169,18 @@ impl Instance {
             });
         }
         if let Err(error) = result {
+            // A lost call leaves nothing behind.
+            self.store.data_mut().records.clear();
             self.fail(Fault::of(&error), During::Start);
             self.ended = true;
         }
+    }
+
+    /// Forgets what the module said, emitted and suffered at its start, where another instance of it has done the same.
+    pub fn forget_start(&mut self) {
+        self.counters = Counters::default();
+        self.incidents.clear();
+        self.store.data_mut().forget_start();
     }
 
     /// Maps the descriptors of all blocks. Returns the host addresses.
@@ -252,7 +261,7 @@ impl Instance {
         if !wasm.one_by_one {
             // All records of a batch have the order of its first packet.
             host.records.abandon(order_of(phase, None));
-            while host.patches.pop_if(|patch| patch.packet >= batch.first).is_some() {}
+            while host.patches.pop_if(|patch| patch.packet >= packet).is_some() {}
         } else if index.is_some() {
             host.records.abandon(order_of(phase, index));
             while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
@@ -361,9 +370,9 @@ fn call<P: WasmParams, R: WasmResults>(
 ) -> wasmtime::Result<R> {
     store.data_mut().enter(phase);
     let Some(watch) = watch else { return function.call(store, arguments) };
-    watch.begin();
+    let under_way = watch.begin();
     let result = function.call(store, arguments);
-    let is_over = watch.end();
+    let is_over = under_way.end();
     // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
     result.map_err(|error| if is_over { FaultKind::TimeOut.into() } else { error })
 }

@@ -8,6 +8,9 @@ use weir_abi::limit;
 const FEW_MAX: usize = 32;
 const FEW_BYTES_MIN: usize = 3;
 
+/// What the packed search compares at one place at most: it tries every pattern that begins there, so its time is text times patterns.
+const FEW_BYTES_MAX: usize = 256;
+
 /// A compiled set of byte strings.
 #[derive(Debug)]
 pub(crate) enum Patterns {
@@ -60,6 +63,7 @@ impl Patterns {
         if !ignore_case
             && patterns.len() <= FEW_MAX
             && patterns.iter().all(|pattern| pattern.len() >= FEW_BYTES_MIN)
+            && list.len() - 4 * patterns.len() <= FEW_BYTES_MAX
             && let Some(searcher) = few(&patterns)
         {
             return Ok(Self::Few(Box::new(searcher)));

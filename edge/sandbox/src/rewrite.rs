@@ -23,7 +23,13 @@ use weir_abi::POLL_PAGE;
 use weir_session::{Entry, Facts};
 
 /// Raised with every change of this file: cached code that another version made is not used.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
+
+/// Functions of no more instructions, which call nothing, have no check at their entry.
+const UNCHECKED_CALL: usize = 64;
+
+/// Straight code of so many instructions has a check.
+const UNCHECKED_CODE: usize = 1024;
 
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
@@ -98,6 +104,11 @@ impl Pass<'_> {
         code.loop_(BlockType::Empty);
         code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
         code.i32_const(packet_shift).i32_shl().i32_add().call(self.facts.entry_function);
+        if self.interruptible {
+            // Before the packet counts as done: the one that took the time is the one that is lost.
+            Self::poll(&mut body);
+        }
+        let mut code = body.instructions();
         code.if_(BlockType::Empty);
         // The lowest bit of the mask is the packet that was just seen.
         code.global_get(self.drops())
@@ -228,15 +239,26 @@ impl Reencode for Pass<'_> {
         let is_call = |operator: &Operator<'_>| {
             matches!(operator, Operator::Call { .. } | Operator::CallIndirect { .. })
         };
-        if self.interruptible && operators()?.into_iter().flatten().any(|operator| is_call(&operator)) {
+        let mut size = 0;
+        let mut calls = false;
+        for operator in operators()? {
+            size += 1;
+            calls |= is_call(&operator?);
+        }
+        if self.interruptible && (calls || size > UNCHECKED_CALL) {
             Self::poll(&mut body);
         }
+        let mut straight = 0;
         for operator in operators()? {
             let operator = operator?;
-            let is_checked = matches!(operator, Operator::Loop { .. }) || self.is_long(&operator);
+            // What a call leads to without a check is at most this long.
+            straight += if is_call(&operator) { UNCHECKED_CALL } else { 1 };
+            let is_due = straight >= UNCHECKED_CODE;
+            let is_checked = matches!(operator, Operator::Loop { .. }) || self.is_long(&operator) || is_due;
             body.instruction(&self.instruction(operator)?);
             if self.interruptible && is_checked {
                 Self::poll(&mut body);
+                straight = 0;
             }
         }
         code.function(&body);

@@ -193,21 +193,24 @@ pub(crate) unsafe fn map_area(
     let offset = libc::off_t::try_from(area.offset).map_err(|_| too_large())?;
     // SAFETY: inside the reservation, by this function's contract.
     let at = unsafe { base.add(guest as usize) };
-    if mapped.len() > area.len {
-        // SAFETY: replaces a mapping of ours by inaccessible pages.
+    // Until the new area is there, there is none: an error must not leave a range that the host believes to be readable.
+    let old = std::mem::take(mapped).len();
+    let clear = |len: usize| {
+        // SAFETY: replaces a mapping of ours, or the hole that a failed one left, by inaccessible pages.
         let cleared = unsafe {
             libc::mmap(
                 at.cast(),
-                mapped.len(),
+                len,
                 libc::PROT_NONE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
                 -1,
                 0,
             )
         };
-        if cleared == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        if cleared == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    if old > area.len {
+        clear(old)?;
     }
     if area.len > 0 {
         // SAFETY: the target lies inside the reservation, above the private memory, and holds nothing but an old area.
@@ -222,7 +225,12 @@ pub(crate) unsafe fn map_area(
             )
         };
         if done == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // The kernel may have removed what was there before it failed. A hole in the reservation could be taken by a mapping of the host.
+            if clear(old.max(area.len)).is_err() {
+                std::process::abort();
+            }
+            return Err(error);
         }
     }
     *mapped = at.addr()..at.addr() + area.len;

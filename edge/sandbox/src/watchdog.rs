@@ -36,14 +36,15 @@ unsafe impl Sync for Watch {}
 impl Watch {
     /// A call begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
         self.clock.store(clock_of_thread(), Ordering::Relaxed);
-        self.call.fetch_add(1, Ordering::Release);
+        // Nobody else writes to it.
+        self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
+        UnderWay(self)
     }
 
-    /// The call has ended; says whether its time was over.
     #[inline]
-    pub(crate) fn end(&self) -> bool {
+    fn end(&self) -> bool {
         // With the watchdog's store and load in the other order: one of the two sees the other.
         self.call.fetch_add(1, Ordering::SeqCst);
         self.tripped.load(Ordering::SeqCst) && self.give_back()
@@ -71,6 +72,25 @@ impl Watch {
         // SAFETY: the call was still under way after `tripped` was set, so it cannot end, and its space cannot go, before it has seen `tripped`
         // and then had the lock that is held here.
         let _ = unsafe { set_poll_page(self.base, false) };
+    }
+}
+
+/// A call under way. It ends also when a panic of the host unwinds through it, so that the watchdog never acts on a sandbox that is gone.
+pub(crate) struct UnderWay<'a>(&'a Watch);
+
+impl UnderWay<'_> {
+    /// The call has ended; says whether its time was over.
+    #[inline]
+    pub(crate) fn end(self) -> bool {
+        let watch = self.0;
+        std::mem::forget(self);
+        watch.end()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

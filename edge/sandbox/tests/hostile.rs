@@ -179,10 +179,10 @@ fn straight_code_cannot_take_long_either() {
     let engine = engine();
     let long = "(drop (memory.grow (i32.const 31)))";
     for step in [
-        "(memory.fill (i32.const 64) (i32.const 0) (i32.const 0x1ff000))",
-        "(memory.copy (i32.const 64) (i32.const 128) (i32.const 0x1ff000))",
-        "(drop (call $hash (i32.const 64) (i32.const 0x1ff000) (i64.const 0)))",
-        "(drop (call_indirect $t (param i32 i32 i64) (result i64) (i32.const 64) (i32.const 0x1ff000) (i64.const 0) (i32.const 0)))",
+        "(memory.fill (i32.const 64) (i32.const 0) (i32.const 0xff000))",
+        "(memory.copy (i32.const 64) (i32.const 128) (i32.const 0xff000))",
+        "(drop (call $hash (i32.const 64) (i32.const 0xff000) (i64.const 0)))",
+        "(drop (call_indirect $t (param i32 i32 i64) (result i64) (i32.const 64) (i32.const 0xff000) (i64.const 0) (i32.const 0)))",
     ] {
         let body = format!(
             "(table $t funcref (elem $hash)) {}",
@@ -353,6 +353,73 @@ fn a_flood_in_ticks_is_cut_by_the_block() {
         assert_eq!(instance.take_records(Records::default()).len(), 65_536);
         assert_eq!(instance.counters().records_dropped, block * (100_000 - 65_536));
     }
+}
+
+#[test]
+fn a_batch_taken_whole_has_one_allowance() {
+    // A patch of nothing, for another packet each time, must not make the allowance of records whole again; nor the other way round.
+    let engine = engine();
+    let body = r#"(func (export "weir_batch") (param $d i32) (param i64) (result i64) (local $n i32)
+            (loop (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
+                  (drop (call $patch (i32.add (local.get $d) (i32.shl (i32.and (local.get $n) (i32.const 1)) (i32.const 6)))
+                                     (i32.const 0) (i32.const 0) (i32.const 1)))
+                  (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 10000))))
+            (i64.const 0))"#;
+    let mut instance = started(&engine, body);
+    instance.run(Batch { mask: 0b11, ..all() });
+    assert_eq!(instance.take_records(Records::default()).len(), 2 * 64);
+    assert_eq!(instance.take_patches().len(), 2 * 32);
+    assert_eq!((instance.counters().faults, instance.counters().records_dropped), (0, 10_000 - 128));
+}
+
+#[test]
+fn a_fault_in_a_batch_takes_back_its_own_patches_only() {
+    let engine = engine();
+    let body = r#"(func (export "weir_batch") (param $d i32) (param $m i64) (result i64)
+            (local.set $d (i32.add (local.get $d) (i32.shl (i32.wrap_i64 (i64.ctz (local.get $m))) (i32.const 6))))
+            (drop (call $patch (local.get $d) (i32.const 0) (i32.const 0) (i32.const 1)))
+            (if (i64.ne (i64.and (local.get $m) (i64.const 2)) (i64.const 0)) (then (unreachable)))
+            (i64.const 0))"#;
+    let mut instance = started(&engine, body);
+    for mask in [0b1, 0b110, 0b11000] {
+        instance.run(Batch { mask, ..all() });
+    }
+    assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [0, 3]);
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let engine = engine();
+    let body = r#"(func (export "weir_start") (result i32)
+            (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))
+            (i64.store (i32.const 64) (i64.const 0x10_ffffff00))
+            (drop (call $emit (i32.const 1) (i32.const 64) (i32.const 8)))
+            (i32.const 0))
+        (func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
+    let instance = started(&engine, body);
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::WildPointer { function: "emit" });
+    assert!(instance.has_ended() && !instance.has_records());
+}
+
+/// So many square roots, one of the other.
+fn root(n: usize) -> String {
+    format!("{}(f64.load (i32.const 256)){}", "(f64.sqrt ".repeat(n), ")".repeat(n))
+}
+
+#[test]
+fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
+    // A leaf without loop or call, called again and again in a row: seconds of work and no loop in sight.
+    let leaf = format!("(func $leaf (f64.store (i32.const 256) {}))", root(3_000));
+    let calls = "(call $leaf)".repeat(200_000);
+    let engine = engine();
+    let mut instance =
+        started(&engine, &format!("{leaf} (func $many {calls}) {}", at_packet(20, "(call $many)")));
+    let begin = Instant::now();
+    instance.run(all());
+    let incident = instance.incidents().first().map(|i| (i.fault.kind, i.during));
+    assert_eq!(incident, Some((FaultKind::TimeOut, During::Packet(20))));
+    assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1));
+    assert!(begin.elapsed().as_secs() < 30, "not ended in time");
 }
 
 #[test]

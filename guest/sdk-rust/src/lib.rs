@@ -106,7 +106,7 @@ pub mod limit {
     /// Bytes of all patterns of a set.
     pub const PATTERN_BYTES: u32 = 64 * 1024;
     /// Bytes that one call of a host function reads. The largest packets are smaller.
-    pub const HOST_READ_BYTES: u32 = 16 << 20;
+    pub const HOST_READ_BYTES: u32 = 1 << 20;
     /// Bytes of one message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
     /// Messages in a run.
