@@ -40,6 +40,8 @@ pub struct Trouble {
 /// One instance of a module: all its packets, or the flows of its share.
 #[derive(Debug)]
 pub struct Shard {
+    // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
+    window: Option<(u64, WatchGuard)>,
     /// The sandbox.
     pub instance: Instance,
     /// Processor time in the module and on calling it: what others, or the hypervisor, took meanwhile is not charged.
@@ -49,7 +51,6 @@ pub struct Shard {
     part: u64,
     parts: u64,
     clock: Clock,
-    window: Option<(u64, WatchGuard)>,
 }
 
 impl Shard {
