@@ -11,6 +11,12 @@ use weir_abi::{export, limit};
 #[derive(Clone, Copy)]
 struct Word(u64);
 
+/// Sixteen bytes at any address: one vector load.
+#[cfg(target_arch = "x86_64")]
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct Wide(std::arch::x86_64::__m128i);
+
 /// Hands the bytes `address..address + len` of the calling module to `act`, together with the host's state.
 ///
 /// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
@@ -93,8 +99,17 @@ fn memory(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memor
 /// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
 #[inline]
 unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    let wide = len / 16;
+    #[cfg(not(target_arch = "x86_64"))]
+    let wide = 0;
+    #[cfg(target_arch = "x86_64")]
+    for i in 0..wide {
+        // SAFETY: bytes 16i..16i+16 are below `len`; `Wide` has no alignment.
+        unsafe { to.cast::<Wide>().add(i).write(from.cast::<Wide>().add(i).read_volatile()) };
+    }
     let words = len / 8;
-    for i in 0..words {
+    for i in wide * 2..words {
         // SAFETY: bytes 8i..8i+8 are below `len`; `Word` has no alignment.
         unsafe { to.cast::<Word>().add(i).write(from.cast::<Word>().add(i).read_volatile()) };
     }

@@ -337,7 +337,10 @@ fn patch(
     }
     let described = with_bytes(caller, "patch", descriptor, 64, |bytes, _| read_descriptor(bytes))?;
     let wanted = with_bytes(caller, "patch", bytes, len, |bytes, _| bytes.to_vec())?;
-    let head = described.cap_len.min(u32::try_from(PEEK_MAX).unwrap_or(u32::MAX));
+    // Headers end where the payload begins, where the classifier found that; else they may be as long as it looks.
+    let has_payload = described.flags & weir_abi::flag::L4 != 0;
+    let most = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
+    let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));
     let packet = first + index;
     with_bytes(caller, "patch", described.data, head, |head, host| {
         match weir_wire::patch::check(head, &described, offset, &wanted) {
