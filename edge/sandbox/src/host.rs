@@ -5,7 +5,7 @@ use crate::guest::{with_bytes, write_bytes};
 use crate::pattern::{PatternError, Patterns};
 use std::ops::Range;
 use std::sync::Arc;
-use wasmtime::{Caller, Global, Linker, Memory, ResourceLimiter, Val};
+use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
 use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, is_plain};
 use weir_wire::{PEEK_MAX, PatchError};
@@ -45,7 +45,6 @@ pub struct Patch {
 pub(crate) struct Host {
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) memory: Option<Memory>,
-    pub(crate) rest: Option<Global>,
     pub(crate) packets: Range<usize>,
     pub(crate) descriptors: Range<usize>,
     pub(crate) scratch: Vec<u8>,
@@ -78,7 +77,6 @@ impl Host {
         Self {
             admitted,
             memory: None,
-            rest: None,
             packets: 0..0,
             descriptors: 0..0,
             scratch: Vec::new(),
@@ -176,14 +174,9 @@ impl ResourceLimiter for Host {
     }
 }
 
-/// The packet that is being processed, by its index in the batch.
-fn current(caller: &mut Caller<'_, Host>) -> Option<u32> {
-    let rest = caller.data().rest?;
-    match rest.get(caller) {
-        Val::I64(0) => None,
-        Val::I64(rest) => Some(rest.trailing_zeros()),
-        _ => None,
-    }
+/// The packet that is being processed, by its index in the batch, from the mask of those still to do.
+fn current(rest: u64) -> Option<u32> {
+    (rest != 0).then(|| rest.trailing_zeros())
 }
 
 /// Where in the block the module is now.
@@ -196,11 +189,6 @@ pub(crate) fn order_of(phase: Phase, current: Option<u32>) -> Order {
     }
 }
 
-fn order(caller: &mut Caller<'_, Host>) -> Order {
-    let current = current(caller);
-    order_of(caller.data().phase, current)
-}
-
 /// A value of type i32 as the address or length that it is.
 const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
@@ -209,14 +197,22 @@ const fn unsigned(value: i32) -> u32 {
 /// Defines every function of [`imports::ALL`].
 pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let module = imports::MODULE;
-    linker.func_wrap(module, "emit", |mut caller: Caller<'_, Host>, stream: i32, row: i32, len: i32| {
-        emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len)).map_err(wasmtime::Error::from)
-    })?;
+    // The loader gives these two the mask of packets still to do as their last argument.
+    linker.func_wrap(
+        module,
+        "emit",
+        |mut caller: Caller<'_, Host>, stream: i32, row: i32, len: i32, rest: i64| {
+            let current = current(rest.cast_unsigned());
+            emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len), current)
+                .map_err(wasmtime::Error::from)
+        },
+    )?;
     linker.func_wrap(
         module,
         "patch",
-        |mut caller: Caller<'_, Host>, descriptor: i32, offset: i32, bytes: i32, len: i32| {
-            patch(&mut caller, unsigned(descriptor), unsigned(offset), unsigned(bytes), unsigned(len))
+        |mut caller: Caller<'_, Host>, descriptor: i32, offset: i32, bytes: i32, len: i32, rest: i64| {
+            let bytes = (unsigned(bytes), unsigned(len));
+            patch(&mut caller, unsigned(descriptor), unsigned(offset), bytes, current(rest.cast_unsigned()))
                 .map_err(wasmtime::Error::from)
         },
     )?;
@@ -273,8 +269,14 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-fn emit(caller: &mut Caller<'_, Host>, stream: u32, row: u32, len: u32) -> Result<i32, FaultKind> {
-    let order = order(caller);
+fn emit(
+    caller: &mut Caller<'_, Host>,
+    stream: u32,
+    row: u32,
+    len: u32,
+    current: Option<u32>,
+) -> Result<i32, FaultKind> {
+    let order = order_of(caller.data().phase, current);
     let admitted = Arc::clone(&caller.data().admitted);
     let Some(declared) = admitted.manifest().streams.get(stream as usize) else { return Ok(code::UNKNOWN) };
     let Ok(stream) = u16::try_from(stream) else { return Ok(code::UNKNOWN) };
@@ -317,8 +319,8 @@ fn patch(
     caller: &mut Caller<'_, Host>,
     descriptor: u32,
     offset: u32,
-    bytes: u32,
-    len: u32,
+    (bytes, len): (u32, u32),
+    current: Option<u32>,
 ) -> Result<i32, FaultKind> {
     let Phase::Batch { descriptors, first, mask, one_by_one } = caller.data().phase else {
         return Ok(code::WHEN);
@@ -328,7 +330,7 @@ fn patch(
         return Ok(code::WHEN);
     }
     let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let allowed = if one_by_one { current(caller) == Some(index) } else { mask >> index & 1 == 1 };
+    let allowed = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
     if !allowed {
         return Ok(code::WHEN);
     }

@@ -145,7 +145,6 @@ impl Instance {
         // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
         this.watch = engine.watchdog().map(|watchdog| unsafe { watchdog.guard(this.base) });
         this.store.data_mut().memory = Some(wasm.memory);
-        this.store.data_mut().rest = Some(wasm.rest);
         this.wasm = Some(wasm);
         this.call_start(instance, program.admitted());
         Ok(this)

@@ -8,6 +8,8 @@
 //!   of the host too: of these, eight megabytes of straight code could otherwise make days. That costs a load, where a counter or an epoch costs a compare and a branch too. The read is
 //!   atomic because the compiler would otherwise take one of two reads for superfluous.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same time limit as any call.
+//! - `emit` and `patch` get one more argument, the mask of packets still to do, through a function of a few instructions in their place: for the host
+//!   to ask for the global would cost more than the rest of the call. The module has no say in it.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
@@ -15,21 +17,25 @@ use std::convert::Infallible;
 use wasm_encoder::Section as _;
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
-    BlockType, CodeSection, ConstExpr, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
-    GlobalType, MemArg, MemArgTarget, MemoryType, Module, SectionId, TypeSection, ValType,
+    BlockType, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, Function, FunctionSection,
+    GlobalSection, GlobalType, ImportSection, MemArg, MemArgTarget, MemoryType, Module, SectionId,
+    TypeSection, ValType,
 };
 use wasmparser::{Operator, Parser};
 use weir_abi::POLL_PAGE;
 use weir_session::{Entry, Facts};
 
 /// Raised with every change of this file: cached code that another version made is not used.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Functions of no more instructions, which call nothing, have no check at their entry.
 const UNCHECKED_CALL: usize = 64;
 
 /// Straight code of so many instructions has a check.
 const UNCHECKED_CODE: usize = 1024;
+
+/// Imports that get one more argument, and how many `i32` they have for the module.
+const WIDENED: [(&str, u32); 2] = [("emit", 3), ("patch", 4)];
 
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
@@ -45,7 +51,7 @@ pub(crate) fn rewrite(
     interruptible: bool,
 ) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
-    let mut pass = Pass { facts, interruptible, imported: 0, globals_written: false };
+    let mut pass = Pass { facts, interruptible, imported: 0, widened: Vec::new(), globals_written: false };
     pass.parse_core_module(&mut module, Parser::new(0), bytes)?;
     Ok(without_start(&module.finish())?)
 }
@@ -70,6 +76,8 @@ struct Pass<'a> {
     interruptible: bool,
     /// Functions below this are the host's.
     imported: u32,
+    /// Imports that get one more argument: function index and number of arguments as the module knows it.
+    widened: Vec<(u32, u32)>,
     globals_written: bool,
 }
 
@@ -152,6 +160,13 @@ impl Pass<'_> {
         }
     }
 
+    /// Index of the type that a widened import with so many arguments has for the module; the next one is its type for the host.
+    fn widened_type(&self, arguments: u32) -> u32 {
+        let place =
+            (0..).zip(WIDENED).find(|(_, (_, known))| *known == arguments).map_or(0, |(place, _)| place);
+        self.facts.types + 1 + 2 * place
+    }
+
     fn poll(body: &mut Function) {
         let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
         body.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
@@ -172,7 +187,37 @@ impl Reencode for Pass<'_> {
     ) -> Result<(), Error<Infallible>> {
         utils::parse_type_section(self, types, section)?;
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
+        for (_, arguments) in WIDENED {
+            let given = vec![ValType::I32; arguments as usize];
+            types.ty().function(given.clone(), [ValType::I32]);
+            types.ty().function([given, vec![ValType::I64]].concat(), [ValType::I32]);
+        }
         Ok(())
+    }
+
+    fn parse_import_section(
+        &mut self,
+        imports: &mut ImportSection,
+        section: wasmparser::ImportSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        // Admission lets only functions through, so their number is their index.
+        for (index, import) in (0..).zip(section.into_imports()) {
+            let import = import?;
+            let mut ty = self.entity_type(import.ty)?;
+            if let Some(place) = WIDENED.iter().position(|(name, _)| *name == import.name) {
+                self.widened.push((index, WIDENED[place].1));
+                ty = EntityType::Function(self.widened_type(WIDENED[place].1) + 1);
+            }
+            imports.import(import.module, import.name, ty);
+        }
+        Ok(())
+    }
+
+    /// Whatever in the module means a widened import now means the function in its place.
+    fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
+        let place =
+            (0..).zip(&self.widened).find(|(_, (import, _))| *import == index).map(|(place, _)| place);
+        Ok(place.map_or(index, |place: u32| self.facts.functions + u32::from(self.adds_loop()) + place))
     }
 
     fn parse_function_section(
@@ -184,6 +229,9 @@ impl Reencode for Pass<'_> {
         utils::parse_function_section(self, functions, section)?;
         if self.adds_loop() {
             functions.function(self.facts.types);
+        }
+        for (_, arguments) in &self.widened {
+            functions.function(self.widened_type(*arguments));
         }
         Ok(())
     }
@@ -225,6 +273,15 @@ impl Reencode for Pass<'_> {
         utils::parse_code_section(self, code, section)?;
         if self.adds_loop() {
             code.function(&self.batch_loop());
+        }
+        for (import, arguments) in &self.widened {
+            let mut body = Function::new([]);
+            let mut instructions = body.instructions();
+            for argument in 0..*arguments {
+                instructions.local_get(argument);
+            }
+            instructions.global_get(self.rest()).call(*import).end();
+            code.function(&body);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ mod support;
 use support::*;
 use weir_abi::DESCRIPTORS_BASE;
 use weir_sandbox::{Batch, Instance, LogLine};
-use weir_session::Records;
+use weir_session::{Order, Records};
 use weir_units::Timestamp;
 
 #[test]
@@ -84,6 +84,24 @@ fn parameters_arrive_by_type() {
         values(&mut instance),
         [3, u64::from(b'a') | u64::from(b'b') << 8, 50, (-5i64).cast_unsigned()]
     );
+}
+
+#[test]
+fn a_host_function_is_the_same_through_a_table_and_an_export() {
+    let engine = engine();
+    let body = r#"(table $t funcref (elem $emit $patch)) (export "mine" (func $emit)) (elem declare func $emit)
+        (func (export "weir_packet") (param $d i32) (result i32)
+            (i64.store (i32.const 64) (i64.load32_u offset=60 (local.get $d)))
+            (drop (call_indirect $t (param i32 i32 i32) (result i32) (i32.const 0) (i32.const 64) (i32.const 8) (i32.const 0)))
+            (drop (ref.func $emit))
+            (call_indirect $t (param i32 i32 i32 i32) (result i32)
+                (local.get $d) (i32.const 6) (i32.const 64) (i32.const 2) (i32.const 1)))"#;
+    let mut instance = started(&engine, body);
+    assert_eq!(instance.run(Batch { mask: 0b1010, first: 64, ..all() }), 0, "patch returned 0");
+    let records = instance.take_records(Records::default());
+    let orders: Vec<Order> = records.iter().map(|record| record.order).collect();
+    assert_eq!(orders, [Order::packet(65), Order::packet(67)]);
+    assert_eq!(instance.take_patches().iter().map(|p| p.packet).collect::<Vec<_>>(), [65, 67]);
 }
 
 #[test]
