@@ -441,6 +441,15 @@ fn a_limit_on_file_sizes_is_told_like_a_full_disk() {
 }
 
 #[test]
+fn folders_of_results_are_made() {
+    let bench = Bench::new(10);
+    let (page, out) = (bench.path("new/folder/page.html"), bench.path("another/new"));
+    bench.run(&["-m", "port-count", "--report", &page, "--out", &out]).good();
+    assert!(fs::read_to_string(&page).unwrap().contains("port-count"));
+    assert!(Path::new(&out).join("port-count/totals.parquet").is_file());
+}
+
+#[test]
 fn places_that_cannot_be_written_are_told_before_the_run() {
     let bench = Bench::new(10);
     let file = bench.path("file");
@@ -458,7 +467,7 @@ fn places_that_cannot_be_written_are_told_before_the_run() {
     let out = bench.path("out");
     bench.run(&["-m", &module, "--out", &out]).good();
     let before = contents(Path::new(&out));
-    refused(&["--out", &out, "--report", "/no/such/folder/page.html"], &["/no/such/folder/page.html"]);
+    refused(&["--out", &out, "--report", "/proc/nowhere/page.html"], &["/proc/nowhere/page.html"]);
     refused(&["--out", &out, "-w", "/no/such/folder/out.pcap"], &["/no/such/folder/out.pcap"]);
     assert!(contents(Path::new(&out)) == before);
     assert_eq!(fs::read(&file).unwrap(), b"mine");

@@ -13,8 +13,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// Opens it, or makes it. An earlier report stays in it until [`write`](Self::write).
+    /// Opens it, or makes it with its folder, as `--out` does. An earlier report stays in it until [`write`](Self::write).
     pub fn open(path: &Path) -> Result<Self, RunError> {
+        if let Some(folder) = path.parent() {
+            // Should it fail, opening the file says why.
+            let _ = std::fs::create_dir_all(folder);
+        }
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.map_err(|source| RunError::Report { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), file })
