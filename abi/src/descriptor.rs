@@ -61,9 +61,14 @@ const _: () = assert!(core::mem::size_of::<Descriptor>() == crate::DESCRIPTOR_BY
 impl Descriptor {
     /// Reads a descriptor from a copy of its bytes.
     pub fn from_bytes(bytes: &[u8; crate::DESCRIPTOR_BYTES]) -> Self {
-        let at8 = |i: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|k| bytes[i + k]));
-        let at4 = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|k| bytes[i + k]));
-        let at2 = |i: usize| u16::from_le_bytes([bytes[i], bytes[i + 1]]);
+        fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+            let mut chunk = [0; N];
+            chunk.copy_from_slice(&bytes[at..at + N]);
+            chunk
+        }
+        let at8 = |i: usize| u64::from_le_bytes(chunk(bytes, i));
+        let at4 = |i: usize| u32::from_le_bytes(chunk(bytes, i));
+        let at2 = |i: usize| u16::from_le_bytes(chunk(bytes, i));
         Self {
             ts_ns: at8(0),
             data: at4(8),

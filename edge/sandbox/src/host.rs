@@ -52,6 +52,8 @@ pub(crate) struct Host {
     pub(crate) records: Records,
     pub(crate) records_dropped: u64,
     pub(crate) patches: Vec<Patch>,
+    /// Whether anybody will take the patches: else they are checked and answered, but not kept.
+    pub(crate) keeps_patches: bool,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
     budget: Budget,
@@ -84,6 +86,7 @@ impl Host {
             records: Records::default(),
             records_dropped: 0,
             patches: Vec::new(),
+            keeps_patches: true,
             log: Vec::new(),
             log_dropped: 0,
             budget: Budget::default(),
@@ -338,21 +341,25 @@ fn patch(
         return Ok(code::RANGE);
     }
     let described = with_bytes(caller, "patch", descriptor, 64, |bytes, _| read_descriptor(bytes))?;
-    let wanted = with_bytes(caller, "patch", bytes, len, |bytes, _| bytes.to_vec())?;
+    let mut wanted = [0; limit::PATCH_BYTES as usize];
+    with_bytes(caller, "patch", bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
+    let wanted = &wanted[..len as usize];
     // Headers end where the payload begins, where the classifier found that; else they may be as long as it looks.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
     let most = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
     let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));
     let packet = first + index;
     with_bytes(caller, "patch", described.data, head, |head, host| {
-        match weir_wire::patch::check(head, &described, offset, &wanted) {
+        match weir_wire::patch::check(head, &described, offset, wanted) {
             Ok(()) => {
                 let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
                 if u32::from(*made) >= limit::PATCHES_PER_PACKET {
                     return code::FULL;
                 }
                 *made += 1;
-                host.patches.push(Patch { packet, offset, bytes: wanted });
+                if host.keeps_patches {
+                    host.patches.push(Patch { packet, offset, bytes: wanted.to_vec() });
+                }
                 code::OK
             }
             Err(PatchError::Range { .. }) => code::RANGE,

@@ -347,6 +347,11 @@ impl Instance {
         !self.store.data().records.is_empty()
     }
 
+    /// Patches are no longer kept, because nothing is written that they could change. The module notices nothing of that.
+    pub fn ignore_patches(&mut self) {
+        self.store.data_mut().keeps_patches = false;
+    }
+
     /// The patches that it made since the last call of this function.
     pub fn take_patches(&mut self) -> Vec<Patch> {
         std::mem::take(&mut self.store.data_mut().patches)

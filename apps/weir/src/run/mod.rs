@@ -269,8 +269,11 @@ fn assemble(
         let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
         let first = shards.len();
         for part in 0..parts {
-            let instance = Instance::start(engine, program)
+            let mut instance = Instance::start(engine, program)
                 .map_err(|error| RunError::Load { module: label.clone(), error })?;
+            if args.write.is_none() {
+                instance.ignore_patches();
+            }
             let tick = admitted.tick().map(|period| period.0);
             let mut shard = Shard::new(instance, part as u64, parts as u64, tick);
             shard.map_descriptors(ring.fd(), ring_len)?;
