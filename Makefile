@@ -42,7 +42,7 @@ lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
 
-bench: setup-tests ## the table of docs/SPECIFICATION.md
+bench: setup-tests build ## the table of docs/SPECIFICATION.md
 	cargo run --release --locked -p weir-lab --bin bench
 
 fuzz: setup ## every fuzz target for SECONDS each (60); needs a nightly compiler

@@ -449,3 +449,28 @@ fn a_parameter_that_is_wrong_is_wrong_usage() {
     }
     bench.run(&["-m", &format!(r"{path},size=100,text=a\,b")]).good();
 }
+
+#[test]
+fn a_module_that_is_hard_to_compile_is_given_up() {
+    // A few hundred kilobytes that take the compiler minutes and gigabytes: many variables, all alive through many loops.
+    let bench = Bench::new();
+    let locals = 6_000;
+    let loops: String = (0..60_000)
+        .map(|i| {
+            let [a, b, c] = [i, i * 7, i * 13].map(|n| n % locals);
+            format!(
+                "(loop (br_if 0 (i32.eqz (local.tee $l{a} (i32.add (local.get $l{b}) (local.get $l{c}))))))"
+            )
+        })
+        .collect();
+    let variables: String = (0..locals).map(|i| format!("(local $l{i} i32)")).collect();
+    let body = format!(
+        r#"(func (export "weir_packet") (param i32) (result i32) {variables} {loops} (i32.const 0))"#
+    );
+    let path = write(bench.path(), "hard", &body);
+    let begin = Instant::now();
+    let ended =
+        bench.run(&["-m", path.to_str().unwrap()]).fails(1, &["hard", "cannot be compiled", "was given up"]);
+    assert_eq!(ended.text(), "", "nothing ran");
+    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
+}
