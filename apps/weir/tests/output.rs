@@ -479,6 +479,10 @@ fn the_capture_that_is_read_is_never_written() {
     let (hard, soft) = (bench.path("hard.pcap"), bench.path("soft.pcap"));
     fs::hard_link(&bench.capture, &hard).unwrap();
     std::os::unix::fs::symlink(&bench.capture, &soft).unwrap();
+    let page = bench.path("page.html");
+    bench
+        .run(&["-m", "port-count", "-w", &page, "--report", &page])
+        .fails(2, &[&page, "both -w and --report"]);
     for output in [&bench.capture, &hard, &soft] {
         let says = &[output, "is the capture that is being read"];
         bench.run(&["-m", "port-count", "--report", output]).fails(1, says);

@@ -88,6 +88,9 @@ pub enum RunError {
     /// The report would take the place of the capture.
     #[error("{} is the capture that is being read: write the report to another file", .0.display())]
     ReportOntoCapture(PathBuf),
+    /// Packets and report would go to one file.
+    #[error("{}: named by both -w and --report; the report would replace the packets", .0.display())]
+    SameFile(PathBuf),
     /// The summary cannot be printed.
     #[error("standard output: {0}")]
     Print(std::io::Error),
@@ -97,7 +100,9 @@ impl RunError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Filter(_) | Self::OptionInFilter { .. } | Self::FilterOfCapture(_) => true,
+            Self::Filter(_) | Self::OptionInFilter { .. } | Self::FilterOfCapture(_) | Self::SameFile(_) => {
+                true
+            }
             Self::Spec(error) => error.is_usage(),
             _ => false,
         }
@@ -111,6 +116,9 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let processors =
         || std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(JOBS_DEFAULT_MAX);
     let jobs = args.jobs.map_or_else(processors, usize::from);
+    if let Some(path) = args.report.as_ref().filter(|path| args.write.as_ref() == Some(path)) {
+        return Err(RunError::SameFile(path.clone()));
+    }
     let filter = filter(&args.filter)?;
     let (engine, programs) = load(args)?;
     let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
