@@ -117,7 +117,6 @@ impl Engine {
     fn key(&self, bytes: &[u8]) -> [u8; 32] {
         let mut hasher = KeyHasher::default();
         self.wasm.precompile_compatibility_hash().hash(&mut hasher);
-        hasher.write_u32(rewrite::VERSION);
         hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
         hasher.write_usize(bytes.len());
         hasher.write(bytes);

@@ -2,14 +2,14 @@
 //!
 //! - The loop over a batch is put inside the module, so that a host-to-guest call is paid once for 64 packets. It keeps the mask of
 //!   packets still to do in a global that the host reads and the module cannot name: after a trap, weir knows exactly which packet was lost.
-//! - At every loop and at the entry of every function that calls others, a byte of the poll page is read. When the time of a call is over, the
-//!   watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and again.
-//!   Between two of them there is only straight code; so that this cannot take long either, a byte is read after each bulk operation and call
-//!   of the host too: of these, eight megabytes of straight code could otherwise make days. That costs a load, where a counter or an epoch costs a compare and a branch too. The read is
-//!   atomic because the compiler would otherwise take one of two reads for superfluous.
+//! - At every loop, and at the entry of every function that is long or calls others, a byte of the poll page is read. When the time of a call is
+//!   over, the watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and
+//!   again. Between two of them there is only straight code; a module may have megabytes of it, so a byte is read in it too: every
+//!   [`UNCHECKED_CODE`] instructions, after each bulk operation, after each call of the host, and after each packet. That costs a load, where a
+//!   counter or an epoch costs a compare and a branch too. The read is atomic because the compiler would otherwise take one of two reads for superfluous.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same time limit as any call.
-//! - `emit` and `patch` get one more argument, the mask of packets still to do, through a function of a few instructions in their place: for the host
-//!   to ask for the global would cost more than the rest of the call. The module has no say in it.
+//! - `emit` and `patch` get one more argument, the mask of packets still to do, through a function of a few instructions in their place: the host
+//!   would pay a good part of the call's time for asking the engine for the global. The module has no say in it.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
@@ -24,9 +24,6 @@ use wasm_encoder::{
 use wasmparser::{Operator, Parser};
 use weir_abi::POLL_PAGE;
 use weir_session::{Entry, Facts};
-
-/// Raised with every change of this file: cached code that another version made is not used.
-pub(crate) const VERSION: u32 = 5;
 
 /// Functions of no more instructions, which call nothing, have no check at their entry.
 const UNCHECKED_CALL: usize = 64;

@@ -164,7 +164,6 @@ fn write_packets(
     Ok(unpatched)
 }
 
-/// Whether the records of a lone instance are in the order that several would have.
 #[cfg(test)]
 mod tests {
     use super::*;
