@@ -83,6 +83,8 @@ pub mod export {
     pub const TICK: &str = "weir_tick";
     /// `(now: i64)`: no more packets come; the last had the time stamp `now` (ns since 1970).
     pub const STOP: &str = "weir_stop";
+    /// `(cause: i32)`: the last call was lost, for a [`lost`](crate::lost) cause; called before the next one, so that the module can clean up.
+    pub const LOST: &str = "weir_lost";
     /// The shadow stack pointer that LLVM's WebAssembly targets use; put back where it was after a lost call.
     pub const STACK_POINTER: &str = "__stack_pointer";
 }
@@ -93,6 +95,14 @@ pub mod verdict {
     pub const PASS: i32 = 0;
     /// The packet is not written to the output. Anything but [`PASS`] means this.
     pub const DROP: i32 = 1;
+}
+
+/// Why a call was lost.
+pub mod lost {
+    /// It trapped: a bad access, a division by 0, a bounded loop past its bound, or any other fault.
+    pub const TRAP: i32 = 1;
+    /// It used more than it may: fuel, or time.
+    pub const LIMIT: i32 = 2;
 }
 
 /// What host functions return when they do not do what was asked. Anything at or above 0 is a success.
@@ -135,6 +145,8 @@ pub mod limit {
     pub const PATTERN_BYTES: u32 = 64 * 1024;
     /// Bytes that one call of a host function reads: more is done in pieces.
     pub const HOST_READ_BYTES: u32 = 1 << 20;
+    /// Captured bytes of one packet: no capture is believed that states more.
+    pub const PACKET_BYTES: u32 = 16 << 20;
     /// Bytes of one log message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
     /// Log messages of one module in a run.

@@ -1,0 +1,285 @@
+//! The cost table: what each instruction and each host function counts, in fuel.
+//!
+//! It is the only one. The analyser sums it up along the worst path, the meter charges it while a module runs, and both are fuzzed against
+//! each other: fuel used is never more than the bound. One unit of fuel is about a quarter of a nanosecond of a processor of the 2020s;
+//! `weir calibrate` measures what it is on a node.
+
+use wasmparser::Operator;
+
+/// What a host function costs: at least the time that it takes where everything is warm, by the bytes that it is told to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostCost {
+    /// For each call.
+    pub call: u32,
+    /// For each byte of its length argument.
+    pub per_byte: u32,
+}
+
+/// Classes of instructions that cost the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Structure of the code: `block`, `end`, `nop`, `drop`, …
+    Free,
+    /// Constants and locals, which the compiler mostly keeps in registers.
+    Move,
+    /// Integer arithmetic, comparisons, `select`.
+    Plain,
+    /// Globals.
+    Global,
+    /// Loads and stores of memory.
+    Memory,
+    /// Integer multiplication.
+    Multiply,
+    /// Integer division and remainder.
+    Divide,
+    /// Floating point but for division and square roots.
+    Float,
+    /// Floating-point division, square roots.
+    FloatDivide,
+    /// Instructions on vectors.
+    Vector,
+    /// `br`, `br_if`, `if`, `return`.
+    Branch,
+    /// `br_table`.
+    Table,
+    /// A call inside the module, without what is called.
+    Call,
+    /// An indirect call, without what is called.
+    CallIndirect,
+    /// `memory.copy`, `memory.fill`, `memory.init`, without their bytes; and the same for tables.
+    Bulk,
+    /// `memory.grow`, `table.grow`, without pages and elements.
+    Grow,
+}
+
+/// Number of classes.
+const CLASSES: usize = Class::Grow as usize + 1;
+
+/// A cost table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    classes: [u32; CLASSES],
+    /// One byte that a bulk instruction copies or fills; for tables, one element.
+    bulk_byte: u32,
+    /// One page that `memory.grow` adds, which the kernel has to clear when it is used.
+    page: u32,
+    host: fn(&str) -> HostCost,
+}
+
+/// The host functions. A name that is none of them costs as much as the dearest.
+fn host(name: &str) -> HostCost {
+    let (call, per_byte) = match name {
+        "emit" => (700, 2),
+        "patch" => (600, 4),
+        "find_compile" => (40_000, 2_000),
+        "find" => (160, 4),
+        "hash" => (100, 1),
+        "log" => (2_000, 4),
+        "param_int" | "param_float" => (60, 0),
+        "param_bytes" => (200, 1),
+        _ => (40_000, 2_000),
+    };
+    HostCost { call, per_byte }
+}
+
+/// As in `host`, where everything counts one.
+fn unit_host(_: &str) -> HostCost {
+    HostCost { call: 0, per_byte: 0 }
+}
+
+impl Costs {
+    /// The table's version: part of what was admitted, and of a calibration.
+    pub const VERSION: u32 = 1;
+
+    /// The table that modules are admitted and metered by.
+    pub const fn standard() -> Self {
+        Self {
+            //        Free Move Plain Global Memory Multiply Divide Float FloatDivide Vector Branch Table Call Indirect Bulk Grow
+            classes: [0, 1, 2, 3, 4, 4, 40, 8, 40, 4, 2, 8, 8, 24, 100, 20_000],
+            bulk_byte: 1,
+            page: 40_000,
+            host,
+        }
+    }
+
+    /// A table by which every instruction counts one and the structure of the code nothing, as wasmtime counts its fuel: to check the
+    /// analyser against something that does not share the standard table.
+    pub const fn unit() -> Self {
+        Self { classes: [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], bulk_byte: 1, page: 1, host: unit_host }
+    }
+
+    /// The same table with another cost for a class: for tests that there is but one table.
+    #[must_use]
+    pub fn with(mut self, class: Class, cost: u32) -> Self {
+        self.classes[class as usize] = cost;
+        self
+    }
+
+    /// The cost of a class.
+    pub fn class(&self, class: Class) -> u32 {
+        self.classes[class as usize]
+    }
+
+    /// What an instruction costs each time it runs: without the bytes of a bulk instruction, the pages of `memory.grow`, and what is called.
+    #[inline]
+    pub fn operator(&self, operator: &Operator<'_>) -> u32 {
+        self.class(class_of(operator))
+    }
+
+    /// What a host function costs, beside the `call` instruction.
+    pub fn host(&self, name: &str) -> HostCost {
+        (self.host)(name)
+    }
+
+    /// What each byte (for tables: element) of a bulk instruction costs.
+    pub fn bulk_byte(&self) -> u32 {
+        self.bulk_byte
+    }
+
+    /// What each page of `memory.grow` costs.
+    pub fn page(&self) -> u32 {
+        self.page
+    }
+}
+
+/// The class of an instruction.
+pub fn class_of(operator: &Operator<'_>) -> Class {
+    use Operator as O;
+    match operator {
+        O::Nop | O::Block { .. } | O::Loop { .. } | O::End | O::Else | O::Unreachable | O::Drop => Class::Free,
+        O::I32Const { .. }
+        | O::I64Const { .. }
+        | O::F32Const { .. }
+        | O::F64Const { .. }
+        | O::LocalGet { .. }
+        | O::LocalSet { .. }
+        | O::LocalTee { .. }
+        | O::RefNull { .. }
+        | O::RefFunc { .. }
+        | O::I32WrapI64
+        | O::I64ExtendI32S
+        | O::I64ExtendI32U
+        | O::I32ReinterpretF32
+        | O::I64ReinterpretF64
+        | O::F32ReinterpretI32
+        | O::F64ReinterpretI64 => Class::Move,
+        O::GlobalGet { .. } | O::GlobalSet { .. } | O::MemorySize { .. } | O::TableSize { .. } => Class::Global,
+        O::If { .. } | O::Br { .. } | O::BrIf { .. } | O::Return => Class::Branch,
+        O::BrTable { .. } => Class::Table,
+        O::Call { .. } => Class::Call,
+        O::CallIndirect { .. } => Class::CallIndirect,
+        O::I32Mul | O::I64Mul => Class::Multiply,
+        O::I32DivS
+        | O::I32DivU
+        | O::I32RemS
+        | O::I32RemU
+        | O::I64DivS
+        | O::I64DivU
+        | O::I64RemS
+        | O::I64RemU => Class::Divide,
+        O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Class::FloatDivide,
+        O::MemoryCopy { .. }
+        | O::MemoryFill { .. }
+        | O::MemoryInit { .. }
+        | O::TableCopy { .. }
+        | O::TableFill { .. }
+        | O::TableInit { .. } => Class::Bulk,
+        O::MemoryGrow { .. } | O::TableGrow { .. } => Class::Grow,
+        O::I32Load { .. }
+        | O::I64Load { .. }
+        | O::F32Load { .. }
+        | O::F64Load { .. }
+        | O::I32Load8S { .. }
+        | O::I32Load8U { .. }
+        | O::I32Load16S { .. }
+        | O::I32Load16U { .. }
+        | O::I64Load8S { .. }
+        | O::I64Load8U { .. }
+        | O::I64Load16S { .. }
+        | O::I64Load16U { .. }
+        | O::I64Load32S { .. }
+        | O::I64Load32U { .. }
+        | O::I32Store { .. }
+        | O::I64Store { .. }
+        | O::F32Store { .. }
+        | O::F64Store { .. }
+        | O::I32Store8 { .. }
+        | O::I32Store16 { .. }
+        | O::I64Store8 { .. }
+        | O::I64Store16 { .. }
+        | O::I64Store32 { .. }
+        | O::TableGet { .. }
+        | O::TableSet { .. }
+        | O::DataDrop { .. }
+        | O::ElemDrop { .. } => Class::Memory,
+        O::I32Eqz
+        | O::I32Eq
+        | O::I32Ne
+        | O::I32LtS
+        | O::I32LtU
+        | O::I32GtS
+        | O::I32GtU
+        | O::I32LeS
+        | O::I32LeU
+        | O::I32GeS
+        | O::I32GeU
+        | O::I64Eqz
+        | O::I64Eq
+        | O::I64Ne
+        | O::I64LtS
+        | O::I64LtU
+        | O::I64GtS
+        | O::I64GtU
+        | O::I64LeS
+        | O::I64LeU
+        | O::I64GeS
+        | O::I64GeU
+        | O::I32Clz
+        | O::I32Ctz
+        | O::I32Popcnt
+        | O::I32Add
+        | O::I32Sub
+        | O::I32And
+        | O::I32Or
+        | O::I32Xor
+        | O::I32Shl
+        | O::I32ShrS
+        | O::I32ShrU
+        | O::I32Rotl
+        | O::I32Rotr
+        | O::I64Clz
+        | O::I64Ctz
+        | O::I64Popcnt
+        | O::I64Add
+        | O::I64Sub
+        | O::I64And
+        | O::I64Or
+        | O::I64Xor
+        | O::I64Shl
+        | O::I64ShrS
+        | O::I64ShrU
+        | O::I64Rotl
+        | O::I64Rotr
+        | O::I32Extend8S
+        | O::I32Extend16S
+        | O::I64Extend8S
+        | O::I64Extend16S
+        | O::I64Extend32S
+        | O::RefIsNull
+        | O::Select
+        | O::TypedSelect { .. } => Class::Plain,
+        other if is_vector(other) => Class::Vector,
+        // What is left is floating point.
+        _ => Class::Float,
+    }
+}
+
+/// Whether an instruction works on vectors: loads, stores, arithmetic on all lanes.
+fn is_vector(operator: &Operator<'_>) -> bool {
+    macro_rules! vector {
+        ($(@$proposal:ident $op:ident $({ $($arg:ident: $argty:ty),* })? => $visit:ident ($($ann:tt)*))*) => {
+            matches!(operator, $(Operator::$op { .. })|*)
+        };
+    }
+    wasmparser::for_each_visit_simd_operator!(vector)
+}

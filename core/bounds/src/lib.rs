@@ -1,0 +1,52 @@
+//! Upper bounds on what a module costs, found from its bytes before it runs; or the places where there is none, and why.
+//!
+//! Pure: bytes in, values out. What is proved here is relied upon: a module whose bound is within its limit runs without any check.
+
+#![forbid(unsafe_code)]
+
+mod cost;
+mod linear;
+mod reason;
+mod report;
+
+pub use cost::{Class as CostClass, Costs, HostCost, class_of};
+pub use linear::Linear;
+pub use reason::{Reason, Why};
+pub use report::{
+    Analysis, Class, EntryBound, EntryPoint, HostCall, LoopBound, OnEntry, Place, SourceLine, Step, Usage,
+    What,
+};
+
+/// What is known about a module beside its bytes, when it is analysed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// What is known about each parameter, in the manifest's order.
+    pub parameters: Vec<Given>,
+    /// For each stream of the manifest: the most bytes that the strings of one record have; 0 where its fields have a fixed size.
+    pub string_bytes: Vec<u32>,
+    /// The most captured bytes of a packet.
+    pub packet_max: u32,
+    /// The most pages of memory that the module may have.
+    pub pages_max: u64,
+}
+
+/// What is known about a parameter's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// What `param_int` returns lies between these, both included.
+    Int {
+        /// At least.
+        min: i64,
+        /// At most.
+        max: i64,
+    },
+    /// A float.
+    Float,
+    /// What `param_bytes` returns lies between these, both included.
+    Bytes {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
+}
