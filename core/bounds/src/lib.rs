@@ -4,11 +4,13 @@
 
 #![forbid(unsafe_code)]
 
+mod analyse;
 mod cost;
 mod linear;
 mod reason;
 mod report;
 
+pub use analyse::{Malformed, analyse};
 pub use cost::{Class as CostClass, Costs, HostCost, class_of};
 pub use linear::Linear;
 pub use reason::{Reason, Why};

@@ -55,11 +55,8 @@ impl Linear {
     /// Either: at least as much as each for every length.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            constant: self.constant.max(other.constant),
-            per_byte: self.per_byte.max(other.per_byte),
-        }
-        .checked()
+        Self { constant: self.constant.max(other.constant), per_byte: self.per_byte.max(other.per_byte) }
+            .checked()
     }
 
     /// So many times, where packets have at most `packet_max` bytes. The square of the length, which a loop in a loop gives, becomes a
