@@ -1,7 +1,9 @@
 //! The one way in.
 
+use crate::environment::environment;
 use crate::inspect::{Facts, Refusal, inspect};
-use crate::{Manifest, Tick, Value, ValueError};
+use crate::{Limits, Manifest, Tick, Tier, Value, ValueError, shown};
+use weir_bounds::{Analysis, Costs};
 use weir_units::{Bytes, Nanos};
 
 /// A parameter as a user gives it: its name and value, or for a list its items.
@@ -18,6 +20,9 @@ pub struct Admitted {
     values: Vec<Value>,
     facts: Facts,
     tick: Option<Nanos>,
+    analysis: Analysis,
+    tier: Tier,
+    limits: Limits,
 }
 
 impl Admitted {
@@ -37,7 +42,19 @@ impl Admitted {
             },
             None => None,
         };
-        Ok(Self { bytes, manifest, values, facts, tick })
+        let environment = environment(&manifest, &values, manifest.memory);
+        let analysis = weir_bounds::analyse(&bytes, &environment, &Costs::standard())
+            .map_err(|error| Refusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
+        Ok(Self {
+            bytes,
+            manifest,
+            values,
+            facts,
+            tick,
+            analysis,
+            tier: Tier::Metered,
+            limits: Limits::default(),
+        })
     }
 
     /// The module's bytes, as they were checked.
@@ -63,6 +80,21 @@ impl Admitted {
     /// The most private memory it may have.
     pub fn memory(&self) -> Bytes {
         self.manifest.memory
+    }
+
+    /// How it is kept within its limits.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// What was found about its bytes.
+    pub fn analysis(&self) -> &Analysis {
+        &self.analysis
+    }
+
+    /// What a call of it may use, in fuel of this node.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The period of its ticks in packet time, if it has them.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod environment;
 mod inspect;
 mod manifest;
 mod name;
@@ -13,6 +14,7 @@ mod parameter;
 mod records;
 pub mod sources;
 mod stream;
+mod tier;
 
 pub use admit::{Admitted, Setting, manifest_of};
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
@@ -21,3 +23,4 @@ pub use name::{Name, NameError, is_plain, shown};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
 pub use records::{Order, Record, Records};
 pub use stream::{Field, FieldValue, Stream};
+pub use tier::{Limits, Tier};

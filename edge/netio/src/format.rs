@@ -8,7 +8,7 @@ use crate::view::View;
 use weir_wire::{LinkType, UnknownLinkType};
 
 /// The most captured bytes of a packet that are believed, whatever the capture states as its own limit.
-pub(crate) const CAP_LEN_MAX: u32 = 16 << 20;
+pub(crate) const CAP_LEN_MAX: u32 = weir_abi::limit::PACKET_BYTES;
 
 /// What is believed where the capture states no limit, or a small one: libpcap's MAXIMUM_SNAPLEN.
 const CAP_LEN_USUAL: u32 = 262_144;

@@ -1,0 +1,90 @@
+//! How a module is kept within its limits, and what these are.
+
+use std::fmt;
+use weir_bounds::{EntryPoint, Linear};
+
+/// How a module is kept within its limits (P. Patel, J. Lepreau, "Hybrid resource control of active extensions", OPENARCH 2003, section III).
+/// In the order of what it costs at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Its bounds are within the limits, so nothing is checked while it runs.
+    Proved,
+    /// Its bounds are over the limits, but within a factor that allows for a pessimistic analysis. What it really uses is looked at between pieces
+    /// of work; where it keeps exceeding, it is unloaded when idle.
+    Supervised,
+    /// It is charged while it runs, and a call that uses up its allowance is abandoned.
+    Metered,
+}
+
+impl Tier {
+    /// All tiers, the cheapest first.
+    pub const ALL: &'static [Tier] = &[Self::Proved, Self::Supervised, Self::Metered];
+
+    /// As a profile names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Proved => "proved",
+            Self::Supervised => "supervised",
+            Self::Metered => "metered",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What one call of a module may use, in fuel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// One packet: a constant, and so much for each captured byte. A batch may use it once for each of its packets.
+    pub packet: Linear,
+    /// A tick.
+    pub tick: u64,
+    /// Each call before the first packet: the start function, `_initialize`, `weir_start`.
+    pub start: u64,
+    /// The stop.
+    pub stop: u64,
+    /// The longest piece of work between two points at which what was used is looked at.
+    pub piece: u64,
+    /// Calls over their limit after which a module is unloaded.
+    pub strikes: u32,
+}
+
+impl Limits {
+    /// What one call of an entry point may use, by the captured length of each packet that it is called for. `weir_lost` has what a packet without
+    /// a byte has, because it is called once for each packet that is lost.
+    pub fn of(&self, entry: EntryPoint) -> Linear {
+        match entry {
+            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Linear::constant(self.start),
+            EntryPoint::Packet => self.packet,
+            EntryPoint::Batch => {
+                let packets = weir_abi::BATCH_PACKETS as u64;
+                Linear {
+                    constant: self.packet.constant.saturating_mul(packets),
+                    per_byte: self.packet.per_byte.saturating_mul(packets),
+                }
+            }
+            EntryPoint::Tick => Linear::constant(self.tick),
+            EntryPoint::Stop => Linear::constant(self.stop),
+            EntryPoint::Lost => Linear::constant(self.packet.constant),
+        }
+    }
+}
+
+impl Default for Limits {
+    /// Those of the default profile on a node that is not calibrated: 1 ms and 100 ns a byte for a packet, 200 ms for a tick, 2 s for start and
+    /// stop, pieces of 100 us.
+    fn default() -> Self {
+        Self {
+            packet: Linear { constant: 4_000_000, per_byte: 400 },
+            tick: 800_000_000,
+            start: 8_000_000_000,
+            stop: 8_000_000_000,
+            piece: 400_000,
+            strikes: 3,
+        }
+    }
+}
