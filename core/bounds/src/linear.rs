@@ -2,41 +2,50 @@
 
 use std::fmt;
 
-/// `constant + per_byte x captured bytes of the packet`, saturating; [`Linear::UNBOUNDED`] where there is no bound.
+/// `constant + per_kib x captured bytes / 1024`, saturating; [`Linear::UNBOUNDED`] where there is no bound. The unit of the slope is small
+/// because a loop may take many bytes at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Linear {
     /// What does not depend on the packet.
     pub constant: u64,
-    /// What each captured byte of the packet adds.
-    pub per_byte: u64,
+    /// What each 1024 captured bytes of the packet add.
+    pub per_kib: u64,
 }
+
+/// Bytes that [`Linear::per_kib`] is for.
+const KIB: u64 = 1024;
 
 impl Linear {
     /// Nothing.
     pub const ZERO: Self = Self::constant(0);
     /// More than anything.
-    pub const UNBOUNDED: Self = Self { constant: u64::MAX, per_byte: 0 };
+    pub const UNBOUNDED: Self = Self { constant: u64::MAX, per_kib: 0 };
 
     /// A bound that does not depend on the packet.
     pub const fn constant(constant: u64) -> Self {
-        Self { constant, per_byte: 0 }
+        Self { constant, per_kib: 0 }
+    }
+
+    /// So much for each captured byte.
+    pub const fn per_byte(amount: u64) -> Self {
+        Self { constant: 0, per_kib: amount.saturating_mul(KIB) }
     }
 
     /// Whether it is a bound at all. What saturates counts as none.
     pub const fn is_bounded(self) -> bool {
-        self.constant != u64::MAX && self.per_byte != u64::MAX
+        self.constant != u64::MAX && self.per_kib != u64::MAX
     }
 
     /// Its value for a packet with so many captured bytes; `u64::MAX` where there is no bound.
     pub const fn at(self, packet_bytes: u64) -> u64 {
         if self.is_bounded() {
-            self.constant.saturating_add(self.per_byte.saturating_mul(packet_bytes))
+            self.constant.saturating_add(self.per_kib.saturating_mul(packet_bytes).div_ceil(KIB))
         } else {
             u64::MAX
         }
     }
 
-    fn checked(self) -> Self {
+    const fn checked(self) -> Self {
         if self.is_bounded() { self } else { Self::UNBOUNDED }
     }
 
@@ -48,14 +57,15 @@ impl Linear {
         }
         Self {
             constant: self.constant.saturating_add(other.constant),
-            per_byte: self.per_byte.saturating_add(other.per_byte),
+            per_kib: self.per_kib.saturating_add(other.per_kib),
         }
+        .checked()
     }
 
     /// Either: at least as much as each for every length.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self { constant: self.constant.max(other.constant), per_byte: self.per_byte.max(other.per_byte) }
+        Self { constant: self.constant.max(other.constant), per_kib: self.per_kib.max(other.per_kib) }
             .checked()
     }
 
@@ -69,26 +79,47 @@ impl Linear {
         if !self.is_bounded() || !times.is_bounded() {
             return Self::UNBOUNDED;
         }
-        let square = self.per_byte.saturating_mul(times.per_byte).saturating_mul(packet_max);
+        let square = u128::from(self.per_kib) * u128::from(times.per_kib) * u128::from(packet_max);
+        let square = u64::try_from(square.div_ceil(u128::from(KIB))).unwrap_or(u64::MAX);
         Self {
             constant: self.constant.saturating_mul(times.constant),
-            per_byte: self
-                .per_byte
+            per_kib: self
+                .per_kib
                 .saturating_mul(times.constant)
-                .saturating_add(self.constant.saturating_mul(times.per_byte))
+                .saturating_add(self.constant.saturating_mul(times.per_kib))
                 .saturating_add(square),
         }
         .checked()
     }
+
+    /// Divided, and rounded up for every length.
+    #[must_use]
+    pub fn divided(self, by: u64) -> Self {
+        let by = by.max(1);
+        if !self.is_bounded() {
+            return self;
+        }
+        // With a slope the two parts are rounded together: less than one more.
+        let more = if self.per_kib == 0 { 0 } else { by - 1 };
+        Self {
+            constant: self.constant.saturating_add(more).div_ceil(by),
+            per_kib: self.per_kib.div_ceil(by),
+        }
+    }
 }
 
 impl fmt::Display for Linear {
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_bounded() {
+            return f.write_str("unbounded");
+        }
+        let slope = self.per_kib as f64 / KIB as f64;
+        let digits = if self.per_kib.is_multiple_of(KIB) { 0 } else { 2 };
         match self {
-            _ if !self.is_bounded() => f.write_str("unbounded"),
-            Self { constant, per_byte: 0 } => write!(f, "{constant}"),
-            Self { constant: 0, per_byte } => write!(f, "{per_byte}/byte"),
-            Self { constant, per_byte } => write!(f, "{constant} + {per_byte}/byte"),
+            Self { constant, per_kib: 0 } => write!(f, "{constant}"),
+            Self { constant: 0, .. } => write!(f, "{slope:.digits$}/byte"),
+            Self { constant, .. } => write!(f, "{constant} + {slope:.digits$}/byte"),
         }
     }
 }

@@ -27,10 +27,6 @@ pub enum Why {
     Recursion(String),
     /// The counter times what the loop costs is more than can be counted.
     Overflow,
-    /// The call of a host function has a length that can be anything.
-    Length(&'static str),
-    /// An indirect call that no function of the module fits.
-    NoCallee,
     /// The module is too large, or too deep, to be analysed in the time that there is.
     TooLarge,
 }
@@ -45,27 +41,18 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCounter => f.write_str(
-                "no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or `.bounded::<MAX>()` in Rust, or let a local variable go up to a limit",
+                "no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit",
             ),
             Self::MayMiss => f.write_str(
                 "the counter can step over its end and wrap around: compare with < instead of !=, or make sure before the loop that it begins below its end",
             ),
             Self::LimitUnknown => f.write_str(
-                "the loop's limit can be any number: cut it to a constant before the loop, as in `n < MAX ? n : MAX`, or read a parameter with limits in the manifest where it is used",
+                "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read a parameter that has limits in the manifest where it is used",
             ),
             Self::Endless => f.write_str("this loop has no way out: add one, or remove the loop"),
-            Self::Recursion(name) => {
-                write!(f, "{name} calls itself: write it as a loop with a counter")
-            }
+            Self::Recursion(name) => write!(f, "{name} calls itself: write it as a loop with a counter"),
             Self::Overflow => f.write_str(
                 "the loop's trips times its cost are more than can be counted: make its limit smaller",
-            ),
-            Self::Length(function) => write!(
-                f,
-                "the length given to `{function}` can be any number: cut it to a constant, or to the packet's captured length"
-            ),
-            Self::NoCallee => f.write_str(
-                "an indirect call that no function of the module fits: it can only trap; remove it",
             ),
             Self::TooLarge => f.write_str(
                 "unbounded: too large: the module has more code on its paths than is analysed; split it, or have less of it inlined",
