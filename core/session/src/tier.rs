@@ -64,7 +64,7 @@ impl Limits {
                 let packets = weir_abi::BATCH_PACKETS as u64;
                 Linear {
                     constant: self.packet.constant.saturating_mul(packets),
-                    per_byte: self.packet.per_byte.saturating_mul(packets),
+                    per_kib: self.packet.per_kib.saturating_mul(packets),
                 }
             }
             EntryPoint::Tick => Linear::constant(self.tick),
@@ -79,7 +79,7 @@ impl Default for Limits {
     /// stop, pieces of 100 us.
     fn default() -> Self {
         Self {
-            packet: Linear { constant: 4_000_000, per_byte: 400 },
+            packet: Linear { constant: 4_000_000, per_kib: 400 * 1024 },
             tick: 800_000_000,
             start: 8_000_000_000,
             stop: 8_000_000_000,
