@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod calibration;
 mod environment;
 mod inspect;
 mod manifest;
@@ -17,6 +18,7 @@ mod stream;
 mod tier;
 
 pub use admit::{Admitted, Setting, manifest_of};
+pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, ShownTime};
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Tick};
 pub use name::{Name, NameError, is_plain, shown};

@@ -1,0 +1,282 @@
+//! How long fuel takes on a node.
+//!
+//! Bounds are in fuel, which is the same everywhere; limits are in time, which is what an operator has to give. `weir calibrate` measures what
+//! lies between the two, and keeps it as this module writes it.
+
+use serde::Deserialize;
+use std::fmt::{self, Write};
+use weir_bounds::{Costs, Linear};
+use weir_units::{Nanos, is_plain, shown};
+
+/// The longest calibration file, in bytes.
+pub const CALIBRATION_BYTES_MAX: usize = 4096;
+/// Nanoseconds that 1000 units of fuel take where nobody measured it: about what they are on processors of the 2020s.
+const USUAL: u64 = 250;
+/// More nanoseconds for 1000 units of fuel are a mistake of measuring: a microsecond for an addition.
+const NANOS_MAX: u64 = 1_000_000;
+const PROCESSOR_MAX: usize = 80;
+const FUEL: u64 = 1000;
+const KIB: u64 = 1024;
+
+/// How long 1000 units of fuel take on a node, and how much that varies from one kind of work to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    min: u64,
+    median: u64,
+    max: u64,
+    costs: u32,
+    /// What it was measured on; `None` where nobody did.
+    processor: Option<String>,
+}
+
+/// Why a calibration cannot be used. To blame is the node, and the cure is always the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalibrationError {
+    /// Not TOML, or not with these keys.
+    #[error("the calibration cannot be read: {0}; `weir calibrate` writes it anew")]
+    Toml(String),
+    /// Longer than [`CALIBRATION_BYTES_MAX`].
+    #[error(
+        "the calibration has {0} bytes; {CALIBRATION_BYTES_MAX} is the most; `weir calibrate` writes it anew"
+    )]
+    TooLong(usize),
+    /// Figures that cannot be.
+    #[error(
+        "1000 units of fuel cannot take {min} ns at least, {median} ns in the middle and {max} ns at most: these rise, from 1 to {NANOS_MAX}; \
+         `weir calibrate` measures them"
+    )]
+    Spread {
+        /// At least.
+        min: u64,
+        /// In the middle.
+        median: u64,
+        /// At most.
+        max: u64,
+    },
+    /// Measured with other costs.
+    #[error(
+        "the calibration is for version {0} of the cost table; this weir has version {current}: run `weir calibrate`",
+        current = Costs::VERSION
+    )]
+    Costs(u32),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Raw {
+    cost_table: u32,
+    processor: String,
+    nanoseconds: RawNanos,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNanos {
+    min: u64,
+    median: u64,
+    max: u64,
+}
+
+impl Calibration {
+    /// What was measured on `processor` with this weir's cost table: nanoseconds for 1000 units of fuel.
+    ///
+    /// # Errors
+    /// [`CalibrationError::Spread`] where the three do not rise, or are beyond reason.
+    pub fn measured(min: u64, median: u64, max: u64, processor: &str) -> Result<Self, CalibrationError> {
+        if min == 0 || min > median || median > max || max > NANOS_MAX {
+            return Err(CalibrationError::Spread { min, median, max });
+        }
+        // What would need an escape in TOML is no part of a processor's name.
+        let is_legal = |c: &char| is_plain(*c) && !matches!(c, '"' | '\\');
+        let processor = processor.chars().filter(is_legal).take(PROCESSOR_MAX).collect();
+        Ok(Self { min, median, max, costs: Costs::VERSION, processor: Some(processor) })
+    }
+
+    /// Reads what [`to_toml`](Self::to_toml) wrote.
+    ///
+    /// # Errors
+    /// [`CalibrationError`]: the file was changed, or belongs to another version of weir.
+    pub fn parse(text: &str) -> Result<Self, CalibrationError> {
+        if text.len() > CALIBRATION_BYTES_MAX {
+            return Err(CalibrationError::TooLong(text.len()));
+        }
+        let raw: Raw =
+            toml::from_str(text).map_err(|error| CalibrationError::Toml(shown(error.message())))?;
+        if raw.cost_table != Costs::VERSION {
+            return Err(CalibrationError::Costs(raw.cost_table));
+        }
+        Self::measured(raw.nanoseconds.min, raw.nanoseconds.median, raw.nanoseconds.max, &raw.processor)
+    }
+
+    /// As a TOML file.
+    pub fn to_toml(&self) -> String {
+        let mut out = String::from(
+            "# Written by `weir calibrate`: nanoseconds that 1000 units of fuel take on this node.\n",
+        );
+        let processor = self.processor.as_deref().unwrap_or_default();
+        _ = writeln!(out, "cost-table = {}\nprocessor = \"{processor}\"\n", self.costs);
+        _ = writeln!(out, "[nanoseconds]\nmin = {}\nmedian = {}\nmax = {}", self.min, self.median, self.max);
+        out
+    }
+
+    /// Whether it was measured. If not, its figures are those of a usual processor.
+    pub fn is_measured(&self) -> bool {
+        self.processor.is_some()
+    }
+
+    /// What it was measured on, if it was.
+    pub fn processor(&self) -> Option<&str> {
+        self.processor.as_deref()
+    }
+
+    /// Nanoseconds that 1000 units of fuel take: at least, in the middle, at most.
+    pub fn spread(&self) -> [u64; 3] {
+        [self.min, self.median, self.max]
+    }
+
+    /// Version of the cost table that it is for.
+    pub fn costs(&self) -> u32 {
+        self.costs
+    }
+
+    /// The time that so much fuel takes, where it takes longest; rounded up.
+    pub fn time(&self, fuel: u64) -> Nanos {
+        Nanos(scaled(fuel, self.max, FUEL, true))
+    }
+
+    /// The fuel that is used up in a time even where it takes longest; rounded down.
+    pub fn fuel(&self, time: Nanos) -> u64 {
+        scaled(time.0, FUEL, self.max, false)
+    }
+
+    /// A limit in time, a constant and so much for each captured byte, as a limit in fuel.
+    pub fn linear(&self, constant: Nanos, per_byte: Nanos) -> Linear {
+        Linear { constant: self.fuel(constant), per_kib: self.fuel(Nanos(per_byte.0.saturating_mul(KIB))) }
+    }
+
+    /// A bound in fuel as the time that it takes where it takes longest, for people to read.
+    pub fn shown(&self, fuel: Linear) -> ShownTime {
+        ShownTime {
+            constant: self.time(fuel.constant),
+            per_kib: self.time(fuel.per_kib),
+            is_bounded: fuel.is_bounded(),
+        }
+    }
+}
+
+/// `amount x numerator / denominator`, saturating.
+fn scaled(amount: u64, numerator: u64, denominator: u64, up: bool) -> u64 {
+    let product = u128::from(amount) * u128::from(numerator);
+    let denominator = u128::from(denominator.max(1));
+    let result = if up { product.div_ceil(denominator) } else { product / denominator };
+    u64::try_from(result).unwrap_or(u64::MAX)
+}
+
+impl Default for Calibration {
+    /// Of a node that is not calibrated: 0.25 ns for a unit of fuel.
+    fn default() -> Self {
+        Self { min: USUAL, median: USUAL, max: USUAL, costs: Costs::VERSION, processor: None }
+    }
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.processor {
+            None => write!(f, "not calibrated: 1000 fuel are taken for {} ns", self.max),
+            Some(processor) => write!(
+                f,
+                "1000 fuel take {} ns, {} to {}, on {}",
+                self.median,
+                self.min,
+                self.max,
+                if processor.is_empty() { "this node" } else { processor }
+            ),
+        }
+    }
+}
+
+/// A time that grows with the packet's length, for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShownTime {
+    constant: Nanos,
+    per_kib: Nanos,
+    is_bounded: bool,
+}
+
+impl fmt::Display for ShownTime {
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_bounded {
+            return f.write_str("unbounded");
+        }
+        let per_byte = self.per_kib.0 as f64 / KIB as f64;
+        let slope = format!("{per_byte:.2}");
+        let slope = slope.trim_end_matches('0').trim_end_matches('.');
+        match (self.constant, self.per_kib) {
+            (constant, Nanos(0)) => write!(f, "{constant}"),
+            (Nanos(0), _) => write!(f, "{slope} ns/byte"),
+            (constant, _) => write!(f, "{constant} + {slope} ns/byte"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_calibration_is_read_as_it_was_written() {
+        let measured = Calibration::measured(180, 231, 264, "A \"\\quick\"\u{1b} processor").unwrap();
+        assert_eq!(measured.processor(), Some("A quick processor"));
+        assert_eq!(Calibration::parse(&measured.to_toml()), Ok(measured.clone()));
+        assert_eq!(measured.spread(), [180, 231, 264]);
+        assert_eq!(measured.to_string(), "1000 fuel take 231 ns, 180 to 264, on A quick processor");
+        assert_eq!(Calibration::default().to_string(), "not calibrated: 1000 fuel are taken for 250 ns");
+    }
+
+    #[test]
+    fn a_calibration_that_cannot_be_used_says_why_and_what_to_do() {
+        let good = Calibration::measured(1, 2, 3, "x").unwrap().to_toml();
+        let current = format!("cost-table = {}", Costs::VERSION);
+        for (text, message) in [
+            ("x".to_owned(), "the calibration cannot be read"),
+            (good.replace("median", "mean"), "unknown field `mean`"),
+            (
+                good.replace(&current, "cost-table = 0"),
+                "for version 0 of the cost table; this weir has version",
+            ),
+            (
+                good.replace("min = 1", "min = 0"),
+                "cannot take 0 ns at least, 2 ns in the middle and 3 ns at most",
+            ),
+            (
+                good.replace("max = 3", "max = 1"),
+                "cannot take 1 ns at least, 2 ns in the middle and 1 ns at most",
+            ),
+            (good.replace("max = 3", "max = 1000001"), "these rise, from 1 to 1000000"),
+            (format!("#{}\n{good}", "x".repeat(CALIBRATION_BYTES_MAX)), "4096 is the most"),
+        ] {
+            let error = Calibration::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}\n  should say: {message}");
+            assert!(error.contains("weir calibrate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn time_and_fuel_are_converted_at_the_slow_end_and_never_in_the_modules_favour() {
+        let calibration = Calibration::measured(100, 200, 300, "x").unwrap();
+        assert_eq!(calibration.fuel(Nanos(1)), 3, "3.33 rounded down");
+        assert_eq!(calibration.time(3), Nanos(1), "0.9 rounded up");
+        assert!(calibration.time(calibration.fuel(Nanos(12_345))) <= Nanos(12_345));
+        let limit = calibration.linear(Nanos(3_000), Nanos(3));
+        assert_eq!(limit, Linear { constant: 10_000, per_kib: 10_240 });
+        assert_eq!(calibration.shown(limit).to_string(), "3 us + 3 ns/byte");
+        assert_eq!(calibration.shown(Linear::constant(10)).to_string(), "3 ns");
+        assert_eq!(calibration.shown(Linear { constant: 0, per_kib: 512 }).to_string(), "0.15 ns/byte");
+        assert_eq!(calibration.shown(Linear::UNBOUNDED).to_string(), "unbounded");
+        assert_eq!(
+            (calibration.time(u64::MAX), calibration.fuel(Nanos(u64::MAX))),
+            (Nanos(5_534_023_222_112_865_485), u64::MAX)
+        );
+    }
+}
