@@ -6,7 +6,8 @@
 use serde::Deserialize;
 use std::fmt::{self, Write};
 use weir_bounds::{Costs, Linear};
-use weir_units::{Nanos, is_plain, shown};
+use crate::{is_plain, shown};
+use weir_units::Nanos;
 
 /// The longest calibration file, in bytes.
 pub const CALIBRATION_BYTES_MAX: usize = 4096;
