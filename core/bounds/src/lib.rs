@@ -7,12 +7,14 @@
 mod analyse;
 mod cost;
 mod linear;
+mod lines;
 mod reason;
 mod report;
 
 pub use analyse::{Malformed, analyse};
 pub use cost::{Class as CostClass, Costs, HostCost, class_of};
 pub use linear::Linear;
+pub use lines::Lines;
 pub use reason::{Reason, Why};
 pub use report::{
     Analysis, Class, EntryBound, EntryPoint, HostCall, LoopBound, OnEntry, Place, SourceLine, Step, Usage,

@@ -51,21 +51,6 @@ impl AsRef<str> for Name {
     }
 }
 
-/// Whether a character shows as itself and changes nothing around it: no control character, and none of the invisible ones that hide, reorder
-/// or break text (Unicode categories Cc, Cf, Zl and Zp).
-pub fn is_plain(c: char) -> bool {
-    let is_format = matches!(c,
-        '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !c.is_control() && !is_format
-}
-
-/// A stranger's text in a message: at most 200 characters, what is not plain escaped.
-pub fn shown(text: &str) -> String {
-    let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
-    text.chars().take(200).map(escape).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,15 @@
-//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed.
+//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed; and what strangers' text becomes before
+//! anybody reads it.
 
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod nanos;
+mod text;
 
 pub use bytes::Bytes;
 pub use nanos::{Nanos, Timestamp};
+pub use text::{is_plain, shown};
 
 /// A quantity that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

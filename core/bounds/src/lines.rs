@@ -1,0 +1,275 @@
+//! What the places of a module are called: functions by its names, instructions by the lines of the author's source.
+//!
+//! Both come from custom sections (the name section of WebAssembly, DWARF's line tables), which say nothing about what the module does and may
+//! hold anything. So they are read only when a place has to be named, what cannot be read gives no names and no lines, and the work is bounded.
+
+use crate::report::SourceLine;
+use gimli::{DebugLine, DebugLineOffset, EndianSlice, LineInstruction, LineRow, LittleEndian, Reader as _};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use wasmparser::{ExternalKind, KnownCustom, Name, Parser, Payload, TypeRef};
+use weir_units::shown;
+
+/// The most functions that have a name.
+const NAMES_MAX: usize = 1 << 18;
+/// The most instructions of line programs that are carried out, those of all compilation units together.
+const INSTRUCTIONS_MAX: usize = 1 << 20;
+/// The most places in the code at which the line changes.
+const ROWS_MAX: usize = 1 << 18;
+/// The most source files, those of all compilation units together.
+const FILES_MAX: usize = 4096;
+/// The longest header of a line program, in bytes: a list of folders and files.
+const HEADER_MAX: usize = 1 << 16;
+/// The longest part of a file's path, in bytes.
+const PATH_MAX: usize = 512;
+/// The most characters of a name.
+const NAME_MAX: usize = 200;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Names and lines of a module.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    bytes: &'a [u8],
+    sections: OnceCell<Sections<'a>>,
+    table: OnceCell<Table>,
+}
+
+/// What a module has to name places with.
+#[derive(Debug, Default)]
+struct Sections<'a> {
+    /// By the index of the function; the first name counts.
+    names: Vec<(u32, &'a str)>,
+    /// Where the contents of the code section begin: DWARF counts from there.
+    code: u64,
+    code_len: u64,
+    debug_line: &'a [u8],
+    debug_line_str: &'a [u8],
+    debug_str: &'a [u8],
+}
+
+/// The line tables of all compilation units.
+#[derive(Debug, Default)]
+struct Table {
+    rows: Vec<Row>,
+    /// Each once for each compilation unit that names it.
+    files: Vec<String>,
+}
+
+/// From this address on, until the next one.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    address: u32,
+    /// File and line; nothing where a sequence of code ends.
+    line: Option<(u32, u32)>,
+}
+
+impl<'a> Lines<'a> {
+    /// Of these bytes, of which nothing is read yet.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, sections: OnceCell::new(), table: OnceCell::new() }
+    }
+
+    /// What the author calls a function; failing that, what it is exported as. What does not show as itself is escaped.
+    pub fn name(&self, function: u32) -> Option<String> {
+        let names = &self.sections().names;
+        let first = names.partition_point(|(index, _)| *index < function);
+        let (_, name) = names.get(first).filter(|(index, _)| *index == function)?;
+        Some(shown(&demangled(name))).filter(|name| !name.is_empty())
+    }
+
+    /// The line that the instruction at this offset in the module's bytes was made from; of inlined code, its own. What does not show as itself
+    /// in the file's name is escaped.
+    pub fn line(&self, offset: u64) -> Option<SourceLine> {
+        let sections = self.sections();
+        let table = self.table.get_or_init(|| Table::read(sections));
+        let address = offset.checked_sub(sections.code)?;
+        let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
+        let (file, line) = table.rows.get(after.checked_sub(1)?)?.line?;
+        Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
+    }
+
+    fn sections(&self) -> &Sections<'a> {
+        self.sections.get_or_init(|| Sections::read(self.bytes))
+    }
+}
+
+impl<'a> Sections<'a> {
+    fn read(bytes: &'a [u8]) -> Self {
+        let mut found = Self::default();
+        let (mut imports, mut exports) = (Vec::new(), Vec::new());
+        for payload in Parser::new(0).parse_all(bytes) {
+            let Ok(payload) = payload else { break };
+            match payload {
+                Payload::ImportSection(reader) => {
+                    let functions =
+                        reader.into_imports().flatten().filter(|i| matches!(i.ty, TypeRef::Func(_)));
+                    imports.extend((0..).zip(functions.map(|import| import.name)).take(NAMES_MAX));
+                }
+                Payload::ExportSection(reader) => {
+                    let functions = reader.into_iter().flatten().filter(|e| e.kind == ExternalKind::Func);
+                    exports.extend(functions.map(|export| (export.index, export.name)).take(NAMES_MAX));
+                }
+                Payload::CodeSectionStart { unchecked_range, .. } => {
+                    found.code = unchecked_range.start;
+                    found.code_len = unchecked_range.end.saturating_sub(unchecked_range.start);
+                }
+                Payload::CustomSection(section) => match section.name() {
+                    ".debug_line" => found.debug_line = section.data(),
+                    ".debug_line_str" => found.debug_line_str = section.data(),
+                    ".debug_str" => found.debug_str = section.data(),
+                    "name" => {
+                        if let KnownCustom::Name(names) = section.as_known() {
+                            let maps = names.into_iter().flatten().filter_map(|part| match part {
+                                Name::Function(map) => Some(map),
+                                _ => None,
+                            });
+                            let names = maps.flat_map(|map| map.into_iter().flatten());
+                            found.names.extend(names.map(|name| (name.index, name.name)).take(NAMES_MAX));
+                        }
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        // The sort keeps the order of equals: the author's names go before the others.
+        found.names.extend(imports.into_iter().chain(exports));
+        found.names.sort_by_key(|(index, _)| *index);
+        found
+    }
+}
+
+impl Table {
+    /// Reads one line program after the other. They are found by their lengths and not by the units that mean them: several units could mean the same
+    /// one, again and again.
+    fn read(sections: &Sections<'_>) -> Self {
+        let mut table = Self::default();
+        let mut instructions = INSTRUCTIONS_MAX;
+        let mut rest = EndianSlice::new(sections.debug_line, LittleEndian);
+        while !rest.is_empty() && instructions > 0 && table.rows.len() < ROWS_MAX {
+            let begin = rest;
+            let Ok((length, format)) = rest.read_initial_length() else { break };
+            let Ok(unit) = rest.split(length) else { break };
+            if header_length(unit, format).is_ok_and(|length| length <= HEADER_MAX) {
+                // What was read of a broken program is as good as that of a whole one.
+                let _ = table.unit(begin, sections, &mut instructions);
+            }
+        }
+        // Where one sequence ends, another may begin.
+        table.rows.sort_by_key(|row| (row.address, row.line.is_some()));
+        table
+    }
+
+    fn unit(&mut self, unit: Slice<'_>, sections: &Sections<'_>, budget: &mut usize) -> gimli::Result<()> {
+        let mut program = DebugLine::from(unit).program(DebugLineOffset(0), 4, None, None)?;
+        let mut instructions = program.header().instructions();
+        let mut row = LineRow::new(program.header());
+        let mut files = HashMap::new();
+        let mut is_live = None;
+        let mut last = None;
+        while let Some(instruction) = instructions.next_instruction(program.header())? {
+            match budget.checked_sub(1) {
+                Some(rest) if self.rows.len() < ROWS_MAX => *budget = rest,
+                _ => break,
+            }
+            match instruction {
+                // A file that is named between the lines; nobody does that, and the list could grow without limit. And a number whose absolute
+                // value is none.
+                LineInstruction::DefineFile(_) | LineInstruction::AdvanceLine(i64::MIN) => continue,
+                // Of functions that the linker left out the address is 0 or beyond the code.
+                LineInstruction::SetAddress(address) => {
+                    is_live = Some(address > 0 && address < sections.code_len);
+                }
+                _ => {}
+            }
+            if !row.execute(instruction, &mut program)? {
+                continue;
+            }
+            if let (Some(true), Ok(address)) = (is_live, u32::try_from(row.address())) {
+                let line = if row.end_sequence() {
+                    None
+                } else {
+                    let index = row.file_index();
+                    let file = files.entry(index).or_insert_with(|| self.file(&program, index, sections));
+                    // Line 0 is code that no line has to answer for: it counts as what was before it.
+                    let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
+                    (*file).zip(line).or(last.flatten())
+                };
+                if last != Some(line) {
+                    self.rows.push(Row { address, line });
+                }
+                last = Some(line);
+            }
+            if row.end_sequence() {
+                (is_live, last) = (None, None);
+            }
+            row.reset(program.header());
+        }
+        // A sequence that does not end would claim all code behind it.
+        if let (Some(Some(_)), Ok(address)) = (last, u32::try_from(row.address())) {
+            self.rows.push(Row { address, line: None });
+        }
+        Ok(())
+    }
+
+    /// The path of a file of this unit; its place in `files`.
+    fn file<'a>(
+        &mut self,
+        program: &gimli::IncompleteLineProgram<Slice<'a>>,
+        index: u64,
+        sections: &Sections<'a>,
+    ) -> Option<u32> {
+        if self.files.len() >= FILES_MAX {
+            return None;
+        }
+        let header = program.header();
+        let entry = header.file(index)?;
+        let name = text(&entry.path_name(), sections)?;
+        let folder = entry.directory(header).and_then(|folder| text(&folder, sections)).unwrap_or_default();
+        // Folder 0 is where the compiler was called. It is part of the path only if that says more than the name.
+        let path = if folder.is_empty() || name.starts_with('/') { name } else { format!("{folder}/{name}") };
+        self.files.push(shown(path.trim_start_matches("./")));
+        u32::try_from(self.files.len() - 1).ok()
+    }
+}
+
+/// How long the list of folders and files of a line program is, with what else stands before its instructions.
+fn header_length(mut unit: Slice<'_>, format: gimli::Format) -> gimli::Result<usize> {
+    if unit.read_u16()? >= 5 {
+        // Sizes of addresses and of segment selectors.
+        unit.skip(2)?;
+    }
+    unit.read_length(format)
+}
+
+/// A text of a line program's header, wherever it is kept.
+fn text(value: &gimli::AttributeValue<Slice<'_>>, sections: &Sections<'_>) -> Option<String> {
+    let bytes: &[u8] = match value {
+        gimli::AttributeValue::String(text) => text.slice(),
+        gimli::AttributeValue::DebugLineStrRef(offset) => sections.debug_line_str.get(offset.0..)?,
+        gimli::AttributeValue::DebugStrRef(offset) => sections.debug_str.get(offset.0..)?,
+        _ => return None,
+    };
+    let bytes = bytes.get(..PATH_MAX).unwrap_or(bytes);
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
+}
+
+/// The name as the author wrote it, where it is a mangled one of Rust, without the hash at its end.
+fn demangled(name: &str) -> String {
+    /// Takes so many characters and no more: a short name can stand for a very long one.
+    struct Short(String);
+    impl fmt::Write for Short {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let room = NAME_MAX.saturating_sub(self.0.chars().count());
+            self.0.extend(text.chars().take(room));
+            if text.chars().count() > room { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+    let mut short = Short(String::new());
+    // The only error is that it is too long.
+    let _ = write!(short, "{:#}", rustc_demangle::demangle(name));
+    short.0
+}
