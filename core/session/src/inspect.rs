@@ -50,6 +50,8 @@ pub struct Facts {
     pub has_tick: bool,
     /// See `has_initialize`.
     pub has_stop: bool,
+    /// See `has_initialize`.
+    pub has_lost: bool,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -355,7 +357,9 @@ impl<'a> Found<'a> {
         let start = self.exported(export::START, &[], Some(I32), "() -> i32")?;
         let tick = self.exported(export::TICK, &[I64, I64], None, "(i64, i64) -> ()")?;
         let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
-        let ours = [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP];
+        let lost = self.exported(export::LOST, &[I32], None, "(i32) -> ()")?;
+        let ours =
+            [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP, export::LOST];
         if let Some((name, ..)) =
             self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
         {
@@ -375,6 +379,7 @@ impl<'a> Found<'a> {
             has_start: start.is_some(),
             has_tick: tick.is_some(),
             has_stop: stop.is_some(),
+            has_lost: lost.is_some(),
         };
         Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
     }
