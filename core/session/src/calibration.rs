@@ -3,10 +3,10 @@
 //! Bounds are in fuel, which is the same everywhere; limits are in time, which is what an operator has to give. `weir calibrate` measures what
 //! lies between the two, and keeps it as this module writes it.
 
+use crate::{is_plain, shown};
 use serde::Deserialize;
 use std::fmt::{self, Write};
 use weir_bounds::{Costs, Linear};
-use crate::{is_plain, shown};
 use weir_units::Nanos;
 
 /// The longest calibration file, in bytes.

@@ -1,5 +1,6 @@
 //! How a module is kept within its limits, and what these are.
 
+use crate::{Calibration, Profile};
 use std::fmt;
 use weir_bounds::{EntryPoint, Linear};
 
@@ -75,16 +76,8 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Those of the default profile on a node that is not calibrated: 1 ms and 100 ns a byte for a packet, 200 ms for a tick, 2 s for start and
-    /// stop, pieces of 100 us.
+    /// Those of the default profile on a node that is not calibrated.
     fn default() -> Self {
-        Self {
-            packet: Linear { constant: 4_000_000, per_kib: 400 * 1024 },
-            tick: 800_000_000,
-            start: 8_000_000_000,
-            stop: 8_000_000_000,
-            piece: 400_000,
-            strikes: 3,
-        }
+        Profile::default().limits(&Calibration::default())
     }
 }

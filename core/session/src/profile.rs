@@ -1,0 +1,395 @@
+//! Profiles: what an operator lets a module use, in TOML.
+
+use crate::{Calibration, Limits, Tier, shown};
+use std::fmt;
+use std::str::FromStr;
+use toml::de::{DeTable, DeValue};
+use weir_abi::{PRIVATE_MAX, imports, limit};
+use weir_units::{Bytes, Nanos};
+
+/// The longest profile, in bytes.
+pub const PROFILE_BYTES_MAX: usize = 64 * 1024;
+/// Ticks come no faster than a manifest can ask for them.
+const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
+/// A time that is longer is a mistake, and would be more fuel than can be counted.
+const TIME_MAX: Nanos = Nanos(3_600_000_000_000);
+const FACTOR_MAX: u64 = 1_000_000;
+const STRIKES_MAX: u64 = 1_000_000;
+const WASM_PAGE: u64 = 65_536;
+
+/// What an operator lets a module use. [`Profile::default`] is what holds where none is given: generous, so that whatever ends in reasonable
+/// time runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// The tiers that a module may run in. It runs in the cheapest of them that its bounds allow.
+    pub tiers: Vec<Tier>,
+    /// Time for one packet, without what depends on its length.
+    pub packet: Nanos,
+    /// Time for each captured byte of a packet.
+    pub per_byte: Nanos,
+    /// Time for a tick.
+    pub tick: Nanos,
+    /// Time for each call before the first packet.
+    pub start: Nanos,
+    /// Time for the stop.
+    pub stop: Nanos,
+    /// The longest piece of work between two looks at what was used.
+    pub piece: Nanos,
+    /// The shortest period of ticks.
+    pub tick_period: Nanos,
+    /// Private memory.
+    pub memory: Bytes,
+    /// Stack of a call.
+    pub stack: Bytes,
+    /// What a call may add to the shadow stack in the module's own memory.
+    pub shadow_stack: Bytes,
+    /// Records for one packet.
+    pub records: u32,
+    /// Records for a tick, the start or the stop.
+    pub call_records: u32,
+    /// Changes of output packets for one packet.
+    pub patches: u32,
+    /// Pages of 64 KiB that a packet, a tick or the stop may ask for.
+    pub pages: u32,
+    /// The host functions that a module may import.
+    pub imports: Vec<&'static str>,
+    /// A bound on time may be so many times its limit for a module to be supervised.
+    pub cpu_factor: u32,
+    /// The same for all other bounds.
+    pub other_factor: u32,
+    /// Calls over their limit after which a module is unloaded.
+    pub strikes: u32,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            tiers: Tier::ALL.to_vec(),
+            packet: Nanos::MILLISECOND,
+            per_byte: Nanos(100),
+            tick: Nanos(200 * Nanos::MILLISECOND.0),
+            start: Nanos(2 * Nanos::SECOND.0),
+            stop: Nanos(2 * Nanos::SECOND.0),
+            piece: Nanos(100_000),
+            tick_period: TICK_PERIOD_MIN,
+            memory: Bytes(PRIVATE_MAX as u64),
+            stack: Bytes(512 << 10),
+            shadow_stack: Bytes(1 << 20),
+            records: limit::RECORDS_PER_PACKET,
+            call_records: limit::RECORDS_PER_CALL,
+            patches: limit::PATCHES_PER_PACKET,
+            pages: PRIVATE_MAX >> 16,
+            imports: imports::ALL.iter().map(|import| import.name).collect(),
+            cpu_factor: 40,
+            other_factor: 10,
+            strikes: 3,
+        }
+    }
+}
+
+/// Why a profile cannot be used. To blame is the operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML.
+    #[error("the profile cannot be read: {}{message}", at(*.line))]
+    Toml {
+        /// Line, from 1, where it is known.
+        line: Option<usize>,
+        /// What TOML's reader says.
+        message: String,
+    },
+    /// Longer than [`PROFILE_BYTES_MAX`].
+    #[error("the profile has {0} bytes; {PROFILE_BYTES_MAX} is the most")]
+    TooLong(usize),
+    /// A key that there is not.
+    #[error("line {line}: a profile has no key `{given}`; {}", instead(.near))]
+    Unknown {
+        /// Line, from 1.
+        line: usize,
+        /// What was given.
+        given: String,
+        /// The key that may have been meant.
+        near: Option<&'static str>,
+    },
+    /// A value that cannot be, or is out of range.
+    #[error("line {line}: `{key}` must be {wanted}")]
+    Value {
+        /// Line, from 1.
+        line: usize,
+        /// The key.
+        key: &'static str,
+        /// What would be right, with an example.
+        wanted: String,
+    },
+}
+
+fn at(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}: "))
+}
+
+fn instead(near: &Option<&'static str>) -> String {
+    match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let keys: Vec<String> = KEYS.iter().map(|(key, _)| format!("`{key}`")).collect();
+            format!("there is {}", keys.join(", "))
+        }
+    }
+}
+
+/// Reads the value of one key into the profile; `Err` says what would be right.
+type Read = fn(&mut Profile, &DeValue<'_>) -> Result<(), String>;
+
+/// All keys, in the order in which they are documented.
+const KEYS: &[(&str, Read)] = &[
+    ("tiers", |profile, value| {
+        let wanted = "a list of at least one of \"proved\", \"supervised\" and \"metered\"";
+        let tier = |name: &str| Tier::ALL.iter().find(|tier| tier.name() == name).copied();
+        profile.tiers = list(value, tier).filter(|tiers| !tiers.is_empty()).ok_or(wanted)?;
+        profile.tiers.sort_unstable();
+        profile.tiers.dedup();
+        Ok(())
+    }),
+    ("packet", |profile, value| time(value, 1, &mut profile.packet)),
+    ("per-byte", |profile, value| time(value, 0, &mut profile.per_byte)),
+    ("tick", |profile, value| time(value, 1, &mut profile.tick)),
+    ("start", |profile, value| time(value, 1, &mut profile.start)),
+    ("stop", |profile, value| time(value, 1, &mut profile.stop)),
+    // Looking at what was used costs something too: in less there would be nothing but looking.
+    ("piece", |profile, value| time(value, 1_000, &mut profile.piece)),
+    ("tick-period", |profile, value| time(value, TICK_PERIOD_MIN.0, &mut profile.tick_period)),
+    ("memory", |profile, value| amount(value, WASM_PAGE, PRIVATE_MAX.into(), &mut profile.memory)),
+    ("stack", |profile, value| amount(value, 1, 512 << 10, &mut profile.stack)),
+    ("shadow-stack", |profile, value| amount(value, 0, PRIVATE_MAX.into(), &mut profile.shadow_stack)),
+    ("records", |profile, value| count(value, 0, limit::RECORDS_PER_PACKET.into(), &mut profile.records)),
+    ("call-records", |profile, value| {
+        count(value, 0, limit::RECORDS_PER_CALL.into(), &mut profile.call_records)
+    }),
+    ("patches", |profile, value| count(value, 0, limit::PATCHES_PER_PACKET.into(), &mut profile.patches)),
+    ("pages", |profile, value| count(value, 0, u64::from(PRIVATE_MAX) / WASM_PAGE, &mut profile.pages)),
+    ("imports", |profile, value| {
+        let known = |name: &str| imports::ALL.iter().map(|import| import.name).find(|known| *known == name);
+        profile.imports = list(value, known).ok_or_else(|| {
+            let names: Vec<String> =
+                imports::ALL.iter().map(|import| format!("\"{}\"", import.name)).collect();
+            format!("a list of some of {}", names.join(", "))
+        })?;
+        Ok(())
+    }),
+    ("cpu-factor", |profile, value| count(value, 1, FACTOR_MAX, &mut profile.cpu_factor)),
+    ("other-factor", |profile, value| count(value, 1, FACTOR_MAX, &mut profile.other_factor)),
+    ("strikes", |profile, value| count(value, 1, STRIKES_MAX, &mut profile.strikes)),
+];
+
+impl Profile {
+    /// Reads a profile. What it does not say is as in [`Profile::default`].
+    ///
+    /// # Errors
+    /// A [`ProfileError`] for the first thing that is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        if text.len() > PROFILE_BYTES_MAX {
+            return Err(ProfileError::TooLong(text.len()));
+        }
+        let line = |at: usize| text.get(..at).unwrap_or_default().matches('\n').count() + 1;
+        let table = DeTable::parse(text).map_err(|error| ProfileError::Toml {
+            line: error.span().map(|span| line(span.start)),
+            message: shown(error.message()),
+        })?;
+        let mut profile = Self::default();
+        let mut entries: Vec<_> = table.get_ref().iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in entries {
+            let line = line(key.span().start);
+            let given: &str = key.get_ref();
+            let Some((key, read)) = KEYS.iter().find(|(key, _)| *key == given) else {
+                return Err(ProfileError::Unknown { line, given: shown(given), near: nearest(given) });
+            };
+            read(&mut profile, value.get_ref()).map_err(|wanted| ProfileError::Value {
+                line,
+                key,
+                wanted,
+            })?;
+        }
+        Ok(profile)
+    }
+
+    /// What each call may use, in fuel of a node. Where a node's speed varies, the slow end holds.
+    pub fn limits(&self, calibration: &Calibration) -> Limits {
+        Limits {
+            packet: calibration.linear(self.packet, self.per_byte),
+            tick: calibration.fuel(self.tick),
+            start: calibration.fuel(self.start),
+            stop: calibration.fuel(self.stop),
+            piece: calibration.fuel(self.piece),
+            strikes: self.strikes,
+        }
+    }
+
+    /// Whether a module may run in this tier.
+    pub fn allows(&self, tier: Tier) -> bool {
+        self.tiers.contains(&tier)
+    }
+}
+
+fn time(value: &DeValue<'_>, min: u64, to: &mut Nanos) -> Result<(), String> {
+    let (min, max) = (Nanos(min), TIME_MAX);
+    quantity(value, min, max, to).ok_or_else(|| format!("a duration from {min} to {max}, such as \"20us\""))
+}
+
+fn amount(value: &DeValue<'_>, min: u64, max: u64, to: &mut Bytes) -> Result<(), String> {
+    let (min, max) = (Bytes(min), Bytes(max));
+    quantity(value, min, max, to).ok_or_else(|| format!("an amount from {min} to {max}, such as \"64 KiB\""))
+}
+
+/// Reads a text with a unit, if it is one and within its range.
+fn quantity<T: FromStr + PartialOrd + fmt::Display>(
+    value: &DeValue<'_>,
+    min: T,
+    max: T,
+    to: &mut T,
+) -> Option<()> {
+    let DeValue::String(text) = value else { return None };
+    *to = text.parse().ok().filter(|value| (&min..=&max).contains(&value))?;
+    Some(())
+}
+
+fn count(value: &DeValue<'_>, min: u64, max: u64, to: &mut u32) -> Result<(), String> {
+    let read = || {
+        let DeValue::Integer(value) = value else { return None };
+        let value = u64::from_str_radix(value.as_str(), value.radix()).ok()?;
+        u32::try_from(value).ok().filter(|_| (min..=max).contains(&value))
+    };
+    *to = read().ok_or_else(|| format!("a whole number from {min} to {max}"))?;
+    Ok(())
+}
+
+/// The items of a list of texts, if it is one and each is known.
+fn list<T>(value: &DeValue<'_>, known: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let DeValue::Array(items) = value else { return None };
+    let item = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => known(text),
+        _ => None,
+    };
+    items.iter().map(|value| item(value.get_ref())).collect()
+}
+
+/// The key that was probably meant: one that differs by at most two letters, or that the given one begins or ends with.
+fn nearest(given: &str) -> Option<&'static str> {
+    let given = given.chars().take(40).collect::<String>().to_lowercase().replace('_', "-");
+    let keys = || KEYS.iter().map(|(key, _)| *key);
+    let close = keys().map(|key| (distance(key, &given), key)).min().filter(|(distance, _)| *distance <= 2);
+    close.map(|(_, key)| key).or_else(|| {
+        let mut parts = keys().filter(|key| given.starts_with(key) || given.ends_with(key));
+        parts.next().filter(|_| parts.next().is_none())
+    })
+}
+
+/// How many letters have to be changed, added or taken away to make one text of the other (Levenshtein's distance).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut last = i + 1;
+        let mut next = vec![last];
+        for ((y, above_left), above) in b.iter().zip(&row).zip(row.iter().skip(1)) {
+            last = (above_left + usize::from(x != *y)).min(above + 1).min(last + 1);
+            next.push(last);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_bounds::Linear;
+
+    #[test]
+    fn what_a_profile_does_not_say_is_as_usual() {
+        assert_eq!(Profile::parse("# nothing\n"), Ok(Profile::default()));
+        let profile = Profile::parse(
+            "tiers = ['metered', 'proved', 'metered']\npacket = '20us'\nper-byte = '4ns'\nmemory = '1 MiB'\nrecords = 0x2\nimports = []\n",
+        );
+        let expected = Profile {
+            tiers: vec![Tier::Proved, Tier::Metered],
+            packet: Nanos(20_000),
+            per_byte: Nanos(4),
+            memory: Bytes(1 << 20),
+            records: 2,
+            imports: Vec::new(),
+            ..Profile::default()
+        };
+        assert_eq!(profile, Ok(expected.clone()));
+        assert!(!expected.allows(Tier::Supervised));
+        let limits = expected.limits(&Calibration::default());
+        assert_eq!(limits.packet, Linear { constant: 80_000, per_kib: 16 * 1024 });
+        assert_eq!(
+            (limits.tick, limits.start, limits.piece, limits.strikes),
+            (800_000_000, 8_000_000_000, 400_000, 3)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line_and_what_would_be_right() {
+        for (text, message) in [
+            ("packet = 5 5", "the profile cannot be read: line 1: "),
+            ("\npacket = '1us'\npacket = '2us'", "the profile cannot be read: line 3: duplicate key"),
+            ("\npakcet = '1us'", "line 2: a profile has no key `pakcet`; did you mean `packet`?"),
+            ("per_byte = '1ns'", "line 1: a profile has no key `per_byte`; did you mean `per-byte`?"),
+            ("memory-max = '1 MiB'", "line 1: a profile has no key `memory-max`; did you mean `memory`?"),
+            (
+                "[cpu]\npacket = '1us'",
+                "line 1: a profile has no key `cpu`; there is `tiers`, `packet`, `per-byte`",
+            ),
+            ("\"a\\u001b[2J\" = 1", "a profile has no key `a\\u{1b}[2J`"),
+            ("packet = 20", "line 1: `packet` must be a duration from 1 ns to 3600 s, such as \"20us\""),
+            ("packet = '20'", "line 1: `packet` must be a duration"),
+            ("packet = '2h'", "line 1: `packet` must be a duration"),
+            ("piece = '10ns'", "line 1: `piece` must be a duration from 1 us to"),
+            ("tick-period = '0s'", "line 1: `tick-period` must be a duration from 1 us"),
+            ("memory = '2 GiB'", "line 1: `memory` must be an amount from 64 KiB to 1023 MiB"),
+            ("stack = '1 MiB'", "line 1: `stack` must be an amount from 1 B to 512 KiB, such as \"64 KiB\""),
+            ("records = 65", "line 1: `records` must be a whole number from 0 to 64"),
+            ("records = 1.5", "line 1: `records` must be a whole number from 0 to 64"),
+            ("records = -1", "line 1: `records` must be a whole number from 0 to 64"),
+            ("call-records = 65537", "line 1: `call-records` must be a whole number from 0 to 65536"),
+            ("patches = 33", "line 1: `patches` must be a whole number from 0 to 32"),
+            ("pages = 99999", "line 1: `pages` must be a whole number from 0 to 16368"),
+            ("strikes = 0", "line 1: `strikes` must be a whole number from 1 to"),
+            ("cpu-factor = 0", "line 1: `cpu-factor` must be a whole number from 1 to"),
+            (
+                "tiers = []",
+                "line 1: `tiers` must be a list of at least one of \"proved\", \"supervised\" and \"metered\"",
+            ),
+            ("tiers = 'proved'", "line 1: `tiers` must be a list"),
+            ("tiers = ['trusted']", "line 1: `tiers` must be a list"),
+            ("imports = ['emit', 'open']", "line 1: `imports` must be a list of some of \"emit\", \"patch\""),
+        ] {
+            let error = Profile::parse(text).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}\n  should say: {message}");
+        }
+        let long = " ".repeat(PROFILE_BYTES_MAX + 1);
+        assert_eq!(
+            Profile::parse(&long).unwrap_err().to_string(),
+            "the profile has 65537 bytes; 65536 is the most"
+        );
+    }
+
+    #[test]
+    fn letters_that_were_changed_added_or_left_out_are_counted() {
+        for (a, b, expected) in
+            [("", "", 0), ("", "ab", 2), ("kitten", "sitting", 3), ("packet", "pakcet", 2)]
+        {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(tiers|packet|memory|records|= |\\[|\\]|'|\"|\n|[a-z0-9.{}_-]){0,60}") {
+            let _ = Profile::parse(&text);
+        }
+    }
+}
