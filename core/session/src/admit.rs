@@ -1,85 +1,74 @@
 //! The one way in.
 
-use crate::environment::environment;
 use crate::inspect::{Facts, Refusal, inspect};
-use crate::{Limits, Manifest, Tick, Tier, Value, ValueError, shown};
+use crate::{Assessment, Limits, Manifest, Profile, Terms, Tier, Value, ValueError};
 use weir_bounds::{Analysis, Costs};
 use weir_units::{Bytes, Nanos};
 
 /// A parameter as a user gives it: its name and value, or for a list its items.
 pub type Setting = (String, Vec<String>);
 
-/// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters.
+/// A module that was checked and may run: the exact bytes, its manifest, the values of its parameters, what it imports, the profile that
+/// admitted it, its bounds, and the tier that follows from them.
 ///
-/// There is no other way to make one than [`Admitted::admit`], and a sandbox loads nothing else: what was not checked cannot run, and
+/// There is no other way to make one than [`Assessment::admit`], and a sandbox loads nothing else: what was not checked cannot run, and
 /// nothing can change between the check and the use.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    bytes: Vec<u8>,
-    manifest: Manifest,
-    values: Vec<Value>,
-    facts: Facts,
-    tick: Option<Nanos>,
-    analysis: Analysis,
     tier: Tier,
-    limits: Limits,
+    assessment: Assessment,
 }
 
 impl Admitted {
-    /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and the settings for it.
+    /// Admits a module by the default profile, on a node that is not calibrated.
     ///
     /// # Errors
     /// A [`Refusal`] for the first thing that is wrong.
     pub fn admit(bytes: Vec<u8>, settings: &[Setting]) -> Result<Self, Refusal> {
-        let (manifest, facts) = manifest_of(&bytes)?;
-        let values = values(&manifest, settings)?;
-        let tick = match manifest.tick {
-            _ if !facts.has_tick => None,
-            Some(Tick::Every(period)) => Some(period),
-            Some(Tick::Parameter(index)) => match values.get(index) {
-                Some(Value::Duration(period)) => Some((*period).max(Nanos(1_000))),
-                _ => None,
-            },
-            None => None,
-        };
-        let environment = environment(&manifest, &values, manifest.memory);
-        let analysis = weir_bounds::analyse(&bytes, &environment, &Costs::standard())
-            .map_err(|error| Refusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
-        Ok(Self {
-            bytes,
-            manifest,
-            values,
-            facts,
-            tick,
-            analysis,
-            tier: Tier::Metered,
-            limits: Limits::default(),
-        })
+        Self::admit_by(bytes, settings, &Terms::default())
+    }
+
+    /// Admits a module by these terms.
+    ///
+    /// # Errors
+    /// A [`Refusal`] for the first thing that is wrong, or that the profile does not allow.
+    pub fn admit_by(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+        Assessment::of(bytes, settings, terms)?.admit()
+    }
+
+    /// Only for an assessment whose verdict is this tier.
+    pub(crate) fn new(tier: Tier, assessment: Assessment) -> Self {
+        Self { tier, assessment }
+    }
+
+    /// All that was found about it.
+    pub fn assessment(&self) -> &Assessment {
+        &self.assessment
     }
 
     /// The module's bytes, as they were checked.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.assessment.bytes()
     }
 
     /// What it says about itself.
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        self.assessment.manifest()
     }
 
     /// The value of each parameter, in the manifest's order.
     pub fn values(&self) -> &[Value] {
-        &self.values
+        self.assessment.values()
     }
 
     /// What the loader needs to know.
     pub fn facts(&self) -> &Facts {
-        &self.facts
+        self.assessment.facts()
     }
 
     /// The most private memory it may have.
     pub fn memory(&self) -> Bytes {
-        self.manifest.memory
+        self.assessment.memory()
     }
 
     /// How it is kept within its limits.
@@ -87,19 +76,36 @@ impl Admitted {
         self.tier
     }
 
+    /// Why it is not proved, in a few words; `None` where it is.
+    pub fn why(&self) -> Option<String> {
+        let forced = || "the profile asks for it".to_owned();
+        let why = || self.assessment.worst().map_or_else(forced, ToString::to_string);
+        (self.tier != Tier::Proved).then(why)
+    }
+
     /// What was found about its bytes.
     pub fn analysis(&self) -> &Analysis {
-        &self.analysis
+        self.assessment.analysis()
     }
 
     /// What a call of it may use, in fuel of this node.
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        self.assessment.limits()
+    }
+
+    /// The profile that admitted it.
+    pub fn profile(&self) -> &Profile {
+        &self.assessment.terms().profile
+    }
+
+    /// The version of the cost table that its bounds and limits are in.
+    pub const fn costs(&self) -> u32 {
+        Costs::VERSION
     }
 
     /// The period of its ticks in packet time, if it has them.
     pub fn tick(&self) -> Option<Nanos> {
-        self.tick
+        self.assessment.tick()
     }
 }
 
@@ -116,7 +122,7 @@ pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
     Ok((manifest, facts))
 }
 
-fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Value>, ValueError> {
+pub(crate) fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Value>, ValueError> {
     for (name, _) in settings {
         if !manifest.parameters.iter().any(|p| p.name.as_str() == name) {
             let known: Vec<String> = manifest.parameters.iter().map(|p| format!("`{}`", p.name)).collect();

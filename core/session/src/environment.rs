@@ -3,15 +3,14 @@
 use crate::{Manifest, Value};
 use weir_abi::limit;
 use weir_bounds::{Environment, Given};
-use weir_units::Bytes;
 
 const WASM_PAGE: u64 = 65_536;
 
-/// The environment of a module with these values, in at most `memory`.
+/// The environment of a module with these values.
 ///
 /// The manifest is the module's own allegation, but the host answers by it too: `param_int` and `param_bytes` give what is here, `emit` takes no
 /// stream that is not declared and reads no string field that is not, and memory grows no further. So a manifest that lies gains nothing.
-pub(crate) fn environment(manifest: &Manifest, values: &[Value], memory: Bytes) -> Environment {
+pub(crate) fn environment(manifest: &Manifest, values: &[Value]) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
         parameters: values.iter().map(given).collect(),
@@ -21,7 +20,7 @@ pub(crate) fn environment(manifest: &Manifest, values: &[Value], memory: Bytes) 
             .map(|stream| string_bytes(stream.fields.iter().any(|field| field.ty.is_indirect())))
             .collect(),
         packet_max: limit::PACKET_BYTES,
-        pages_max: memory.0 / WASM_PAGE,
+        pages_max: manifest.memory.0 / WASM_PAGE,
     }
 }
 

@@ -1,12 +1,12 @@
 //! What is checked about a module's bytes before anything else looks at them.
 
-use crate::{ManifestError, ValueError, shown as shown_text};
+use crate::{Excess, ManifestError, ValueError, shown as shown_text};
 use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
 };
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export, imports};
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 
 /// The largest module, in bytes.
 pub const MODULE_BYTES_MAX: usize = 8 << 20;
@@ -42,6 +42,8 @@ pub struct Facts {
     pub functions: u32,
     /// Private memory at the start.
     pub memory: Bytes,
+    /// The host functions that it imports, each once.
+    pub imports: Vec<&'static str>,
     /// Which optional functions it exports.
     pub has_initialize: bool,
     /// See `has_initialize`.
@@ -59,7 +61,8 @@ fn hex(bytes: &[u8]) -> String {
     if digits.is_empty() { "nothing".to_owned() } else { digits.join(" ") }
 }
 
-/// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`].
+/// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`]; where a profile is named, another one may
+/// admit it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
     /// Not WebAssembly at all.
@@ -143,6 +146,35 @@ pub enum Refusal {
     /// A parameter that does not fit. To blame is the operator.
     #[error(transparent)]
     Setting(#[from] ValueError),
+    /// It imports what the profile does not allow.
+    #[error(
+        "the module imports `weir.{name}`, which the profile does not allow: its `imports` are {allowed}"
+    )]
+    Import {
+        /// The function.
+        name: &'static str,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// It has more memory at its start than the profile allows, whatever it does later.
+    #[error("the module begins with {given} of memory; the profile allows {max} (`memory`)")]
+    MemoryLimit {
+        /// At the start.
+        given: Bytes,
+        /// At most.
+        max: Bytes,
+    },
+    /// Its ticks come faster than the profile allows.
+    #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)")]
+    TickPeriod {
+        /// Its period.
+        given: Nanos,
+        /// At least.
+        min: Nanos,
+    },
+    /// It may use more than the profile allows, and the profile allows no tier that would keep it from doing so.
+    #[error(transparent)]
+    Excess(#[from] Box<Excess>),
 }
 
 /// The WebAssembly that weir runs: what LLVM makes of C and Rust, and nothing whose cost or reach is hard to bound.
@@ -198,6 +230,7 @@ struct Found<'a> {
     types: Vec<Option<FuncType>>,
     functions: Vec<u32>,
     imported_functions: usize,
+    imports: Vec<&'static str>,
     globals: Vec<GlobalType>,
     memory: Option<u64>,
     table_elements: u64,
@@ -307,6 +340,9 @@ impl<'a> Found<'a> {
         }
         self.functions.push(index);
         self.imported_functions += 1;
+        if !self.imports.contains(&known.name) {
+            self.imports.push(known.name);
+        }
         Ok(())
     }
 
@@ -358,8 +394,7 @@ impl<'a> Found<'a> {
         let tick = self.exported(export::TICK, &[I64, I64], None, "(i64, i64) -> ()")?;
         let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
         let lost = self.exported(export::LOST, &[I32], None, "(i32) -> ()")?;
-        let ours =
-            [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP, export::LOST];
+        let ours = [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP, export::LOST];
         if let Some((name, ..)) =
             self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
         {
@@ -375,6 +410,7 @@ impl<'a> Found<'a> {
             globals: count(self.globals.len()),
             functions: count(self.functions.len()),
             memory: Bytes(memory),
+            imports: self.imports.clone(),
             has_initialize: initialize.is_some(),
             has_start: start.is_some(),
             has_tick: tick.is_some(),

@@ -1,13 +1,19 @@
 //! Admission: a module's bytes, manifest and parameters become an [`Admitted`], the only thing that a sandbox loads, or a
 //! [`Refusal`] that says what is wrong, where, and what to do.
 //!
+//! A module is admitted by a [`Profile`]: [`Assessment`] holds the bounds that `weir_bounds` finds against the profile's limits, and the outcome
+//! picks the [`Tier`].
+//!
 //! Pure: bytes and text in, values out.
 
 #![forbid(unsafe_code)]
 
 mod admit;
+mod assess;
 mod calibration;
+mod compare;
 mod environment;
+mod excess;
 mod inspect;
 mod manifest;
 mod name;
@@ -19,7 +25,10 @@ mod stream;
 mod tier;
 
 pub use admit::{Admitted, Setting, manifest_of};
+pub use assess::{Assessment, Terms};
 pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, ShownTime};
+pub use compare::{Comparison, Resource, Standing};
+pub use excess::Excess;
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Tick};
 pub use name::{Name, NameError};
@@ -29,3 +38,6 @@ pub use records::{Order, Record, Records};
 pub use stream::{Field, FieldValue, Stream};
 pub use tier::{Limits, Tier};
 pub use weir_units::{is_plain, shown};
+
+/// The most stack that a call of a module has, whatever its profile says: what the engine gives it.
+pub const STACK_MAX: weir_units::Bytes = weir_units::Bytes(512 << 10);

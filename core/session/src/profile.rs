@@ -1,6 +1,6 @@
 //! Profiles: what an operator lets a module use, in TOML.
 
-use crate::{Calibration, Limits, Tier, shown};
+use crate::{Calibration, Limits, STACK_MAX, Tier, shown};
 use std::fmt;
 use std::str::FromStr;
 use toml::de::{DeTable, DeValue};
@@ -73,7 +73,7 @@ impl Default for Profile {
             piece: Nanos(100_000),
             tick_period: TICK_PERIOD_MIN,
             memory: Bytes(PRIVATE_MAX as u64),
-            stack: Bytes(512 << 10),
+            stack: STACK_MAX,
             shadow_stack: Bytes(1 << 20),
             records: limit::RECORDS_PER_PACKET,
             call_records: limit::RECORDS_PER_CALL,
@@ -159,7 +159,7 @@ const KEYS: &[(&str, Read)] = &[
     ("piece", |profile, value| time(value, 1_000, &mut profile.piece)),
     ("tick-period", |profile, value| time(value, TICK_PERIOD_MIN.0, &mut profile.tick_period)),
     ("memory", |profile, value| amount(value, WASM_PAGE, PRIVATE_MAX.into(), &mut profile.memory)),
-    ("stack", |profile, value| amount(value, 1, 512 << 10, &mut profile.stack)),
+    ("stack", |profile, value| amount(value, 1, STACK_MAX.0, &mut profile.stack)),
     ("shadow-stack", |profile, value| amount(value, 0, PRIVATE_MAX.into(), &mut profile.shadow_stack)),
     ("records", |profile, value| count(value, 0, limit::RECORDS_PER_PACKET.into(), &mut profile.records)),
     ("call-records", |profile, value| {

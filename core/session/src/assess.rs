@@ -1,0 +1,460 @@
+//! What a module may use, held against what it is let: the whole answer, whether it is admitted or not.
+
+use crate::admit::values;
+use crate::compare::compare;
+use crate::environment::environment;
+use crate::{
+    Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Profile, Refusal, Setting, Standing,
+    Tick, Tier, Value, manifest_of, shown,
+};
+use weir_bounds::{Analysis, Costs};
+use weir_units::{Bytes, Nanos};
+
+/// By what modules are admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// What they may use.
+    pub profile: Profile,
+    /// How long fuel takes on this node.
+    pub calibration: Calibration,
+}
+
+/// A valid module with its values, its bounds and its limits; and in which tier it may run, or why it may not.
+///
+/// Owns what was looked at, so that there is nothing between the look and the use.
+#[derive(Clone, Debug)]
+pub struct Assessment {
+    bytes: Vec<u8>,
+    manifest: Manifest,
+    values: Vec<Value>,
+    facts: Facts,
+    tick: Option<Nanos>,
+    terms: Terms,
+    analysis: Analysis,
+    limits: Limits,
+    comparisons: Vec<Comparison>,
+    verdict: Result<Tier, Refusal>,
+}
+
+impl Assessment {
+    /// Checks a module's bytes (WebAssembly, imports, exports, manifest) and the settings for it, and finds its bounds.
+    ///
+    /// # Errors
+    /// A [`Refusal`] for the first thing that is wrong whatever the profile says. What the profile has against it is in the
+    /// [verdict](Self::verdict).
+    pub fn of(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+        let (manifest, facts) = manifest_of(&bytes)?;
+        let values = values(&manifest, settings)?;
+        let tick = match manifest.tick {
+            _ if !facts.has_tick => None,
+            Some(Tick::Every(period)) => Some(period),
+            Some(Tick::Parameter(index)) => match values.get(index) {
+                Some(Value::Duration(period)) => Some((*period).max(Nanos(1_000))),
+                _ => None,
+            },
+            None => None,
+        };
+        let environment = environment(&manifest, &values);
+        let analysis = weir_bounds::analyse(&bytes, &environment, &Costs::standard())
+            .map_err(|error| Refusal::Invalid { offset: error.offset, reason: shown(&error.reason) })?;
+        let limits = terms.profile.limits(&terms.calibration);
+        let comparisons = compare(&analysis, &facts, &manifest, &terms.profile, &limits);
+        let verdict = allowed(&facts, tick, &terms.profile)
+            .and_then(|()| tier(&comparisons, &analysis, terms).map_err(Refusal::from));
+        Ok(Self {
+            bytes,
+            manifest,
+            values,
+            facts,
+            tick,
+            terms: terms.clone(),
+            analysis,
+            limits,
+            comparisons,
+            verdict,
+        })
+    }
+
+    /// Admits the module by what was found.
+    ///
+    /// # Errors
+    /// The [`Refusal`] of the [verdict](Self::verdict).
+    pub fn admit(self) -> Result<Admitted, Refusal> {
+        match &self.verdict {
+            Ok(tier) => Ok(Admitted::new(*tier, self)),
+            Err(refusal) => Err(refusal.clone()),
+        }
+    }
+
+    /// The tier that it would run in, or what the profile has against it.
+    pub fn verdict(&self) -> Result<Tier, &Refusal> {
+        self.verdict.as_ref().copied()
+    }
+
+    /// Every bound beside its limit: by entry point, in the order in which weir calls them, and last for the module as a whole.
+    pub fn comparisons(&self) -> &[Comparison] {
+        &self.comparisons
+    }
+
+    /// What is furthest over its limit; `None` where nothing is.
+    pub fn worst(&self) -> Option<&Comparison> {
+        worst(&self.comparisons)
+    }
+
+    /// What was found about its bytes.
+    pub fn analysis(&self) -> &Analysis {
+        &self.analysis
+    }
+
+    /// What a call of it may use, in fuel of this node.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What it was held against.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The module's bytes, as they were checked.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What it says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The value of each parameter, in the manifest's order.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// What the loader needs to know.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The most private memory it may have: what it asks for, as far as the profile allows it.
+    pub fn memory(&self) -> Bytes {
+        self.manifest.memory.min(self.terms.profile.memory)
+    }
+
+    /// The period of its ticks in packet time, if it has them.
+    pub fn tick(&self) -> Option<Nanos> {
+        self.tick
+    }
+}
+
+/// What no tier can make up for.
+fn allowed(facts: &Facts, tick: Option<Nanos>, profile: &Profile) -> Result<(), Refusal> {
+    if let Some(name) = facts.imports.iter().copied().find(|name| !profile.imports.contains(name)) {
+        let allowed: Vec<String> = profile.imports.iter().map(|name| format!("`{name}`")).collect();
+        let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+        return Err(Refusal::Import { name, allowed });
+    }
+    if facts.memory > profile.memory {
+        return Err(Refusal::MemoryLimit { given: facts.memory, max: profile.memory });
+    }
+    match tick {
+        Some(given) if given < profile.tick_period => {
+            Err(Refusal::TickPeriod { given, min: profile.tick_period })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The cheapest tier that the bounds and the profile allow.
+fn tier(comparisons: &[Comparison], analysis: &Analysis, terms: &Terms) -> Result<Tier, Box<Excess>> {
+    let worst = worst(comparisons);
+    let cheapest = match worst.map(Comparison::standing) {
+        None | Some(Standing::Within) => Tier::Proved,
+        Some(Standing::Over) => Tier::Supervised,
+        Some(Standing::Beyond | Standing::Unbounded) => Tier::Metered,
+    };
+    let mut tiers = Tier::ALL.iter().copied().filter(|tier| *tier >= cheapest);
+    match (tiers.find(|tier| terms.profile.allows(*tier)), worst) {
+        (Some(tier), _) => Ok(tier),
+        (None, Some(worst)) => {
+            let found = worst.entry.and_then(|entry| analysis.entry(entry));
+            Err(Box::new(Excess {
+                comparison: *worst,
+                reason: found.and_then(|found| found.unbounded.first().cloned()),
+                hottest: found.map(|found| found.hottest.clone()).unwrap_or_default(),
+                tiers: terms.profile.tiers.clone(),
+                calibration: terms.calibration.clone(),
+            }))
+        }
+        // A profile that allows no tier at all allows the dearest: no check is left out for it.
+        (None, None) => Ok(Tier::Metered),
+    }
+}
+
+/// What is furthest over its limit; the first of its kind.
+fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
+    let over = comparisons.iter().filter(|comparison| comparison.standing() != Standing::Within);
+    over.rev().max_by(|a, b| a.standing().cmp(&b.standing()).then_with(|| a.times().total_cmp(&b.times())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Resource};
+    use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Place, Reason, Step, Usage, What, Why};
+
+    const MANIFEST: &str =
+        "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
+    const PACKET_MAX: u64 = weir_abi::limit::PACKET_BYTES as u64;
+
+    fn facts() -> Facts {
+        Facts {
+            entry: Entry::Packet,
+            entry_function: 0,
+            stack_pointer: None,
+            start_function: None,
+            types: 0,
+            globals: 0,
+            functions: 0,
+            memory: Bytes(64 << 10),
+            imports: Vec::new(),
+            has_initialize: false,
+            has_start: false,
+            has_tick: false,
+            has_stop: false,
+            has_lost: false,
+        }
+    }
+
+    fn bound(entry: EntryPoint, usage: Usage) -> EntryBound {
+        EntryBound {
+            entry,
+            usage,
+            stack: Some(1000),
+            shadow_stack: Some(0),
+            class: Class::Constant,
+            unbounded: Vec::new(),
+            hottest: Vec::new(),
+        }
+    }
+
+    fn place(name: &str) -> Place {
+        Place { function: 3, name: Some(name.to_owned()), offset: 77, line: None }
+    }
+
+    /// What a module with this packet function is told by this profile.
+    fn outcome(packet: EntryBound, profile: &str) -> Result<Tier, String> {
+        of(&[packet], &facts(), profile)
+    }
+
+    fn of(entries: &[EntryBound], facts: &Facts, profile: &str) -> Result<Tier, String> {
+        let analysis = Analysis { entries: entries.to_vec(), loops: Vec::new(), host_calls: Vec::new() };
+        let terms = Terms { profile: Profile::parse(profile).unwrap(), ..Terms::default() };
+        let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+        let limits = terms.profile.limits(&terms.calibration);
+        let comparisons = compare(&analysis, facts, &manifest, &terms.profile, &limits);
+        tier(&comparisons, &analysis, &terms).map_err(|excess| excess.to_string())
+    }
+
+    fn fuel(constant: u64, per_kib: u64) -> EntryBound {
+        bound(EntryPoint::Packet, Usage { fuel: Linear { constant, per_kib }, ..Usage::NOTHING })
+    }
+
+    /// 1 us are 4000 units of fuel, 1 ns a byte are 4096 a KiB.
+    const STRICT: &str = "packet = '1us'\nper-byte = '1ns'\n";
+
+    #[test]
+    fn the_tier_changes_exactly_at_the_limit_and_at_its_multiple() {
+        for (constant, per_kib, tier) in [
+            (0, 0, Tier::Proved),
+            (4_000, 4096, Tier::Proved),
+            (4_001, 0, Tier::Supervised),
+            (0, 4097, Tier::Supervised),
+            // Less for short packets does not make up for more for long ones.
+            (4_000, 4097, Tier::Supervised),
+            (160_000, 40 * 4096, Tier::Supervised),
+            (160_001, 0, Tier::Metered),
+            (0, 40 * 4096 + 10, Tier::Metered),
+            (u64::MAX - 1, u64::MAX - 1, Tier::Metered),
+            (u64::MAX, 0, Tier::Metered),
+        ] {
+            assert_eq!(outcome(fuel(constant, per_kib), STRICT), Ok(tier), "{constant} + {per_kib}/KiB");
+        }
+        // A steeper slope is within the limit as long as the longest packet is.
+        let slack = 16 * 4096;
+        let limit = format!("packet = '{}ns'\nper-byte = '0ns'\n", PACKET_MAX * 16);
+        assert_eq!(outcome(fuel(0, slack), &limit), Ok(Tier::Proved));
+        assert_eq!(outcome(fuel(1, slack), &limit), Ok(Tier::Supervised));
+    }
+
+    #[test]
+    fn the_tiers_that_a_profile_allows_are_taken_in_the_order_of_their_cost() {
+        let [within, over, beyond] = [1_000, 5_000, 500_000].map(|constant| fuel(constant, 0));
+        let run =
+            |bound: &EntryBound, tiers: &str| outcome(bound.clone(), &format!("{STRICT}tiers = {tiers}"));
+        assert_eq!(run(&within, "['metered']"), Ok(Tier::Metered));
+        assert_eq!(run(&within, "['metered', 'supervised']"), Ok(Tier::Supervised));
+        assert_eq!(run(&over, "['proved', 'metered']"), Ok(Tier::Metered));
+        assert_eq!(run(&over, "['supervised']"), Ok(Tier::Supervised));
+        assert!(run(&over, "['proved']").is_err());
+        assert!(run(&beyond, "['proved', 'supervised']").is_err());
+    }
+
+    #[test]
+    fn each_resource_has_its_limit() {
+        let usage = |change: fn(&mut EntryBound)| {
+            let mut bound = fuel(1, 0);
+            change(&mut bound);
+            bound
+        };
+        let three = Linear::constant(3);
+        let records = usage(|bound| bound.usage.records = Linear::constant(3));
+        let patches = usage(|bound| bound.usage.patches = Linear::constant(3));
+        let pages = usage(|bound| bound.usage.pages = Linear::constant(3));
+        let stack = usage(|bound| bound.stack = Some(3000));
+        let shadow = usage(|bound| bound.shadow_stack = Some(3000));
+        for (bound, key, within, over, beyond) in [
+            (&records, "records", "3", "2", "0"),
+            (&patches, "patches", "3", "1", "0"),
+            (&pages, "pages", "3", "2", "0"),
+            (&stack, "stack", "'3000'", "'2999'", "'299'"),
+            (&shadow, "shadow-stack", "'3000'", "'300'", "'299'"),
+        ] {
+            for (limit, tier) in [(within, Tier::Proved), (over, Tier::Supervised), (beyond, Tier::Metered)] {
+                assert_eq!(outcome(bound.clone(), &format!("{key} = {limit}")), Ok(tier), "{key} = {limit}");
+            }
+        }
+        assert_eq!(three.at(0), 3);
+        // What asks for pages with each packet has all that it may have at last: 1 MiB of its manifest.
+        assert_eq!(outcome(pages.clone(), "memory = '1 MiB'"), Ok(Tier::Proved));
+        assert_eq!(outcome(pages.clone(), "memory = '960 KiB'"), Ok(Tier::Supervised));
+        assert_eq!(outcome(pages, "memory = '64 KiB'"), Ok(Tier::Metered));
+        // What grows only at the start has what it asked for there.
+        let facts = Facts { has_start: true, ..facts() };
+        let start =
+            |pages| bound(EntryPoint::Start, Usage { pages: Linear::constant(pages), ..Usage::NOTHING });
+        assert_eq!(of(&[start(1), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Proved));
+        assert_eq!(of(&[start(2), fuel(1, 0)], &facts, "memory = '128 KiB'"), Ok(Tier::Supervised));
+    }
+
+    #[test]
+    fn what_the_host_gives_nobody_more_of_needs_no_bound_of_the_analysis() {
+        let mut unknown = fuel(1, 0);
+        unknown.usage.records = Linear::per_byte(1);
+        unknown.usage.patches = Linear::UNBOUNDED;
+        unknown.stack = None;
+        unknown.shadow_stack = None;
+        assert_eq!(outcome(unknown.clone(), ""), Ok(Tier::Proved));
+        assert_eq!(outcome(unknown.clone(), "records = 16"), Ok(Tier::Supervised));
+        assert_eq!(outcome(unknown, "stack = '256 KiB'"), Ok(Tier::Supervised));
+    }
+
+    #[test]
+    fn an_entry_point_that_the_analysis_does_not_know_is_never_proved() {
+        assert_eq!(of(&[], &facts(), ""), Ok(Tier::Metered));
+        let facts = Facts { has_tick: true, ..facts() };
+        assert_eq!(of(&[fuel(1, 0)], &facts, ""), Ok(Tier::Metered));
+        let tick = bound(EntryPoint::Tick, Usage::fuel(800_000_000));
+        assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Proved));
+        let tick = bound(EntryPoint::Tick, Usage::fuel(800_000_001));
+        assert_eq!(of(&[fuel(1, 0), tick], &facts, ""), Ok(Tier::Supervised));
+    }
+
+    #[test]
+    fn a_batch_may_use_what_its_packets_may() {
+        let facts = Facts { entry: Entry::Batch, ..facts() };
+        let batch = |constant| bound(EntryPoint::Batch, Usage::fuel(constant));
+        assert_eq!(of(&[batch(64 * 4_000)], &facts, STRICT), Ok(Tier::Proved));
+        assert_eq!(of(&[batch(64 * 4_000 + 1)], &facts, STRICT), Ok(Tier::Supervised));
+    }
+
+    #[test]
+    fn a_refusal_names_the_limit_the_bound_and_what_contributes_most() {
+        let strict = format!("{STRICT}tiers = ['proved']");
+        let mut hot = fuel(10_000, 2048);
+        let step = |name: &str, what| Step { place: place(name), what, fuel: Linear::constant(9_000) };
+        hot.hottest = vec![
+            step("weir_packet", What::Call("scan".to_owned())),
+            step("scan", What::Loop(Linear::constant(1500))),
+        ];
+        assert_eq!(
+            outcome(hot.clone(), &strict).unwrap_err(),
+            "weir_packet takes up to 2.5 us + 0.5 ns/byte (10000 + 2/byte fuel), 2.5 times its limit; the profile allows 1 us + 1 ns/byte \
+             (4000 + 4/byte fuel) by `packet` and `per-byte`, and only proved modules; most of it is the loop in scan (byte 77), at most 1500 \
+             times; with \"supervised\" among its `tiers` the module would run, up to 40 times the limit \
+             (this node is not calibrated)"
+        );
+        hot.hottest = vec![step("weir_packet", What::Host("find_compile"))];
+        let message = outcome(hot.clone(), &strict).unwrap_err();
+        assert!(
+            message.contains("most of it is the call of `find_compile` in weir_packet (byte 77)"),
+            "{message}"
+        );
+        hot.hottest = vec![step("weir_packet", What::Bulk)];
+        let message = outcome(hot.clone(), &strict).unwrap_err();
+        assert!(
+            message.contains("most of it is the copy or fill of memory in weir_packet (byte 77)"),
+            "{message}"
+        );
+        hot.hottest = vec![step("weir_packet", What::Call("other".to_owned()))];
+        let message = outcome(hot, &strict).unwrap_err();
+        assert!(message.contains("most of it is the call of other in weir_packet (byte 77)"), "{message}");
+
+        let mut endless = fuel(u64::MAX, 0);
+        endless.unbounded = vec![Reason { place: place("scan"), why: Why::Endless }];
+        assert_eq!(
+            outcome(endless, &strict).unwrap_err(),
+            "weir_packet has no bound on its time: scan (byte 77): this loop has no way out: add one, or remove the loop; the profile \
+             allows 1 us + 1 ns/byte (4000 + 4/byte fuel) by `packet` and `per-byte`, and only proved modules; with \"metered\" among its \
+             `tiers` the module would run (this node is not calibrated)"
+        );
+
+        let mut records = fuel(1, 0);
+        records.usage.records = Linear::constant(3);
+        assert_eq!(
+            outcome(records.clone(), "tiers = ['proved']\nrecords = 2").unwrap_err(),
+            "weir_packet uses up to 3 records, 1.5 times its limit; the profile allows 2 by `records`, and only proved modules; with \
+             \"supervised\" among its `tiers` the module would run, up to 10 times the limit"
+        );
+        assert_eq!(
+            outcome(records, "tiers = ['proved', 'supervised']\nrecords = 0").unwrap_err(),
+            "weir_packet uses up to 3 records; the profile allows 0 by `records`, and only proved and supervised modules; with \
+             \"metered\" among its `tiers` the module would run"
+        );
+    }
+
+    #[test]
+    fn a_few_words_say_what_is_furthest_over_its_limit() {
+        let words = |bound: &EntryBound, profile: &str| {
+            let analysis =
+                Analysis { entries: vec![bound.clone()], loops: Vec::new(), host_calls: Vec::new() };
+            let profile = Profile::parse(profile).unwrap();
+            let limits = profile.limits(&Calibration::default());
+            let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+            let comparisons = compare(&analysis, &facts(), &manifest, &profile, &limits);
+            worst(&comparisons).map(ToString::to_string)
+        };
+        assert_eq!(words(&fuel(1, 0), ""), None);
+        assert_eq!(words(&fuel(4_001, 0), STRICT).as_deref(), Some("weir_packet: 1.1 x its time"));
+        assert_eq!(words(&fuel(400_000, 0), STRICT).as_deref(), Some("weir_packet: 100 x its time"));
+        assert_eq!(words(&fuel(u64::MAX, 0), STRICT).as_deref(), Some("weir_packet: no bound on its time"));
+        let mut both = fuel(6_000, 0);
+        both.usage.records = Linear::constant(4);
+        assert_eq!(
+            words(&both, &format!("{STRICT}records = 2")).as_deref(),
+            Some("weir_packet: 2.0 x its records")
+        );
+        assert_eq!(
+            words(&both, &format!("{STRICT}records = 0")).as_deref(),
+            Some("weir_packet: records, where none may be used")
+        );
+        let memory = Comparison {
+            entry: None,
+            resource: Resource::Memory,
+            bound: Linear::constant(3 << 20),
+            limit: Linear::constant(2 << 20),
+            factor: 10,
+        };
+        assert_eq!(memory.to_string(), "1.5 x its memory");
+    }
+}

@@ -1,0 +1,256 @@
+//! Bounds held against limits: the only place where that is done.
+
+use crate::{Calibration, Facts, Limits, Manifest, Profile, STACK_MAX};
+use std::fmt;
+use weir_abi::{BATCH_PACKETS, limit};
+use weir_bounds::{Analysis, EntryBound, EntryPoint, Linear};
+use weir_units::Bytes;
+
+const KIB: u128 = 1024;
+const WASM_PAGE: u64 = 65_536;
+
+/// What is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Work, in fuel; limits are given in time.
+    Fuel,
+    /// Bytes of stack.
+    Stack,
+    /// Bytes of the shadow stack, in the module's own memory.
+    ShadowStack,
+    /// Records.
+    Records,
+    /// Changes of output packets.
+    Patches,
+    /// Pages of memory that are asked for.
+    Pages,
+    /// Bytes of private memory.
+    Memory,
+}
+
+impl Resource {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fuel => "time",
+            Self::Stack => "stack",
+            Self::ShadowStack => "shadow stack",
+            Self::Records => "records",
+            Self::Patches => "patches",
+            Self::Pages => "pages",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// How a bound compares with its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    /// Within it, for packets of every length.
+    Within,
+    /// Over it, but within the factor that the profile has for supervised modules.
+    Over,
+    /// Beyond that factor.
+    Beyond,
+    /// There is no bound.
+    Unbounded,
+}
+
+/// A bound and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Of a call of this entry point; of the whole module where there is none.
+    pub entry: Option<EntryPoint>,
+    /// Of what.
+    pub resource: Resource,
+    /// The bound: what the analysis found, or what weir lets nobody exceed, whichever is less. In fuel, bytes, or as a number.
+    pub bound: Linear,
+    /// The limit, in the same unit.
+    pub limit: Linear,
+    /// A bound may be so many times its limit for the module to be supervised.
+    pub factor: u32,
+}
+
+impl Comparison {
+    /// How the bound compares with the limit.
+    pub fn standing(&self) -> Standing {
+        match () {
+            () if !self.bound.is_bounded() => Standing::Unbounded,
+            () if self.is_within(1) => Standing::Within,
+            () if self.is_within(self.factor) => Standing::Over,
+            () => Standing::Beyond,
+        }
+    }
+
+    /// Whether the bound is at most so many times the limit. Both are straight lines, so what holds at both ends holds between them.
+    fn is_within(&self, times: u32) -> bool {
+        !self.limit.is_bounded()
+            || self.ends().iter().all(|(bound, limit)| *bound <= limit.saturating_mul(times.into()))
+    }
+
+    /// Bound and limit for a packet without a captured byte, and for the longest, in 1024ths.
+    fn ends(&self) -> [(u128, u128); 2] {
+        let at = |line: Linear, bytes: u32| {
+            u128::from(line.constant) * KIB + u128::from(line.per_kib) * u128::from(bytes)
+        };
+        [0, limit::PACKET_BYTES].map(|bytes| (at(self.bound, bytes), at(self.limit, bytes)))
+    }
+
+    /// How many times the limit the bound is, where that is most; infinite where there is no bound, or nothing is allowed.
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+    pub fn times(&self) -> f64 {
+        if !self.bound.is_bounded() {
+            return f64::INFINITY;
+        }
+        let ratio = |(bound, limit): &(u128, u128)| match (bound, limit) {
+            (0, _) => 0.0,
+            (_, 0) => f64::INFINITY,
+            (bound, limit) => *bound as f64 / *limit as f64,
+        };
+        self.ends().iter().map(ratio).fold(0.0, f64::max)
+    }
+
+    /// The keys of a profile that give this limit.
+    pub fn keys(&self) -> &'static str {
+        use EntryPoint as E;
+        let is_packet = matches!(self.entry, Some(E::Packet | E::Batch | E::Lost));
+        match (self.resource, self.entry) {
+            (Resource::Fuel, Some(E::Packet | E::Batch)) => "`packet` and `per-byte`",
+            (Resource::Fuel, Some(E::Lost)) => "`packet`",
+            (Resource::Fuel, Some(E::Tick)) => "`tick`",
+            (Resource::Fuel, Some(E::Stop)) => "`stop`",
+            (Resource::Fuel, _) => "`start`",
+            (Resource::Stack, _) => "`stack`",
+            (Resource::ShadowStack, _) => "`shadow-stack`",
+            (Resource::Records, _) if is_packet => "`records`",
+            (Resource::Records, _) => "`call-records`",
+            (Resource::Patches, _) => "`patches`",
+            (Resource::Pages, _) => "`pages`",
+            (Resource::Memory, _) => "`memory`",
+        }
+    }
+
+    /// An amount of what is compared: time and fuel, bytes, or a number.
+    pub fn shown(&self, amount: Linear, calibration: &Calibration) -> String {
+        match self.resource {
+            _ if !amount.is_bounded() => "unbounded".to_owned(),
+            Resource::Fuel => format!("{} ({amount} fuel)", calibration.shown(amount)),
+            Resource::Stack | Resource::ShadowStack | Resource::Memory if amount.per_kib == 0 => {
+                Bytes(amount.constant).to_string()
+            }
+            _ => amount.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    /// In a few words: "weir_packet: 3.1 x its time".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.resource.name();
+        let times = self.times();
+        match self.entry {
+            Some(entry) if !self.bound.is_bounded() => write!(f, "{entry}: no bound on its {what}"),
+            Some(entry) if times.is_finite() => write!(f, "{entry}: {} x its {what}", round(times)),
+            Some(entry) => write!(f, "{entry}: {what}, where none may be used"),
+            None => write!(f, "{} x its {what}", round(times)),
+        }
+    }
+}
+
+/// A ratio with two digits that count, or as a whole number.
+pub(crate) fn round(times: f64) -> String {
+    // What is over a limit by a little is not shown as if it met it.
+    let up = |digits: f64| (times * digits).ceil() / digits;
+    if times < 10.0 { format!("{:.1}", up(10.0)) } else { format!("{:.0}", up(1.0)) }
+}
+
+/// Every bound of a module beside its limit: by entry point, in the order in which weir calls them, and last for the module as a whole.
+pub(crate) fn compare(
+    analysis: &Analysis,
+    facts: &Facts,
+    manifest: &Manifest,
+    profile: &Profile,
+    limits: &Limits,
+) -> Vec<Comparison> {
+    // What it asked for is what the host lets it have, should the profile allow so much.
+    let ceiling = manifest.memory;
+    let room = ceiling.0.saturating_sub(facts.memory.0) / WASM_PAGE;
+    let mut comparisons = Vec::new();
+    let mut started = 0u64;
+    let mut grows_later = false;
+    for entry in entries(facts) {
+        let found = analysis.entry(entry);
+        let mut compare = |resource, bound, limit| {
+            let factor = if resource == Resource::Fuel { profile.cpu_factor } else { profile.other_factor };
+            comparisons.push(Comparison { entry: Some(entry), resource, bound, limit, factor });
+        };
+        let fuel =
+            found.filter(|found| found.is_bounded()).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
+        compare(Resource::Fuel, fuel, limits.of(entry));
+        let stack = found.and_then(|found| found.stack).unwrap_or(STACK_MAX.0).min(STACK_MAX.0);
+        compare(Resource::Stack, Linear::constant(stack), Linear::constant(profile.stack.0));
+        let shadow = found.and_then(|found| found.shadow_stack).unwrap_or(ceiling.0).min(ceiling.0);
+        compare(Resource::ShadowStack, Linear::constant(shadow), Linear::constant(profile.shadow_stack.0));
+
+        let usage = |of: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, of);
+        let packets = match entry {
+            EntryPoint::Packet | EntryPoint::Lost => Some(1),
+            EntryPoint::Batch => Some(BATCH_PACKETS as u64),
+            _ => None,
+        };
+        let (records_most, records) = match packets {
+            Some(packets) => {
+                (u64::from(limit::RECORDS_PER_PACKET) * packets, u64::from(profile.records) * packets)
+            }
+            None => (limit::RECORDS_PER_CALL.into(), profile.call_records.into()),
+        };
+        let records_found = capped(usage(|found| found.usage.records), records_most);
+        compare(Resource::Records, records_found, Linear::constant(records));
+        if let Some(packets) = packets {
+            let patches =
+                capped(usage(|found| found.usage.patches), u64::from(limit::PATCHES_PER_PACKET) * packets);
+            compare(Resource::Patches, patches, Linear::constant(u64::from(profile.patches) * packets));
+        }
+        let pages = capped(usage(|found| found.usage.pages), room);
+        if matches!(entry, EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start) {
+            started = started.saturating_add(pages.constant);
+        } else {
+            let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
+            compare(Resource::Pages, pages, Linear::constant(pages_limit));
+            grows_later |= pages != Linear::ZERO;
+        }
+    }
+    // What grows at each packet grows as far as it may.
+    let pages = if grows_later { room } else { started.min(room) };
+    let memory = facts.memory.0.saturating_add(pages.saturating_mul(WASM_PAGE));
+    comparisons.push(Comparison {
+        entry: None,
+        resource: Resource::Memory,
+        bound: Linear::constant(memory),
+        limit: Linear::constant(profile.memory.0),
+        factor: profile.other_factor,
+    });
+    comparisons
+}
+
+/// A bound on what the host never gives more of than `most`, whatever a module asks for.
+fn capped(bound: Linear, most: u64) -> Linear {
+    if bound.at(limit::PACKET_BYTES.into()) > most { Linear::constant(most) } else { bound }
+}
+
+/// The entry points that weir calls in a module: not those that an analysis happens to know.
+fn entries(facts: &Facts) -> impl Iterator<Item = EntryPoint> {
+    use crate::Entry;
+    [
+        (facts.start_function.is_some(), EntryPoint::Begin),
+        (facts.has_initialize, EntryPoint::Initialize),
+        (facts.has_start, EntryPoint::Start),
+        (facts.entry == Entry::Packet, EntryPoint::Packet),
+        (facts.entry == Entry::Batch, EntryPoint::Batch),
+        (facts.has_tick, EntryPoint::Tick),
+        (facts.has_lost, EntryPoint::Lost),
+        (facts.has_stop, EntryPoint::Stop),
+    ]
+    .into_iter()
+    .filter_map(|(there, entry)| there.then_some(entry))
+}
