@@ -18,12 +18,46 @@ pub struct Options {
     pub target_dir: Option<PathBuf>,
     /// Whether compilers colour their messages.
     pub color: bool,
+    /// How hard compilers try; without it -O3 for C, and for Rust what the module's Cargo.toml says. For measuring what compilers make of a source:
+    /// modules are shipped without.
+    pub level: Option<Level>,
+}
+
+/// How hard a compiler tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Not at all.
+    Zero,
+    /// A little.
+    One,
+    /// For speed.
+    Two,
+    /// For speed, whatever the size.
+    Three,
+    /// For size.
+    Size,
+}
+
+impl Level {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Zero, Self::One, Self::Two, Self::Three, Self::Size];
+
+    /// As compilers call it, after `-O` or `opt-level=`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zero => "0",
+            Self::One => "1",
+            Self::Two => "2",
+            Self::Three => "3",
+            Self::Size => "s",
+        }
+    }
 }
 
 impl Default for Options {
-    /// The environment's compilers, NAME.wasm in the module's folder, no colours.
+    /// The environment's compilers, NAME.wasm in the module's folder, no colours, compiled as modules are shipped.
     fn default() -> Self {
-        Self { tools: Tools::from_environment(), output: None, target_dir: None, color: false }
+        Self { tools: Tools::from_environment(), output: None, target_dir: None, color: false, level: None }
     }
 }
 
@@ -63,7 +97,7 @@ pub fn build(dir: &Path, options: &Options) -> Result<Built, BuildError> {
         Source::Rust(cargo_toml) => rust::compile(&folder, cargo_toml, options)?,
     };
     let refused = |error| BuildError::Refused { dir: folder.dir.clone(), error: Box::new(error) };
-    let module = pack(&bytes, &folder.manifest_bytes).map_err(|error| {
+    let module = pack(&bytes, &folder.manifest_bytes, &folder.dir).map_err(|error| {
         refused(Refusal::Invalid { offset: error.offset(), reason: error.message().to_owned() })
     })?;
     let (manifest, facts) = manifest_of(&module).map_err(refused)?;

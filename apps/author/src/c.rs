@@ -1,7 +1,7 @@
 //! Modules in C, through clang and wasm-ld.
 
 use crate::BuildError;
-use crate::build::{Linked, Options};
+use crate::build::{Level, Linked, Options};
 use crate::folder::Folder;
 use crate::tools::{run, version_line};
 use std::path::{Path, PathBuf};
@@ -20,10 +20,12 @@ const COMPILE: &[&str] = &[
     "-mnontrapping-fptoint",
     "-mbulk-memory",
     "-msimd128",
-    "-O3",
     "-fno-jump-tables",
     "-fno-slp-vectorize",
     "-ffp-contract=off",
+    // So that `weir check` can name lines. The code is the same with and without.
+    "-gline-tables-only",
+    "-ffile-compilation-dir=.",
     "-ffreestanding",
     "-nostdlib",
     "-Wall",
@@ -34,8 +36,7 @@ const COMPILE: &[&str] = &[
 
 /// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state. 16 KiB leave the rest of the
 /// first page to the data.
-const LINK: &[&str] =
-    &["--no-entry", "--export=__stack_pointer", "-z", "stack-size=16384", "--stack-first", "--strip-debug"];
+const LINK: &[&str] = &["--no-entry", "--export=__stack_pointer", "-z", "stack-size=16384", "--stack-first"];
 
 /// Compiles and links.
 pub(crate) fn compile(folder: &Folder, sources: &[PathBuf], options: &Options) -> Result<Linked, BuildError> {
@@ -50,13 +51,14 @@ pub(crate) fn compile(folder: &Folder, sources: &[PathBuf], options: &Options) -
     prefix_map.push(&folder.dir);
     prefix_map.push("=.");
 
+    let level = format!("-O{}", options.level.unwrap_or(Level::Three).name());
     let mut messages = String::new();
     let mut link = Command::new(&linker);
     link.args(LINK);
     for source in sources {
         let object = scratch.path().join(source.file_stem().unwrap_or_default()).with_extension("o");
         let mut compile = Command::new(&clang.program);
-        compile.args(COMPILE).arg(&prefix_map).arg("-I").arg(&generated);
+        compile.args(COMPILE).arg(&level).arg(&prefix_map).arg("-I").arg(&generated);
         if options.color {
             compile.arg("-fdiagnostics-color=always");
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use weir_session::{Manifest, sources};
 
 /// Generated files; git ignores them.
-const GENERATED: &str = ".weir";
+pub(crate) const GENERATED: &str = ".weir";
 
 const WEIR_H: &str = include_str!("../../../guest/sdk-c/weir.h");
 

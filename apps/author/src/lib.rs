@@ -16,12 +16,13 @@ mod build;
 mod c;
 mod error;
 mod folder;
+mod lines;
 mod new;
 mod pack;
 mod rust;
 mod tools;
 
-pub use build::{Built, Options, build, c_header, prepare};
+pub use build::{Built, Level, Options, build, c_header, prepare};
 pub use error::BuildError;
 pub use folder::Lang;
 pub use new::{Created, NewError, new};

@@ -14,6 +14,9 @@ const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
 /// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state.
 const LINK: [&str; 2] = ["-zstack-size=32768", "--export=__stack_pointer"];
 
+/// From Rust 1.88 on, one can choose the version of DWARF.
+const DWARF_VERSION_MINOR: u32 = 88;
+
 /// A Rust compiler that can make WebAssembly.
 struct Toolchain {
     rustc: PathBuf,
@@ -44,9 +47,16 @@ pub(crate) fn compile(folder: &Folder, cargo_toml: &Path, options: &Options) -> 
             "--message-format=json-render-diagnostics"
         })
         .env("CARGO_ENCODED_RUSTFLAGS", toolchain.flags())
-        .env("RUSTC", &toolchain.rustc);
+        .env("RUSTC", &toolchain.rustc)
+        // So that `weir check` can name lines.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "none");
     if options.color {
         cargo.env("CARGO_TERM_COLOR", "always");
+    }
+    if let Some(level) = options.level {
+        // What the environment says about a profile goes before what the package says.
+        cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level.name());
     }
     for variable in
         ["RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR", "RUSTC_WRAPPER"]
@@ -176,7 +186,16 @@ impl Toolchain {
             flag.push("=rust");
             flags.push(flag);
         }
+        // Older compilers name the files of a library as if they were the module's: the folder is in another part of their tables.
+        if self.minor().is_some_and(|minor| minor >= DWARF_VERSION_MINOR) {
+            flags.push("-Cdwarf-version=5".into());
+        }
         flags.join("\u{1f}".as_ref())
+    }
+
+    /// 88 of "rustc 1.88.0 (6b00bc388 2025-06-23)".
+    fn minor(&self) -> Option<u32> {
+        self.version.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
     }
 
     fn describe(&self) -> Result<String, BuildError> {

@@ -88,6 +88,48 @@ fn the_same_source_gives_the_same_bytes_wherever_it_is() {
 }
 
 #[test]
+fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
+    let home = tempfile::tempdir().unwrap();
+    for (lang, present, options) in [(Lang::C, has_c(), options()), (Lang::Rust, has_rust(), rust_options())]
+    {
+        if !present {
+            continue;
+        }
+        let dir = home.path().join(format!("lines-{lang:?}").to_lowercase());
+        let created = new(&dir, lang).unwrap();
+        let bytes = std::fs::read(build(&dir, &options).unwrap().path).unwrap();
+        let lines = weir_bounds::Lines::new(&bytes);
+        let source = created.files.iter().find(|file| file.ends_with("src/lib.rs") || is_c(file)).unwrap();
+        let text = std::fs::read_to_string(dir.join(source)).unwrap();
+        let named: Vec<(String, u32)> =
+            lines.rows().filter_map(|(_, line)| line).map(|(file, line)| (file.to_owned(), line)).collect();
+        let of_source = named.iter().filter(|(file, _)| Path::new(file) == source);
+        assert!(of_source.clone().count() > 10, "{lang:?}: {named:?}");
+        assert!(of_source.clone().all(|(_, line)| *line as usize <= text.lines().count()), "{named:?}");
+        assert!(named.iter().all(|(file, _)| !file.starts_with('/') && !file.contains("..")), "{named:?}");
+        // Each byte of code is named once, in order.
+        let addresses: Vec<u32> = lines.rows().map(|(address, _)| address).collect();
+        assert!(addresses.is_sorted(), "{lang:?}");
+        let sections: Vec<String> = custom_sections(&bytes);
+        assert_eq!(sections, ["name", ".debug_line", "weir.manifest"], "{lang:?}");
+    }
+}
+
+fn is_c(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "c")
+}
+
+fn custom_sections(bytes: &[u8]) -> Vec<String> {
+    wasmparser::Parser::new(0)
+        .parse_all(bytes)
+        .filter_map(|payload| match payload.unwrap() {
+            wasmparser::Payload::CustomSection(section) => Some(section.name().to_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
 fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
     let home = tempfile::tempdir().unwrap();
     for lang in [Lang::C, Lang::Rust] {

@@ -82,12 +82,25 @@ impl<'a> Lines<'a> {
     /// The line that the instruction at this offset in the module's bytes was made from; of inlined code, its own. What does not show as itself
     /// in the file's name is escaped.
     pub fn line(&self, offset: u64) -> Option<SourceLine> {
-        let sections = self.sections();
-        let table = self.table.get_or_init(|| Table::read(sections));
-        let address = offset.checked_sub(sections.code)?;
+        let table = self.table();
+        let address = offset.checked_sub(self.sections().code)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
         let (file, line) = table.rows.get(after.checked_sub(1)?)?.line?;
         Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
+    }
+
+    /// From which offset in the contents of the code section on which line holds, or none; ascending. What is said twice is there twice.
+    pub fn rows(&self) -> impl Iterator<Item = (u32, Option<(&str, u32)>)> {
+        let table = self.table();
+        table.rows.iter().map(|row| {
+            let line =
+                row.line.and_then(|(file, line)| Some((table.files.get(file as usize)?.as_str(), line)));
+            (row.address, line)
+        })
+    }
+
+    fn table(&self) -> &Table {
+        self.table.get_or_init(|| Table::read(self.sections()))
     }
 
     fn sections(&self) -> &Sections<'a> {

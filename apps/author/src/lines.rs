@@ -1,0 +1,187 @@
+//! Line tables that a module is shipped with: those of the compiler, without what says where it was built.
+//!
+//! Compilers put the folders of the machine into their tables, and columns, types and scopes that nobody needs to name a line. So the table is written
+//! anew, as one line program of DWARF 4 (section 6.2): the same whatever the compiler and wherever the folder is.
+
+use crate::folder::GENERATED;
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+use wasm_encoder::Encode;
+use weir_bounds::Lines;
+
+/// The custom section.
+pub(crate) const SECTION: &str = ".debug_line";
+
+/// The least advance of the line in an opcode that says both advances, and how many there are.
+const LINE_BASE: i64 = -5;
+const LINE_RANGE: i64 = 14;
+/// Arguments of the opcodes 1 to 12.
+const ARGUMENTS: [u8; 12] = [0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+const OPCODE_BASE: i64 = 13;
+/// Opcodes.
+const COPY: u8 = 1;
+const ADVANCE_PC: u8 = 2;
+const ADVANCE_LINE: u8 = 3;
+const SET_FILE: u8 = 4;
+
+/// The contents of the section for what a linker made of the module in this folder; empty if there are no lines.
+pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
+    let lines = Lines::new(linked);
+    let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
+    let mut files = Files { folders: folders.into_iter().flatten().collect(), ..Files::default() };
+    let mut program = Vec::new();
+    // Address, file and line of a sequence that is under way.
+    let mut at: Option<(u32, u64, i64)> = None;
+    for (address, line) in lines.rows() {
+        let to = line.map(|(file, line)| (files.number(file), i64::from(line)));
+        if at.map(|(_, file, line)| (file, line)) == to {
+            continue;
+        }
+        let (from, file, line) = at.unwrap_or_else(|| {
+            program.extend([0, 5, 2]);
+            program.extend(address.to_le_bytes());
+            (address, 1, 1)
+        });
+        let advance = i64::from(address) - i64::from(from);
+        at = match to {
+            Some((next_file, next_line)) => {
+                if next_file != file {
+                    program.push(SET_FILE);
+                    next_file.encode(&mut program);
+                }
+                row(&mut program, advance, next_line - line);
+                Some((address, next_file, next_line))
+            }
+            None => {
+                program.push(ADVANCE_PC);
+                advance.unsigned_abs().encode(&mut program);
+                program.extend([0, 1, 1]);
+                None
+            }
+        };
+    }
+    if program.is_empty() { program } else { unit(&files.names, &program) }
+}
+
+/// Files by the number that the table gives them, from 1.
+#[derive(Default)]
+struct Files {
+    folders: Vec<PathBuf>,
+    names: Vec<String>,
+    numbers: HashMap<String, u64>,
+}
+
+impl Files {
+    fn number(&mut self, recorded: &str) -> u64 {
+        if let Some(known) = self.numbers.get(recorded) {
+            return *known;
+        }
+        let name = place_free(recorded, &self.folders);
+        let known = self.names.iter().position(|known| *known == name);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        });
+        let number = index as u64 + 1;
+        self.numbers.insert(recorded.to_owned(), number);
+        number
+    }
+}
+
+/// The path of a source as it is from the module's folder. Of a file elsewhere, only what does not depend on this machine: its crate's folder and
+/// what is in it, or else its name.
+fn place_free(recorded: &str, folders: &[PathBuf]) -> String {
+    let path = Path::new(recorded);
+    let inside = folders.iter().find_map(|folder| path.strip_prefix(folder).ok());
+    let path = without_detours(inside.unwrap_or(path));
+    if path.is_relative() {
+        return path.to_string_lossy().into_owned();
+    }
+    // What cargo compiled for another module's folder, and used for this one's too.
+    let parts: Vec<_> = path.iter().skip(1).map(|part| part.to_string_lossy()).collect();
+    let generated = parts.iter().rposition(|part| part == GENERATED);
+    let of_crate = || parts.iter().rposition(|part| part == "src")?.checked_sub(1);
+    let first = generated.or_else(of_crate).unwrap_or(parts.len().saturating_sub(1));
+    parts.get(first..).unwrap_or_default().join("/")
+}
+
+/// The path without `.` and without folders that are left again.
+fn without_detours(path: &Path) -> PathBuf {
+    let mut direct = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(direct.components().next_back(), Some(Component::Normal(_))) => {
+                direct.pop();
+            }
+            part => direct.push(part),
+        }
+    }
+    direct
+}
+
+/// A row of the table, by the advances from the last one.
+fn row(program: &mut Vec<u8>, address: i64, line: i64) {
+    let both = |address: i64, line: i64| {
+        let is_short = (LINE_BASE..LINE_BASE + LINE_RANGE).contains(&line);
+        is_short.then_some(line - LINE_BASE + LINE_RANGE * address + OPCODE_BASE)
+    };
+    if let Some(opcode) = both(address, line).and_then(|opcode| u8::try_from(opcode).ok()) {
+        program.push(opcode);
+        return;
+    }
+    program.push(ADVANCE_PC);
+    address.unsigned_abs().encode(program);
+    match both(0, line).and_then(|opcode| u8::try_from(opcode).ok()) {
+        Some(opcode) => program.push(opcode),
+        None => {
+            program.push(ADVANCE_LINE);
+            line.encode(program);
+            program.push(COPY);
+        }
+    }
+}
+
+/// A line program with its header.
+fn unit(files: &[String], program: &[u8]) -> Vec<u8> {
+    let mut lists = vec![1, 1, 1];
+    lists.extend(LINE_BASE.to_le_bytes().first());
+    lists.extend(LINE_RANGE.to_le_bytes().first());
+    lists.extend(OPCODE_BASE.to_le_bytes().first());
+    lists.extend(ARGUMENTS);
+    // No folders; files with folder, time and length unknown.
+    lists.push(0);
+    for file in files {
+        lists.extend(file.bytes().filter(|byte| *byte != 0));
+        lists.extend([0, 0, 0, 0]);
+    }
+    lists.push(0);
+    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+    let mut unit = 4u16.to_le_bytes().to_vec();
+    unit.extend(length(lists.len()));
+    unit.extend(lists);
+    unit.extend(program);
+    let mut whole = length(unit.len()).to_vec();
+    whole.extend(unit);
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_say_nothing_of_the_machine() {
+        let folders = [PathBuf::from("/home/somebody/mine")];
+        let free = |recorded: &str| place_free(recorded, &folders);
+        assert_eq!(free("/home/somebody/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
+        assert_eq!(free("src/lib.rs"), "src/lib.rs");
+        assert_eq!(free("/rustc/0123/library/core/src/slice/iter.rs"), "core/src/slice/iter.rs");
+        assert_eq!(free("/home/somebody/.cargo/registry/src/index/sha-1.0/src/lib.rs"), "sha-1.0/src/lib.rs");
+        assert_eq!(free("/usr/lib/clang/19/include/wasm_simd128.h"), "wasm_simd128.h");
+        assert_eq!(free("/src/x.c"), "x.c");
+        assert_eq!(free("src/../.weir/./module.rs"), ".weir/module.rs");
+        assert_eq!(free("/tmp/other/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
+        assert_eq!(free("/"), "");
+    }
+}
