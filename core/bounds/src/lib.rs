@@ -5,14 +5,21 @@
 #![forbid(unsafe_code)]
 
 mod analyse;
+pub mod charge;
 mod cost;
+mod decode;
+mod injected;
+mod length;
 mod linear;
 mod lines;
 mod reason;
+mod region;
 mod report;
 
 pub use analyse::{Malformed, analyse};
 pub use cost::{Class as CostClass, Costs, HostCost, class_of};
+pub use injected::{Injected, InjectedValue, injected};
+pub use length::{Beyond, Length};
 pub use linear::Linear;
 pub use lines::Lines;
 pub use reason::{Reason, Why};
