@@ -1,6 +1,7 @@
 //! `weir check`: whether a module would be admitted.
 
 use crate::spec::Spec;
+use crate::terms::terms;
 use crate::{Failure, modules};
 use std::io::Write;
 use std::time::Instant;
@@ -24,7 +25,7 @@ pub enum CheckError {
 /// Admits and compiles a module, without running any of it, and says what it is.
 pub fn check(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     let spec = Spec::parse(text)?;
-    let admitted = spec.admit()?;
+    let admitted = spec.admit(&terms(None)?)?;
     let failed = |error| CheckError::Load { name: spec.name.clone(), error };
     let engine =
         Engine::new(Options { compile_in_child: Some(CompileLimits::default()), ..Options::default() }, None)

@@ -79,6 +79,7 @@ Examples:
   weir run -r traffic.pcap                            all shipped monitors
   weir run -r traffic.pcap -m rtt --out results       round-trip times into results/rtt/rtts.parquet
   weir run -r traffic.pcap.zst -m port-count,ports=53,123 --json
+  weir run -r traffic.pcap -m ./mine.wasm --profile strict.toml
   weir run -r in.pcap -m dscp-mark,source=10.0.0.0/8,dscp=46 -w out.pcap
   tcpdump -w - | weir run -r - -m ./mine.wasm 'tcp port 80'
 
@@ -107,6 +108,10 @@ pub struct Run {
     /// Run on N threads; the output does not depend on it [default: one for each processor, at most 16]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
+    /// Admit modules by this profile: a TOML file that says what they may use, as docs/profiles has them. Without it whatever ends in reasonable
+    /// time runs
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Processor time after which a module's call is ended
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,

@@ -9,6 +9,7 @@ mod modules;
 mod run;
 mod shipped;
 mod spec;
+mod terms;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -22,6 +23,8 @@ enum Failure {
     Run(#[from] run::RunError),
     #[error(transparent)]
     Spec(#[from] spec::SpecError),
+    #[error(transparent)]
+    Terms(#[from] terms::TermsError),
     #[error(transparent)]
     Check(#[from] check::CheckError),
     #[error(transparent)]
@@ -41,6 +44,7 @@ impl Failure {
         let usage = match self {
             Self::Run(error) => error.is_usage(),
             Self::Spec(error) => error.is_usage(),
+            Self::Terms(_) => true,
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })

@@ -2,7 +2,7 @@
 
 use crate::shipped;
 use std::path::{Path, PathBuf};
-use weir_session::{Admitted, MODULE_BYTES_MAX, Refusal, Setting};
+use weir_session::{Admitted, Assessment, MODULE_BYTES_MAX, Refusal, Setting, Terms};
 
 /// Why a module that was named cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -109,11 +109,18 @@ impl Spec {
         Ok(Self { name, settings })
     }
 
-    /// Finds the module and has it admitted.
-    pub fn admit(&self) -> Result<Admitted, SpecError> {
-        let bytes = self.bytes()?;
-        Admitted::admit(bytes, &self.settings)
-            .map_err(|refusal| SpecError::Refused { name: self.name.clone(), refusal })
+    /// Finds the module and says what it may use, and whether these terms admit it.
+    pub fn assess(&self, terms: &Terms) -> Result<Assessment, SpecError> {
+        Assessment::of(self.bytes()?, &self.settings, terms).map_err(|refusal| self.refused(refusal))
+    }
+
+    /// Finds the module and has it admitted by these terms.
+    pub fn admit(&self, terms: &Terms) -> Result<Admitted, SpecError> {
+        self.assess(terms)?.admit().map_err(|refusal| self.refused(refusal))
+    }
+
+    fn refused(&self, refusal: Refusal) -> SpecError {
+        SpecError::Refused { name: self.name.clone(), refusal }
     }
 
     /// The module's bytes. What looks like a path is one; a shipped name wins over a file of that name.

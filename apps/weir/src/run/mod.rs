@@ -13,6 +13,7 @@ use crate::cli::Run;
 use crate::hint;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
+use crate::terms::{TermsError, terms};
 use collect::{Collector, Sink};
 use crew::{Crew, CrewError};
 use page::Page;
@@ -54,6 +55,9 @@ pub enum RunError {
     /// The filter makes no sense for this capture's packets.
     #[error("{0}")]
     FilterOfCapture(String),
+    /// There is nothing to admit modules by.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     /// A module cannot be used.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -100,9 +104,11 @@ impl RunError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Filter(_) | Self::OptionInFilter { .. } | Self::FilterOfCapture(_) | Self::SameFile(_) => {
-                true
-            }
+            Self::Filter(_)
+            | Self::OptionInFilter { .. }
+            | Self::FilterOfCapture(_)
+            | Self::SameFile(_)
+            | Self::Terms(_) => true,
             Self::Spec(error) => error.is_usage(),
             _ => false,
         }
@@ -204,6 +210,7 @@ fn filter(words: &[String]) -> Result<Option<Filter>, RunError> {
 
 /// Admits and compiles what was asked for, or all shipped monitors.
 fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
+    let terms = terms(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
         for shipped in shipped::ALL {
@@ -212,13 +219,13 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
             if weir_session::manifest_of(shipped.wasm)
                 .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
             {
-                admitted.push((shipped.name.to_owned(), module.admit()?));
+                admitted.push((shipped.name.to_owned(), module.admit(&terms)?));
             }
         }
     }
     for text in &args.modules {
         let spec = Spec::parse(text)?;
-        admitted.push((spec.name.clone(), spec.admit()?));
+        admitted.push((spec.name.clone(), spec.admit(&terms)?));
     }
     let cache = if args.no_cache {
         None
