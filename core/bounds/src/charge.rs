@@ -72,7 +72,7 @@ pub struct FunctionPlan {
     pub entry: u64,
     /// In its code, in the order of offset and side.
     pub charges: Vec<Charge>,
-    /// Whether nothing is charged in it or in what it calls.
+    /// Whether nothing is charged in it after its entry, nor in what it calls.
     pub is_silent: bool,
     /// Whether it has a loop that is charged for at its header and in which no function is called that is charged for itself.
     pub has_hot_loop: bool,
@@ -305,8 +305,8 @@ impl<'a> Survey<'a> {
                 known[function].folded = std::mem::take(&mut plan.entry);
             }
             plan.is_called = is_called[function];
-            plan.is_silent &= plan.entry == 0 && plan.charges.is_empty();
-            known[function].is_silent = plan.is_silent;
+            plan.is_silent &= plan.charges.is_empty();
+            known[function].is_silent = plan.is_silent && plan.entry == 0;
             functions[function] = plan;
         }
         let imports = self.imports.iter().map(|&name| name.to_owned()).collect();

@@ -1,8 +1,9 @@
 //! The one way in.
 
+use crate::environment::environment;
 use crate::inspect::{Facts, Refusal, inspect};
 use crate::{Assessment, Limits, Manifest, Profile, Terms, Tier, Value, ValueError};
-use weir_bounds::{Analysis, Costs};
+use weir_bounds::{Analysis, Costs, Environment};
 use weir_units::{Bytes, Nanos};
 
 /// A parameter as a user gives it: its name and value, or for a list its items.
@@ -86,6 +87,11 @@ impl Admitted {
     /// What was found about its bytes.
     pub fn analysis(&self) -> &Analysis {
         self.assessment.analysis()
+    }
+
+    /// What the analysis was told about it beside its bytes.
+    pub fn environment(&self) -> Environment {
+        environment(self.manifest(), self.values())
     }
 
     /// What a call of it may use, in fuel of this node.
