@@ -25,6 +25,8 @@
  *     void     weir_tick(uint64_t now, uint64_t periods)    packet time has passed `now` (ns since 1970), a multiple of the
  *                                                           manifest's tick; `periods` of them since the last call, mostly 1
  *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
+ *     void     weir_lost(int32_t cause)                     before the next call after one that was lost: WEIR_LOST_TRAP or
+ *                                                           WEIR_LOST_LIMIT. The place to put in order what it left half done
  *
  * Packets and descriptors are read in place and cannot be written. A bad access ends the call: that packet is lost for this
  * module, and the module goes on with the next. All time is packet time; there is no clock.
@@ -115,6 +117,12 @@ enum {
     WEIR_DROP = 1, /* the packet is not written to the output */
 };
 
+/* Why a call was lost, for weir_lost. */
+enum {
+    WEIR_LOST_TRAP = 1,  /* a bad access, a division by 0, a bounded loop past its bound, or any other fault */
+    WEIR_LOST_LIMIT = 2, /* it used more than it may: fuel, or time */
+};
+
 /* What host functions return; anything at or above 0 is a success. */
 enum {
     WEIR_OK = 0,
@@ -141,6 +149,7 @@ enum {
     WEIR_PATTERN_BYTES = 64 * 1024,             /* bytes of all patterns of one set */
     WEIR_LOG_BYTES = 512,
     WEIR_LOG_MESSAGES = 100,
+    WEIR_PARAMETERS = 64,
 };
 
 /* Addresses, for the curious: a module's own memory lies below WEIR_ARENA_BASE. */
@@ -171,7 +180,8 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 
 /* Native builds: cc -O3 -fPIC -shared -DWEIR_NATIVE. The program that loads the module supplies the functions weir_host_* and
  * weir_native_base, from which addresses in descriptors and in the strings of rows count. Descriptors and rows themselves are
- * passed by pointer. weir_host_address says where, counted from weir_native_base, the bytes (or a copy) can be found. */
+ * passed by pointer. weir_host_address says where, counted from weir_native_base, the bytes (or a copy) can be found.
+ * What is a constant in the sandbox, the parameters' values and lengths, stands in weir_native_parameters. */
 #ifndef WEIR_NATIVE
 #error "weir.h: compile for wasm32 (weir build does), or define WEIR_NATIVE for a native build"
 #endif
@@ -181,7 +191,14 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 #define WEIR_EXPORT(name) __attribute__((visibility("default"), used))
 #define WEIR_IMPORT(name) extern
 
+struct weir_native_parameter {
+    int64_t number; /* of an integer, bool or duration */
+    double real;    /* of an f64 */
+    int32_t len;    /* of a string, prefix or list */
+};
+
 extern uint8_t *weir_native_base;
+extern __attribute__((visibility("hidden"))) struct weir_native_parameter weir_native_parameters[WEIR_PARAMETERS];
 extern uint32_t weir_host_address(const void *bytes, uint32_t len);
 
 WEIR_INLINE const uint8_t *weir_at(uint32_t address)
@@ -209,6 +226,41 @@ WEIR_IMPORT(param_bytes) int32_t weir_host_param_bytes(uint32_t index, void *des
 #define WEIR_EACH(p, descriptors, mask) \
     for (uint64_t weir_left = (mask); weir_left != 0 && (((p) = (descriptors) + __builtin_ctzll(weir_left)), 1); weir_left &= weir_left - 1)
 
+/* ---- Bounded loops ------------------------------------------------------------------------------------------------- */
+
+/* weir runs a module without any checks if it can tell before what each call costs at most; so every loop needs a limit that can be
+ * seen: a constant, a parameter that is read where it is used, the packet's cap_len or payload_len, a field of 8 or 16 bits.
+ * For a loop that has none, as one that follows a list or a chain of headers, these two say one. They go around at most `max`
+ * times; beginning once more traps, which loses this packet:
+ *
+ *     WEIR_FOR(64, uint32_t i = first; i != 0; i = next[i]) { ... }
+ *     WEIR_WHILE(8, type == EXTENSION) { ... }
+ *
+ * `break`, `continue` and loops in loops are as usual. `max` is a constant or a parameter; it is evaluated once. */
+#define WEIR_FOR(max, ...) WEIR_BOUNDED(__COUNTER__, max, for (__VA_ARGS__))
+#define WEIR_WHILE(max, ...) WEIR_BOUNDED(__COUNTER__, max, while (__VA_ARGS__))
+
+#define WEIR_BOUNDED(number, max, ...) WEIR_BOUNDED_AS(number, max, __VA_ARGS__)
+#define WEIR_BOUNDED_AS(number, max, ...) \
+    for (struct weir_trips weir_trips_##number = { 0, (max), true }; weir_trips_##number.once; weir_trips_##number.once = false) \
+        __VA_ARGS__ if (weir_past(&weir_trips_##number)) __builtin_trap(); else
+
+struct weir_trips {
+    uint32_t begun, most;
+    bool once;
+};
+
+/* Whether the bound is reached; otherwise one more trip begins. The empty instruction hides the count's value from the compiler: so
+ * it stays a number of its own that goes up by 1, whatever becomes of the rest of the loop. (Without optimisation variables are in
+ * memory, where nobody can rely on them: the loop still traps, but counts as unbounded. `weir build` optimises.) */
+WEIR_INLINE bool weir_past(struct weir_trips *trips)
+{
+    uint32_t begun = trips->begun;
+    __asm__("" : "+r"(begun));
+    trips->begun = begun + 1;
+    return begun >= trips->most;
+}
+
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* Loads from any address, aligned or not; _be: from network order. */
@@ -229,18 +281,22 @@ WEIR_INLINE void weir_set_le64(void *at, uint64_t value) { ((struct weir_u64 *)a
 WEIR_INLINE void weir_copy(void *to, const void *from, size_t len) { __builtin_memcpy(to, from, len); }
 WEIR_INLINE void weir_fill(void *to, uint8_t value, size_t len) { __builtin_memset(to, value, len); }
 
-/* Whether two pieces of memory hold the same bytes. */
+/* Whether two pieces of memory hold the same bytes. The last word may overlap the one before. */
 WEIR_INLINE bool weir_equal(const void *a, const void *b, size_t len)
 {
     const uint8_t *x = (const uint8_t *)a, *y = (const uint8_t *)b;
-    size_t i = 0;
-    for (; i + 8 <= len; i += 8)
-        if (weir_le64(x + i) != weir_le64(y + i))
-            return false;
-    for (; i < len; i++)
-        if (x[i] != y[i])
-            return false;
-    return true;
+    if (len >= 8) {
+        const size_t last = len - 8;
+        for (size_t i = 0; i < last; i += 8)
+            if (weir_le64(x + i) != weir_le64(y + i))
+                return false;
+        return weir_le64(x + last) == weir_le64(y + last);
+    }
+    if (len >= 4)
+        return ((weir_le32(x) ^ weir_le32(y)) | (weir_le32(x + len - 4) ^ weir_le32(y + len - 4))) == 0;
+    if (len >= 2)
+        return ((weir_le16(x) ^ weir_le16(y)) | (weir_le16(x + len - 2) ^ weir_le16(y + len - 2))) == 0;
+    return len == 0 || *x == *y;
 }
 
 /* Memory for the rest of the run, zeroed and aligned to 64 bytes; NULL where the manifest's ceiling does not allow it. Meant
@@ -379,14 +435,22 @@ WEIR_INLINE int32_t weir_patch(const struct weir_packet *p, uint32_t offset, con
     return weir_host_patch(p, offset, bytes, len);
 }
 
-/* Parameters by their number in the manifest, from 0. In a module: param_NAME() of module.h. */
+/* Parameters by their number in the manifest, from 0. In a module: param_NAME() of module.h. They are constants of the running
+ * module: reading one for each packet costs nothing, and a loop that goes up to one has a limit that weir knows. */
+#ifdef __wasm__
 WEIR_INLINE int64_t weir_param_int(uint32_t index) { return weir_host_param_int(index); }
 WEIR_INLINE double weir_param_float(uint32_t index) { return weir_host_param_float(index); }
+WEIR_INLINE int32_t weir_param_len(uint32_t index) { return weir_host_param_bytes(index, NULL, 0); }
+#else
+WEIR_INLINE int64_t weir_param_int(uint32_t index) { return weir_native_parameters[index].number; }
+WEIR_INLINE double weir_param_float(uint32_t index) { return weir_native_parameters[index].real; }
+WEIR_INLINE int32_t weir_param_len(uint32_t index) { return weir_native_parameters[index].len; }
+#endif
 
-/* Copies up to `room` bytes of a string, prefix or list; returns its whole length. */
+/* Copies up to `room` bytes of a string, prefix or list; returns its whole length. With a room of 0 it is a constant, too. */
 WEIR_INLINE int32_t weir_param_bytes(uint32_t index, void *destination, uint32_t room)
 {
-    return weir_host_param_bytes(index, destination, room);
+    return room == 0 ? weir_param_len(index) : weir_host_param_bytes(index, destination, room);
 }
 
 enum { WEIR_ERROR = 0, WEIR_WARNING = 1, WEIR_INFO = 2 };
@@ -448,7 +512,7 @@ WEIR_INLINE uint32_t weir_same16(weir_bytes16 a, weir_bytes16 b)
 }
 #endif
 
-/* Byte by byte: for short rests, and for comparison (-DWEIR_NAIVE_FIND). */
+/* Byte by byte, for comparison (-DWEIR_NAIVE_FIND). */
 WEIR_INLINE int32_t weir_find_naive(const uint8_t *text, uint32_t len, const uint8_t *needle, uint32_t needle_len)
 {
     for (uint32_t i = 0; i + needle_len <= len; i++) {
@@ -461,6 +525,21 @@ WEIR_INLINE int32_t weir_find_naive(const uint8_t *text, uint32_t len, const uin
     return -1;
 }
 
+#ifndef WEIR_NAIVE_FIND
+/* The first of the 16 places from `at` on where the needle begins, or -1. `head` and `tail` are copies of its first and last byte. */
+WEIR_INLINE int32_t weir_find_16(const uint8_t *text, uint32_t at, weir_bytes16 head, weir_bytes16 tail, const uint8_t *needle,
+                                 uint32_t needle_len)
+{
+    uint32_t both = weir_same16(weir_load16(text + at), head) & weir_same16(weir_load16(text + at + needle_len - 1), tail);
+    for (; WEIR_UNLIKELY(both != 0); both &= both - 1) {
+        uint32_t place = at + (uint32_t)__builtin_ctz(both);
+        if (weir_equal(text + place, needle, needle_len))
+            return (int32_t)place;
+    }
+    return -1;
+}
+#endif
+
 /* Offset of the first place in text[0..len) where the needle begins, or -1. Reads nothing outside the text. For an empty needle
  * 0. Lengths up to 2^31 - 1. */
 WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uint8_t *needle, uint32_t needle_len)
@@ -469,7 +548,10 @@ WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uin
         return 0;
     if (len < needle_len)
         return -1;
-#ifndef WEIR_NAIVE_FIND
+#ifdef WEIR_NAIVE_FIND
+    return weir_find_naive(text, len, needle, needle_len);
+#else
+    const uint32_t places = len - needle_len + 1;
     if (len >= 16) {
         const weir_bytes16 head = weir_splat16(needle[0]), tail = weir_splat16(needle[needle_len - 1]);
         if (len <= 32 && needle_len <= 16) {
@@ -485,23 +567,22 @@ WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uin
             }
             return -1;
         }
-        const uint32_t places = len - needle_len + 1;
         if (places >= 16) {
-            for (uint32_t i = 0;;) {
-                uint32_t both = weir_same16(weir_load16(text + i), head) & weir_same16(weir_load16(text + i + needle_len - 1), tail);
-                for (; WEIR_UNLIKELY(both != 0); both &= both - 1) {
-                    uint32_t at = i + (uint32_t)__builtin_ctz(both);
-                    if (weir_equal(text + at, needle, needle_len))
-                        return (int32_t)at;
-                }
-                if (i + 16 >= places)
-                    return -1;
-                i = i + 32 <= places ? i + 16 : places - 16;
+            /* The last 16 places may overlap those before. */
+            const uint32_t last = places - 16;
+            for (uint32_t i = 0; i < last; i += 16) {
+                const int32_t found = weir_find_16(text, i, head, tail, needle, needle_len);
+                if (WEIR_UNLIKELY(found >= 0))
+                    return found;
             }
+            return weir_find_16(text, last, head, tail, needle, needle_len);
         }
     }
+    for (uint32_t i = 0; i < places; i++)
+        if (weir_equal(text + i, needle, needle_len))
+            return (int32_t)i;
+    return -1;
 #endif
-    return weir_find_naive(text, len, needle, needle_len);
 }
 
 /* ---- Hashing ----------------------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct lab_host {
 
 static struct lab_host host;
 uint8_t *weir_native_base;
+struct weir_native_parameter weir_native_parameters[WEIR_PARAMETERS];
 
 int32_t weir_host_emit(uint32_t stream, const void *row, uint32_t len) { return host.emit(host.context, stream, row, len); }
 int32_t weir_host_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len)
@@ -101,6 +102,11 @@ WEIR_EXPORT(lab_start) int32_t lab_start(const struct lab_host *with)
 {
     host = *with;
     weir_native_base = host.base;
+    for (uint32_t i = 0; i < WEIR_PARAMETERS; i++) {
+        weir_native_parameters[i].number = weir_host_param_int(i);
+        weir_native_parameters[i].real = weir_host_param_float(i);
+        weir_native_parameters[i].len = weir_host_param_bytes(i, NULL, 0);
+    }
     return weir_start != NULL ? weir_start() : 0;
 }
 

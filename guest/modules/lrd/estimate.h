@@ -39,7 +39,7 @@ static double natural_log(double x)
 static double digamma_minus_log(double x)
 {
     double shift = 0, y = x;
-    while (y < 10) {
+    for (uint32_t i = 0; i < 10 && y < 10; i++) {
         shift -= 1 / y;
         y += 1;
     }
@@ -52,7 +52,7 @@ static double digamma_minus_log(double x)
 static double zeta_2(double x)
 {
     double shift = 0;
-    while (x < 10) {
+    for (uint32_t i = 0; i < 10 && x < 10; i++) {
         shift += 1 / (x * x);
         x += 1;
     }

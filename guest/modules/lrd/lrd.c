@@ -21,8 +21,6 @@ static struct {
 
 static struct octave octaves[OCTAVES]; /* [j - 1] is octave j */
 static uint64_t bin_ns, report_bins, bins, skipped, since_report;
-static uint32_t first_octave, last_octave; /* last 0: automatic */
-static bool count_bytes;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
@@ -31,10 +29,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
         return 1;
     report_bins = (uint64_t)param_report() / bin_ns;
     report_bins += report_bins == 0;
-    count_bytes = param_bytes();
-    first_octave = (uint32_t)param_first_octave();
-    last_octave = (uint32_t)param_last_octave();
-    if (last_octave != 0 && last_octave <= first_octave) {
+    if (param_last_octave() != 0 && param_last_octave() <= param_first_octave()) {
         WEIR_LOG(WEIR_ERROR, "last-octave: 0, or more than first-octave");
         return 1;
     }
@@ -50,6 +45,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 
 static void report(uint64_t time)
 {
+    const uint32_t first_octave = (uint32_t)param_first_octave();
+    const uint32_t last_octave = (uint32_t)param_last_octave(); /* 0: automatic */
     struct point points[OCTAVES + 1];
     uint32_t last = 0;
     for (uint32_t j = 1; j <= OCTAVES; j++) {
@@ -94,21 +91,15 @@ static void report(uint64_t time)
     since_report = 0;
 }
 
-static void push(double sample)
-{
-    wavelet_push(octaves, sample);
-    bins++;
-    since_report++;
-}
-
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
-    push((double)(count_bytes ? bin.bytes : bin.packets));
+    const uint64_t empty = periods - 1;
+    const uint32_t taken = empty < GAP_BINS_MAX ? (uint32_t)empty : GAP_BINS_MAX;
+    wavelet_push(octaves, (double)(param_bytes() ? bin.bytes : bin.packets), taken);
     bin.packets = 0;
     bin.bytes = 0;
-    const uint64_t empty = periods - 1, taken = empty < GAP_BINS_MAX ? empty : GAP_BINS_MAX;
-    for (uint64_t i = 0; i < taken; i++)
-        push(0);
+    bins += taken + 1;
+    since_report += taken + 1;
     skipped += empty - taken;
     if (since_report >= report_bins)
         report(now);

@@ -21,35 +21,56 @@ static const double scaling[TAPS] = {
 };
 
 struct octave {
-    double window[TAPS]; /* the last samples, oldest first */
-    uint32_t filled;     /* samples in the window, at most TAPS */
-    uint32_t odd;        /* whether one more sample than at the last output has come */
-    uint64_t count;      /* coefficients so far */
-    double energy;       /* sum of their squares */
+    double window[TAPS]; /* the last pairs of samples, oldest first */
+    double first;        /* of a pair whose second has not come */
+    bool has_first;
+    uint32_t filled; /* samples in the window, at most TAPS */
+    uint64_t count;  /* coefficients so far */
+    double energy;   /* sum of their squares */
 };
 
-/* One sample into the series. */
-static void wavelet_push(struct octave octaves[OCTAVES], double sample)
+/* One sample into an octave. Whether there is one for the next octave in its place now. */
+static inline bool octave_push(struct octave *o, double *sample)
 {
-    for (uint32_t j = 0; j < OCTAVES; j++) {
-        struct octave *o = &octaves[j];
-        for (uint32_t i = 0; i + 1 < TAPS; i++)
-            o->window[i] = o->window[i + 1];
-        o->window[TAPS - 1] = sample;
-        o->odd ^= 1;
-        if (o->filled < TAPS)
-            o->filled++;
-        if (o->filled < TAPS || o->odd)
-            return;
-        double approximation = 0, detail = 0;
-        for (uint32_t i = 0; i < TAPS; i++) {
-            approximation += scaling[i] * o->window[i];
-            const double mirrored = scaling[TAPS - 1 - i] * o->window[i];
-            detail += (i & 1) ? -mirrored : mirrored;
+    o->has_first = !o->has_first;
+    if (o->has_first) {
+        o->first = *sample;
+        return false;
+    }
+    for (uint32_t i = 0; i + 2 < TAPS; i++)
+        o->window[i] = o->window[i + 2];
+    o->window[TAPS - 2] = o->first;
+    o->window[TAPS - 1] = *sample;
+    if (o->filled < TAPS)
+        o->filled += 2;
+    if (o->filled < TAPS)
+        return false;
+    double approximation = 0, detail = 0;
+    for (uint32_t i = 0; i < TAPS; i++) {
+        approximation += scaling[i] * o->window[i];
+        const double mirrored = scaling[TAPS - 1 - i] * o->window[i];
+        detail += (i & 1) ? -mirrored : mirrored;
+    }
+    o->count++;
+    o->energy += detail * detail;
+    *sample = approximation;
+    return true;
+}
+
+/* One sample into the series, and so many zeros after it. Each octave takes every second sample at most on to the next: so all
+ * samples together take no more than two steps each, and one for each octave. It is one loop so that this can be its bound. */
+static void wavelet_push(struct octave octaves[OCTAVES], double sample, uint32_t zeros)
+{
+    const uint32_t samples = zeros + 1;
+    uint32_t pushed = 0, j = 0;
+    WEIR_WHILE(2 * samples + OCTAVES, pushed < samples) {
+        if (octave_push(&octaves[j], &sample) && j + 1 < OCTAVES) {
+            j++;
+        } else {
+            sample = 0;
+            pushed++;
+            j = 0;
         }
-        o->count++;
-        o->energy += detail * detail;
-        sample = approximation;
     }
 }
 

@@ -9,26 +9,19 @@
 enum { NEEDLE_MAX = 256 };
 
 static uint8_t needle[NEEDLE_MAX];
-static uint32_t needle_len;
-static uint32_t first; /* first byte of the range */
-static uint32_t end;   /* first byte after it */
-static uint32_t least; /* shortest payload that can hold the string in the range */
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    const uint64_t range_first = param_first(), range_last = param_last();
-    needle_len = (uint32_t)param_needle(needle, sizeof needle);
+    const uint64_t first = param_first(), last = param_last();
+    const uint32_t needle_len = param_needle(needle, sizeof needle);
     if (needle_len == 0 || needle_len > NEEDLE_MAX) {
         WEIR_LOG(WEIR_ERROR, "needle: give 1 to 256 bytes");
         return 1;
     }
-    if (range_last < range_first || range_last - range_first + 1 < needle_len) {
+    if (last < first || last - first + 1 < needle_len) {
         WEIR_LOG(WEIR_ERROR, "first, last: the range is shorter than the needle");
         return 1;
     }
-    first = (uint32_t)range_first;
-    end = (uint32_t)range_last + 1;
-    least = first + needle_len;
     return 0;
 }
 
@@ -47,7 +40,9 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, uint32
 
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
-    if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < least)
+    /* Parameters are constants where they are read, so that what the search costs at most is known. */
+    const uint32_t first = (uint32_t)param_first(), end = (uint32_t)param_last() + 1, needle_len = param_needle(NULL, 0);
+    if ((p->flags & (WEIR_TCP | WEIR_L4)) != (WEIR_TCP | WEIR_L4) || p->payload_len < first + needle_len)
         return WEIR_PASS;
     const uint32_t stop = p->payload_len < end ? p->payload_len : end;
     const int32_t found = weir_find_short(weir_payload(p) + first, stop - first, needle, needle_len);

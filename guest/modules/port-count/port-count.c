@@ -42,6 +42,13 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     return interval_ns == 0;
 }
 
+/* Slots in use: `ports`, which is at most the length of the list, and that is a constant. */
+static inline uint32_t slots(void)
+{
+    const uint32_t listed = param_ports(NULL, 0) / 8;
+    return ports < listed ? ports : listed;
+}
+
 static inline void add(uint32_t slot, uint32_t side, uint32_t bytes)
 {
     struct count *count = &now_count[slot][side];
@@ -66,7 +73,8 @@ static void end_interval(uint64_t begin)
 {
     if (!any)
         return;
-    for (uint32_t slot = 1; slot <= ports; slot++) {
+    const uint32_t last = slots();
+    for (uint32_t slot = 1; slot <= last; slot++) {
         struct count *to = &now_count[slot][TO], *from = &now_count[slot][FROM];
         if ((to->packets | from->packets) == 0)
             continue;
@@ -89,7 +97,8 @@ WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
     end_interval(now - now % interval_ns);
-    for (uint32_t slot = 1; slot <= ports; slot++) {
+    const uint32_t last = slots();
+    for (uint32_t slot = 1; slot <= last; slot++) {
         const struct count *to = &total[slot][TO], *from = &total[slot][FROM];
         const struct totals_row row = { port_of[slot], to->packets, to->bytes, from->packets, from->bytes };
         emit_totals(&row);

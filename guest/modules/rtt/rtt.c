@@ -9,7 +9,8 @@
 #include "weir.h"
 #include "module.h"
 
-enum { WAYS = 4 };
+/* At most SET_BITS_MAX bits of the hash: the largest table that the manifest allows. */
+enum { WAYS = 4, SET_BITS_MAX = 18 };
 
 /* The keys of a set: half a cache line, and all that is read for most packets. */
 struct keys {
@@ -47,7 +48,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
     uint64_t entries = param_table_size();
     uint32_t set_bits = 6;
-    while (((uint64_t)WAYS << set_bits) < entries)
+    while (set_bits < SET_BITS_MAX && ((uint64_t)WAYS << set_bits) < entries)
         set_bits++;
     const uint32_t count = 1u << set_bits;
     set_shift = 64 - set_bits;

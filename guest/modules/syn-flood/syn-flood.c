@@ -35,7 +35,6 @@ static struct destination destinations[SETS][WAYS];
 
 static uint64_t interval_ns;
 static double offset, threshold, past_weight, rst_share, least_mean;
-static uint32_t top_entries;
 
 static double mean; /* K before the floor; below 0: no interval yet */
 static double cusum;
@@ -88,7 +87,7 @@ static bool before(const struct destination *a, const struct destination *b)
 static void report_top(uint64_t time)
 {
     const struct destination *last = NULL;
-    for (uint32_t rank = 1; rank <= top_entries; rank++) {
+    for (uint32_t rank = 1; rank <= param_top(); rank++) {
         const struct destination *best = NULL;
         for (uint32_t i = 0; i < SETS * WAYS; i++) {
             const struct destination *d = &destinations[0][0] + i;
@@ -141,7 +140,6 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     past_weight = param_memory();
     rst_share = param_rst_share();
     least_mean = param_floor() * ((double)interval_ns / 1e9);
-    top_entries = (uint32_t)param_top();
     mean = -1;
     return interval_ns == 0;
 }

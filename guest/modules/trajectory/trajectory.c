@@ -16,7 +16,8 @@
 #include "weir.h"
 #include "module.h"
 
-enum { CONTENT_BYTES = 40, WAYS = 4 };
+/* At most SET_BITS_MAX bits of the flow hash: the largest table that the manifest allows. */
+enum { CONTENT_BYTES = 40, WAYS = 4, SET_BITS_MAX = 18 };
 
 static uint64_t packet_seed, flow_seed;
 static uint64_t most; /* packets whose hash is at most this are sampled */
@@ -35,7 +36,7 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
     packet_seed = weir_hash64(seed, 1);
     flow_seed = weir_hash64(seed, 2);
     uint32_t set_bits = 6;
-    while (((uint64_t)WAYS << set_bits) < entries)
+    while (set_bits < SET_BITS_MAX && ((uint64_t)WAYS << set_bits) < entries)
         set_bits++;
     set_shift = 64 - set_bits;
     labels = weir_alloc((uint32_t)sizeof *labels << set_bits);

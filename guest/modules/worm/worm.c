@@ -12,7 +12,6 @@ static uint8_t list[LIST_MAX];
 static uint32_t list_len;
 static struct weir_str texts[WEIR_PATTERNS];
 static int32_t handle;
-static uint32_t hits_most;
 static uint32_t shortest; /* bytes of the shortest signature */
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
@@ -38,7 +37,6 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
         WEIR_LOG(WEIR_ERROR, "signatures: give at least one");
         return 1;
     }
-    hits_most = (uint32_t)param_hits_per_packet();
     handle = weir_find_compile(list, list_len, param_ignore_case() ? WEIR_FIND_IGNORE_CASE : 0);
     if (handle < 0) {
         WEIR_LOG(WEIR_ERROR, "signatures: they could not be compiled");
@@ -54,6 +52,7 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, int64_
     weir_ip_src(p, row.source);
     weir_ip_dst(p, row.destination);
     const uint8_t *payload = weir_payload(p);
+    const uint32_t len = p->payload_len, hits_most = (uint32_t)param_hits_per_packet();
     uint32_t searched = 0;
     for (uint32_t hits = 1;; hits++) {
         row.signature = weir_found_pattern(found);
@@ -61,9 +60,9 @@ static __attribute__((noinline)) void report(const struct weir_packet *p, int64_
         row.offset = searched + weir_found_offset(found);
         emit_hits(&row);
         searched = row.offset + row.text.len;
-        if (hits >= hits_most || searched > p->payload_len || p->payload_len - searched < shortest)
+        if (hits >= hits_most || searched > len || len - searched < shortest)
             return;
-        found = weir_find(handle, payload + searched, p->payload_len - searched);
+        found = weir_find(handle, payload + searched, len - searched);
         if (found < 0)
             return;
     }
