@@ -50,6 +50,14 @@ pub enum BenchError {
         /// Why.
         error: Box<ManifestError>,
     },
+    /// A module of the corpus cannot be built.
+    #[error("{module}: {error}")]
+    Build {
+        /// Which module.
+        module: String,
+        /// Why.
+        error: Box<weir_author::BuildError>,
+    },
     /// A sandbox cannot be made.
     #[error(transparent)]
     Load(#[from] LoadError),

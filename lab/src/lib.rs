@@ -5,6 +5,7 @@
 //! whole runs of the program `weir`. What needs `unsafe` is in [`native`], and nowhere else.
 
 pub mod contest;
+pub mod corpus;
 pub mod document;
 pub mod error;
 pub mod instructions;
@@ -18,6 +19,7 @@ pub mod place;
 pub mod price;
 pub mod run;
 pub mod sandboxed;
+pub mod shares;
 pub mod start;
 pub mod statistics;
 pub mod table;

@@ -6,14 +6,16 @@ use clap::{Parser, ValueEnum};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use weir_author::Level;
 use weir_lab::contest::Effort;
+use weir_lab::corpus::{self, Shape};
 use weir_lab::document::{self, Section};
 use weir_lab::instructions::{self, Exercise};
 use weir_lab::module::Module;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
-use weir_lab::{BenchError, looped, machine, memory, place, run, start};
+use weir_lab::{BenchError, looped, machine, memory, place, run, shares, start};
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -60,6 +62,8 @@ enum Part {
     Memory,
     /// From start to first packet
     Start,
+    /// The share of the corpus that gets a bound
+    Corpus,
     /// Only make the large capture
     MakeBig,
 }
@@ -122,6 +126,10 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Start) {
         add("start", start::table(&shipped, if cli.quick { 5 } else { 20 })?);
+    }
+    if wants(Part::Corpus) {
+        let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
+        add("corpus", shares::tables(&corpus, &Level::ALL)?);
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();

@@ -1,0 +1,211 @@
+//! A corpus of small functions in the shapes of common packet code, which were not written for the analyser: lab/corpus. Each is a module, built as
+//! `weir build` builds it but at every optimisation level, because each level makes other loops of the same source.
+
+use crate::module::{Class, Module};
+use crate::{BenchError, place};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weir_author::{BuildError, Lang, Level, Options};
+use weir_session::Manifest;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// A source of the corpus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Its file's name without the ending.
+    pub name: String,
+    /// What it is written in.
+    pub lang: Lang,
+    text: String,
+}
+
+/// A module of the corpus.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Its source's name.
+    pub shape: String,
+    /// What it is written in.
+    pub lang: Lang,
+    /// How it was compiled.
+    pub level: Level,
+    /// The module.
+    pub module: Module,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -O{}", self.shape, self.level.name())
+    }
+}
+
+/// What was built, and why some of it was not.
+#[derive(Debug, Default)]
+pub struct Corpus {
+    /// The modules, by language, name and level.
+    pub samples: Vec<Sample>,
+    /// Languages whose compilers are not here, each with what is missing.
+    pub skipped: Vec<String>,
+}
+
+/// What every module of the corpus has as its manifest.
+const MANIFEST: &str = include_str!("../corpus/weir.toml");
+
+const CARGO: &str = "[package]\nname = \"{{name}}\"\nversion = \"0.1.0\"\nedition = \"2021\"\npublish = false\n\n\
+    [lib]\ncrate-type = [\"cdylib\"]\n\n[dependencies]\nweir-guest = { path = \".weir/weir-guest\" }\n\n\
+    [profile.release]\nopt-level = 3\nlto = \"fat\"\ncodegen-units = 1\npanic = \"abort\"\n\n[workspace]\n";
+
+impl Shape {
+    /// All sources: C first, each language by name.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn all() -> Result<Vec<Self>, BenchError> {
+        let mut all = Vec::new();
+        for (lang, folder, ending) in [(Lang::C, "c", "c"), (Lang::Rust, "rust", "rs")] {
+            let folder = place::root().join("lab/corpus").join(folder);
+            let mut paths = files(&folder)?;
+            paths.retain(|path| path.extension().is_some_and(|found| found == ending));
+            for path in paths {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let text = std::fs::read_to_string(&path).map_err(BenchError::file(&path))?;
+                all.push(Self { name, lang, text });
+            }
+        }
+        Ok(all)
+    }
+
+    /// The name of the module that a level makes of it.
+    fn module_name(&self, level: Level) -> String {
+        format!("{}-o{}", self.name.replace('_', "-"), level.name())
+    }
+
+    /// Builds it at a level, whatever was built before. Says with what.
+    fn build(&self, level: Level, options: &Options) -> Result<(Vec<u8>, String), BenchError> {
+        let name = self.module_name(level);
+        let folder = place::scratch().join("corpus/folders").join(&name);
+        let write = |file: &str, text: &str| {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap_or(&folder))
+                .and_then(|()| std::fs::write(&path, text))
+                .map_err(BenchError::file(&path))
+        };
+        write("weir.toml", &MANIFEST.replace("{{name}}", &name))?;
+        match self.lang {
+            Lang::C => write(&format!("{}.c", self.name), &self.text)?,
+            Lang::Rust => {
+                write("src/lib.rs", &self.text)?;
+                write("Cargo.toml", &CARGO.replace("{{name}}", &name))?;
+            }
+        }
+        let options = Options { level: Some(level), ..options.clone() };
+        let built = weir_author::build(&folder, &options)
+            .map_err(|error| BenchError::Build { module: name, error: Box::new(error) })?;
+        let bytes = std::fs::read(&built.path).map_err(BenchError::file(&built.path))?;
+        Ok((bytes, built.toolchain))
+    }
+}
+
+/// Builds these sources at these levels. What was built before from the same source, with the same library, flags and compilers is taken from
+/// the scratch folder.
+///
+/// # Errors
+/// Where a compiler refuses a source, or a file cannot be read or written.
+pub fn build(shapes: &[Shape], levels: &[Level]) -> Result<Corpus, BenchError> {
+    let options = Options { target_dir: Some(place::scratch().join("corpus/target")), ..Options::default() };
+    let recipe = recipe()?;
+    let mut corpus = Corpus::default();
+    let mut jobs: Vec<(&Shape, Level, String)> = Vec::new();
+    for lang in [Lang::C, Lang::Rust] {
+        let of_lang: Vec<&Shape> = shapes.iter().filter(|shape| shape.lang == lang).collect();
+        // The first one is built in any case, to learn what with, and whether at all.
+        let (Some(probe), Some(level)) = (of_lang.first(), levels.first()) else { continue };
+        let toolchain = match probe.build(*level, &options) {
+            Ok((_, toolchain)) => toolchain,
+            Err(BenchError::Build { error, .. }) if is_missing(&error) => {
+                corpus.skipped.push(format!("{lang:?}: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        for shape in of_lang {
+            jobs.extend(levels.iter().map(|level| (shape, *level, toolchain.clone())));
+        }
+    }
+    let made = Mutex::new(Vec::new());
+    let next = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    std::thread::scope(|scope| {
+        // cargo has one target folder and locks it, so one thread is enough for Rust.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        for (lang, threads) in [(Lang::C, threads), (Lang::Rust, 1)] {
+            let jobs: Vec<_> = jobs.iter().filter(|(shape, ..)| shape.lang == lang).cloned().collect();
+            for _ in 0..threads {
+                let (jobs, made, next, recipe, options) =
+                    (jobs.clone(), &made, &next[usize::from(lang == Lang::Rust)], &recipe, &options);
+                scope.spawn(move || {
+                    while let Some((shape, level, toolchain)) = jobs.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        let sample = cached(shape, *level, &format!("{recipe}{toolchain}"), options);
+                        made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(sample);
+                    }
+                });
+            }
+        }
+    });
+    let made = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    corpus.samples = made.into_iter().collect::<Result<_, _>>()?;
+    corpus.samples.sort_by(|a, b| {
+        (a.lang == Lang::Rust, &a.shape, a.level).cmp(&(b.lang == Lang::Rust, &b.shape, b.level))
+    });
+    Ok(corpus)
+}
+
+fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Result<Sample, BenchError> {
+    let name = shape.module_name(level);
+    let folder = place::scratch().join("corpus/cache");
+    let key = xxh3_128(format!("{recipe}\n{MANIFEST}{CARGO}\n{name}\n{}", shape.text).as_bytes());
+    let kept = folder.join(format!("{key:032x}.wasm"));
+    let wasm = match std::fs::read(&kept) {
+        Ok(wasm) => wasm,
+        Err(_) => {
+            let (wasm, _) = shape.build(level, options)?;
+            std::fs::create_dir_all(&folder).map_err(BenchError::file(&folder))?;
+            // Under another name until it is whole: another test may read it meanwhile.
+            let part = kept.with_extension(format!("{}.part", std::process::id()));
+            std::fs::write(&part, &wasm)
+                .and_then(|()| std::fs::rename(&part, &kept))
+                .map_err(BenchError::file(&kept))?;
+            wasm
+        }
+    };
+    let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes())
+        .map_err(|error| BenchError::Manifest { module: name.clone(), error: Box::new(error) })?;
+    let module = Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header };
+    Ok(Sample { shape: shape.name.clone(), lang: shape.lang, level, module })
+}
+
+fn is_missing(error: &BuildError) -> bool {
+    matches!(error, BuildError::NoClang { .. } | BuildError::NoLinker | BuildError::NoRust { .. })
+}
+
+/// A digest of everything that all modules are made with but the compilers: the libraries for authors, and the code that has the flags.
+fn recipe() -> Result<String, BenchError> {
+    let mut all = Vec::new();
+    for folder in ["guest/sdk-c", "guest/sdk-rust", "guest/sdk-rust/src", "apps/author/src"] {
+        for path in files(&place::root().join(folder))? {
+            all.extend(std::fs::read(&path).map_err(BenchError::file(&path))?);
+        }
+    }
+    Ok(format!("{:032x}", xxh3_128(&all)))
+}
+
+/// The files of a folder, by name.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+    let entries = std::fs::read_dir(folder).map_err(BenchError::file(folder))?;
+    let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(BenchError::file(folder))?;
+    paths.retain(|path| path.is_file());
+    paths.sort();
+    Ok(paths)
+}
