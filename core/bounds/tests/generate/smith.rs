@@ -1,0 +1,89 @@
+//! Modules that wasm-smith makes: valid ones that have the imports and exports of weir's interface, and do anything.
+
+use super::{MANIFEST, with_manifest};
+use arbitrary::Unstructured;
+use std::sync::OnceLock;
+use weir_abi::{imports, imports::Type};
+
+const MEMORY_BYTES: u64 = 1 << 20;
+
+/// A module with the manifest of all generated modules; nothing if the choices do not suffice.
+pub fn module(input: &[u8]) -> Option<Vec<u8>> {
+    let mut choices = Unstructured::new(input);
+    let config = shape(choices.arbitrary().ok()?);
+    let module = wasm_smith::Module::new(config, &mut choices).ok()?;
+    Some(with_manifest(module.to_bytes(), MANIFEST))
+}
+
+/// Modules that admission has no reason to refuse.
+fn shape(choice: u8) -> wasm_smith::Config {
+    static OFFERED: OnceLock<Vec<u8>> = OnceLock::new();
+    wasm_smith::Config {
+        available_imports: Some(OFFERED.get_or_init(offered).clone()),
+        exports: Some(wanted(choice)),
+        // The one that is exported comes on top.
+        max_memories: 0,
+        max_memory32_bytes: MEMORY_BYTES,
+        max_tables: 2,
+        max_table_elements: 1000,
+        max_instructions: 400,
+        bulk_memory_enabled: true,
+        // With them come references to objects, which admission refuses.
+        reference_types_enabled: choice >= 192,
+        simd_enabled: true,
+        multi_value_enabled: true,
+        saturating_float_to_int_enabled: true,
+        sign_extension_ops_enabled: true,
+        exceptions_enabled: false,
+        gc_enabled: false,
+        memory64_enabled: false,
+        custom_page_sizes_enabled: false,
+        relaxed_simd_enabled: false,
+        shared_everything_threads_enabled: false,
+        tail_call_enabled: false,
+        threads_enabled: false,
+        wide_arithmetic_enabled: false,
+        extended_const_enabled: false,
+        compact_imports_enabled: false,
+        ..wasm_smith::Config::default()
+    }
+}
+
+/// Every import that there is.
+fn offered() -> Vec<u8> {
+    let name = |ty: &Type| match ty {
+        Type::I32 => "i32",
+        Type::I64 => "i64",
+        Type::F64 => "f64",
+    };
+    let imports: String = imports::ALL
+        .iter()
+        .map(|import| {
+            let params: String = import.params.iter().map(|ty| format!(" {}", name(ty))).collect();
+            let result =
+                import.result.as_ref().map(|ty| format!("(result {})", name(ty))).unwrap_or_default();
+            format!("(import \"weir\" \"{}\" (func (param{params}) {result}))", import.name)
+        })
+        .collect();
+    text(&format!("(module {imports})"))
+}
+
+/// What weir calls: one of the two entry points, and others by choice; `weir_start` seldom, for most arbitrary ones end the module.
+fn wanted(choice: u8) -> Vec<u8> {
+    let has = |bits: u8| choice & bits == bits;
+    let optional = |there, function| if there { function } else { "" };
+    let entry = if has(1) {
+        r#"(func (export "weir_batch") (param i32 i64) (result i64) unreachable)"#
+    } else {
+        r#"(func (export "weir_packet") (param i32) (result i32) unreachable)"#
+    };
+    let start = optional(has(2 | 4 | 8), r#"(func (export "weir_start") (result i32) unreachable)"#);
+    let tick = optional(has(16), r#"(func (export "weir_tick") (param i64 i64) unreachable)"#);
+    let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
+    let lost = optional(has(64), r#"(func (export "weir_lost") (param i32) unreachable)"#);
+    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost})"#))
+}
+
+fn text(wat: &str) -> Vec<u8> {
+    wat::parse_str(wat).unwrap_or_else(|error| panic!("{error}"))
+}

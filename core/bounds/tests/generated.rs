@@ -1,0 +1,41 @@
+//! What the generators make is what they are meant to make, and is analysed without a panic.
+
+mod generate;
+
+use weir_bounds::{Costs, Environment, Given, analyse};
+
+fn environment() -> Environment {
+    Environment {
+        parameters: vec![
+            Given::Int { min: 9, max: 9 },
+            Given::Bytes { min: 3, max: 3 },
+            Given::Float,
+            Given::Int { min: 4_294_967_299, max: 4_294_967_299 },
+        ],
+        string_bytes: vec![0, 4096],
+        packet_max: 16 << 20,
+        pages_max: 16,
+    }
+}
+
+#[test]
+fn loops_are_valid_modules() {
+    for seed in 0..500 {
+        let text = generate::loops::module(&generate::bytes(seed, 600));
+        let bytes = generate::assembled(&text);
+        if let Err(error) = wasmparser::validate(&bytes) {
+            panic!("seed {seed}: {error}\n{text}");
+        }
+        analyse(&bytes, &environment(), &Costs::unit())
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
+#[test]
+fn arbitrary_modules_are_analysed() {
+    let made =
+        (0..300).filter_map(|seed| generate::smith::module(&generate::bytes(seed, 4000))).map(|bytes| {
+            analyse(&bytes, &environment(), &Costs::standard()).unwrap_or_else(|error| panic!("{error}"));
+        });
+    assert!(made.count() > 250);
+}
