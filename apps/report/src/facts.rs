@@ -44,6 +44,10 @@ pub struct ModuleFacts {
     pub version: String,
     /// What it does, in a line.
     pub summary: String,
+    /// How it was kept within its limits: proved, supervised or metered.
+    pub tier: String,
+    /// Why it was not proved, in a few words.
+    pub tier_reason: Option<String>,
     /// Its parameters as they were in force: name, value.
     pub parameters: Vec<(String, String)>,
     /// Packets that it was called for.

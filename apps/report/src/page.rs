@@ -270,6 +270,7 @@ fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
     }
     let head = [
         Cell::left("module"),
+        Cell::left("tier"),
         Cell::right("packets"),
         Cell::right("records"),
         Cell::right("dropped records"),
@@ -284,6 +285,7 @@ fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
     let rows = facts.iter().map(|module| {
         vec![
             Cell::left(&module.label),
+            Cell::left(&module.tier),
             Cell::right(&grouped(module.packets)),
             Cell::right(&grouped(module.records)),
             Cell::right(&grouped(module.dropped_records)),
@@ -294,6 +296,19 @@ fn push_modules(out: &mut String, facts: &[ModuleFacts]) {
         ]
     });
     push(out, format_args!("<section><h2>Modules</h2>{}", table(&head, rows)));
+    for module in facts {
+        if let Some(reason) = &module.tier_reason {
+            push(
+                out,
+                format_args!(
+                    "<p class=\"note\"><code>{}</code> is {}: {}</p>",
+                    escape(&module.label),
+                    escape(&module.tier),
+                    escape(&shortened(reason))
+                ),
+            );
+        }
+    }
     for module in facts {
         if !module.messages.is_empty() {
             push(

@@ -72,6 +72,7 @@ impl Module {
             label: label.to_owned(),
             version: self.manifest.version.clone(),
             summary: self.manifest.summary.clone(),
+            tier: "proved".to_owned(),
             packets,
             records: self.rows.iter().sum(),
             ns_per_packet: Some(ns),
@@ -275,6 +276,8 @@ pub fn run() -> (Report, CaptureFacts, Vec<ModuleFacts>) {
         modules.iter().map(|(module, label, ns)| module.facts(label, packets, *ns)).collect();
     facts[1].parameters = vec![("interval".into(), "1s".into()), ("threshold".into(), "1.05".into())];
     facts[5].faults = 1;
+    facts[5].tier = "metered".into();
+    facts[5].tier_reason = Some("weir_packet: no bound on its time".into());
     facts[5].messages =
         vec!["packet 1 000: out of bounds memory access in weir_packet (lost that packet)".into()];
     let capture = CaptureFacts {

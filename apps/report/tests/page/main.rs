@@ -37,6 +37,8 @@ fn every_part_is_on_the_page_of_a_full_run() {
         "ns per packet",
         "out/rtt/rtts.parquet",
         "out of bounds memory access",
+        "<td>proved</td>",
+        "<code>worm</code> is metered: weir_packet: no bound on its time",
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }
@@ -127,6 +129,8 @@ fn what_strangers_wrote_is_text() {
     let facts = |module: &Module, label: &str| ModuleFacts {
         version: hostile(),
         summary: hostile(),
+        tier: hostile(),
+        tier_reason: Some(hostile()),
         parameters: vec![(hostile(), hostile())],
         messages: vec![hostile()],
         streams: module

@@ -8,11 +8,16 @@ use weir_netio::{Totals, Written};
 use weir_records::StreamRows;
 use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
 use weir_sandbox::{During, Instance};
-use weir_session::Admitted;
+use weir_session::{Admitted, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// Faults that are described for each module; the others are counted.
 const TROUBLES_SHOWN: usize = 3;
+
+/// Of the table. The first [`COLUMNS_LEFT`] hold words, the others numbers.
+const HEADINGS: [&str; 9] =
+    ["MODULE", "TIER", "PACKETS", "RECORDS", "NOT TAKEN", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"];
+const COLUMNS_LEFT: usize = 2;
 
 /// A run that is over.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub struct ModuleSummary {
     time: Nanos,
     nanos_per_cycle: f64,
     ended: bool,
+    tier: Tier,
+    why: Option<String>,
     troubles: Vec<Trouble>,
     streams: Vec<StreamRows>,
 }
@@ -78,6 +85,8 @@ struct CaptureDocument {
 #[derive(Serialize)]
 struct ModuleDocument<'a> {
     name: &'a str,
+    tier: &'static str,
+    tier_reason: Option<&'a str>,
     packets: u64,
     records: u64,
     dropped_records: u64,
@@ -125,6 +134,8 @@ impl ModuleSummary {
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
             nanos_per_cycle,
             ended: shards.iter().any(|shard| Instance::has_ended(&shard.instance)),
+            tier: admitted.tier(),
+            why: admitted.why(),
             troubles,
             streams,
         }
@@ -258,14 +269,12 @@ impl Summary {
         )?;
         let threads = if self.jobs == 1 { "thread" } else { "threads" };
         writeln!(out, "run in {} on {} {threads}\n", self.elapsed, self.jobs)?;
-        let mut rows = vec![
-            ["MODULE", "PACKETS", "RECORDS", "NOT TAKEN", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"]
-                .map(str::to_owned),
-        ];
+        let mut rows = vec![HEADINGS.map(str::to_owned)];
         for module in &self.modules {
             let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
             rows.push([
                 module.name.clone(),
+                module.tier.to_string(),
                 module.packets.to_string(),
                 module.records().to_string(),
                 module.dropped_records.to_string(),
@@ -276,6 +285,10 @@ impl Summary {
             ]);
         }
         write_columns(out, &rows)?;
+        for (i, (module, why)) in self.modules.iter().filter_map(|m| Some((m, m.why.as_ref()?))).enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            writeln!(out, "{gap}{} is {}: {why}", module.name, module.tier)?;
+        }
         let files = self.modules.iter().flat_map(|module| &module.streams);
         let files: Vec<_> = files.filter_map(|stream| Some((stream.path.as_ref()?, stream.rows))).collect();
         if !files.is_empty() {
@@ -322,6 +335,8 @@ impl Summary {
             label: module.name.clone(),
             version: module.version.clone(),
             summary: module.summary.clone(),
+            tier: module.tier.to_string(),
+            tier_reason: module.why.clone(),
             parameters: module.parameters.clone(),
             packets: module.packets,
             records: module.records(),
@@ -346,6 +361,8 @@ impl ModuleSummary {
         });
         ModuleDocument {
             name: &self.name,
+            tier: self.tier.name(),
+            tier_reason: self.why.as_deref(),
             packets: self.packets,
             records: self.records(),
             dropped_records: self.dropped_records,
@@ -367,7 +384,7 @@ fn stream_facts(stream: &StreamRows) -> StreamFacts {
     }
 }
 
-/// Columns as wide as their widest cell: the first to the left, numbers to the right.
+/// Columns as wide as their widest cell: words to the left, numbers to the right.
 fn write_columns<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> std::io::Result<()> {
     let mut widths = [0; N];
     for row in rows {
@@ -377,10 +394,11 @@ fn write_columns<const N: usize>(out: &mut impl Write, rows: &[[String; N]]) -> 
     }
     for row in rows {
         for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
-            if i == 0 {
-                write!(out, "{cell:width$}")?;
+            let gap = if i == 0 { "" } else { "  " };
+            if i < COLUMNS_LEFT {
+                write!(out, "{gap}{cell:width$}")?;
             } else {
-                write!(out, "  {cell:>width$}")?;
+                write!(out, "{gap}{cell:>width$}")?;
             }
         }
         writeln!(out)?;
