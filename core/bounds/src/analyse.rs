@@ -1,6 +1,12 @@
 //! The analysis of a module.
 
-use crate::{Analysis, Costs, Environment};
+use crate::module::Module;
+use crate::range::{Range, USUAL_PACKET, Width};
+use crate::report::{EntryPoint, HostCall, LoopBound, Place, Step, Usage, What};
+use crate::state::{Hot, Spot, Stop};
+use crate::value::{Id, Op, from};
+use crate::walk::{Summary, Walker};
+use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Lines, Reason, Why};
 
 /// Bytes that are no valid module. Admission validates them before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,11 +18,181 @@ pub struct Malformed {
     pub reason: String,
 }
 
+/// How many instructions are looked at for each entry point, loops several times. Where that is not enough, the answer is
+/// [`Why::TooLarge`]: so an analysis takes some ten milliseconds at most, whatever the module.
+const STEPS_MAX: u64 = 400_000;
+
+/// Steps on the way to what contributes most.
+const HOTTEST_MAX: usize = 12;
+
 /// Finds upper bounds for every entry point of a valid module.
 ///
 /// # Errors
 /// [`Malformed`] where the bytes cannot be parsed. For a valid module there is always an analysis.
 pub fn analyse(bytes: &[u8], environment: &Environment, costs: &Costs) -> Result<Analysis, Malformed> {
-    let _ = (bytes, environment, costs);
-    Ok(Analysis { entries: Vec::new(), loops: Vec::new(), host_calls: Vec::new() })
+    let module = Module::parse(bytes)?;
+    let entries = module.entries.clone();
+    let mut walker = Walker::new(module, Lines::new(bytes), environment, costs, STEPS_MAX);
+    let mut found = Vec::new();
+    let mut is_whole = true;
+    for (entry, function) in entries {
+        match walker.entry(entry, function) {
+            Ok(bound) => found.push(bound),
+            Err(Stop::Malformed(error)) => return Err(error),
+            Err(Stop::TooLarge) => {
+                is_whole = false;
+                found.push(walker.too_large(entry, function));
+                walker.active.clear();
+                walker.probing = 0;
+            }
+        }
+    }
+    // What was seen of a loop counts only where all ways to it were.
+    let (loops, host_calls) = if is_whole { walker.places() } else { (Vec::new(), Vec::new()) };
+    Ok(Analysis { entries: found, loops, host_calls })
+}
+
+impl Walker<'_, '_> {
+    fn entry(&mut self, entry: EntryPoint, function: u32) -> Result<EntryBound, Stop> {
+        if (function as usize) < self.module.imports.len() {
+            // An imported function that is exported again: the host's own, with any arguments.
+            return Err(Stop::TooLarge);
+        }
+        let arguments = self.arguments(entry);
+        let globals = self.globals();
+        let summary = self.function(function, arguments, globals)?;
+        let mut usage = summary.usage;
+        let records = match entry {
+            EntryPoint::Packet => weir_abi::limit::RECORDS_PER_PACKET,
+            EntryPoint::Batch => weir_abi::limit::RECORDS_PER_PACKET * 64,
+            _ => weir_abi::limit::RECORDS_PER_CALL,
+        };
+        // More are dropped and counted by the host.
+        if usage.records.at(USUAL_PACKET) > records.into() {
+            usage.records = Linear::constant(records.into());
+        }
+        if usage.pages.at(0) > self.environment.pages_max {
+            usage.pages = Linear::constant(self.environment.pages_max);
+        }
+        let unbounded = self.reasons(&summary);
+        Ok(EntryBound {
+            entry,
+            usage,
+            stack: (summary.stack < u64::MAX / 4).then_some(summary.stack),
+            shadow_stack: summary.shadow,
+            class: if usage.fuel.is_bounded() { class_of(summary.tally.from) } else { Class::Unbounded },
+            unbounded,
+            hottest: self.hottest(&summary),
+        })
+    }
+
+    /// What an entry point is called with.
+    fn arguments(&mut self, entry: EntryPoint) -> Vec<Id> {
+        let width = Width::W64;
+        match entry {
+            EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
+            EntryPoint::Packet => vec![self.descriptor],
+            EntryPoint::Batch => {
+                let mask = self.values.any(width);
+                vec![self.descriptor, mask]
+            }
+            EntryPoint::Tick => {
+                let now = self.values.any(width);
+                // At least one period has passed.
+                let periods = self.values.add(Op::Opaque, width, Range::unsigned(width, 1, u64::MAX), 0);
+                vec![now, periods]
+            }
+            EntryPoint::Stop => vec![self.values.any(width)],
+            EntryPoint::Lost => vec![self.values.any(Width::W32)],
+        }
+    }
+
+    fn place(&self, function: u32, offset: u32) -> Place {
+        Place {
+            function,
+            name: self.lines.name(function),
+            offset: offset.into(),
+            line: self.lines.line(offset.into()),
+        }
+    }
+
+    fn reasons(&self, summary: &Summary) -> Vec<Reason> {
+        let reasons = summary.tally.reasons.iter();
+        reasons
+            .map(|(function, offset, why)| Reason { place: self.place(*function, *offset), why: why.clone() })
+            .collect()
+    }
+
+    fn too_large(&mut self, entry: EntryPoint, function: u32) -> EntryBound {
+        let offset = match self.module.code(function, self.costs) {
+            Ok(Some(code)) => code.offsets.first().copied().unwrap_or(0),
+            _ => 0,
+        };
+        let unbounded = Linear::UNBOUNDED;
+        EntryBound {
+            entry,
+            usage: Usage { fuel: unbounded, records: unbounded, patches: unbounded, pages: unbounded },
+            stack: None,
+            shadow_stack: None,
+            class: Class::Unbounded,
+            unbounded: vec![Reason { place: self.place(function, offset), why: Why::TooLarge }],
+            hottest: Vec::new(),
+        }
+    }
+
+    /// The way from an entry point to what contributes most. What is inside a loop counts as often as the loop runs.
+    fn hottest(&self, summary: &Summary) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let mut times = Linear::constant(1);
+        let mut next: Option<&Hot> = summary.best.as_deref();
+        while let Some(hot) = next.filter(|_| steps.len() < HOTTEST_MAX) {
+            let fuel = hot.fuel.times(times, self.packet_max());
+            let what = match hot.spot {
+                Spot::Loop(trips) => What::Loop(trips),
+                Spot::Call(Some(function)) => {
+                    What::Call(self.lines.name(function).unwrap_or_else(|| format!("function {function}")))
+                }
+                Spot::Call(None) => What::Call("a function of the table".to_owned()),
+                Spot::Host(name) => What::Host(name),
+                Spot::Bulk => What::Bulk,
+            };
+            steps.push(Step { place: self.place(hot.function, hot.offset), what, fuel });
+            if let Spot::Loop(trips) = hot.spot {
+                times = times.times(trips, self.packet_max());
+            }
+            next = hot.inner.as_deref();
+        }
+        steps
+    }
+
+    fn places(&self) -> (Vec<LoopBound>, Vec<HostCall>) {
+        let loops = self.loops.iter().map(|(offset, found)| LoopBound {
+            place: self.place(found.function, *offset),
+            depth: found.depth,
+            trips: found.trips,
+            body: found.body,
+            total: found.total,
+            class: if found.why.is_some() { Class::Unbounded } else { class_of(found.from) },
+            reason: found.why.clone().map(|why| Reason { place: self.place(found.function, *offset), why }),
+            on_entry: found.on_entry.clone(),
+        });
+        let calls = self.hosts.iter().map(|(offset, found)| HostCall {
+            place: self.place(found.function, *offset),
+            name: found.name,
+            fuel: found.fuel,
+        });
+        (loops.collect(), calls.collect())
+    }
+}
+
+/// The class of what depends on these.
+fn class_of(bits: u8) -> Class {
+    let order = [
+        (from::HEADER_FIELD, Class::HeaderField),
+        (from::CONFIGURATION_VALUE, Class::ConfigurationValue),
+        (from::CONFIGURATION_LENGTH, Class::ConfigurationLength),
+        (from::HEADER_LENGTH, Class::HeaderLength),
+        (from::PACKET_LENGTH, Class::PacketLength),
+    ];
+    order.iter().find(|(bit, _)| bits & bit != 0).map_or(Class::Constant, |(_, class)| *class)
 }

@@ -5,16 +5,27 @@
 #![forbid(unsafe_code)]
 
 mod analyse;
+mod arith;
+mod calls;
 pub mod charge;
 mod cost;
 mod decode;
+mod facts;
 mod injected;
+mod instruction;
 mod length;
 mod linear;
 mod lines;
+mod loops;
+mod module;
+mod range;
 mod reason;
 mod region;
 mod report;
+mod state;
+mod trips;
+mod value;
+mod walk;
 
 pub use analyse::{Malformed, analyse};
 pub use cost::{Class as CostClass, Costs, HostCost, class_of};

@@ -1,0 +1,438 @@
+//! Calls: of functions of the module, through its table, and of the host.
+
+use crate::facts::FactId;
+use crate::range::{Range, Width};
+use crate::state::{Hot, Spot, Stop};
+use crate::value::{Id, Op, Sum, Values, from};
+use crate::walk::{Effect, Frame, HostFound, Shadow, Summary, Walker};
+use crate::{Given, Length, Linear, Why, injected};
+use std::rc::Rc;
+use weir_abi::{imports, limit};
+
+/// Functions that an indirect call is tried with.
+const CANDIDATES_MAX: usize = 4096;
+
+impl<'a> Walker<'a, '_> {
+    pub(crate) fn call(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) -> Result<(), Stop> {
+        if (function as usize) < self.module.imports.len() {
+            self.call_host(frame, at, function);
+            return Ok(());
+        }
+        let params = self.module.type_of(function).map_or(0, |ty| ty.params().len());
+        let cost = frame.code.costs[at];
+        let Some(state) = &mut frame.state else { return Ok(()) };
+        state.spend(Linear::constant(cost.into()));
+        let from = state.stack.len().saturating_sub(params);
+        let arguments = state.stack.split_off(from);
+        let facts = state.facts;
+        let (arguments, key) = self.handed_over(&arguments, facts);
+        let summary = self.summary_of(frame, at, function, arguments, key)?;
+        if let Some(summary) = summary {
+            self.apply(frame, at, Some(function), &[summary]);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn call_indirect(&mut self, frame: &mut Frame<'a>, at: usize, ty: u32) -> Result<(), Stop> {
+        let Some(wanted) = self.module.type_at(ty).cloned() else { return Ok(()) };
+        let Some(state) = &mut frame.state else { return Ok(()) };
+        state.pop();
+        let from = state.stack.len().saturating_sub(wanted.params().len());
+        let arguments = state.stack.split_off(from);
+        let facts = state.facts;
+        let candidates: Vec<u32> = self.module.referenced.clone();
+        if candidates.len() > CANDIDATES_MAX {
+            return Err(Stop::TooLarge);
+        }
+        let mut found = Vec::new();
+        for function in candidates {
+            self.step(1)?;
+            if self.module.type_of(function) != Some(&wanted) {
+                continue;
+            }
+            if (function as usize) < self.module.imports.len() {
+                found.push(Rc::new(self.host_anyhow(function)));
+                continue;
+            }
+            let (arguments, key) = self.handed_over(&arguments, facts);
+            found.extend(self.summary_of(frame, at, function, arguments, key)?);
+        }
+        if found.is_empty() {
+            // It can only trap.
+            if let Some(state) = frame.state.take() {
+                Self::trap(frame, state.usage);
+            }
+            return Ok(());
+        }
+        self.apply(frame, at, None, &found);
+        Ok(())
+    }
+
+    /// The arguments as the callee sees them: values of its own, of which is known what is known here; and all of that as a key, so that the callee
+    /// is walked once for all calls that look the same to it.
+    fn handed_over(&mut self, arguments: &[Id], facts: FactId) -> (Vec<Id>, Vec<u64>) {
+        let mut key = Vec::new();
+        let mut renamed: Vec<(Id, Id)> = Vec::new();
+        let mut given = Vec::new();
+        for argument in arguments {
+            let whole = self.shadow(*argument, facts);
+            if whole.width == Width::Other {
+                key.push(u64::MAX);
+                given.push(self.values.any(Width::Other));
+                continue;
+            }
+            push_key(&mut key, &whole);
+            let sum = self.values.sum(*argument);
+            let mut mine = Sum { terms: Vec::new(), constant: sum.constant };
+            key.push(sum.constant.cast_unsigned());
+            key.push(sum.terms.len() as u64);
+            for (id, by) in &sum.terms {
+                // The descriptor's address and its fields are the same everywhere.
+                let is_global = matches!(self.values.node(*id).op, Op::Descriptor | Op::Field(..));
+                let known = renamed.iter().position(|(old, _)| old == id);
+                let new = match known {
+                    _ if is_global => *id,
+                    Some(place) => renamed[place].1,
+                    None => {
+                        let shadow = self.shadow(*id, facts);
+                        let new = self.fresh(shadow);
+                        push_key(&mut key, &shadow);
+                        renamed.push((*id, new));
+                        new
+                    }
+                };
+                key.push(if is_global {
+                    u64::from(id.0)
+                } else {
+                    1 << 40 | known.unwrap_or(renamed.len() - 1) as u64
+                });
+                key.push(by.cast_unsigned());
+                let one = self.values.sum(new);
+                mine = Values::combined(whole.width, &mine, 1, &one, *by);
+            }
+            let ranges: Vec<(Id, Range)> =
+                mine.terms.iter().map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts))).collect();
+            let id = self.values.of_sum(whole.width, mine, |id| {
+                ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(whole.width), |(_, range)| *range)
+            });
+            // A sum's own range can be known better than its terms tell.
+            let node = self.values.node(id);
+            let is_better = node.range != whole.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
+            if is_better
+                && sum.terms.len() == 1
+                && !sum.terms.is_empty()
+                && self.values.sum(id).terms.len() == 1
+            {
+                let node = self.values.node_mut(id);
+                node.range = node.range.and(whole.range, whole.width);
+            }
+            given.push(id);
+        }
+        (given, key)
+    }
+
+    /// What a function of the module does with these arguments; nothing if it calls itself.
+    fn summary_of(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        function: u32,
+        arguments: Vec<Id>,
+        key: Vec<u64>,
+    ) -> Result<Option<Rc<Summary>>, Stop> {
+        if self.active.contains(&function) {
+            let why =
+                Why::Recursion(self.lines.name(function).unwrap_or_else(|| format!("function {function}")));
+            if self.probing == 0 {
+                frame.tally.blame(frame.function, frame.code.offsets[at], why);
+            }
+            self.unknown(frame, function);
+            return Ok(None);
+        }
+        let key = (function, key);
+        if let Some(known) = self.known.get(&key).filter(|known| known.recorded || self.probing > 0) {
+            return Ok(Some(Rc::clone(known)));
+        }
+        let globals = self.globals();
+        let summary = Rc::new(self.function(function, arguments, globals)?);
+        self.known.insert(key, Rc::clone(&summary));
+        Ok(Some(summary))
+    }
+
+    /// The globals, of which nothing is known but the constants.
+    pub(crate) fn globals(&mut self) -> Vec<Id> {
+        let kinds = self.module.globals.clone();
+        kinds
+            .iter()
+            .map(|global| match global.constant {
+                Some(value) => self.values.constant(global.width, value),
+                None => self.values.any(global.width),
+            })
+            .collect()
+    }
+
+    /// The rest of a call of which nothing is known.
+    fn unknown(&mut self, frame: &mut Frame<'a>, function: u32) {
+        let results: Vec<Width> = self
+            .module
+            .type_of(function)
+            .map_or(Vec::new(), |ty| ty.results().iter().copied().map(crate::module::width_of).collect());
+        let locals = frame.code.locals.len();
+        let Some(mut state) = frame.state.take() else { return };
+        for width in results {
+            let id = self.values.any(width);
+            state.push(id);
+        }
+        for (index, global) in self.module.globals.iter().enumerate() {
+            if let Some(place) = state.locals.get_mut(locals + index).filter(|_| global.mutable) {
+                *place = self.values.any(global.width);
+            }
+        }
+        state.usage.fuel = Linear::UNBOUNDED;
+        state.usage.records = Linear::UNBOUNDED;
+        state.usage.patches = Linear::UNBOUNDED;
+        state.usage.pages = Linear::UNBOUNDED;
+        frame.shadow = None;
+        frame.below = u64::MAX / 2;
+        frame.state = Some(state);
+    }
+
+    /// A call has one of these effects.
+    fn apply(&mut self, frame: &mut Frame<'a>, at: usize, function: Option<u32>, found: &[Rc<Summary>]) {
+        let locals = frame.code.locals.len();
+        let mut usage = crate::Usage::NOTHING;
+        let mut best: Option<Rc<Hot>> = None;
+        let mut depth = self.depth_now(frame);
+        let here = depth;
+        for summary in found {
+            usage = usage.or(summary.usage);
+            frame.below = frame.below.max(summary.stack);
+            if self.probing == 0 {
+                frame.tally.add(&summary.tally);
+            }
+            depth = depth
+                .zip(summary.shadow)
+                .zip(here)
+                .map(|((deepest, callee), here)| deepest.max(here + callee));
+            let is_hotter = |a: &Rc<Hot>, b: &Rc<Hot>| {
+                a.fuel.at(crate::range::USUAL_PACKET) > b.fuel.at(crate::range::USUAL_PACKET)
+            };
+            if let Some(hot) = &summary.best
+                && best.as_ref().is_none_or(|best| is_hotter(hot, best))
+            {
+                best = Some(Rc::clone(hot));
+            }
+        }
+        if self.probing == 0 {
+            frame.shadow = frame.shadow.zip(depth).map(|(a, b)| a.max(b));
+        }
+        self.note(frame, frame.code.offsets[at], Spot::Call(function), usage.fuel, best);
+
+        let Some(mut state) = frame.state.take() else { return };
+        state.usage = state.usage.plus(usage);
+        let returning: Vec<&Rc<Summary>> = found.iter().filter(|summary| summary.returns).collect();
+        let Some(first) = returning.first() else {
+            Self::trap(frame, state.usage);
+            return;
+        };
+        for index in 0..first.results.len() {
+            let mut shadow = first.results[index];
+            for other in returning.iter().skip(1).filter_map(|summary| summary.results.get(index)) {
+                shadow = either(shadow, *other);
+            }
+            let id = self.fresh(shadow);
+            state.push(id);
+        }
+        for index in 0..self.module.globals.len() {
+            let Some(before) = state.locals.get(locals + index).copied() else { continue };
+            let effects: Vec<Effect> =
+                returning.iter().filter_map(|summary| summary.globals.get(index).copied()).collect();
+            let after = self.after(before, &effects, state.facts);
+            if let Some(place) = state.locals.get_mut(locals + index) {
+                *place = after;
+            }
+        }
+        frame.state = Some(state);
+    }
+
+    /// A global after a call that had one of these effects on it.
+    fn after(&mut self, before: Id, effects: &[Effect], facts: FactId) -> Id {
+        let Some(first) = effects.first() else { return before };
+        let width = self.values.width(before);
+        let all_add = |amount: i64| {
+            effects.iter().all(|effect| matches!(effect, Effect::Adds(other) if *other == amount))
+        };
+        match first {
+            Effect::Adds(0) if all_add(0) => before,
+            Effect::Adds(amount) if all_add(*amount) => {
+                let sum = self.values.sum(before);
+                let sum = Sum {
+                    constant: width.wrap_signed(i128::from(sum.constant) + i128::from(*amount)),
+                    ..sum
+                };
+                let ranges: Vec<(Id, Range)> = sum
+                    .terms
+                    .iter()
+                    .map(|(id, _)| (*id, self.facts.range(&self.values, *id, facts)))
+                    .collect();
+                self.values.of_sum(width, sum, |id| {
+                    ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
+                })
+            }
+            _ => self.values.any(width),
+        }
+    }
+
+    /// How deep the shadow stack is at this place.
+    fn depth_now(&self, frame: &Frame<'a>) -> Option<u64> {
+        let Some(index) = self.module.stack_pointer else { return Some(0) };
+        let now = frame.state.as_ref()?.locals.get(frame.code.locals.len() + index as usize)?;
+        let before = frame.globals.get(index as usize)?;
+        let moved = self.values.difference(*now, *before);
+        moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0))
+    }
+
+    /// What a host function does where nothing is known of its arguments.
+    fn host_anyhow(&self, function: u32) -> Summary {
+        let name = self.module.imports.get(function as usize).copied().unwrap_or_default();
+        let cost = self.costs.host(name);
+        let bytes = u64::from(limit::HOST_READ_BYTES) + u64::from(limit::RECORD_STRING_BYTES);
+        let one = Linear::constant(1);
+        let usage = crate::Usage {
+            fuel: Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes),
+            records: if name == "emit" { one } else { Linear::ZERO },
+            patches: if name == "patch" { one } else { Linear::ZERO },
+            pages: Linear::ZERO,
+        };
+        let results = self.module.type_of(function).map_or(Vec::new(), |ty| {
+            ty.results()
+                .iter()
+                .map(|ty| crate::module::width_of(*ty))
+                .map(|width| Shadow { width, range: Range::any(width), zeros: 0, from: 0 })
+                .collect()
+        });
+        Summary {
+            usage,
+            stack: 0,
+            shadow: Some(0),
+            results,
+            globals: self.module.globals.iter().map(|_| Effect::Adds(0)).collect(),
+            tally: crate::state::Tally::default(),
+            best: None,
+            returns: true,
+            recorded: true,
+        }
+    }
+
+    /// A call of a host function: by its length argument. What a host function reads at most, it is held to.
+    fn call_host(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
+        let name = self.module.imports.get(function as usize).copied().unwrap_or_default();
+        let Some(known) = imports::ALL.iter().find(|import| import.name == name) else { return };
+        let Some(mut state) = frame.state.take() else { return };
+        let from_stack = state.stack.len().saturating_sub(known.params.len());
+        let arguments = state.stack.split_off(from_stack);
+        let constant = |index: usize| {
+            let id = arguments.get(index)?;
+            self.values.as_constant(*id).and_then(|value| usize::try_from(value).ok())
+        };
+        let parameter = |index: Option<usize>| index.and_then(|index| self.environment.parameters.get(index));
+        let cost = self.costs.host(name);
+        let packet_max = self.packet_max();
+        let which = constant(0).filter(|_| name == "param_bytes").and_then(|index| u32::try_from(index).ok());
+        let length = Length::of_host(name, which, self.environment).and_then(|length| {
+            let index = arguments.len().checked_sub(length.above as usize + 1)?;
+            Some((*arguments.get(index)?, length))
+        });
+        let upper = match length {
+            Some((id, length)) => {
+                let range = self.facts.range(&self.values, id, state.facts);
+                let most = u64::from(length.most);
+                if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) }
+            }
+            None => Linear::ZERO,
+        };
+        let strings = match name {
+            "emit" => {
+                let all = &self.environment.string_bytes;
+                let of = constant(0).and_then(|stream| all.get(stream)).copied();
+                u64::from(of.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
+            }
+            _ => 0,
+        };
+        let bytes = upper.plus(Linear::constant(strings));
+        let mut fuel = Linear::constant(cost.per_byte.into())
+            .times(bytes, packet_max)
+            .plus(Linear::constant(cost.call.into()));
+        // A parameter that is read by a constant number is put in as a constant: nothing is called.
+        let before = frame.code.operators.get(at.saturating_sub(3)..at).unwrap_or_default();
+        let is_injected = injected(name, before).is_some();
+        if is_injected {
+            fuel = Linear::constant(self.costs.class(crate::CostClass::Move).into());
+        } else {
+            state.spend(Linear::constant(frame.code.costs[at].into()));
+        }
+        let result = match (name, parameter(constant(0))) {
+            ("param_int", Some(Given::Int { min, max })) => {
+                Some((Range::signed(Width::W64, *min, *max), from::CONFIGURATION_VALUE))
+            }
+            ("param_int", None) if constant(0).is_none() => {
+                Some((Range::any(Width::W64), from::CONFIGURATION_VALUE))
+            }
+            ("param_bytes", Some(Given::Bytes { min, max })) => {
+                Some((Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH))
+            }
+            ("emit" | "patch" | "log" | "find_compile" | "param_bytes", _) => {
+                Some((Range::any(Width::W32), 0))
+            }
+            ("param_float", _) => Some((Range::any(Width::Other), 0)),
+            ("find" | "hash" | "param_int", _) => Some((Range::any(Width::W64), 0)),
+            _ => None,
+        };
+        state.spend(fuel);
+        match name {
+            "emit" => state.usage.records = state.usage.records.plus(Linear::constant(1)),
+            "patch" => state.usage.patches = state.usage.patches.plus(Linear::constant(1)),
+            _ => {}
+        }
+        if let Some((range, bits)) = result {
+            let width = match name {
+                "find" | "hash" | "param_int" => Width::W64,
+                "param_float" => Width::Other,
+                _ => Width::W32,
+            };
+            let id = self.fresh(Shadow { width, range, zeros: 0, from: bits });
+            state.push(id);
+        }
+        frame.state = Some(state);
+        if is_injected {
+            return;
+        }
+        if let Some((length, _)) = length {
+            let bits = self.values.node(length).from;
+            self.depends(frame, bits);
+        }
+        let offset = frame.code.offsets[at];
+        self.note(frame, offset, Spot::Host(known.name), fuel, None);
+        if self.probing == 0 {
+            let found = self.hosts.entry(offset).or_insert(HostFound {
+                function: frame.function,
+                name: known.name,
+                fuel,
+            });
+            found.fuel = found.fuel.or(fuel);
+        }
+    }
+}
+
+fn push_key(key: &mut Vec<u64>, shadow: &Shadow) {
+    let Range { lo, hi, slo, shi, per } = shadow.range;
+    let per = per.map_or((0, 0), |per| (per.constant.saturating_add(1), per.per_kib));
+    key.extend([lo, hi, slo.cast_unsigned(), shi.cast_unsigned(), per.0, per.1]);
+    key.push(
+        u64::from(shadow.zeros) << 16 | u64::from(shadow.from) << 8 | u64::from(shadow.width == Width::W64),
+    );
+}
+
+fn either(a: Shadow, b: Shadow) -> Shadow {
+    Shadow { width: a.width, range: a.range.or(b.range), zeros: a.zeros.min(b.zeros), from: a.from | b.from }
+}

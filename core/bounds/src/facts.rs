@@ -1,0 +1,387 @@
+//! What is known at a place because of the branches that lead to it.
+//!
+//! Facts are about values, which do not change, so they hold from where they were learnt. They form a tree: where ways meet, what all of them
+//! know is what they knew before they parted.
+
+use crate::Linear;
+use crate::range::{Range, Width};
+use crate::value::{Cmp, Id, Op, Sum, Values};
+
+/// A place in the tree of facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FactId(u32);
+
+impl FactId {
+    /// Nothing is known.
+    pub(crate) const ROOT: Self = Self(0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fact {
+    Root,
+    /// A comparison that holds.
+    Holds(Cmp, Id, Id),
+    /// What follows from it for the range of a value.
+    Range(Id, Range),
+}
+
+#[derive(Debug)]
+struct Entry {
+    parent: FactId,
+    depth: u32,
+    fact: Fact,
+}
+
+/// All facts of an analysis.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    entries: Vec<Entry>,
+}
+
+/// How many facts back are looked at. Older ones are forgotten, which loses precision and never soundness; and keeps long functions linear.
+const LOOK_BACK: usize = 96;
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self { entries: vec![Entry { parent: FactId::ROOT, depth: 0, fact: Fact::Root }] }
+    }
+}
+
+impl Facts {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn entry(&self, at: FactId) -> &Entry {
+        &self.entries[at.0 as usize]
+    }
+
+    fn push(&mut self, parent: FactId, fact: Fact) -> FactId {
+        let id = FactId(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+        let depth = self.entry(parent).depth + 1;
+        self.entries.push(Entry { parent, depth, fact });
+        id
+    }
+
+    /// What all ways that know `a` or `b` know; `before` is known by both.
+    pub(crate) fn common(&self, mut a: FactId, mut b: FactId, before: FactId) -> FactId {
+        for _ in 0..2 * LOOK_BACK {
+            if a == b {
+                return a;
+            }
+            if self.entry(a).depth >= self.entry(b).depth {
+                a = self.entry(a).parent;
+            } else {
+                b = self.entry(b).parent;
+            }
+        }
+        before
+    }
+
+    fn back(&self, from: FactId) -> impl Iterator<Item = (FactId, &Fact)> {
+        let mut at = from;
+        std::iter::from_fn(move || {
+            let entry = self.entry(at);
+            if matches!(entry.fact, Fact::Root) {
+                return None;
+            }
+            let id = at;
+            at = entry.parent;
+            Some((id, &entry.fact))
+        })
+        .take(LOOK_BACK)
+    }
+
+    /// The comparisons that were learnt after `since`, the last one first.
+    pub(crate) fn learnt(&self, from: FactId, since: FactId) -> impl Iterator<Item = (FactId, Cmp, Id, Id)> {
+        let depth = self.entry(since).depth;
+        self.back(from).take_while(move |(id, _)| self.entry(*id).depth > depth).filter_map(|(id, fact)| {
+            match fact {
+                Fact::Holds(cmp, a, b) => Some((id, *cmp, *a, *b)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The range of a value at a place.
+    pub(crate) fn range(&self, values: &Values, id: Id, at: FactId) -> Range {
+        let known = self.back(at).find_map(|(_, fact)| match fact {
+            Fact::Range(of, range) if *of == id => Some(*range),
+            _ => None,
+        });
+        known.unwrap_or_else(|| match &values.node(id).op {
+            Op::Sum(sum) if !sum.terms.is_empty() => self.range_of_sum(values, sum, id, at),
+            Op::Extend(of) | Op::Wrap(of) => {
+                let inner = self.range(values, *of, at);
+                let width = values.width(id);
+                if inner.hi <= Width::W32.max() {
+                    let mut outer = Range::unsigned(width, inner.lo, inner.hi);
+                    outer.per = inner.per;
+                    values.range(id).and(outer, width)
+                } else {
+                    values.range(id)
+                }
+            }
+            _ => values.range(id),
+        })
+    }
+
+    fn range_of_sum(&self, values: &Values, sum: &Sum, id: Id, at: FactId) -> Range {
+        let width = values.width(id);
+        let range = |term| self.range(values, term, at);
+        let (lo, hi) = values.interval(sum, range);
+        let mut now = Range::integer(width, lo, hi);
+        if lo >= 0 && hi < width.modulus() {
+            now.per = values.upper_by_length(sum, range);
+        }
+        values.range(id).and(now, width)
+    }
+
+    /// Between which numbers the difference `sum` lies as an integer in `0 .. 2^bits`: from the ranges of its values, or because a
+    /// comparison that is known at this place is about the same difference. Nothing if it can wrap.
+    pub(crate) fn difference(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+        let range = |id| self.range(values, id, at);
+        let (lo, hi) = values.interval(sum, range);
+        let modulus = width.modulus();
+        let mut found = (lo >= 0 && hi < modulus)
+            .then(|| Range { per: values.upper_by_length(sum, range), ..Range::integer(width, lo, hi) });
+        if found.is_some_and(|found| found.hi < 1 << 20) {
+            return found;
+        }
+        for (_, fact) in self.back(at) {
+            let Fact::Holds(cmp @ (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS), x, y) = fact else { continue };
+            if values.width(*x) != width {
+                continue;
+            }
+            // y - x lies between `least` and `most` as an integer; is it our difference but for a constant?
+            let other = values.difference(*y, *x);
+            if other.terms != sum.terms {
+                continue;
+            }
+            let (a, b) = (range(*x), range(*y));
+            let strict = i128::from(matches!(cmp, Cmp::LtU | Cmp::LtS));
+            let most = if matches!(cmp, Cmp::LtU | Cmp::LeU) {
+                i128::from(b.hi) - i128::from(a.lo)
+            } else {
+                i128::from(b.shi) - i128::from(a.slo)
+            };
+            let shift = i128::from(sum.constant) - i128::from(other.constant);
+            let (lo, hi) = (strict + shift, most + shift);
+            if lo >= 0 && hi < modulus && hi >= lo {
+                let mut here = Range::integer(width, lo, hi);
+                if matches!(cmp, Cmp::LtU | Cmp::LeU) {
+                    here.per = b.per.map(|per| Linear {
+                        constant: per
+                            .constant
+                            .saturating_add(u64::try_from(shift.max(0)).unwrap_or(u64::MAX)),
+                        ..per
+                    });
+                }
+                found = Some(found.map_or(here, |found| found.and(here, width)));
+            }
+        }
+        found
+    }
+
+    /// Learns that a value is not 0, or that it is. Nothing if that cannot be: the way is never taken.
+    pub(crate) fn assume(
+        &mut self,
+        values: &Values,
+        condition: Id,
+        holds: bool,
+        at: FactId,
+    ) -> Option<FactId> {
+        self.assume_deep(values, condition, holds, at, 8)
+    }
+
+    fn assume_deep(
+        &mut self,
+        values: &Values,
+        condition: Id,
+        holds: bool,
+        at: FactId,
+        depth: u32,
+    ) -> Option<FactId> {
+        let range = self.range(values, condition, at);
+        if (holds && range.hi == 0) || (!holds && range.lo > 0) {
+            return None;
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+        let is_truth = |id| values.range(id).hi <= 1;
+        match &values.node(condition).op {
+            Op::Compare(Cmp::Eq | Cmp::Ne, inner, zero)
+                if values.as_constant(*zero) == Some(0) && is_truth(*inner) =>
+            {
+                let is_not = matches!(values.node(condition).op, Op::Compare(Cmp::Ne, ..));
+                self.assume_deep(values, *inner, holds == is_not, at, depth - 1)
+            }
+            Op::Compare(cmp, a, b) => {
+                let (cmp, a, b) = if holds { (*cmp, *a, *b) } else { opposite(*cmp, *a, *b) };
+                self.holds(values, cmp, a, b, at)
+            }
+            Op::And(a, b) if holds && is_truth(*a) && is_truth(*b) => {
+                let (a, b) = (*a, *b);
+                let at = self.assume_deep(values, a, true, at, depth - 1)?;
+                self.assume_deep(values, b, true, at, depth - 1)
+            }
+            Op::Or(a, b) if !holds => {
+                let (a, b) = (*a, *b);
+                let at = self.assume_deep(values, a, false, at, depth - 1)?;
+                self.assume_deep(values, b, false, at, depth - 1)
+            }
+            _ => {
+                let cmp = if holds { Cmp::Ne } else { Cmp::Eq };
+                self.holds(values, cmp, condition, Values::zero(values.width(condition)), at)
+            }
+        }
+    }
+
+    /// Learns a comparison.
+    fn holds(&mut self, values: &Values, cmp: Cmp, a: Id, b: Id, at: FactId) -> Option<FactId> {
+        let width = values.width(a);
+        let (x, y) = (self.range(values, a, at), self.range(values, b, at));
+        let any = Range::any(width);
+        let (for_a, for_b) = match cmp {
+            Cmp::Eq => (y, x),
+            Cmp::Ne => (
+                y.only().map_or(any, |value| not(x, value, width)),
+                x.only().map_or(any, |value| not(y, value, width)),
+            ),
+            Cmp::LtU => (
+                Range { hi: y.hi.checked_sub(1)?, per: y.per, ..any },
+                Range { lo: x.lo.checked_add(1)?, ..any },
+            ),
+            Cmp::LeU => (Range { hi: y.hi, per: y.per, ..any }, Range { lo: x.lo, ..any }),
+            Cmp::LtS => {
+                (Range { shi: y.shi.checked_sub(1)?, ..any }, Range { slo: x.slo.checked_add(1)?, ..any })
+            }
+            Cmp::LeS => (Range { shi: y.shi, ..any }, Range { slo: x.slo, ..any }),
+        };
+        let at = self.push(at, Fact::Holds(cmp, a, b));
+        let at = self.refine(values, a, for_a, at, 4)?;
+        let at = self.refine(values, b, for_b, at, 4)?;
+        if matches!(cmp, Cmp::Ne | Cmp::LtU | Cmp::LtS) {
+            return self.differ(values, a, b, at);
+        }
+        Some(at)
+    }
+
+    /// The two differ: what stands between them is not 0.
+    fn differ(&mut self, values: &Values, a: Id, b: Id, at: FactId) -> Option<FactId> {
+        let sum = values.difference(b, a);
+        let ([(id, coefficient @ (1 | -1))], constant) = (sum.terms.as_slice(), sum.constant) else {
+            return Some(at);
+        };
+        let width = values.width(*id);
+        if width != values.width(a) {
+            return Some(at);
+        }
+        let never = width.wrap(-i128::from(constant) * i128::from(*coefficient));
+        let range = not(self.range(values, *id, at), never, width);
+        self.refine(values, *id, range, at, 4)
+    }
+
+    /// Learns that a value lies in a range.
+    fn refine(&mut self, values: &Values, id: Id, range: Range, at: FactId, depth: u32) -> Option<FactId> {
+        let width = values.width(id);
+        let before = self.range(values, id, at);
+        let now = before.and(range, width);
+        if now.is_empty() {
+            return None;
+        }
+        if now == before {
+            return Some(at);
+        }
+        let mut at = at;
+        if values.as_constant(id).is_none() {
+            at = self.push(at, Fact::Range(id, now));
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+        match &values.node(id).op {
+            // x + c, where it does not wrap.
+            Op::Sum(Sum { terms, constant }) if matches!(terms.as_slice(), [(_, 1)]) => {
+                let term = terms[0].0;
+                let old = self.range(values, term, at);
+                let c = i128::from(*constant);
+                let mut next = Range::any(width);
+                let fits = |lo: i128, hi: i128| lo + c >= 0 && hi + c < width.modulus();
+                if fits(old.lo.into(), old.hi.into()) {
+                    next.lo = clamp_unsigned(i128::from(now.lo) - c);
+                    next.hi = clamp_unsigned(i128::from(now.hi) - c);
+                    next.per = now.per.map(|per| Linear {
+                        constant: per.constant.saturating_add(clamp_unsigned(-c)),
+                        ..per
+                    });
+                }
+                let (least, most) = width.signed();
+                if i128::from(old.slo) + c >= i128::from(least) && i128::from(old.shi) + c <= i128::from(most)
+                {
+                    next.slo = clamp_signed(i128::from(now.slo) - c).max(least);
+                    next.shi = clamp_signed(i128::from(now.shi) - c).min(most);
+                }
+                next.hi = next.hi.min(width.max());
+                self.refine(values, term, next, at, depth - 1)
+            }
+            Op::Extend(of) => {
+                let inner = Range {
+                    per: now.per,
+                    ..Range::unsigned(Width::W32, now.lo.min(Width::W32.max()), now.hi)
+                };
+                self.refine(values, *of, inner, at, depth - 1)
+            }
+            Op::Wrap(of) if values.range(*of).hi <= Width::W32.max() => {
+                let inner = Range { per: now.per, ..Range::unsigned(Width::W64, now.lo, now.hi) };
+                self.refine(values, *of, inner, at, depth - 1)
+            }
+            _ => Some(at),
+        }
+    }
+}
+
+fn clamp_unsigned(value: i128) -> u64 {
+    u64::try_from(value.max(0)).unwrap_or(u64::MAX)
+}
+
+fn clamp_signed(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// A range without one of its ends.
+fn not(range: Range, value: u64, width: Width) -> Range {
+    let mut now = range;
+    if now.lo == value && now.lo < width.max() {
+        now.lo += 1;
+    }
+    if now.hi == value && now.hi > 0 {
+        now.hi -= 1;
+    }
+    if range.only() == Some(value) {
+        // Nothing is left.
+        (now.lo, now.hi) = (1, 0);
+        return now;
+    }
+    let signed = width.wrap_signed(value.into());
+    if now.slo == signed && signed < width.signed().1 {
+        now.slo += 1;
+    }
+    if now.shi == signed && signed > width.signed().0 {
+        now.shi -= 1;
+    }
+    now.derived(width)
+}
+
+/// What holds where a comparison does not.
+fn opposite(cmp: Cmp, a: Id, b: Id) -> (Cmp, Id, Id) {
+    match cmp {
+        Cmp::Eq => (Cmp::Ne, a, b),
+        Cmp::Ne => (Cmp::Eq, a, b),
+        Cmp::LtU => (Cmp::LeU, b, a),
+        Cmp::LeU => (Cmp::LtU, b, a),
+        Cmp::LtS => (Cmp::LeS, b, a),
+        Cmp::LeS => (Cmp::LtS, b, a),
+    }
+}

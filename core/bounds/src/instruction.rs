@@ -1,0 +1,521 @@
+//! What each instruction does to the values.
+
+use crate::Linear;
+use crate::arith::{Arith, Binary, LENGTH};
+use crate::range::{Range, Width};
+use crate::state::{State, Stop};
+use crate::value::{Cmp, Id, Op, Sum, Values, from};
+use crate::walk::{Frame, Walker};
+use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, Operator, RefType, SubType};
+use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
+
+/// How memory is read.
+#[derive(Clone, Copy)]
+struct Load {
+    width: Width,
+    bytes: u8,
+    is_signed: bool,
+}
+
+impl<'a> Walker<'a, '_> {
+    /// One instruction that is not structure.
+    pub(crate) fn instruction(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        operator: &Operator<'a>,
+    ) -> Result<(), Stop> {
+        let cost = u64::from(frame.code.costs[at]);
+        let Some(state) = &mut frame.state else { return Ok(()) };
+        if !matches!(operator, Operator::Call { .. }) {
+            state.spend(Linear::constant(cost));
+        }
+        match operator {
+            Operator::Br { relative_depth } => {
+                if let Some(state) = frame.state.take() {
+                    self.branch_deep(frame, *relative_depth, state)?;
+                }
+            }
+            Operator::BrIf { relative_depth } => self.branch_if(frame, *relative_depth)?,
+            Operator::BrTable { targets } => {
+                let Some(mut state) = frame.state.take() else { return Ok(()) };
+                let selector = state.pop();
+                let known = self.facts.range(&self.values, selector, state.facts);
+                for (index, target) in (0u64..).zip(targets.targets()) {
+                    let Ok(depth) = target else { return Err(Stop::TooLarge) };
+                    if index >= known.lo && index <= known.hi {
+                        self.step(1)?;
+                        self.branch_deep(frame, depth, state.clone())?;
+                    }
+                }
+                if known.hi >= u64::from(targets.len()) {
+                    self.branch_deep(frame, targets.default(), state)?;
+                }
+            }
+            Operator::Return => {
+                if let Some(state) = frame.state.take() {
+                    self.branch(frame, 0, state)?;
+                }
+            }
+            Operator::Unreachable => {
+                if let Some(state) = frame.state.take() {
+                    Self::trap(frame, state.usage);
+                }
+            }
+            Operator::Call { function_index } => self.call(frame, at, *function_index)?,
+            Operator::CallIndirect { type_index, .. } => self.call_indirect(frame, at, *type_index)?,
+            Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                self.bulk(frame, at, true);
+            }
+            Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
+                self.bulk(frame, at, false);
+            }
+            Operator::MemoryGrow { .. } => self.grow(frame),
+            _ => self.plain(frame, operator),
+        }
+        Self::operands(frame);
+        Ok(())
+    }
+
+    fn branch_if(&mut self, frame: &mut Frame<'a>, depth: u32) -> Result<(), Stop> {
+        let Some(mut state) = frame.state.take() else { return Ok(()) };
+        let condition = state.pop();
+        let before = state.facts;
+        if let Some(facts) = self.facts.assume(&self.values, condition, true, before) {
+            self.branch_deep(frame, depth, State { facts, ..state.clone() })?;
+        }
+        let other = self.facts.assume(&self.values, condition, false, before);
+        frame.state = other.map(|facts| State { facts, ..state });
+        Ok(())
+    }
+
+    /// `memory.copy` and the like: by their length. A length that reaches beyond memory traps before anything is copied.
+    fn bulk(&mut self, frame: &mut Frame<'a>, at: usize, is_memory: bool) {
+        let Some(state) = &mut frame.state else { return };
+        let len = state.pop();
+        state.pop();
+        state.pop();
+        let range = self.facts.range(&self.values, len, state.facts);
+        let most = if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX };
+        let upper =
+            if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) };
+        let fuel = Linear::constant(self.costs.bulk_byte().into()).times(upper, self.packet_max());
+        state.spend(fuel);
+        let from = self.values.node(len).from;
+        self.depends(frame, from);
+        self.note(frame, frame.code.offsets[at], crate::state::Spot::Bulk, fuel, None);
+    }
+
+    fn grow(&mut self, frame: &mut Frame<'a>) {
+        let width = Width::W32;
+        let Some(state) = &mut frame.state else { return };
+        let pages = state.pop();
+        let range = self.facts.range(&self.values, pages, state.facts);
+        let most = Linear::constant(range.hi.min(self.environment.pages_max));
+        let fuel = Linear::constant(self.costs.page().into()).times(most, self.packet_max());
+        state.usage.pages = state.usage.pages.plus(most);
+        state.spend(fuel);
+        // The old size, or -1.
+        let result = self.values.add(Op::Opaque, width, Range::signed(width, -1, 1 << 16), 0);
+        if let Some(state) = &mut frame.state {
+            state.push(result);
+        }
+    }
+
+    fn arith(&mut self, at: crate::facts::FactId) -> Arith<'_> {
+        Arith { values: &mut self.values, facts: &self.facts, at }
+    }
+
+    fn plain(&mut self, frame: &mut Frame<'a>, operator: &Operator<'a>) {
+        use Operator as O;
+        use Width::{W32, W64};
+        let locals = frame.code.locals.len();
+        let Some(mut state) = frame.state.take() else { return };
+        match operator {
+            O::Nop => {}
+            O::Drop => {
+                state.pop();
+            }
+            O::I32Const { value } => {
+                let id = self.values.constant(W32, (*value).into());
+                state.push(id);
+            }
+            O::I64Const { value } => {
+                let id = self.values.constant(W64, *value);
+                state.push(id);
+            }
+            O::LocalGet { local_index } => {
+                let id = state.locals.get(*local_index as usize).copied().unwrap_or(Values::zero(W32));
+                state.push(id);
+            }
+            O::LocalSet { local_index } => {
+                let id = state.pop();
+                if let Some(place) = state.locals.get_mut(*local_index as usize) {
+                    *place = id;
+                }
+            }
+            O::LocalTee { local_index } => {
+                let id = state.pop();
+                state.push(id);
+                if let Some(place) = state.locals.get_mut(*local_index as usize) {
+                    *place = id;
+                }
+            }
+            O::GlobalGet { global_index } => {
+                let id = state.locals.get(locals + *global_index as usize).copied();
+                state.push(id.unwrap_or(Values::zero(W32)));
+            }
+            O::GlobalSet { global_index } => {
+                let id = state.pop();
+                if let Some(place) = state.locals.get_mut(locals + *global_index as usize) {
+                    *place = id;
+                }
+                if self.module.stack_pointer == Some(*global_index) {
+                    self.moved_stack(frame, id);
+                }
+            }
+            O::Select | O::TypedSelect { .. } => {
+                let condition = state.pop();
+                let (b, a) = (state.pop(), state.pop());
+                let then = self.facts.assume(&self.values, condition, true, state.facts);
+                let other = self.facts.assume(&self.values, condition, false, state.facts);
+                let id = self.arith(state.facts).select(a, b, (then, other));
+                state.push(id);
+            }
+            O::MemorySize { .. } => {
+                let range = Range::unsigned(W32, 0, 1 << 16);
+                let id = self.values.add(Op::Opaque, W32, range, 0);
+                state.push(id);
+            }
+            _ => {
+                if let Some((kind, width)) = binary_of(operator) {
+                    let (b, a) = (state.pop(), state.pop());
+                    let id = self.arith(state.facts).binary(kind, width, a, b);
+                    state.push(id);
+                } else if let Some((cmp, is_swapped)) = comparison_of(operator) {
+                    let (b, a) = (state.pop(), state.pop());
+                    let (a, b) = if is_swapped { (b, a) } else { (a, b) };
+                    let id = self.arith(state.facts).compare(cmp, a, b);
+                    state.push(id);
+                } else if let Some((load, memarg)) = load_of(operator) {
+                    let address = state.pop();
+                    let id = self.load(load, memarg, address, &state);
+                    state.push(id);
+                } else {
+                    self.unary(&mut state, operator);
+                }
+            }
+        }
+        frame.state = Some(state);
+    }
+
+    fn unary(&mut self, state: &mut State, operator: &Operator<'a>) {
+        use Operator as O;
+        use Width::{W32, W64};
+        let at = state.facts;
+        match operator {
+            O::I32Eqz | O::I64Eqz => {
+                let a = state.pop();
+                let zero = Values::zero(self.values.width(a));
+                let id = self.arith(at).compare(Cmp::Eq, a, zero);
+                state.push(id);
+            }
+            O::I64ExtendI32U => {
+                let a = state.pop();
+                let id = self.arith(at).extend_unsigned(a);
+                state.push(id);
+            }
+            O::I64ExtendI32S => {
+                let a = state.pop();
+                let id = self.arith(at).extend_signed(a);
+                state.push(id);
+            }
+            O::I32WrapI64 => {
+                let a = state.pop();
+                let id = self.arith(at).wrap(a);
+                state.push(id);
+            }
+            O::I32Extend8S | O::I32Extend16S => {
+                let bits = if matches!(operator, O::I32Extend8S) { 8 } else { 16 };
+                let a = state.pop();
+                let id = self.arith(at).sign_extended(W32, a, bits);
+                state.push(id);
+            }
+            O::I64Extend8S | O::I64Extend16S | O::I64Extend32S => {
+                let bits = match operator {
+                    O::I64Extend8S => 8,
+                    O::I64Extend16S => 16,
+                    _ => 32,
+                };
+                let a = state.pop();
+                let id = self.arith(at).sign_extended(W64, a, bits);
+                state.push(id);
+            }
+            O::I32Clz | O::I32Ctz | O::I64Clz | O::I64Ctz | O::I32Popcnt | O::I64Popcnt => {
+                let a = state.pop();
+                let width = self.values.width(a);
+                let is_population = matches!(operator, O::I32Popcnt | O::I64Popcnt);
+                let id = self.arith(at).counted_bits(width, a, is_population);
+                state.push(id);
+            }
+            _ => {
+                // Nothing is known of what comes out but its type; how many operands go in is.
+                let (params, results) = operator.operator_arity(&NoModule).unwrap_or((0, 0));
+                for _ in 0..params {
+                    state.pop();
+                }
+                let (width, range) = result_of(operator);
+                for _ in 0..results {
+                    let id = self.values.add(Op::Opaque, width, range, 0);
+                    state.push(id);
+                }
+            }
+        }
+    }
+
+    /// The shadow stack's pointer is set: how deep is it?
+    fn moved_stack(&mut self, frame: &mut Frame<'a>, to: Id) {
+        if self.probing > 0 {
+            return;
+        }
+        let Some(before) = self.module.stack_pointer.and_then(|index| frame.globals.get(index as usize))
+        else {
+            return;
+        };
+        let moved = self.values.difference(to, *before);
+        let depth =
+            moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0));
+        frame.shadow = frame.shadow.zip(depth).map(|(deepest, depth)| deepest.max(depth));
+    }
+
+    fn load(&mut self, load: Load, memarg: MemArg, address: Id, state: &State) -> Id {
+        let from = self.values.node(address).from;
+        let sum = self.values.sum(address);
+        if sum.coefficient(self.descriptor) == 1 && !load.is_signed && load.width != Width::Other {
+            let offset = Values::combined(
+                Width::W32,
+                &sum,
+                1,
+                &Sum {
+                    terms: vec![(self.descriptor, 1)],
+                    constant: -i64::try_from(memarg.offset).unwrap_or(0),
+                },
+                -1,
+            );
+            return self.descriptor_field(load, &offset, state);
+        }
+        let from = if from & from::PACKET_ADDRESS != 0 { from::HEADER_FIELD } else { 0 };
+        let range = loaded(load);
+        self.values.add(Op::Opaque, load.width, range, from)
+    }
+
+    /// A field of a descriptor. Descriptors are written by trusted code before the call, and cannot be written by the module.
+    fn descriptor_field(&mut self, load: Load, offset: &Sum, state: &State) -> Id {
+        let batch = BATCH_BYTES as u64;
+        let (lo, hi) = self.values.interval(offset, |id| self.facts.range(&self.values, id, state.facts));
+        let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= i128::from(batch);
+        let is_aligned = offset.terms.iter().all(|(id, by)| {
+            u32::from(self.values.node(*id).zeros) + by.trailing_zeros() >= DESCRIPTOR_BYTES.trailing_zeros()
+        });
+        let within = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
+        let is_own = offset.terms.is_empty() && is_inside;
+        if !is_aligned || within + u32::from(load.bytes) > 64 {
+            return self.values.add(Op::Opaque, load.width, loaded(load), from::HEADER_FIELD);
+        }
+        let known = u32::try_from(offset.constant).ok().map(|offset| (offset, load.bytes, load.width));
+        if let Some(id) = known.filter(|_| is_own).and_then(|key| self.fields.get(&key)) {
+            return *id;
+        }
+        let packet_max = u64::from(self.environment.packet_max);
+        let (mut range, from) = match (within, load.bytes) {
+            // cap_len, payload_len: of this packet, or of another one.
+            (12 | 40, 4) => {
+                let mut range = Range::unsigned(load.width, 0, packet_max);
+                range.per = is_inside.then_some(LENGTH);
+                (range, from::PACKET_LENGTH)
+            }
+            (16, 4) => (loaded(load), from::PACKET_LENGTH),
+            (8, 4) => (Range::unsigned(load.width, 0, (DESCRIPTORS_BASE - 1).into()), from::PACKET_ADDRESS),
+            (32 | 34 | 36, 2) => (loaded(load), from::HEADER_LENGTH),
+            _ => (loaded(load), from::HEADER_FIELD),
+        };
+        if range.is_empty() {
+            range = loaded(load);
+        }
+        debug_assert!(ARENA_BASE < DESCRIPTORS_BASE);
+        match known.filter(|_| is_own) {
+            Some(key) => {
+                let id = self.values.add(Op::Field(key.0, key.1), load.width, range, from);
+                self.fields.insert(key, id);
+                id
+            }
+            None => self.values.add(Op::Opaque, load.width, range, from),
+        }
+    }
+}
+
+/// Elements that the tables of a module have at most, together.
+const TABLE_MAX: u64 = 1 << 20;
+
+/// What a load can give.
+fn loaded(load: Load) -> Range {
+    if load.width == Width::Other || u32::from(load.bytes) * 8 >= load.width.bits() {
+        return Range::any(load.width);
+    }
+    let bits = u32::from(load.bytes) * 8;
+    if load.is_signed {
+        let half = 1i64 << (bits - 1);
+        Range::signed(load.width, -half, half - 1)
+    } else {
+        Range::unsigned(load.width, 0, (1u64 << bits) - 1)
+    }
+}
+
+fn load_of(operator: &Operator<'_>) -> Option<(Load, MemArg)> {
+    use Operator as O;
+    use Width::{Other, W32, W64};
+    let (width, bytes, is_signed, memarg) = match operator {
+        O::I32Load { memarg } => (W32, 4, false, memarg),
+        O::I64Load { memarg } => (W64, 8, false, memarg),
+        O::I32Load8U { memarg } => (W32, 1, false, memarg),
+        O::I32Load8S { memarg } => (W32, 1, true, memarg),
+        O::I32Load16U { memarg } => (W32, 2, false, memarg),
+        O::I32Load16S { memarg } => (W32, 2, true, memarg),
+        O::I64Load8U { memarg } => (W64, 1, false, memarg),
+        O::I64Load8S { memarg } => (W64, 1, true, memarg),
+        O::I64Load16U { memarg } => (W64, 2, false, memarg),
+        O::I64Load16S { memarg } => (W64, 2, true, memarg),
+        O::I64Load32U { memarg } => (W64, 4, false, memarg),
+        O::I64Load32S { memarg } => (W64, 4, true, memarg),
+        O::F32Load { memarg } | O::F64Load { memarg } | O::V128Load { memarg } => (Other, 8, false, memarg),
+        _ => return None,
+    };
+    Some((Load { width, bytes, is_signed }, *memarg))
+}
+
+fn binary_of(operator: &Operator<'_>) -> Option<(Binary, Width)> {
+    use Binary as B;
+    use Operator as O;
+    use Width::{W32, W64};
+    Some(match operator {
+        O::I32Add => (B::Add, W32),
+        O::I32Sub => (B::Sub, W32),
+        O::I32Mul => (B::Mul, W32),
+        O::I32DivU => (B::DivU, W32),
+        O::I32DivS => (B::DivS, W32),
+        O::I32RemU => (B::RemU, W32),
+        O::I32RemS => (B::RemS, W32),
+        O::I32And => (B::And, W32),
+        O::I32Or => (B::Or, W32),
+        O::I32Xor => (B::Xor, W32),
+        O::I32Shl => (B::Shl, W32),
+        O::I32ShrU => (B::ShrU, W32),
+        O::I32ShrS => (B::ShrS, W32),
+        O::I32Rotl | O::I32Rotr => (B::Rotate, W32),
+        O::I64Add => (B::Add, W64),
+        O::I64Sub => (B::Sub, W64),
+        O::I64Mul => (B::Mul, W64),
+        O::I64DivU => (B::DivU, W64),
+        O::I64DivS => (B::DivS, W64),
+        O::I64RemU => (B::RemU, W64),
+        O::I64RemS => (B::RemS, W64),
+        O::I64And => (B::And, W64),
+        O::I64Or => (B::Or, W64),
+        O::I64Xor => (B::Xor, W64),
+        O::I64Shl => (B::Shl, W64),
+        O::I64ShrU => (B::ShrU, W64),
+        O::I64ShrS => (B::ShrS, W64),
+        O::I64Rotl | O::I64Rotr => (B::Rotate, W64),
+        _ => return None,
+    })
+}
+
+/// The comparison, and whether its operands change places.
+fn comparison_of(operator: &Operator<'_>) -> Option<(Cmp, bool)> {
+    use Operator as O;
+    Some(match operator {
+        O::I32Eq | O::I64Eq => (Cmp::Eq, false),
+        O::I32Ne | O::I64Ne => (Cmp::Ne, false),
+        O::I32LtU | O::I64LtU => (Cmp::LtU, false),
+        O::I32GtU | O::I64GtU => (Cmp::LtU, true),
+        O::I32LeU | O::I64LeU => (Cmp::LeU, false),
+        O::I32GeU | O::I64GeU => (Cmp::LeU, true),
+        O::I32LtS | O::I64LtS => (Cmp::LtS, false),
+        O::I32GtS | O::I64GtS => (Cmp::LtS, true),
+        O::I32LeS | O::I64LeS => (Cmp::LeS, false),
+        O::I32GeS | O::I64GeS => (Cmp::LeS, true),
+        _ => return None,
+    })
+}
+
+/// The type, and what is known of the value, that an instruction on floats, vectors, references or tables gives.
+fn result_of(operator: &Operator<'_>) -> (Width, Range) {
+    use Operator as O;
+    let truth = || (Width::W32, Range::unsigned(Width::W32, 0, 1));
+    let up_to = |bits: u32| (Width::W32, Range::unsigned(Width::W32, 0, (1 << bits) - 1));
+    match operator {
+        O::F32Eq | O::F32Ne | O::F32Lt | O::F32Gt | O::F32Le | O::F32Ge => truth(),
+        O::F64Eq | O::F64Ne | O::F64Lt | O::F64Gt | O::F64Le | O::F64Ge => truth(),
+        O::RefIsNull | O::V128AnyTrue => truth(),
+        O::I8x16AllTrue | O::I16x8AllTrue | O::I32x4AllTrue | O::I64x2AllTrue => truth(),
+        O::I8x16Bitmask => up_to(16),
+        O::I16x8Bitmask => up_to(8),
+        O::I32x4Bitmask => up_to(4),
+        O::I64x2Bitmask => up_to(2),
+        O::I8x16ExtractLaneU { .. } => up_to(8),
+        O::I16x8ExtractLaneU { .. } => up_to(16),
+        O::I8x16ExtractLaneS { .. } | O::I16x8ExtractLaneS { .. } | O::I32x4ExtractLane { .. } => {
+            (Width::W32, Range::any(Width::W32))
+        }
+        O::I32TruncF32S | O::I32TruncF32U | O::I32TruncF64S | O::I32TruncF64U => {
+            (Width::W32, Range::any(Width::W32))
+        }
+        O::I32TruncSatF32S | O::I32TruncSatF32U | O::I32TruncSatF64S | O::I32TruncSatF64U => {
+            (Width::W32, Range::any(Width::W32))
+        }
+        O::I32ReinterpretF32 | O::TableSize { .. } | O::TableGrow { .. } => {
+            (Width::W32, Range::any(Width::W32))
+        }
+        O::I64TruncF32S | O::I64TruncF32U | O::I64TruncF64S | O::I64TruncF64U => {
+            (Width::W64, Range::any(Width::W64))
+        }
+        O::I64TruncSatF32S | O::I64TruncSatF32U | O::I64TruncSatF64S | O::I64TruncSatF64U => {
+            (Width::W64, Range::any(Width::W64))
+        }
+        O::I64ReinterpretF64 | O::I64x2ExtractLane { .. } => (Width::W64, Range::any(Width::W64)),
+        _ => (Width::Other, Range::any(Width::Other)),
+    }
+}
+
+/// The number of operands of an instruction that needs nothing else of its module.
+struct NoModule;
+
+impl ModuleArity for NoModule {
+    fn sub_type_at(&self, _: u32) -> Option<&SubType> {
+        None
+    }
+
+    fn tag_type_arity(&self, _: u32) -> Option<(u32, u32)> {
+        None
+    }
+
+    fn type_index_of_function(&self, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn func_type_of_cont_type(&self, _: &ContType) -> Option<&FuncType> {
+        None
+    }
+
+    fn sub_type_of_ref_type(&self, _: &RefType) -> Option<&SubType> {
+        None
+    }
+
+    fn control_stack_height(&self) -> u32 {
+        0
+    }
+
+    fn label_block(&self, _: u32) -> Option<(BlockType, FrameKind)> {
+        None
+    }
+}

@@ -1,0 +1,407 @@
+//! A loop: looked at first to see how its locals change, then walked for what it costs.
+
+use crate::module::Code;
+use crate::range::{Range, Width};
+use crate::report::{OnEntry, Usage};
+use crate::state::{Meeting, Spot, State, Stop};
+use crate::trips::{Change, Counter, Shape, Trips};
+use crate::value::{Id, Op, Sum, Values};
+use crate::walk::{Around, Frame, LOOPS_DEEP, LoopFound, Walker};
+use crate::{Linear, Why};
+use wasmparser::Operator;
+
+/// Iterations that are walked one after the other where no counter is found.
+const UNROLLED: u32 = 66;
+/// Instructions of a loop that is walked so.
+const UNROLLED_CODE: usize = 600;
+
+/// The loop as it was walked: what one iteration costs, and the ways out of it.
+struct Walked {
+    around: Around,
+    /// Where its body falls out of its end.
+    fall: Option<State>,
+}
+
+impl<'a> Walker<'a, '_> {
+    pub(crate) fn run_loop(&mut self, frame: &mut Frame<'a>, at: usize, params: usize) -> Result<(), Stop> {
+        if frame.around.len() >= LOOPS_DEEP {
+            return Err(Stop::TooLarge);
+        }
+        let Some(mut entry) = frame.state.take() else { return Ok(()) };
+        let height = entry.stack.len().saturating_sub(params);
+        for place in entry.stack.iter_mut().skip(height) {
+            *place = self.values.any(self.values.width(*place));
+        }
+        let code = std::rc::Rc::clone(&frame.code);
+        let written = self.written(&code, at)?;
+
+        // How do its locals change, whatever they are?
+        let first = self.values.next();
+        let (counters, start) = self.generic(&entry, &written);
+        let shape = self.quietly(frame, |walker, frame| {
+            let walked = walker.once(frame, at, params, start)?;
+            Ok(walker.shape(&entry, first, &counters, &walked))
+        })?;
+        if shape.trips.is_err() && self.unroll(frame, at, params, &entry)? {
+            return Ok(());
+        }
+
+        // And now for what it costs, with what is known about them.
+        let trips = shape.trips.clone();
+        let first = self.values.next();
+        let start = self.specific(&entry, &counters, &shape);
+        let walked = self.once(frame, at, params, start)?;
+        let again = self.shape(&entry, first, &[], &walked);
+        let trips = if walked.around.back.is_empty() { again.trips } else { trips };
+        self.finish(frame, at, &entry, trips, shape.from, shape.on_entry, walked)
+    }
+
+    /// Does something of which nothing is recorded.
+    fn quietly<R>(
+        &mut self,
+        frame: &mut Frame<'a>,
+        act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, Stop>,
+    ) -> Result<R, Stop> {
+        self.probing += 1;
+        let (shadow, below) = (frame.shadow, frame.below);
+        let result = act(self, frame);
+        (frame.shadow, frame.below) = (shadow, below);
+        self.probing -= 1;
+        result
+    }
+
+    fn once(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+        state: State,
+    ) -> Result<Walked, Stop> {
+        let around = self.iterate(frame, at, params, state)?;
+        Ok(Walked { around, fall: frame.state.take() })
+    }
+
+    fn shape(&self, entry: &State, first: Id, counters: &[Counter], walked: &Walked) -> Shape {
+        let trips = Trips { values: &self.values, facts: &self.facts, entry: entry.facts, first };
+        let has_exit = walked.fall.is_some() || !walked.around.out.is_empty();
+        trips.shape(counters, &walked.around.back, has_exit)
+    }
+
+    /// The locals, and after them the globals, that a loop's body writes.
+    fn written(&mut self, code: &Code<'a>, at: usize) -> Result<Vec<usize>, Stop> {
+        let end = code.ends[at] as usize;
+        self.step((end - at) / 8 + code.locals.len() / 16)?;
+        let mut is_written = vec![false; code.locals.len() + self.module.globals.len()];
+        let mut mark = |index: usize| {
+            if let Some(place) = is_written.get_mut(index) {
+                *place = true;
+            }
+        };
+        let mut calls = false;
+        for operator in code.operators.get(at..end).unwrap_or_default() {
+            match operator {
+                Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
+                    mark(*local_index as usize)
+                }
+                Operator::GlobalSet { global_index } => mark(code.locals.len() + *global_index as usize),
+                Operator::Call { function_index } => {
+                    calls |= *function_index as usize >= self.module.imports.len();
+                }
+                Operator::CallIndirect { .. } => calls = true,
+                _ => {}
+            }
+        }
+        if calls {
+            for (index, global) in self.module.globals.iter().enumerate() {
+                if global.mutable {
+                    mark(code.locals.len() + index);
+                }
+            }
+        }
+        Ok((0..is_written.len()).filter(|index| is_written[*index]).collect())
+    }
+
+    /// The loop's begin, where each local that it changes has come from its first value by any amount.
+    fn generic(&mut self, entry: &State, written: &[usize]) -> (Vec<Counter>, State) {
+        let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
+        let mut counters = Vec::new();
+        for local in written {
+            let Some(first) = entry.locals.get(*local).copied() else { continue };
+            let width = self.values.width(first);
+            let k = self.values.add(Op::Phi, width, Range::any(width), 0);
+            let now = if width == Width::Other { k } else { self.moved(first, k, 1, entry) };
+            start.locals[*local] = now;
+            counters.push(Counter { local: *local, first, k, now });
+        }
+        (counters, start)
+    }
+
+    /// `first + sign x k`.
+    fn moved(&mut self, first: Id, k: Id, sign: i64, entry: &State) -> Id {
+        let width = self.values.width(first);
+        let sum = Values::combined(
+            width,
+            &self.values.sum(first),
+            1,
+            &Sum { terms: vec![(k, 1)], constant: 0 },
+            sign,
+        );
+        let ranges: Vec<(Id, Range)> =
+            sum.terms.iter().map(|(id, _)| (*id, self.facts.range(&self.values, *id, entry.facts))).collect();
+        let of =
+            |id: Id| ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range);
+        self.values.of_sum(width, sum, of)
+    }
+
+    /// The loop's begin, with what was found out about its locals.
+    fn specific(&mut self, entry: &State, counters: &[Counter], shape: &Shape) -> State {
+        let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
+        for (counter, change) in counters.iter().zip(&shape.changes) {
+            let width = self.values.width(counter.first);
+            let now = match *change {
+                _ if width == Width::Other => self.values.any(width),
+                Change::None => counter.first,
+                Change::Steps { least, most, zeros } if shape.trips.is_ok() => {
+                    let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
+                    let step = u64::try_from(most.abs().max(least.abs())).unwrap_or(u64::MAX);
+                    let far = Linear::constant(step).times(trips, self.packet_max());
+                    let mut range = Range::unsigned(width, 0, far.at(self.packet_max()));
+                    if far.per_kib > 0 && far.at(self.packet_max()) <= width.max() {
+                        range.per = Some(far);
+                    }
+                    let k = self.values.add(Op::Phi, width, range, shape.from);
+                    self.values.node_mut(k).zeros = zeros.min(31);
+                    self.moved(counter.first, k, if most > 0 { 1 } else { -1 }, entry)
+                }
+                Change::Steps { .. } => self.values.add(Op::Phi, width, Range::any(width), 0),
+                Change::Anything(range, from) => self.values.add(Op::Phi, width, range, from),
+            };
+            start.locals[counter.local] = now;
+        }
+        start
+    }
+
+    /// Walks iteration after iteration, for loops whose end shows in the ranges of their values. Says whether that was it.
+    fn unroll(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+        entry: &State,
+    ) -> Result<bool, Stop> {
+        let code_len = frame.code.ends[at] as usize - at;
+        let work = code_len as u64 * u64::from(UNROLLED);
+        if code_len > UNROLLED_CODE || work > (self.steps_max - self.steps.min(self.steps_max)) / 8 {
+            return Ok(false);
+        }
+        let begin = State { usage: Usage::NOTHING, ..entry.clone() };
+        let ends = self.quietly(frame, |walker, frame| {
+            let mut next = Some(begin.clone());
+            for _ in 0..UNROLLED {
+                let Some(state) = next else { break };
+                let walked = walker.once(frame, at, params, state)?;
+                next = walker.together(entry, walked.around.back);
+            }
+            Ok(next.is_none())
+        })?;
+        if !ends {
+            return Ok(false);
+        }
+        let (mut next, mut trips) = (Some(begin), 0u64);
+        let (mut fall, mut out) = (None::<Meeting>, Vec::<(usize, Meeting)>::new());
+        let mut body = Linear::ZERO;
+        let mut from = 0;
+        let mut best = None;
+        let mut trapped = Usage::NOTHING;
+        while let Some(state) = next {
+            let before = state.usage.fuel;
+            let walked = self.once(frame, at, params, state)?;
+            trapped = trapped.or(walked.around.trapped);
+            for edge in &walked.around.back {
+                body = body.or(less(edge.usage.fuel, before));
+                from |= self.learnt_from(edge, entry);
+            }
+            for (label, meeting) in walked.around.out {
+                let Some(state) = meeting.state else { continue };
+                let place = match out.iter().position(|(known, _)| *known == label) {
+                    Some(place) => place,
+                    None => {
+                        out.push((label, Meeting::new(self.token(), entry.facts)));
+                        out.len() - 1
+                    }
+                };
+                out[place].1.add(&mut self.values, &self.facts, state);
+            }
+            if let Some(state) = walked.fall {
+                let token = self.token();
+                let meeting = fall.get_or_insert_with(|| Meeting::new(token, entry.facts));
+                meeting.add(&mut self.values, &self.facts, state);
+            }
+            best = walked.around.best.or(best);
+            next = self.together(entry, walked.around.back);
+            trips += u64::from(next.is_some());
+        }
+        let walked = Walked {
+            around: Around { out, trapped, best, ..Around::empty() },
+            fall: fall.and_then(|meeting| meeting.state),
+        };
+        // The iterations are already in the usage of the ways out.
+        self.finish_with(
+            frame,
+            at,
+            entry,
+            Linear::constant(trips),
+            Usage::NOTHING,
+            body,
+            None,
+            from,
+            None,
+            walked,
+        )?;
+        Ok(true)
+    }
+
+    /// What the comparisons on the way to a back edge depend on.
+    fn learnt_from(&self, edge: &State, entry: &State) -> u8 {
+        let facts = self.facts.learnt(edge.facts, entry.facts);
+        facts.fold(0, |from, (_, _, a, b)| from | self.values.node(a).from | self.values.node(b).from)
+    }
+
+    fn together(&mut self, entry: &State, back: Vec<State>) -> Option<State> {
+        let mut meeting = Meeting::new(self.token(), entry.facts);
+        for state in back {
+            meeting.add(&mut self.values, &self.facts, state);
+        }
+        meeting.state
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call")]
+    fn finish(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        entry: &State,
+        trips: Result<Linear, Why>,
+        from: u8,
+        on_entry: Option<(Sum, u64)>,
+        walked: Walked,
+    ) -> Result<(), Stop> {
+        let once = walked.around.back.iter().fold(Usage::NOTHING, |most, edge| most.or(edge.usage));
+        let (times, mut why) = match trips {
+            Ok(times) => (times, None),
+            Err(why) => (Linear::UNBOUNDED, Some(why)),
+        };
+        let all = once.times(times, self.packet_max());
+        if why.is_none() && once.fuel.is_bounded() && !all.fuel.is_bounded() {
+            why = Some(Why::Overflow);
+        }
+        self.finish_with(frame, at, entry, times, all, once.fuel, why, from, on_entry, walked)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the two kinds of loops meet here")]
+    fn finish_with(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        entry: &State,
+        times: Linear,
+        all: Usage,
+        once: Linear,
+        why: Option<Why>,
+        from: u8,
+        on_entry: Option<(Sum, u64)>,
+        walked: Walked,
+    ) -> Result<(), Stop> {
+        let offset = frame.code.offsets[at];
+        let Walked { around, fall } = walked;
+        let ways = around.out.iter().filter_map(|(_, meeting)| meeting.state.as_ref()).chain(&fall);
+        let last = ways.fold(around.trapped, |most, state| most.or(state.usage));
+        let total = all.plus(last);
+        let trips = times.plus(Linear::constant(1));
+        if self.probing == 0 {
+            let on_entry = on_entry.and_then(|(sum, step)| self.from_locals(&sum, step, entry, &frame.code));
+            let found = LoopFound {
+                function: frame.function,
+                depth: u32::try_from(frame.around.len()).unwrap_or(u32::MAX),
+                trips,
+                body: once.or(last.fuel),
+                total: total.fuel,
+                from,
+                why: why.clone(),
+                on_entry,
+                contexts: 1,
+            };
+            self.record(offset, found);
+            if let Some(why) = why {
+                frame.tally.blame(frame.function, offset, why);
+            }
+        }
+        self.depends(frame, from);
+        self.note(frame, offset, Spot::Loop(trips), total.fuel, around.best);
+        let base = entry.usage.plus(all);
+        Self::trap(frame, base.plus(around.trapped));
+        for (label, meeting) in around.out {
+            if let Some(mut state) = meeting.state {
+                state.usage = base.plus(state.usage);
+                self.branch(frame, label, state)?;
+            }
+        }
+        frame.state = fall.map(|state| State { usage: base.plus(state.usage), ..state });
+        if !all.fuel.is_bounded() {
+            // It may never be left; what was used then counts too.
+            Self::trap(frame, base);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, offset: u32, found: LoopFound) {
+        match self.loops.entry(offset) {
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(found);
+            }
+            std::collections::btree_map::Entry::Occupied(mut place) => {
+                let known = place.get_mut();
+                known.trips = known.trips.or(found.trips);
+                known.body = known.body.or(found.body);
+                known.total = known.total.or(found.total);
+                known.from |= found.from;
+                known.why = known.why.take().or(found.why);
+                if known.on_entry != found.on_entry {
+                    known.on_entry = None;
+                }
+                known.contexts += 1;
+            }
+        }
+    }
+
+    /// The sum that gives a loop's trips in terms of locals of type i32, where each of its values is the local's value on entry.
+    fn from_locals(&self, sum: &Sum, step: u64, entry: &State, code: &Code<'a>) -> Option<OnEntry> {
+        let mut terms = Vec::new();
+        for (id, by) in &sum.terms {
+            if self.values.width(*id) != Width::W32 {
+                return None;
+            }
+            let locals = entry.locals.get(..code.locals.len())?;
+            let local = locals.iter().position(|local| local == id)?;
+            terms.push((u32::try_from(local).ok()?, i32::try_from(*by).ok()?));
+        }
+        if terms.is_empty() {
+            return None;
+        }
+        Some(OnEntry { terms, constant: i32::try_from(sum.constant).ok()?, step: u32::try_from(step).ok()? })
+    }
+}
+
+impl Around {
+    fn empty() -> Self {
+        Self { label: usize::MAX, back: Vec::new(), out: Vec::new(), trapped: Usage::NOTHING, best: None }
+    }
+}
+
+/// The difference of two bounds, the second of which is part of the first.
+fn less(a: Linear, b: Linear) -> Linear {
+    if !a.is_bounded() {
+        return a;
+    }
+    Linear { constant: a.constant.saturating_sub(b.constant), per_kib: a.per_kib.saturating_sub(b.per_kib) }
+}

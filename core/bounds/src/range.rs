@@ -1,0 +1,199 @@
+//! What is known about a value: between which numbers it lies.
+
+use crate::Linear;
+
+/// How many bits a value has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Width {
+    /// `i32`.
+    W32,
+    /// `i64`.
+    W64,
+    /// Floats, vectors, references: nothing is known about them.
+    Other,
+}
+
+impl Width {
+    /// The largest value, unsigned.
+    pub(crate) const fn max(self) -> u64 {
+        match self {
+            Self::W32 => u32::MAX as u64,
+            Self::W64 | Self::Other => u64::MAX,
+        }
+    }
+
+    /// The number of bits.
+    pub(crate) const fn bits(self) -> u32 {
+        match self {
+            Self::W32 => 32,
+            Self::W64 | Self::Other => 64,
+        }
+    }
+
+    /// 2^bits.
+    pub(crate) const fn modulus(self) -> i128 {
+        1i128 << self.bits()
+    }
+
+    /// The smallest and the largest value, signed.
+    pub(crate) const fn signed(self) -> (i64, i64) {
+        match self {
+            Self::W32 => (i32::MIN as i64, i32::MAX as i64),
+            Self::W64 | Self::Other => (i64::MIN, i64::MAX),
+        }
+    }
+
+    /// A number as this width keeps it, unsigned.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "that is what wrapping means"
+    )]
+    pub(crate) const fn wrap(self, value: i128) -> u64 {
+        match self {
+            Self::W32 => value as u32 as u64,
+            Self::W64 | Self::Other => value as u64,
+        }
+    }
+
+    /// A number as this width keeps it, signed.
+    #[expect(clippy::cast_possible_truncation, reason = "that is what wrapping means")]
+    pub(crate) const fn wrap_signed(self, value: i128) -> i64 {
+        match self {
+            Self::W32 => value as i32 as i64,
+            Self::W64 | Self::Other => value as i64,
+        }
+    }
+}
+
+/// Bounds of a value, as unsigned and as signed number. Both hold; each is derived from the other where it can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Range {
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
+    pub(crate) slo: i64,
+    pub(crate) shi: i64,
+    /// Another upper bound of the unsigned value, in terms of the packet's length.
+    pub(crate) per: Option<Linear>,
+}
+
+/// The packet length at which two upper bounds are compared where neither is always the smaller one: about an Ethernet frame.
+pub(crate) const USUAL_PACKET: u64 = 1500;
+
+/// The smaller of two upper bounds, for a usual packet.
+pub(crate) fn smaller(a: Option<Linear>, b: Option<Linear>) -> Option<Linear> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if a.at(USUAL_PACKET) <= b.at(USUAL_PACKET) { a } else { b }),
+        (one, other) => one.or(other),
+    }
+}
+
+impl Range {
+    /// Anything that the width allows.
+    pub(crate) const fn any(width: Width) -> Self {
+        let (slo, shi) = width.signed();
+        Self { lo: 0, hi: width.max(), slo, shi, per: None }
+    }
+
+    /// Between two unsigned numbers.
+    pub(crate) fn unsigned(width: Width, lo: u64, hi: u64) -> Self {
+        Self { lo, hi: hi.min(width.max()), ..Self::any(width) }.derived(width)
+    }
+
+    /// Between two signed numbers.
+    pub(crate) fn signed(width: Width, slo: i64, shi: i64) -> Self {
+        let (least, most) = width.signed();
+        Self { slo: slo.max(least), shi: shi.min(most), ..Self::any(width) }.derived(width)
+    }
+
+    /// Of an integer between two numbers that is kept in this width: what is left of it if it wraps.
+    pub(crate) fn integer(width: Width, lo: i128, hi: i128) -> Self {
+        let modulus = width.modulus();
+        let any = Self::any(width);
+        if hi - lo >= modulus {
+            return any;
+        }
+        let mut range = any;
+        let (ulo, uhi) = (width.wrap(lo), width.wrap(hi));
+        if ulo <= uhi {
+            (range.lo, range.hi) = (ulo, uhi);
+        }
+        let (slo, shi) = (width.wrap_signed(lo), width.wrap_signed(hi));
+        if slo <= shi {
+            (range.slo, range.shi) = (slo, shi);
+        }
+        range
+    }
+
+    /// With each pair of bounds used for the other.
+    #[expect(clippy::cast_sign_loss, clippy::cast_possible_wrap, reason = "guarded by the comparisons")]
+    pub(crate) fn derived(mut self, width: Width) -> Self {
+        let (_, most) = width.signed();
+        if self.slo >= 0 {
+            self.lo = self.lo.max(self.slo as u64);
+            self.hi = self.hi.min(self.shi.max(0) as u64);
+        }
+        if self.hi <= most as u64 {
+            self.slo = self.slo.max(self.lo as i64);
+            self.shi = self.shi.min(self.hi as i64);
+        }
+        self
+    }
+
+    /// What lies in both.
+    pub(crate) fn and(self, other: Self, width: Width) -> Self {
+        Self {
+            lo: self.lo.max(other.lo),
+            hi: self.hi.min(other.hi),
+            slo: self.slo.max(other.slo),
+            shi: self.shi.min(other.shi),
+            per: smaller(self.per, other.per),
+        }
+        .derived(width)
+    }
+
+    /// What lies in either.
+    pub(crate) fn or(self, other: Self) -> Self {
+        // A bound by the packet's length holds for both only if both have one, or the other is small.
+        let joined = |a: &Self, b: &Self| match (a.per, b.per) {
+            (Some(x), Some(y)) => Some(x.or(y)),
+            (Some(x), None) if b.hi < 1 << 16 => Some(x.or(Linear::constant(b.hi))),
+            _ => None,
+        };
+        Self {
+            lo: self.lo.min(other.lo),
+            hi: self.hi.max(other.hi),
+            slo: self.slo.min(other.slo),
+            shi: self.shi.max(other.shi),
+            per: joined(&self, &other).or_else(|| joined(&other, &self)),
+        }
+    }
+
+    /// Whether no value can have it: the place is never reached.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.lo > self.hi || self.slo > self.shi
+    }
+
+    /// The only value, if there is but one.
+    pub(crate) const fn only(&self) -> Option<u64> {
+        if self.lo == self.hi { Some(self.lo) } else { None }
+    }
+
+    /// The upper bound: by the packet's length, unless the number is small.
+    pub(crate) fn upper(&self) -> Linear {
+        match self.per {
+            Some(per) if self.hi > SMALL => per,
+            _ => Linear::constant(self.hi),
+        }
+    }
+
+    /// The integer that is congruent to the value and lies in the narrower of the two ranges.
+    pub(crate) fn narrower(&self) -> (i128, i128) {
+        let unsigned = i128::from(self.hi) - i128::from(self.lo);
+        let signed = i128::from(self.shi) - i128::from(self.slo);
+        if signed < unsigned { (self.slo.into(), self.shi.into()) } else { (self.lo.into(), self.hi.into()) }
+    }
+}
+
+/// An upper bound that is no larger is used as it is, even where there is one by the packet's length.
+const SMALL: u64 = 2048;

@@ -1,0 +1,164 @@
+//! What the walk over a function carries along, and how ways through it meet.
+
+use crate::facts::{FactId, Facts};
+use crate::range::Width;
+use crate::report::Usage;
+use crate::value::{Id, Op, Values};
+use crate::{Linear, Why};
+use std::rc::Rc;
+
+/// The analysis gives up: there is more code on the module's paths than is looked at.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    TooLarge,
+    Malformed(crate::Malformed),
+}
+
+/// Where the walk stands.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The function's locals, and after them the module's globals.
+    pub(crate) locals: Vec<Id>,
+    pub(crate) stack: Vec<Id>,
+    pub(crate) facts: FactId,
+    /// The most that was used since the function, or the iteration of the innermost loop, began.
+    pub(crate) usage: Usage,
+}
+
+impl State {
+    /// Takes the uppermost operand; in valid code there is one.
+    pub(crate) fn pop(&mut self) -> Id {
+        self.stack.pop().unwrap_or(Values::zero(Width::W32))
+    }
+
+    pub(crate) fn push(&mut self, id: Id) {
+        self.stack.push(id);
+    }
+
+    pub(crate) fn spend(&mut self, fuel: Linear) {
+        self.usage.fuel = self.usage.fuel.plus(fuel);
+    }
+
+    /// Leaves the uppermost `keep` operands on top of `height` others.
+    pub(crate) fn unwind(&mut self, height: usize, keep: usize) {
+        let from = self.stack.len().saturating_sub(keep);
+        if from > height {
+            self.stack.drain(height..from);
+        }
+    }
+}
+
+/// A place where ways meet.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    /// Marks the joins that were made for it.
+    token: u32,
+    /// What every way knows.
+    before: FactId,
+    pub(crate) state: Option<State>,
+}
+
+/// Ways that a join remembers.
+const WAYS_MAX: usize = 16;
+
+impl Meeting {
+    pub(crate) fn new(token: u32, before: FactId) -> Self {
+        Self { token, before, state: None }
+    }
+
+    /// What every way knows.
+    pub(crate) fn before(&self) -> FactId {
+        self.before
+    }
+
+    /// One more way leads here.
+    pub(crate) fn add(&mut self, values: &mut Values, facts: &Facts, other: State) {
+        let Some(state) = &mut self.state else {
+            self.state = Some(other);
+            return;
+        };
+        let known = (state.facts, other.facts);
+        let mine = state.locals.iter_mut().chain(&mut state.stack);
+        for (a, b) in mine.zip(other.locals.iter().chain(&other.stack)) {
+            if !values.same(*a, *b) {
+                *a = join(values, facts, (*a, known.0), (*b, known.1), self.token);
+            }
+        }
+        state.usage = state.usage.or(other.usage);
+        state.facts = facts.common(known.0, known.1, self.before);
+    }
+}
+
+/// A value that is one of two; a join that was made for the same meeting gets one more.
+pub(crate) fn join(values: &mut Values, facts: &Facts, a: (Id, FactId), b: (Id, FactId), token: u32) -> Id {
+    let width = values.width(a.0);
+    if width == Width::Other {
+        return values.any(width);
+    }
+    let added = facts.range(values, b.0, b.1);
+    let (zeros, from) = (values.node(b.0).zeros, values.node(b.0).from);
+    if values.node(a.0).owner == token {
+        let node = values.node_mut(a.0);
+        node.range = node.range.or(added);
+        node.zeros = node.zeros.min(zeros);
+        node.from |= from;
+        match &mut node.op {
+            Op::Join(ways) if ways.len() < WAYS_MAX => ways.push(b),
+            op => *op = Op::Opaque,
+        }
+        return a.0;
+    }
+    let range = facts.range(values, a.0, a.1).or(added);
+    let (zeros, from) = (zeros.min(values.node(a.0).zeros), from | values.node(a.0).from);
+    let id = values.add(Op::Join(vec![a, b]), width, range, from);
+    let node = values.node_mut(id);
+    (node.zeros, node.owner) = (zeros, token);
+    id
+}
+
+/// What can contribute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot {
+    /// A loop, so many times.
+    Loop(Linear),
+    /// A call of this function, or of any.
+    Call(Option<u32>),
+    Host(&'static str),
+    Bulk,
+}
+
+/// What contributes most, from here inwards.
+#[derive(Debug)]
+pub(crate) struct Hot {
+    pub(crate) function: u32,
+    pub(crate) offset: u32,
+    pub(crate) spot: Spot,
+    pub(crate) fuel: Linear,
+    pub(crate) inner: Option<Rc<Hot>>,
+}
+
+/// Reasons why there is no bound, and the bits of what the work grows with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) reasons: Vec<(u32, u32, Why)>,
+    pub(crate) from: u8,
+}
+
+impl Tally {
+    pub(crate) fn blame(&mut self, function: u32, offset: u32, why: Why) {
+        let known = self.reasons.iter().any(|(f, o, w)| (*f, *o, w) == (function, offset, &why));
+        if !known && self.reasons.len() < REASONS_MAX {
+            self.reasons.push((function, offset, why));
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (function, offset, why) in &other.reasons {
+            self.blame(*function, *offset, why.clone());
+        }
+        self.from |= other.from;
+    }
+}
+
+/// More reasons than that tell nobody more.
+const REASONS_MAX: usize = 64;

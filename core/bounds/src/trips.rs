@@ -1,0 +1,454 @@
+//! How often a loop repeats.
+//!
+//! A loop's local is written as `first value + k`, where `k` is 0 when the loop is entered. What the way from the loop's header to a
+//! back edge adds to it is a sum of values whose range is known; and the comparisons that hold on that way say how far `k` can have come.
+//! All arithmetic is that of the machine: it wraps, unless ranges show that it does not.
+
+use crate::facts::{FactId, Facts};
+use crate::range::{Range, USUAL_PACKET, Width};
+use crate::state::State;
+use crate::value::{Cmp, Id, Op, Sum, Values};
+use crate::{Linear, Why};
+
+/// A local that the loop changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter {
+    pub(crate) local: usize,
+    pub(crate) first: Id,
+    /// How far it has come.
+    pub(crate) k: Id,
+    /// `first + k`.
+    pub(crate) now: Id,
+}
+
+/// How a local changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// Not at all.
+    None,
+    /// By at least and at most so much in each iteration, all in one direction; the lowest bits of it are 0.
+    Steps { least: i128, most: i128, zeros: u8 },
+    /// To anything in this range.
+    Anything(Range, u8),
+}
+
+/// What was found out about a loop.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    /// How often a back edge is taken; or why that is not known.
+    pub(crate) trips: Result<Linear, Why>,
+    /// What that depends on.
+    pub(crate) from: u8,
+    pub(crate) changes: Vec<Change>,
+    /// The sum that gives the trips where the loop is entered, and the step that it is divided by.
+    pub(crate) on_entry: Option<(Sum, u64)>,
+}
+
+/// A limit that is no better than none.
+const TRIPS_MAX: u64 = 1 << 28;
+
+/// How deep joins are taken apart.
+const JOINS_DEEP: u32 = 6;
+
+/// A bound on how often a moving edge is taken.
+#[derive(Clone)]
+struct Count {
+    trips: Linear,
+    from: u8,
+    on_entry: Option<(Sum, u64)>,
+}
+
+pub(crate) struct Trips<'a> {
+    pub(crate) values: &'a Values,
+    pub(crate) facts: &'a Facts,
+    /// What was known when the loop was entered.
+    pub(crate) entry: FactId,
+    /// The loop's own values begin here.
+    pub(crate) first: Id,
+}
+
+impl Trips<'_> {
+    /// Looks at one walk through the loop's body.
+    pub(crate) fn shape(&self, counters: &[Counter], back: &[State], has_exit: bool) -> Shape {
+        let mut changes = Vec::with_capacity(counters.len());
+        let mut found: Vec<(u64, Result<Count, Why>)> = Vec::new();
+        for counter in counters {
+            let deltas: Option<Vec<(i128, i128)>> =
+                back.iter().map(|edge| self.delta(counter, edge)).collect();
+            changes.push(self.change(counter, back, deltas.as_deref()));
+            if let Some(deltas) = deltas {
+                found.extend(self.counted(counter, back, &deltas));
+            }
+            found.extend(self.bits(counter, back));
+        }
+        let all = (0..back.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
+        let (trips, from, on_entry) = cover(all, found, has_exit, back.len());
+        Shape { trips, from, changes, on_entry }
+    }
+
+    /// What an edge adds to a counter: between which integers.
+    fn delta(&self, counter: &Counter, edge: &State) -> Option<(i128, i128)> {
+        let width = self.values.width(counter.first);
+        let next = *edge.locals.get(counter.local)?;
+        if width == Width::Other || self.values.width(next) != width {
+            return None;
+        }
+        let sum = Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
+        self.delta_of(&sum, counter, width, edge.facts, JOINS_DEEP)
+    }
+
+    fn delta_of(
+        &self,
+        sum: &Sum,
+        counter: &Counter,
+        width: Width,
+        at: FactId,
+        depth: u32,
+    ) -> Option<(i128, i128)> {
+        let join = sum.terms.iter().find_map(|(id, by)| match &self.values.node(*id).op {
+            Op::Join(ways) => Some((*id, *by, ways)),
+            _ => None,
+        });
+        if sum.coefficient(counter.k) == 0 {
+            let (lo, hi) = self.values.interval(sum, |id| self.facts.range(self.values, id, at));
+            let half = width.modulus() / 2;
+            let fits = lo > -half && hi < half;
+            if fits && (join.is_none() || lo > 0 || hi < 0 || lo == hi) {
+                return Some((lo, hi));
+            }
+        }
+        let (id, by, ways) = join.filter(|_| depth > 0)?;
+        let without =
+            Values::combined(width, sum, 1, &Sum { terms: vec![(id, 1)], constant: 0 }, by.wrapping_neg());
+        let mut union: Option<(i128, i128)> = None;
+        for (way, known) in ways {
+            let one = Values::combined(width, &without, 1, &self.values.sum(*way), by);
+            let (lo, hi) = self.delta_of(&one, counter, width, *known, depth - 1)?;
+            union = Some(union.map_or((lo, hi), |(a, b)| (a.min(lo), b.max(hi))));
+        }
+        union
+    }
+
+    fn change(&self, counter: &Counter, back: &[State], deltas: Option<&[(i128, i128)]>) -> Change {
+        let least = deltas.and_then(|d| d.iter().map(|(lo, _)| *lo).min());
+        let most = deltas.and_then(|d| d.iter().map(|(_, hi)| *hi).max());
+        if let (Some(least), Some(most)) = (least, most) {
+            if (least, most) == (0, 0) {
+                return Change::None;
+            }
+            if least >= 0 || most <= 0 {
+                let exact = deltas.is_some_and(|d| d.iter().all(|(lo, hi)| lo == hi));
+                let zeros = deltas.filter(|_| exact).and_then(|d| {
+                    d.iter().filter(|(lo, _)| *lo != 0).map(|(lo, _)| lo.trailing_zeros()).min()
+                });
+                return Change::Steps { least, most, zeros: u8::try_from(zeros.unwrap_or(0)).unwrap_or(0) };
+            }
+        }
+        let mut range = self.facts.range(self.values, counter.first, self.entry);
+        let mut from = self.values.node(counter.first).from;
+        for edge in back {
+            let Some(next) = edge.locals.get(counter.local) else { continue };
+            range = range.or(self.facts.range(self.values, *next, edge.facts));
+            from |= self.values.node(*next).from;
+        }
+        Change::Anything(range, from)
+    }
+
+    /// Bounds how often the edges that move this counter are taken.
+    fn counted(
+        &self,
+        counter: &Counter,
+        back: &[State],
+        deltas: &[(i128, i128)],
+    ) -> Option<(u64, Result<Count, Why>)> {
+        let up = deltas.iter().all(|(lo, hi)| *lo >= 1 || (*lo, *hi) == (0, 0));
+        let down = deltas.iter().all(|(lo, hi)| *hi <= -1 || (*lo, *hi) == (0, 0));
+        let moving: Vec<usize> = (0..deltas.len().min(64)).filter(|i| deltas[*i] != (0, 0)).collect();
+        if !(up || down) || moving.is_empty() || deltas.len() > 64 {
+            return None;
+        }
+        let least = moving.iter().map(|i| deltas[*i].0).min()?;
+        let most = moving.iter().map(|i| deltas[*i].1).max()?;
+        let mask = moving.iter().fold(0, |mask, i| mask | 1u64 << i);
+
+        // Each test on the first moving edge that all other moving edges make too, on the same value.
+        let mut best: Option<Result<Count, Why>> = None;
+        let first_edge = back.get(*moving.first()?)?;
+        for (id, cmp, a, b) in self.facts.learnt(first_edge.facts, self.entry) {
+            for (test, limit, on_left) in [(a, b, true), (b, a, false)] {
+                if self.values.width(test) != self.values.width(counter.first) {
+                    continue;
+                }
+                let sum = self.values.sum(test);
+                let by = i128::from(sum.coefficient(counter.k));
+                if by == 0 || self.values.sum(limit).coefficient(counter.k) != 0 {
+                    continue;
+                }
+                let others = moving.iter().skip(1).filter_map(|i| back.get(*i));
+                let is_one =
+                    |edge: &State| self.facts.learnt(edge.facts, self.entry).any(|(other, ..)| other == id);
+                let is_like = |edge: &State| {
+                    self.facts
+                        .learnt(edge.facts, self.entry)
+                        .any(|(_, c, x, y)| c == cmp && self.values.same(x, a) && self.values.same(y, b))
+                };
+                // What is known on one of several edges only must not count for the others.
+                let at = if moving.len() == 1 {
+                    first_edge.facts
+                } else if others.clone().all(is_one) {
+                    id
+                } else if others.clone().all(is_like) {
+                    self.entry
+                } else {
+                    continue;
+                };
+                let rest = Values::combined(
+                    self.values.width(test),
+                    &sum,
+                    1,
+                    &Sum { terms: vec![(counter.k, 1)], constant: 0 },
+                    sum.coefficient(counter.k).wrapping_neg(),
+                );
+                if !rest.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4)) {
+                    continue;
+                }
+                let (x, y) = (least * by, most * by);
+                let test = Test {
+                    cmp,
+                    on_left,
+                    start: rest,
+                    limit,
+                    least: x.min(y),
+                    most: x.max(y),
+                    width: self.values.width(test),
+                    at,
+                };
+                best = Some(better(best, self.count(&test)));
+            }
+        }
+        Some((mask, best.unwrap_or(Err(Why::NoCounter))))
+    }
+
+    /// A value that loses a bit with each iteration, as in `x &= x - 1`.
+    fn bits(&self, counter: &Counter, back: &[State]) -> Option<(u64, Result<Count, Why>)> {
+        if back.is_empty() || back.len() > 64 {
+            return None;
+        }
+        for edge in back {
+            let next = *edge.locals.get(counter.local)?;
+            let Op::ClearLowest(of) = &self.values.node(next).op else { return None };
+            let is_tested = self.facts.learnt(edge.facts, self.entry).any(|(_, cmp, a, b)| {
+                cmp == Cmp::Ne
+                    && (a == next || self.values.same(a, counter.now))
+                    && self.values.as_constant(b) == Some(0)
+            });
+            if !self.values.same(*of, counter.now) || !is_tested {
+                return None;
+            }
+        }
+        let first = self.facts.range(self.values, counter.first, self.entry);
+        let trips = Linear::constant(u64::from(u64::BITS - first.hi.leading_zeros()));
+        let from = self.values.node(counter.first).from;
+        Some((u64::MAX, Ok(Count { trips, from, on_entry: None })))
+    }
+
+    /// How often a test lets the loop go on.
+    fn count(&self, test: &Test) -> Result<Count, Why> {
+        let (values, facts) = (self.values, self.facts);
+        let limit = facts.range(values, test.limit, test.at);
+        let limit_sum = values.sum(test.limit);
+        let is_fixed = values.is_invariant(test.limit, self.first, 4);
+        let up = test.least > 0;
+        let from = values.node(test.limit).from
+            | test.start.terms.iter().fold(0, |f, (id, _)| f | values.node(*id).from);
+        let (smin, smax) = if up { (test.least, test.most) } else { (-test.most, -test.least) };
+        let (Ok(step), Ok(step_most)) = (u64::try_from(smin), u64::try_from(smax)) else {
+            return Err(Why::NoCounter);
+        };
+        // How far it is from the start to the limit, in the direction of the steps.
+        let distance = if up {
+            Values::combined(test.width, &limit_sum, 1, &test.start, -1)
+        } else {
+            Values::combined(test.width, &test.start, 1, &limit_sum, -1)
+        };
+        let is_exact = step == step_most
+            && step.is_power_of_two()
+            && u32::from(values.zeros_of(&distance, test.width)) >= step.trailing_zeros();
+        let apart = if is_fixed { facts.difference(values, &distance, test.width, test.at) } else { None };
+        let on_entry = Some((distance.clone(), step)).filter(|_| is_fixed && step.is_power_of_two());
+        let done = |trips: Linear, on_entry: Option<(Sum, u64)>| {
+            if trips.is_bounded() && trips.constant <= TRIPS_MAX {
+                Ok(Count { trips, from, on_entry })
+            } else {
+                Err(Why::LimitUnknown)
+            }
+        };
+        match (test.cmp, test.on_left == up) {
+            (Cmp::Eq, _) => done(Linear::constant(1), None),
+            (Cmp::Ne, _) => {
+                if !is_fixed {
+                    return Err(Why::NoCounter);
+                }
+                let Some(apart) = apart else { return Err(Why::MayMiss) };
+                if is_exact {
+                    let upper = apart.upper();
+                    let trips = Linear {
+                        constant: upper.constant / step + u64::from(!upper.constant.is_multiple_of(step)),
+                        per_kib: upper.per_kib.div_ceil(step),
+                    };
+                    return done(trips, on_entry);
+                }
+                match apart.only() {
+                    Some(all) if step == step_most && all.is_multiple_of(step) => {
+                        done(Linear::constant(all / step), None)
+                    }
+                    _ => Err(Why::MayMiss),
+                }
+            }
+            // t < limit and t grows, or limit < t and t falls.
+            (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS, true) => {
+                let is_signed = matches!(test.cmp, Cmp::LtS | Cmp::LeS);
+                let strict = matches!(test.cmp, Cmp::LtU | Cmp::LtS);
+                let (least, most): (i128, i128) = if is_signed {
+                    let (least, most) = test.width.signed();
+                    (least.into(), most.into())
+                } else {
+                    (0, test.width.max().into())
+                };
+                let (limit_lo, limit_hi): (i128, i128) = if is_signed {
+                    (limit.slo.into(), limit.shi.into())
+                } else {
+                    (limit.lo.into(), limit.hi.into())
+                };
+                // The last value from which a step is taken, and the step that must not wrap.
+                let wraps = if up {
+                    limit_hi - i128::from(strict) + i128::from(step_most) > most
+                } else {
+                    limit_lo + i128::from(strict) - i128::from(step_most) < least
+                };
+                if wraps && !(is_exact && strict && is_fixed) {
+                    return Err(if limit_hi - limit_lo > i128::from(TRIPS_MAX) {
+                        Why::LimitUnknown
+                    } else {
+                        Why::MayMiss
+                    });
+                }
+                let more = u64::from(!strict);
+                let count = |way: Linear| {
+                    let way = way.plus(Linear::constant(more));
+                    if is_exact && strict {
+                        Linear { constant: way.constant.div_ceil(step), per_kib: way.per_kib.div_ceil(step) }
+                    } else {
+                        way.divided(step)
+                    }
+                };
+                let by_distance = apart.map(|range| count(range.upper()));
+                let start = self.start_range(test);
+                let by_range = if is_signed {
+                    let way =
+                        if up { limit_hi - i128::from(start.slo) } else { i128::from(start.shi) - limit_lo };
+                    u64::try_from(way.max(0)).ok().map(|way| count(Linear::constant(way)))
+                } else if up {
+                    let upper = limit.upper();
+                    Some(count(Linear { constant: upper.constant.saturating_sub(start.lo), ..upper }))
+                } else {
+                    let upper = start.upper();
+                    Some(count(Linear { constant: upper.constant.saturating_sub(limit.lo), ..upper }))
+                };
+                let found = [by_distance, by_range]
+                    .into_iter()
+                    .flatten()
+                    .min_by_key(|linear| linear.at(USUAL_PACKET))
+                    .ok_or(Why::LimitUnknown)?;
+                done(found, on_entry.filter(|_| strict && by_distance == Some(found)))
+            }
+            _ => Err(Why::NoCounter),
+        }
+    }
+
+    /// The range of a test's value at the loop's first iteration.
+    fn start_range(&self, test: &Test) -> Range {
+        let range = |id| self.facts.range(self.values, id, test.at);
+        let (lo, hi) = self.values.interval(&test.start, range);
+        let mut found = Range::integer(test.width, lo, hi);
+        if lo >= 0 && hi < test.width.modulus() {
+            found.per = self.values.upper_by_length(&test.start, range);
+        }
+        found
+    }
+}
+
+/// A comparison of a counter with a limit, on the way to a back edge.
+struct Test {
+    cmp: Cmp,
+    /// Whether the counter is on its left.
+    on_left: bool,
+    /// The tested value at the first iteration.
+    start: Sum,
+    limit: Id,
+    /// What an iteration adds to it.
+    least: i128,
+    most: i128,
+    width: Width,
+    at: FactId,
+}
+
+fn better(a: Option<Result<Count, Why>>, b: Result<Count, Why>) -> Result<Count, Why> {
+    match (a, b) {
+        (Some(Ok(a)), Ok(b)) => Ok(if b.trips.at(USUAL_PACKET) < a.trips.at(USUAL_PACKET) { b } else { a }),
+        (Some(Ok(a)), Err(_)) => Ok(a),
+        (_, Ok(b)) => Ok(b),
+        (Some(Err(a)), Err(b)) => Err(if rank(&b) > rank(&a) { b } else { a }),
+        (None, b) => b,
+    }
+}
+
+/// Which of two reasons tells the author more.
+fn rank(why: &Why) -> u32 {
+    match why {
+        Why::LimitUnknown => 3,
+        Why::MayMiss => 2,
+        _ => 1,
+    }
+}
+
+/// Puts bounds for some of the back edges together until all are covered.
+#[expect(clippy::type_complexity, reason = "taken apart at once")]
+fn cover(
+    all: u64,
+    found: Vec<(u64, Result<Count, Why>)>,
+    has_exit: bool,
+    edges: usize,
+) -> (Result<Linear, Why>, u8, Option<(Sum, u64)>) {
+    if edges == 0 {
+        return (Ok(Linear::ZERO), 0, None);
+    }
+    let mut why = if has_exit { Why::NoCounter } else { Why::Endless };
+    let mut counts = Vec::new();
+    for (mask, result) in found {
+        match result {
+            Ok(count) => counts.push((mask, count)),
+            Err(other) => {
+                if rank(&other) > rank(&why) {
+                    why = other;
+                }
+            }
+        }
+    }
+    if edges > 64 {
+        return (Err(why), 0, None);
+    }
+    counts.sort_by_key(|(_, count)| count.trips.at(USUAL_PACKET));
+    if let Some((_, count)) = counts.iter().find(|(mask, _)| mask & all == all) {
+        return (Ok(count.trips), count.from, count.on_entry.clone());
+    }
+    let (mut left, mut trips, mut from) = (all, Linear::ZERO, 0);
+    for (mask, count) in counts {
+        if mask & left != 0 {
+            left &= !mask;
+            trips = trips.plus(count.trips);
+            from |= count.from;
+        }
+    }
+    if left == 0 { (Ok(trips), from, None) } else { (Err(why), 0, None) }
+}

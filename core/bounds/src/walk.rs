@@ -1,0 +1,513 @@
+//! The walk over a function: each instruction once for each way to look at the loops around it, along the structure that WebAssembly's control
+//! flow has. Where ways part, what the branch says is learnt; where they meet, values join, and the dearer way counts.
+
+use crate::facts::{FactId, Facts};
+use crate::module::{Code, Module};
+use crate::range::{Range, Width};
+use crate::report::Usage;
+use crate::state::{Hot, Meeting, Spot, State, Stop, Tally};
+use crate::value::{Id, Op, Values, from};
+use crate::{Costs, Environment, Linear, Lines, Why};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use wasmparser::Operator;
+
+/// What a function was found to do with certain arguments.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    pub(crate) usage: Usage,
+    pub(crate) stack: u64,
+    /// How far the shadow stack grows below where it was; nothing if that is not known.
+    pub(crate) shadow: Option<u64>,
+    pub(crate) results: Vec<Shadow>,
+    pub(crate) globals: Vec<Effect>,
+    pub(crate) tally: Tally,
+    pub(crate) best: Option<Rc<Hot>>,
+    /// Whether it can return at all.
+    pub(crate) returns: bool,
+    /// Whether its loops were recorded.
+    pub(crate) recorded: bool,
+}
+
+/// What is known about a value, without the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shadow {
+    pub(crate) width: Width,
+    pub(crate) range: Range,
+    pub(crate) zeros: u8,
+    pub(crate) from: u8,
+}
+
+/// What a function does to a global.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effect {
+    /// Adds this, wrapping; mostly 0.
+    Adds(i64),
+    /// Makes it anything.
+    Sets,
+}
+
+/// A loop that was met, in the worst of all contexts.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopFound {
+    pub(crate) function: u32,
+    pub(crate) depth: u32,
+    pub(crate) trips: Linear,
+    pub(crate) body: Linear,
+    pub(crate) total: Linear,
+    pub(crate) from: u8,
+    pub(crate) why: Option<Why>,
+    pub(crate) on_entry: Option<crate::OnEntry>,
+    pub(crate) contexts: u32,
+}
+
+/// A call of a host function that was met.
+#[derive(Clone, Debug)]
+pub(crate) struct HostFound {
+    pub(crate) function: u32,
+    pub(crate) name: &'static str,
+    pub(crate) fuel: Linear,
+}
+
+pub(crate) struct Walker<'a, 'e> {
+    pub(crate) module: Module<'a>,
+    pub(crate) lines: Lines<'a>,
+    pub(crate) environment: &'e Environment,
+    pub(crate) costs: &'e Costs,
+    pub(crate) values: Values,
+    pub(crate) facts: Facts,
+    /// Instructions and joins so far.
+    pub(crate) steps: u64,
+    pub(crate) steps_max: u64,
+    /// Above 0: this is a first look at a loop, and nothing of it is recorded.
+    pub(crate) probing: u32,
+    pub(crate) active: Vec<u32>,
+    pub(crate) known: HashMap<(u32, Vec<u64>), Rc<Summary>>,
+    pub(crate) loops: BTreeMap<u32, LoopFound>,
+    pub(crate) hosts: BTreeMap<u32, HostFound>,
+    pub(crate) fields: HashMap<(u32, u8, Width), Id>,
+    pub(crate) descriptor: Id,
+    token: u32,
+}
+
+/// A structured instruction that the walk is inside of.
+pub(crate) struct Label {
+    begin: usize,
+    height: usize,
+    /// Operands that a branch to it takes along.
+    arity: usize,
+    meeting: Meeting,
+    /// For `if`: where its `else` goes on.
+    otherwise: Option<State>,
+    is_then: bool,
+}
+
+/// A loop whose body is being walked.
+pub(crate) struct Around {
+    pub(crate) label: usize,
+    pub(crate) back: Vec<State>,
+    /// Ways out of it, by label. Their usage counts from the begin of the iteration.
+    pub(crate) out: Vec<(usize, Meeting)>,
+    /// The most that is used on ways that end in a trap.
+    pub(crate) trapped: Usage,
+    pub(crate) best: Option<Rc<Hot>>,
+}
+
+/// A function that is being walked.
+pub(crate) struct Frame<'a> {
+    pub(crate) function: u32,
+    pub(crate) code: Rc<Code<'a>>,
+    labels: Vec<Label>,
+    pub(crate) around: Vec<Around>,
+    pub(crate) state: Option<State>,
+    pub(crate) best: Option<Rc<Hot>>,
+    pub(crate) tally: Tally,
+    /// The globals as they were when it was entered.
+    pub(crate) globals: Vec<Id>,
+    pub(crate) shadow: Option<u64>,
+    /// The most that is used on ways that end in a trap.
+    pub(crate) trapped: Usage,
+    /// The deepest stack of what it calls.
+    pub(crate) below: u64,
+    operands: usize,
+}
+
+/// Calls in calls.
+const CALLS_DEEP: usize = 48;
+/// Loops in loops of one function.
+pub(crate) const LOOPS_DEEP: usize = 16;
+/// Values that are kept: each has about a hundred bytes.
+const VALUES_MAX: usize = 400_000;
+
+impl<'a, 'e> Walker<'a, 'e> {
+    pub(crate) fn new(
+        module: Module<'a>,
+        lines: Lines<'a>,
+        environment: &'e Environment,
+        costs: &'e Costs,
+        steps_max: u64,
+    ) -> Self {
+        let mut values = Values::default();
+        let area = Range::unsigned(
+            Width::W32,
+            weir_abi::DESCRIPTORS_BASE.into(),
+            u64::from(weir_abi::DESCRIPTORS_BASE) + u64::from(weir_abi::DESCRIPTORS_MAX) - 1,
+        );
+        let descriptor = values.add(Op::Descriptor, Width::W32, area, 0);
+        values.node_mut(descriptor).zeros = 6;
+        Self {
+            module,
+            lines,
+            environment,
+            costs,
+            values,
+            facts: Facts::default(),
+            steps: 0,
+            steps_max,
+            probing: 0,
+            active: Vec::new(),
+            known: HashMap::new(),
+            loops: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            fields: HashMap::new(),
+            descriptor,
+            token: 0,
+        }
+    }
+
+    pub(crate) fn packet_max(&self) -> u64 {
+        self.environment.packet_max.into()
+    }
+
+    pub(crate) fn token(&mut self) -> u32 {
+        self.token += 1;
+        self.token
+    }
+
+    /// Counts work, and gives up where it is too much.
+    #[inline]
+    pub(crate) fn step(&mut self, steps: usize) -> Result<(), Stop> {
+        self.steps += steps as u64;
+        let is_full = self.values.len() > VALUES_MAX || self.facts.len() > 2 * VALUES_MAX;
+        if self.steps > self.steps_max || is_full { Err(Stop::TooLarge) } else { Ok(()) }
+    }
+
+    /// The value that stands for what is known about one.
+    pub(crate) fn fresh(&mut self, shadow: Shadow) -> Id {
+        if let Some(only) = shadow.range.only().filter(|_| shadow.width != Width::Other) {
+            let id = self.values.constant(shadow.width, shadow.width.wrap_signed(only.into()));
+            self.values.node_mut(id).from = shadow.from;
+            return id;
+        }
+        let id = self.values.add(Op::Opaque, shadow.width, shadow.range, shadow.from);
+        self.values.node_mut(id).zeros = shadow.zeros;
+        id
+    }
+
+    /// What is known about a value at a place.
+    pub(crate) fn shadow(&self, id: Id, at: FactId) -> Shadow {
+        let node = self.values.node(id);
+        Shadow {
+            width: node.width,
+            range: self.facts.range(&self.values, id, at),
+            zeros: node.zeros,
+            from: node.from,
+        }
+    }
+
+    /// Walks a function with these values for its parameters.
+    pub(crate) fn function(
+        &mut self,
+        function: u32,
+        arguments: Vec<Id>,
+        globals: Vec<Id>,
+    ) -> Result<Summary, Stop> {
+        if self.active.len() >= CALLS_DEEP {
+            return Err(Stop::TooLarge);
+        }
+        let Some(code) = self.module.code(function, self.costs).map_err(Stop::Malformed)? else {
+            return Err(Stop::TooLarge);
+        };
+        self.step(code.locals.len() / 4)?;
+        self.active.push(function);
+        let mut locals = arguments;
+        for width in code.locals.iter().skip(locals.len()) {
+            locals.push(match width {
+                Width::Other => self.values.any(Width::Other),
+                width => Values::zero(*width),
+            });
+        }
+        locals.extend(&globals);
+        let state = State { locals, stack: Vec::new(), facts: FactId::ROOT, usage: Usage::NOTHING };
+        let meeting = Meeting::new(self.token(), FactId::ROOT);
+        let arity = code.results.len();
+        let label = Label { begin: 0, height: 0, arity, meeting, otherwise: None, is_then: false };
+        let mut frame = Frame {
+            function,
+            code: Rc::clone(&code),
+            labels: vec![label],
+            around: Vec::new(),
+            state: Some(state),
+            best: None,
+            tally: Tally::default(),
+            globals,
+            shadow: Some(0),
+            trapped: Usage::NOTHING,
+            below: 0,
+            operands: 0,
+        };
+        self.run(&mut frame, 0, code.operators.len().saturating_sub(1))?;
+        if let Some(state) = frame.state.take() {
+            self.branch(&mut frame, 0, state)?;
+        }
+        self.active.pop();
+        let end = frame.labels.pop().and_then(|label| label.meeting.state);
+        Ok(self.summary(&frame, end))
+    }
+
+    fn summary(&self, frame: &Frame<'a>, end: Option<State>) -> Summary {
+        let returns = end.is_some();
+        let (mut results, mut globals, mut usage) = (Vec::new(), Vec::new(), Usage::NOTHING);
+        if let Some(state) = end {
+            usage = state.usage;
+            results = state.stack.iter().map(|id| self.shadow(*id, state.facts)).collect();
+            let after = state.locals.iter().skip(frame.code.locals.len());
+            globals = after
+                .zip(&frame.globals)
+                .map(|(now, before)| {
+                    let width = self.values.width(*now);
+                    let added = self.values.difference(*now, *before);
+                    match width {
+                        Width::Other => Effect::Sets,
+                        _ if added.terms.is_empty() => Effect::Adds(added.constant),
+                        _ => Effect::Sets,
+                    }
+                })
+                .collect();
+        }
+        Summary {
+            usage: usage.or(frame.trapped),
+            stack: frame.code.frame + 8 * frame.operands as u64 + frame.below,
+            shadow: frame.shadow,
+            results,
+            globals,
+            tally: frame.tally.clone(),
+            best: frame.best.clone(),
+            returns,
+            recorded: self.probing == 0,
+        }
+    }
+
+    /// Walks the instructions `begin .. end`, which are balanced.
+    pub(crate) fn run(&mut self, frame: &mut Frame<'a>, begin: usize, end: usize) -> Result<(), Stop> {
+        let code = Rc::clone(&frame.code);
+        let base = frame.labels.len();
+        let mut at = begin;
+        while at < end {
+            if frame.state.is_none() {
+                // Nothing leads here: on to where the innermost structure goes on.
+                let Some(label) = frame.labels.get(base..).and_then(<[Label]>::last) else { return Ok(()) };
+                let target = if label.is_then { code.elses[label.begin] } else { code.ends[label.begin] };
+                at = target as usize;
+            }
+            self.step(1)?;
+            let operator = &code.operators[at];
+            match operator {
+                Operator::Loop { blockty } => {
+                    let (params, _) = self.module.block(*blockty);
+                    self.run_loop(frame, at, params.len())?;
+                    at = code.ends[at] as usize + 1;
+                    continue;
+                }
+                Operator::Block { blockty } => {
+                    let (params, results) = self.module.block(*blockty);
+                    self.enter(frame, at, params.len(), results.len(), None);
+                }
+                Operator::If { blockty } => {
+                    let (params, results) = self.module.block(*blockty);
+                    self.enter_if(frame, at, params.len(), results.len(), u64::from(code.costs[at]));
+                }
+                Operator::Else => self.enter_else(frame)?,
+                Operator::End => self.leave(frame)?,
+                _ => self.instruction(frame, at, operator)?,
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        frame: &mut Frame<'a>,
+        begin: usize,
+        params: usize,
+        arity: usize,
+        otherwise: Option<State>,
+    ) {
+        let token = self.token();
+        let Some(state) = &frame.state else { return };
+        frame.labels.push(Label {
+            begin,
+            height: state.stack.len().saturating_sub(params),
+            arity,
+            meeting: Meeting::new(token, state.facts),
+            is_then: otherwise.is_some(),
+            otherwise,
+        });
+    }
+
+    fn enter_if(&mut self, frame: &mut Frame<'a>, at: usize, params: usize, results: usize, cost: u64) {
+        let Some(mut state) = frame.state.take() else { return };
+        state.spend(Linear::constant(cost));
+        let condition = state.pop();
+        let before = state.facts;
+        let then = self.facts.assume(&self.values, condition, true, before);
+        let other = self.facts.assume(&self.values, condition, false, before);
+        let height = state.stack.len().saturating_sub(params);
+        let token = self.token();
+        let otherwise = other.map(|facts| State { facts, ..state.clone() });
+        frame.state = then.map(|facts| State { facts, ..state });
+        frame.labels.push(Label {
+            begin: at,
+            height,
+            arity: results,
+            meeting: Meeting::new(token, before),
+            otherwise,
+            is_then: true,
+        });
+    }
+
+    fn enter_else(&mut self, frame: &mut Frame<'a>) -> Result<(), Stop> {
+        if let Some(state) = frame.state.take() {
+            self.branch(frame, frame.labels.len().saturating_sub(1), state)?;
+        }
+        if let Some(label) = frame.labels.last_mut() {
+            label.is_then = false;
+            frame.state = label.otherwise.take();
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, frame: &mut Frame<'a>) -> Result<(), Stop> {
+        let here = frame.labels.len().saturating_sub(1);
+        let otherwise = frame.labels.last_mut().and_then(|label| label.otherwise.take());
+        for state in [frame.state.take(), otherwise].into_iter().flatten() {
+            self.branch(frame, here, state)?;
+        }
+        frame.state = frame.labels.pop().and_then(|label| label.meeting.state);
+        Ok(())
+    }
+
+    /// The walk goes on at a label: by a branch, or by falling out of it.
+    pub(crate) fn branch(&mut self, frame: &mut Frame<'a>, to: usize, mut state: State) -> Result<(), Stop> {
+        let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
+        state.unwind(label.height, label.arity);
+        self.steps += (state.locals.len() / 16) as u64;
+        let before = label.meeting.before();
+        if let Some(around) = frame.around.last_mut() {
+            if to == around.label {
+                around.back.push(state);
+                return self.step(0);
+            }
+            if to < around.label {
+                let place = around.out.iter().position(|(label, _)| *label == to);
+                let place = place.unwrap_or_else(|| {
+                    self.token += 1;
+                    around.out.push((to, Meeting::new(self.token, before)));
+                    around.out.len() - 1
+                });
+                if let Some((_, meeting)) = around.out.get_mut(place) {
+                    meeting.add(&mut self.values, &self.facts, state);
+                }
+                return self.step(0);
+            }
+        }
+        label.meeting.add(&mut self.values, &self.facts, state);
+        self.step(0)
+    }
+
+    /// A branch by its depth, as instructions have it.
+    pub(crate) fn branch_deep(
+        &mut self,
+        frame: &mut Frame<'a>,
+        depth: u32,
+        state: State,
+    ) -> Result<(), Stop> {
+        let Some(to) = frame.labels.len().checked_sub(1 + depth as usize) else { return Ok(()) };
+        self.branch(frame, to, state)
+    }
+
+    /// Walks a loop's body once, from this state on. Afterwards the frame's state is where the body falls out of its end.
+    pub(crate) fn iterate(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+        state: State,
+    ) -> Result<Around, Stop> {
+        let end = frame.code.ends[at] as usize;
+        let token = self.token();
+        let label = frame.labels.len();
+        frame.labels.push(Label {
+            begin: at,
+            height: state.stack.len().saturating_sub(params),
+            arity: params,
+            meeting: Meeting::new(token, state.facts),
+            otherwise: None,
+            is_then: false,
+        });
+        frame.around.push(Around {
+            label,
+            back: Vec::new(),
+            out: Vec::new(),
+            trapped: Usage::NOTHING,
+            best: None,
+        });
+        frame.state = Some(state);
+        self.run(frame, at + 1, end)?;
+        frame.labels.truncate(label);
+        frame.around.pop().ok_or(Stop::TooLarge)
+    }
+
+    /// A way ends in a trap, after so much.
+    pub(crate) fn trap(frame: &mut Frame<'a>, usage: Usage) {
+        let trapped = match frame.around.last_mut() {
+            Some(around) => &mut around.trapped,
+            None => &mut frame.trapped,
+        };
+        *trapped = trapped.or(usage);
+    }
+
+    /// Notes what contributes to a function, or to the loop around it.
+    pub(crate) fn note(
+        &self,
+        frame: &mut Frame<'a>,
+        offset: u32,
+        spot: Spot,
+        fuel: Linear,
+        inner: Option<Rc<Hot>>,
+    ) {
+        let function = frame.function;
+        let best = match frame.around.last_mut() {
+            Some(around) => &mut around.best,
+            None => &mut frame.best,
+        };
+        let usual = crate::range::USUAL_PACKET;
+        if best.as_ref().is_none_or(|best| fuel.at(usual) > best.fuel.at(usual)) {
+            *best = Some(Rc::new(Hot { function, offset, spot, fuel, inner }));
+        }
+    }
+
+    /// How many operands there are, for the size of the frame.
+    pub(crate) fn operands(frame: &mut Frame<'a>) {
+        let now = frame.state.as_ref().map_or(0, |state| state.stack.len());
+        frame.operands = frame.operands.max(now);
+    }
+
+    /// A loop's trips depend on this.
+    pub(crate) fn depends(&self, frame: &mut Frame<'a>, on: u8) {
+        if self.probing == 0 {
+            frame.tally.from |= on & !from::PACKET_ADDRESS;
+        }
+    }
+}
