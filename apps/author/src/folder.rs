@@ -14,6 +14,7 @@ const WEIR_H: &str = include_str!("../../../guest/sdk-c/weir.h");
 const WEIR_GUEST: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("../../../guest/sdk-rust/Cargo.toml")),
     ("src/lib.rs", include_str!("../../../guest/sdk-rust/src/lib.rs")),
+    ("src/bounded.rs", include_str!("../../../guest/sdk-rust/src/bounded.rs")),
     ("src/bytes.rs", include_str!("../../../guest/sdk-rust/src/bytes.rs")),
     ("src/descriptor.rs", include_str!("../../../guest/sdk-rust/src/descriptor.rs")),
     ("src/entry.rs", include_str!("../../../guest/sdk-rust/src/entry.rs")),

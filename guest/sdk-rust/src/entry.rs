@@ -12,6 +12,27 @@ pub enum Verdict {
     Drop = 1,
 }
 
+/// Why a call was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// A panic, a bad access, a bounded loop past its bound, or any other fault.
+    Trap,
+    /// It used more than it may: fuel, or time.
+    Limit,
+    /// A cause that this crate does not know.
+    Other(i32),
+}
+
+impl From<i32> for Lost {
+    fn from(cause: i32) -> Self {
+        match cause {
+            1 => Self::Trap,
+            2 => Self::Limit,
+            other => Self::Other(other),
+        }
+    }
+}
+
 /// The state of a module, for [`module!`].
 #[doc(hidden)]
 pub struct State<T>(UnsafeCell<T>);
@@ -71,10 +92,12 @@ impl From<Drops> for u64 {
 ///     // or batch: Counter::batch;       // fn(&mut Counter, Batch) -> Drops
 ///     tick: Counter::tick;               // fn(&mut Counter, now: u64, periods: u64): packet time has passed `now`
 ///     stop: Counter::stop;               // fn(&mut Counter, now: u64): the last packet had time stamp `now`
+///     lost: Counter::lost;               // fn(&mut Counter, cause: Lost): before the next call after one that was lost
 /// }
 /// ```
 ///
-/// After a panic the state is as the panic left it, and the next call gets it: leave nothing half done where something can panic.
+/// After a panic the state is as the panic left it, and the next call gets it: leave nothing half done where something can panic, or put it
+/// in order in `lost`.
 #[macro_export]
 macro_rules! module {
     (state: $state:ty = $initial:expr; $($name:ident: $function:expr;)+) => {
@@ -123,9 +146,17 @@ macro_rules! module {
             stop(unsafe { WEIR_STATE.get() }, now)
         }
     };
+    (@ lost $state:ty, $function:expr) => {
+        #[export_name = "weir_lost"]
+        extern "C" fn weir_lost(cause: i32) {
+            let lost: fn(&mut $state, $crate::Lost) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            lost(unsafe { WEIR_STATE.get() }, cause.into())
+        }
+    };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, lost"
         ));
     };
 }

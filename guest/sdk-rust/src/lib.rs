@@ -45,6 +45,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod bounded;
 mod bytes;
 mod descriptor;
 mod entry;
@@ -58,9 +59,10 @@ mod packet;
 mod parameter;
 mod record;
 
+pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
 pub use descriptor::{flag, tcp, Descriptor};
-pub use entry::Verdict;
+pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
 pub use hash::{hash, hash_words};
 pub use heap::alloc;

@@ -60,7 +60,8 @@ impl<'a> List<'a> {
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
-        core::iter::from_fn(move || {
+        // Each string takes 4 bytes at least: so many there are at most.
+        (0..self.0.len() / 4).map_while(move |_| {
             let len = crate::bytes::at(rest, 0).map(u32::from_le_bytes)?;
             let item = rest.get(4..)?.get(..len as usize)?;
             rest = rest.get(4 + item.len()..)?;

@@ -1,0 +1,82 @@
+//! Loops that say how often they go around.
+
+/// For every iterator: `.bounded::<MAX>()`.
+///
+/// weir runs a module without any checks if it can tell before what each call costs at most; so every loop needs a limit that can be
+/// seen: a constant, a parameter that is read where it is used, the length of the packet or of a slice of it, a field of 8 or 16
+/// bits. For a loop that has none, as one that follows a list or a chain of headers, this says one:
+///
+/// ```
+/// use weir_guest::BoundedIterator;
+/// # let (next, first) = ([0usize, 3, 0, 2], 1);
+/// let mut at = first;
+/// for _ in (0u32..).bounded::<64>() {
+///     if at == 0 {
+///         break;
+///     }
+///     at = next[at];
+/// }
+/// ```
+pub trait BoundedIterator: Iterator + Sized {
+    /// The same items, but at most `MAX` of them: one more ends the call, which loses this packet.
+    #[inline(always)]
+    fn bounded<const MAX: u32>(self) -> Bounded<Self, MAX> {
+        Bounded { items: self, begun: 0 }
+    }
+}
+
+impl<I: Iterator> BoundedIterator for I {}
+
+/// What [`bounded`](BoundedIterator::bounded) makes of an iterator.
+#[derive(Clone, Debug)]
+pub struct Bounded<I, const MAX: u32> {
+    items: I,
+    begun: u32,
+}
+
+impl<I: Iterator, const MAX: u32> Iterator for Bounded<I, MAX> {
+    type Item = I::Item;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<I::Item> {
+        let item = self.items.next()?;
+        if self.begun == MAX {
+            past_the_bound();
+        }
+        // No instruction, but a border for the compiler: without it, it may draw the count out of the loop and turn it into
+        // something else, in which the bound cannot be seen.
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        self.begun += 1;
+        Some(item)
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+#[inline(always)]
+fn past_the_bound() -> ! {
+    core::arch::wasm32::unreachable()
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn past_the_bound() -> ! {
+    panic!("a bounded loop went past its bound")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_items_as_the_bound_are_allowed() {
+        assert_eq!((0..5).bounded::<5>().sum::<u32>(), 10);
+        assert_eq!((0..4).bounded::<5>().count(), 4);
+        assert_eq!((0..0).bounded::<0>().next(), None::<u32>);
+        assert_eq!((0u32..).bounded::<3>().find(|n| *n == 2), Some(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "past its bound")]
+    fn one_more_ends_the_call() {
+        _ = (0..6).bounded::<5>().count();
+    }
+}
