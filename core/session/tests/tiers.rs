@@ -1,0 +1,246 @@
+//! Which tier a module gets, by its bytes, its parameters and a profile; and what a refusal says.
+
+use weir_bounds::{EntryPoint, Linear};
+use weir_session::{
+    Admitted, Assessment, Calibration, Comparison, Profile, Refusal, Resource, Setting, Standing, Terms, Tier,
+};
+
+const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n\
+    [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\nmax = 1000\n";
+const HEAD: &str = r#"(import "weir" "param_int" (func $param_int (param i32) (result i64)))
+    (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)"#;
+const NOTHING: &str = r#"(func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
+/// Goes round `size` times for each packet, counting down.
+const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param i32) (result i32) (local i32)
+    (local.set 1 (i32.wrap_i64 (call $param_int (i32.const 0))))
+    (if (local.get 1) (then
+        (loop $again
+            (i32.store (i32.const 64) (local.get 1))
+            (br_if $again (local.tee 1 (i32.sub (local.get 1) (i32.const 1)))))))
+    i32.const 0)"#;
+/// Ends when a cell of memory says so, which nothing bounds.
+const UNBOUNDED: &str = r#"(func $wander (export "weir_packet") (param i32) (result i32)
+    (loop $again
+        (i32.store (i32.const 64) (i32.mul (i32.load (i32.const 64)) (i32.const 17)))
+        (br_if $again (i32.load (i32.const 64))))
+    i32.const 0)"#;
+
+fn module(body: &str, manifest: &str) -> Vec<u8> {
+    let mut bytes = wat::parse_str(format!("(module {HEAD} {body})")).unwrap();
+    let mut section = b"\x0dweir.manifest".to_vec();
+    section.extend_from_slice(manifest.as_bytes());
+    let len = u16::try_from(section.len()).unwrap();
+    // LEB128 in two bytes, whatever the length.
+    bytes.extend([0, u8::try_from(len & 0x7f).unwrap() | 0x80, u8::try_from(len >> 7).unwrap()]);
+    bytes.extend(section);
+    bytes
+}
+
+/// A node on which a unit of fuel takes a nanosecond, so that limits in time are limits in fuel.
+fn terms(profile: &str) -> Terms {
+    let calibration = Calibration::measured(1000, 1000, 1000, "test").unwrap();
+    Terms { profile: Profile::parse(profile).unwrap(), calibration }
+}
+
+fn assess(body: &str, settings: &[(&str, &str)], profile: &str) -> Assessment {
+    let settings: Vec<Setting> =
+        settings.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
+    Assessment::of(module(body, MANIFEST), &settings, &terms(profile)).unwrap()
+}
+
+fn tier(body: &str, profile: &str) -> Tier {
+    assess(body, &[], profile).admit().unwrap().tier()
+}
+
+fn refusal(body: &str, profile: &str) -> String {
+    let assessment = assess(body, &[], profile);
+    let told = assessment.verdict().unwrap_err().to_string();
+    assert_eq!(assessment.admit().unwrap_err().to_string(), told, "admission refuses what the verdict said");
+    assert!(told.chars().all(weir_session::is_plain), "{told}");
+    told
+}
+
+fn fuel(assessment: &Assessment, entry: EntryPoint) -> Linear {
+    assessment.analysis().entry(entry).unwrap().usage.fuel
+}
+
+#[test]
+fn a_module_is_proved_up_to_its_bound_and_supervised_below_it() {
+    let bound = fuel(&assess(BY_PARAMETER, &[], ""), EntryPoint::Packet);
+    assert!(bound.is_bounded() && bound.per_kib == 0 && bound.constant > 8, "{bound}");
+    let profile = |limit: u64| format!("packet = '{limit}ns'\nper-byte = '0ns'");
+    assert_eq!(tier(BY_PARAMETER, &profile(bound.constant)), Tier::Proved);
+    assert_eq!(tier(BY_PARAMETER, &profile(bound.constant - 1)), Tier::Supervised);
+    let fortieth = bound.constant.div_ceil(40);
+    assert_eq!(tier(BY_PARAMETER, &profile(fortieth)), Tier::Supervised);
+    assert_eq!(tier(BY_PARAMETER, &profile(fortieth - 1)), Tier::Metered);
+    assert_eq!(
+        tier(BY_PARAMETER, &format!("{}\ncpu-factor = 1", profile(bound.constant - 1))),
+        Tier::Metered
+    );
+    assert_eq!(tier(UNBOUNDED, ""), Tier::Metered);
+    assert_eq!(tier(NOTHING, ""), Tier::Proved);
+}
+
+#[test]
+fn bounds_follow_the_values_that_were_set_and_not_the_limits_of_the_manifest() {
+    let with = |size: &str| fuel(&assess(BY_PARAMETER, &[("size", size)], ""), EntryPoint::Packet).constant;
+    let (ten, twenty, thousand) = (with("10"), with("20"), with("1000"));
+    assert_eq!((thousand - ten) / 99, twenty - ten, "each turn costs the same");
+    let profile = format!("tiers = ['proved']\npacket = '{ten}ns'\nper-byte = '0ns'");
+    assert_eq!(assess(BY_PARAMETER, &[("size", "10")], &profile).verdict(), Ok(Tier::Proved));
+    assert!(assess(BY_PARAMETER, &[("size", "11")], &profile).verdict().is_err());
+}
+
+#[test]
+fn what_was_admitted_is_kept_whole() {
+    let bytes = module(BY_PARAMETER, MANIFEST);
+    let terms = terms("packet = '100us'\nmemory = '256 KiB'\nstrikes = 5");
+    let admitted = Admitted::admit_by(bytes.clone(), &[("size".into(), vec!["9".into()])], &terms).unwrap();
+    assert_eq!(admitted.bytes(), bytes);
+    assert_eq!(admitted.profile(), &terms.profile);
+    assert_eq!(admitted.facts().imports, ["param_int", "emit"]);
+    assert_eq!(admitted.costs(), weir_bounds::Costs::VERSION);
+    assert_eq!(admitted.limits(), &terms.profile.limits(&terms.calibration));
+    assert_eq!(admitted.limits().strikes, 5);
+    assert_eq!(admitted.memory().0, 256 << 10, "what the manifest asks for, as far as it is allowed");
+    assert_eq!((admitted.tier(), admitted.why()), (Tier::Proved, None));
+}
+
+#[test]
+fn each_bound_stands_beside_its_limit() {
+    let body = format!("{BY_PARAMETER} (func (export \"weir_stop\") (param i64))");
+    let assessment = assess(&body, &[], "packet = '100ns'\nper-byte = '0ns'\ncpu-factor = 2");
+    let find = |entry, resource| {
+        let is_it = |c: &&Comparison| c.entry == entry && c.resource == resource;
+        *assessment.comparisons().iter().find(is_it).unwrap()
+    };
+    let packet = find(Some(EntryPoint::Packet), Resource::Fuel);
+    assert_eq!(packet.limit, Linear::constant(100));
+    assert_eq!(packet.bound, fuel(&assessment, EntryPoint::Packet));
+    assert_eq!(
+        packet.standing(),
+        if packet.bound.constant <= 200 { Standing::Over } else { Standing::Beyond }
+    );
+    assert_eq!(assessment.worst(), Some(&packet));
+    assert_eq!(find(Some(EntryPoint::Stop), Resource::Fuel).standing(), Standing::Within);
+    assert_eq!(find(None, Resource::Memory).bound, Linear::constant(64 << 10));
+    let order: Vec<_> = assessment.comparisons().iter().map(|c| c.entry).collect();
+    let mut sorted = order.clone();
+    sorted.dedup();
+    assert_eq!(sorted, [Some(EntryPoint::Packet), Some(EntryPoint::Stop), None]);
+}
+
+#[test]
+fn a_refusal_names_the_limit_the_bound_and_the_place() {
+    let bound = fuel(&assess(BY_PARAMETER, &[], ""), EntryPoint::Packet).constant;
+    let told = refusal(BY_PARAMETER, "tiers = ['proved']\npacket = '50ns'\nper-byte = '0ns'");
+    for part in [
+        format!("weir_packet takes up to {bound} ns ({bound} fuel), "),
+        "the profile allows 50 ns (50 fuel) by `packet` and `per-byte`, and only proved modules".to_owned(),
+        "most of it is the loop in ".to_owned(),
+        "at most 8 times".to_owned(),
+        "with \"supervised\" among its `tiers` the module would run, up to 40 times the limit".to_owned(),
+    ] {
+        assert!(told.contains(&part), "{told}\n  should say: {part}");
+    }
+    assert!(!told.contains("not calibrated"), "{told}");
+    let told = refusal(UNBOUNDED, "tiers = ['proved', 'supervised']");
+    for part in [
+        "weir_packet has no bound on its time: ",
+        "(byte ",
+        "and only proved and supervised modules; with \"metered\" among its `tiers` the module would run",
+    ] {
+        assert!(told.contains(part), "{told}\n  should say: {part}");
+    }
+}
+
+#[test]
+fn what_no_tier_makes_up_for_is_refused_whatever_the_bounds_are() {
+    assert_eq!(
+        refusal(NOTHING, "imports = ['emit', 'hash']"),
+        "the module imports `weir.param_int`, which the profile does not allow: its `imports` are `emit`, `hash`"
+    );
+    assert_eq!(
+        refusal(NOTHING, "imports = []"),
+        "the module imports `weir.param_int`, which the profile does not allow: its `imports` are none"
+    );
+    let two_pages =
+        r#"(memory (export "memory") 2) (func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
+    let mut bytes = wat::parse_str(format!("(module {two_pages})")).unwrap();
+    bytes.extend(&module("", MANIFEST)[wat::parse_str(format!("(module {HEAD})")).unwrap().len()..]);
+    assert_eq!(
+        Admitted::admit_by(bytes, &[], &terms("memory = '64 KiB'")).unwrap_err().to_string(),
+        "the module begins with 128 KiB of memory; the profile allows 64 KiB (`memory`)"
+    );
+    let ticking = module(
+        &format!("{NOTHING} (func (export \"weir_tick\") (param i64 i64))"),
+        &format!("tick = '10us'\n{MANIFEST}"),
+    );
+    let by = |profile: &str| Admitted::admit_by(ticking.clone(), &[], &terms(profile));
+    assert_eq!(
+        by("tick-period = '1ms'").unwrap_err().to_string(),
+        "the module asks for a tick every 10 us; the profile allows one every 1 ms (`tick-period`)"
+    );
+    assert_eq!(by("tick-period = '10us'").unwrap().tier(), Tier::Proved);
+}
+
+#[test]
+fn a_module_gains_nothing_by_lying_in_its_manifest() {
+    let of = |body: &str, manifest: &str| {
+        Assessment::of(module(body, manifest), &[], &terms("packet = '1us'\nper-byte = '0ns'")).unwrap()
+    };
+    // Less memory than it begins with.
+    let less = MANIFEST.replace("1 MiB", "4096");
+    let refused = Assessment::of(module(NOTHING, &less), &[], &Terms::default()).unwrap_err();
+    assert!(matches!(refused, Refusal::MemorySize { .. }), "{refused}");
+    // Less memory than it goes on to ask for: the host gives it no more, and so the bound is what it asked for.
+    let growing = r#"(func (export "weir_packet") (param i32) (result i32) (memory.grow (i32.const 9)))"#;
+    let memory = |manifest: &str| {
+        let assessment = of(growing, manifest);
+        let memory = *assessment.comparisons().last().unwrap();
+        assert_eq!((memory.entry, memory.resource), (None, Resource::Memory));
+        (memory.bound, assessment.memory().0)
+    };
+    assert_eq!(memory(MANIFEST), (Linear::constant(1 << 20), 1 << 20));
+    assert_eq!(memory(&MANIFEST.replace("1 MiB", "128 KiB")), (Linear::constant(128 << 10), 128 << 10));
+    // No stream, a stream of numbers, and one of strings, where the code emits into the first: what it declares is what the host will read.
+    let emitting = r#"(func (export "weir_packet") (param i32) (result i32)
+        (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))"#;
+    let stream =
+        |ty: &str| format!("{MANIFEST}[[stream]]\nname = 's'\n[[stream.field]]\nname = 'f'\ntype = '{ty}'\n");
+    let cost = |manifest: &str| fuel(&of(emitting, manifest), EntryPoint::Packet).constant;
+    assert!(cost(&stream("string")) > cost(&stream("u64")) + 4096, "strings are paid for");
+    assert!(cost(MANIFEST) <= cost(&stream("u64")));
+    // A limit for a parameter that its own default breaks.
+    let default = MANIFEST.replace("max = 1000", "max = 4");
+    let refused = Assessment::of(module(BY_PARAMETER, &default), &[], &Terms::default()).unwrap_err();
+    assert!(refused.to_string().contains("8 is outside"), "{refused}");
+}
+
+#[test]
+fn a_strangers_names_are_plain_in_a_refusal() {
+    let named = UNBOUNDED.replace("$wander", "$\"\\1b[2J\\0aweir: all fine\"");
+    let told = refusal(&named, "tiers = ['proved']");
+    assert!(told.contains("all fine"), "the name is shown, but harmless: {told}");
+}
+
+#[test]
+fn the_documented_profiles_are_what_they_say() {
+    let default = include_str!("../../../docs/profiles/default.toml");
+    assert_eq!(Profile::parse(default), Ok(Profile::default()));
+    // The list of keys is in what an unknown one is answered with.
+    let keys = Profile::parse("nonsense = 1").unwrap_err().to_string();
+    let keys: Vec<&str> = keys.split('`').skip(3).step_by(2).collect();
+    assert!(keys.len() > 15 && keys.contains(&"tiers") && keys.contains(&"strikes"), "{keys:?}");
+    for key in keys {
+        assert!(default.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not explained");
+    }
+    let strict = Profile::parse(include_str!("../../../docs/profiles/strict.toml")).unwrap();
+    assert_eq!((strict.tiers.as_slice(), strict.patches), ([Tier::Proved].as_slice(), 0));
+    // A limit that is as wide as without a profile would only look strict.
+    let usual = Profile::default();
+    assert!(strict.packet < usual.packet && strict.per_byte < usual.per_byte && strict.tick < usual.tick);
+    assert!(strict.memory < usual.memory && strict.stack < usual.stack && strict.records < usual.records);
+}
