@@ -16,6 +16,7 @@ mod build;
 mod c;
 mod error;
 mod folder;
+mod inlined;
 mod lines;
 mod new;
 mod pack;

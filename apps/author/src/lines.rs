@@ -1,9 +1,13 @@
 //! Line tables that a module is shipped with: those of the compiler, without what says where it was built.
 //!
+//! Of code that was inlined into the author's, the line is the author's.
+//!
 //! Compilers put the folders of the machine into their tables, and columns, types and scopes that nobody needs to name a line. So the table is written
 //! anew, as one line program of DWARF 4 (section 6.2): the same whatever the compiler and wherever the folder is.
 
 use crate::folder::GENERATED;
+use crate::inlined::InlinedCalls;
+use crate::rust::LIBRARY;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use wasm_encoder::Encode;
@@ -27,13 +31,26 @@ const SET_FILE: u8 = 4;
 /// The contents of the section for what a linker made of the module in this folder; empty if there are no lines.
 pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     let lines = Lines::new(linked);
+    let calls = InlinedCalls::of(linked);
     let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
     let mut files = Files { folders: folders.into_iter().flatten().collect(), ..Files::default() };
+    let rows: Vec<_> = lines.rows().collect();
+    let mut addresses: Vec<u32> = rows.iter().map(|(address, _)| *address).chain(calls.edges()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
     let mut program = Vec::new();
     // Address, file and line of a sequence that is under way.
     let mut at: Option<(u32, u64, i64)> = None;
-    for (address, line) in lines.rows() {
-        let to = line.map(|(file, line)| (files.number(file), i64::from(line)));
+    for address in addresses {
+        let after = rows.partition_point(|(begin, _)| *begin <= address);
+        let innermost = after.checked_sub(1).and_then(|row| rows.get(row)).and_then(|(_, line)| *line);
+        let to = innermost.map(|(file, line)| {
+            // The author's own line if there is one.
+            let frames = || std::iter::once((file, line)).chain(calls.around(address));
+            let own = frames().find(|(file, _)| files.is_own(file));
+            let (file, line) = own.unwrap_or((file, line));
+            (files.number(file), i64::from(line))
+        });
         if at.map(|(_, file, line)| (file, line)) == to {
             continue;
         }
@@ -76,7 +93,7 @@ impl Files {
         if let Some(known) = self.numbers.get(recorded) {
             return *known;
         }
-        let name = place_free(recorded, &self.folders);
+        let name = self.name(recorded);
         let known = self.names.iter().position(|known| *known == name);
         let index = known.unwrap_or_else(|| {
             self.names.push(name);
@@ -86,23 +103,29 @@ impl Files {
         self.numbers.insert(recorded.to_owned(), number);
         number
     }
-}
 
-/// The path of a source as it is from the module's folder. Of a file elsewhere, only what does not depend on this machine: its crate's folder and
-/// what is in it, or else its name.
-fn place_free(recorded: &str, folders: &[PathBuf]) -> String {
-    let path = Path::new(recorded);
-    let inside = folders.iter().find_map(|folder| path.strip_prefix(folder).ok());
-    let path = without_detours(inside.unwrap_or(path));
-    if path.is_relative() {
-        return path.to_string_lossy().into_owned();
+    /// Whether the author wrote it: it is in the module's folder, and not what weir put there.
+    fn is_own(&self, recorded: &str) -> bool {
+        let path = without_detours(Path::new(recorded));
+        let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
+        inside.is_relative() && !inside.starts_with(GENERATED) && !inside.starts_with(LIBRARY)
     }
-    // What cargo compiled for another module's folder, and used for this one's too.
-    let parts: Vec<_> = path.iter().skip(1).map(|part| part.to_string_lossy()).collect();
-    let generated = parts.iter().rposition(|part| part == GENERATED);
-    let of_crate = || parts.iter().rposition(|part| part == "src")?.checked_sub(1);
-    let first = generated.or_else(of_crate).unwrap_or(parts.len().saturating_sub(1));
-    parts.get(first..).unwrap_or_default().join("/")
+
+    /// The path of a source as it is from the module's folder. Of a file elsewhere, only what does not depend on this machine: its crate's folder
+    /// and what is in it, or else its name.
+    fn name(&self, recorded: &str) -> String {
+        let path = without_detours(Path::new(recorded));
+        let inside = self.folders.iter().find_map(|folder| path.strip_prefix(folder).ok()).unwrap_or(&path);
+        if inside.is_relative() {
+            return inside.to_string_lossy().into_owned();
+        }
+        let parts: Vec<_> = inside.iter().skip(1).map(|part| part.to_string_lossy()).collect();
+        // What cargo compiled for another module's folder, and used for this one's too.
+        let generated = parts.iter().rposition(|part| part == GENERATED);
+        let of_crate = || parts.iter().rposition(|part| part == "src")?.checked_sub(1);
+        let first = generated.or_else(of_crate).unwrap_or(parts.len().saturating_sub(1));
+        parts.get(first..).unwrap_or_default().join("/")
+    }
 }
 
 /// The path without `.` and without folders that are left again.
@@ -172,8 +195,8 @@ mod tests {
 
     #[test]
     fn paths_say_nothing_of_the_machine() {
-        let folders = [PathBuf::from("/home/somebody/mine")];
-        let free = |recorded: &str| place_free(recorded, &folders);
+        let files = Files { folders: vec![PathBuf::from("/home/somebody/mine")], ..Files::default() };
+        let free = |recorded: &str| files.name(recorded);
         assert_eq!(free("/home/somebody/mine/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
         assert_eq!(free("src/lib.rs"), "src/lib.rs");
         assert_eq!(free("/rustc/0123/library/core/src/slice/iter.rs"), "core/src/slice/iter.rs");
@@ -183,5 +206,11 @@ mod tests {
         assert_eq!(free("src/../.weir/./module.rs"), ".weir/module.rs");
         assert_eq!(free("/tmp/other/.weir/weir-guest/src/ip.rs"), ".weir/weir-guest/src/ip.rs");
         assert_eq!(free("/"), "");
+        for own in ["/home/somebody/mine/src/lib.rs", "mine.c", "./a/b.h"] {
+            assert!(files.is_own(own), "{own}");
+        }
+        for other in [".weir/weir.h", "src/../.weir/module.rs", "rust/library/core/src/cmp.rs", "/usr/x.h"] {
+            assert!(!files.is_own(other), "{other}");
+        }
     }
 }

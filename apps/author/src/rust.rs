@@ -14,6 +14,9 @@ const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
 /// The stack lies below the data, so that one that overflows traps instead of overwriting the module's state.
 const LINK: [&str; 2] = ["-zstack-size=32768", "--export=__stack_pointer"];
 
+/// What the folder of the compiler's own library is called, wherever it is.
+pub(crate) const LIBRARY: &str = "rust";
+
 /// From Rust 1.88 on, one can choose the version of DWARF.
 const DWARF_VERSION_MINOR: u32 = 88;
 
@@ -183,7 +186,8 @@ impl Toolchain {
         for folder in [source.canonicalize().ok(), Some(source)].into_iter().flatten() {
             let mut flag = OsString::from("--remap-path-prefix=");
             flag.push(folder);
-            flag.push("=rust");
+            flag.push("=");
+            flag.push(LIBRARY);
             flags.push(flag);
         }
         // Older compilers name the files of a library as if they were the module's: the folder is in another part of their tables.

@@ -240,9 +240,13 @@ impl Table {
         let header = program.header();
         let entry = header.file(index)?;
         let name = text(&entry.path_name(), sections)?;
-        let folder = entry.directory(header).and_then(|folder| text(&folder, sections)).unwrap_or_default();
-        // Folder 0 is where the compiler was called. It is part of the path only if that says more than the name.
-        let path = if folder.is_empty() || name.starts_with('/') { name } else { format!("{folder}/{name}") };
+        let folder = entry.directory(header).and_then(|folder| text(&folder, sections));
+        // Folder 0 is where the compiler was called, and what the others begin from; before version 5 the table does not have it.
+        let first = header.include_directories().first().filter(|_| header.version() >= 5);
+        let first = first.filter(|_| entry.directory_index() != 0).and_then(|first| text(first, sections));
+        let path = [first, folder].into_iter().flatten().rfold(name, |path, folder| {
+            if folder.is_empty() || path.starts_with('/') { path } else { format!("{folder}/{path}") }
+        });
         self.files.push(shown(path.trim_start_matches("./")));
         u32::try_from(self.files.len() - 1).ok()
     }

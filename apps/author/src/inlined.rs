@@ -1,0 +1,112 @@
+//! Where inlined code was called from.
+//!
+//! A loop over a slice is compiled from the library's iterator, an `emit_…` from a generated header. Their lines tell the author little; the line
+//! that calls them does. Compilers say which code was inlined into which (DWARF 5, section 3.3.8).
+
+use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit};
+use std::collections::HashMap;
+use std::ops::Range;
+use wasmparser::{Parser, Payload};
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Inlined calls of a module.
+#[derive(Debug, Default)]
+pub(crate) struct InlinedCalls(Vec<Call>);
+
+#[derive(Debug)]
+struct Call {
+    /// The code that was inlined, in the contents of the code section.
+    code: Range<u64>,
+    /// How many scopes it is in.
+    depth: isize,
+    /// The file of the call, as the compiler recorded it.
+    file: String,
+    line: u32,
+}
+
+impl InlinedCalls {
+    /// Reads what a linker left of it; where it cannot be read, there are none.
+    pub(crate) fn of(linked: &[u8]) -> Self {
+        let mut sections = HashMap::new();
+        for payload in Parser::new(0).parse_all(linked).flatten() {
+            if let Payload::CustomSection(section) = payload {
+                sections.insert(section.name(), section.data());
+            }
+        }
+        let load = |id: gimli::SectionId| {
+            let data = sections.get(id.name()).copied().unwrap_or_default();
+            Ok::<_, gimli::Error>(EndianSlice::new(data, LittleEndian))
+        };
+        let mut calls = Self::default();
+        if let Ok(dwarf) = Dwarf::load(load) {
+            let mut units = dwarf.units();
+            while let Ok(Some(header)) = units.next() {
+                // What was read of a broken unit is as good as that of a whole one.
+                let _ = dwarf.unit(header).and_then(|unit| calls.unit(&dwarf, &unit));
+            }
+        }
+        // Of the calls that a piece of code is in, the innermost first.
+        calls.0.sort_by_key(|call| std::cmp::Reverse(call.depth));
+        calls
+    }
+
+    fn unit(&mut self, dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>) -> gimli::Result<()> {
+        let mut entries = unit.entries();
+        while let Some(entry) = entries.next_dfs()? {
+            if entry.tag() != gimli::DW_TAG_inlined_subroutine {
+                continue;
+            }
+            let number =
+                |name| entry.attr_value(name).and_then(|value: AttributeValue<_>| value.udata_value());
+            let (Some(file), Some(line)) =
+                (file(dwarf, unit, entry.attr_value(gimli::DW_AT_call_file)), number(gimli::DW_AT_call_line))
+            else {
+                continue;
+            };
+            let Ok(line) = u32::try_from(line) else { continue };
+            let mut ranges = dwarf.die_ranges(unit, entry)?;
+            while let Some(range) = ranges.next()? {
+                let (code, file) = (range.begin..range.end, file.clone());
+                self.0.push(Call { code, depth: entry.depth(), file, line });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the calls are that the code at an address is in, the innermost first: file and line.
+    pub(crate) fn around(&self, address: u32) -> impl Iterator<Item = (&str, u32)> {
+        let calls = self.0.iter().filter(move |call| call.code.contains(&address.into()));
+        calls.map(|call| (call.file.as_str(), call.line))
+    }
+
+    /// The addresses at which a call begins or ends.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = u32> {
+        self.0
+            .iter()
+            .flat_map(|call| [call.code.start, call.code.end])
+            .filter_map(|at| u32::try_from(at).ok())
+    }
+}
+
+fn file(
+    dwarf: &Dwarf<Slice<'_>>,
+    unit: &Unit<Slice<'_>>,
+    number: Option<AttributeValue<Slice<'_>>>,
+) -> Option<String> {
+    let header = unit.line_program.as_ref()?.header();
+    let number = match number? {
+        AttributeValue::FileIndex(number) => number,
+        other => other.udata_value()?,
+    };
+    let file = header.file(number)?;
+    let text = |value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned());
+    let name = text(file.path_name())?;
+    let folder = file.directory(header).and_then(text);
+    // The others begin from folder 0.
+    let first = header.include_directories().first().filter(|_| header.version() >= 5);
+    let first = first.filter(|_| file.directory_index() != 0).and_then(|first| text(*first));
+    Some([first, folder].into_iter().flatten().rfold(name, |path, folder| {
+        if folder.is_empty() || path.starts_with('/') { path } else { format!("{folder}/{path}") }
+    }))
+}
