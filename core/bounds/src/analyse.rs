@@ -58,6 +58,10 @@ impl Walker<'_, '_> {
             // An imported function that is exported again: the host's own, with any arguments.
             return Err(Stop::TooLarge);
         }
+        self.descriptor_bytes = match entry {
+            EntryPoint::Batch => weir_abi::BATCH_BYTES,
+            _ => weir_abi::DESCRIPTOR_BYTES,
+        };
         let arguments = self.arguments(entry);
         let globals = self.globals();
         let summary = self.function(function, arguments, globals)?;

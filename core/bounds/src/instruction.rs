@@ -6,8 +6,9 @@ use crate::range::{Range, Width};
 use crate::state::{State, Stop};
 use crate::value::{Cmp, Id, Op, Sum, Values, from};
 use crate::walk::{Frame, Walker};
+use std::collections::HashSet;
 use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, Operator, RefType, SubType};
-use weir_abi::{ARENA_BASE, BATCH_BYTES, DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
+use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 
 /// How memory is read.
 #[derive(Clone, Copy)]
@@ -41,9 +42,10 @@ impl<'a> Walker<'a, '_> {
                 let Some(mut state) = frame.state.take() else { return Ok(()) };
                 let selector = state.pop();
                 let known = self.facts.range(&self.values, selector, state.facts);
+                let mut taken = HashSet::new();
                 for (index, target) in (0u64..).zip(targets.targets()) {
                     let Ok(depth) = target else { return Err(Stop::TooLarge) };
-                    if index >= known.lo && index <= known.hi {
+                    if index >= known.lo && index <= known.hi && taken.insert(depth) {
                         self.step(1)?;
                         self.branch_deep(frame, depth, state.clone())?;
                     }
@@ -311,9 +313,9 @@ impl<'a> Walker<'a, '_> {
 
     /// A field of a descriptor. Descriptors are written by trusted code before the call, and cannot be written by the module.
     fn descriptor_field(&mut self, load: Load, offset: &Sum, state: &State) -> Id {
-        let batch = BATCH_BYTES as u64;
+        let given = i128::try_from(self.descriptor_bytes).unwrap_or(0);
         let (lo, hi) = self.values.interval(offset, |id| self.facts.range(&self.values, id, state.facts));
-        let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= i128::from(batch);
+        let is_inside = lo >= 0 && hi + i128::from(load.bytes) <= given;
         let is_aligned = offset.terms.iter().all(|(id, by)| {
             u32::from(self.values.node(*id).zeros) + by.trailing_zeros() >= DESCRIPTOR_BYTES.trailing_zeros()
         });
@@ -342,7 +344,6 @@ impl<'a> Walker<'a, '_> {
         if range.is_empty() {
             range = loaded(load);
         }
-        debug_assert!(ARENA_BASE < DESCRIPTORS_BASE);
         match known.filter(|_| is_own) {
             Some(key) => {
                 let id = self.values.add(Op::Field(key.0, key.1), load.width, range, from);

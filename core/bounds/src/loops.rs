@@ -42,7 +42,8 @@ impl<'a> Walker<'a, '_> {
             let walked = walker.once(frame, at, params, start)?;
             Ok(walker.shape(&entry, first, &counters, &walked))
         })?;
-        if shape.trips.is_err() && self.unroll(frame, at, params, &entry)? {
+        let has_counter = !matches!(shape.trips, Err(Why::NoCounter | Why::Endless));
+        if !has_counter && self.unroll(frame, at, params, &entry)? {
             return Ok(());
         }
 
@@ -191,16 +192,25 @@ impl<'a> Walker<'a, '_> {
     ) -> Result<bool, Stop> {
         let code_len = frame.code.ends[at] as usize - at;
         let work = code_len as u64 * u64::from(UNROLLED);
-        if code_len > UNROLLED_CODE || work > (self.steps_max - self.steps.min(self.steps_max)) / 8 {
+        let end = frame.code.ends[at] as usize;
+        let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
+        let has_loops = inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));
+        if code_len > UNROLLED_CODE || has_loops || work > self.unrolling {
             return Ok(false);
         }
+        self.unrolling -= work;
         let begin = State { usage: Usage::NOTHING, ..entry.clone() };
         let ends = self.quietly(frame, |walker, frame| {
             let mut next = Some(begin.clone());
             for _ in 0..UNROLLED {
                 let Some(state) = next else { break };
+                let before = walker.ranges(&state);
                 let walked = walker.once(frame, at, params, state)?;
                 next = walker.together(entry, walked.around.back);
+                // Nothing has changed: nothing will.
+                if next.as_ref().is_some_and(|next| walker.ranges(next) == before) {
+                    break;
+                }
             }
             Ok(next.is_none())
         })?;
@@ -261,6 +271,10 @@ impl<'a> Walker<'a, '_> {
         Ok(true)
     }
 
+    fn ranges(&self, state: &State) -> Vec<Range> {
+        state.locals.iter().map(|local| self.facts.range(&self.values, *local, state.facts)).collect()
+    }
+
     /// What the comparisons on the way to a back edge depend on.
     fn learnt_from(&self, edge: &State, entry: &State) -> u8 {
         let facts = self.facts.learnt(edge.facts, entry.facts);
@@ -319,7 +333,7 @@ impl<'a> Walker<'a, '_> {
         let total = all.plus(last);
         let trips = times.plus(Linear::constant(1));
         if self.probing == 0 {
-            let on_entry = on_entry.and_then(|(sum, step)| self.from_locals(&sum, step, entry, &frame.code));
+            let on_entry = on_entry.and_then(|(sum, step)| self.in_locals(&sum, step, entry, &frame.code));
             let found = LoopFound {
                 function: frame.function,
                 depth: u32::try_from(frame.around.len()).unwrap_or(u32::MAX),
@@ -375,7 +389,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The sum that gives a loop's trips in terms of locals of type i32, where each of its values is the local's value on entry.
-    fn from_locals(&self, sum: &Sum, step: u64, entry: &State, code: &Code<'a>) -> Option<OnEntry> {
+    fn in_locals(&self, sum: &Sum, step: u64, entry: &State, code: &Code<'a>) -> Option<OnEntry> {
         let mut terms = Vec::new();
         for (id, by) in &sum.terms {
             if self.values.width(*id) != Width::W32 {

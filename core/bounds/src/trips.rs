@@ -413,7 +413,6 @@ fn rank(why: &Why) -> u32 {
 }
 
 /// Puts bounds for some of the back edges together until all are covered.
-#[expect(clippy::type_complexity, reason = "taken apart at once")]
 fn cover(
     all: u64,
     found: Vec<(u64, Result<Count, Why>)>,

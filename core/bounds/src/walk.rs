@@ -79,6 +79,8 @@ pub(crate) struct Walker<'a, 'e> {
     /// Instructions and joins so far.
     pub(crate) steps: u64,
     pub(crate) steps_max: u64,
+    /// Steps that may still be spent on walking loops iteration after iteration.
+    pub(crate) unrolling: u64,
     /// Above 0: this is a first look at a loop, and nothing of it is recorded.
     pub(crate) probing: u32,
     pub(crate) active: Vec<u32>,
@@ -87,6 +89,8 @@ pub(crate) struct Walker<'a, 'e> {
     pub(crate) hosts: BTreeMap<u32, HostFound>,
     pub(crate) fields: HashMap<(u32, u8, Width), Id>,
     pub(crate) descriptor: Id,
+    /// Bytes of the descriptors that the entry point is given: of one packet, or of a batch.
+    pub(crate) descriptor_bytes: usize,
     token: u32,
 }
 
@@ -164,6 +168,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             facts: Facts::default(),
             steps: 0,
             steps_max,
+            unrolling: steps_max / 4,
             probing: 0,
             active: Vec::new(),
             known: HashMap::new(),
@@ -171,6 +176,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             hosts: BTreeMap::new(),
             fields: HashMap::new(),
             descriptor,
+            descriptor_bytes: weir_abi::DESCRIPTOR_BYTES,
             token: 0,
         }
     }
