@@ -4,8 +4,11 @@
 //! same packets, and is a differential test at the same time: both must emit the same records. [`run`], [`memory`] and [`start`] look at
 //! whole runs of the program `weir`. What needs `unsafe` is in [`native`], and nowhere else.
 
+pub mod adversarial;
+pub mod analysis;
 pub mod contest;
 pub mod corpus;
+pub mod crafted;
 pub mod document;
 pub mod error;
 pub mod instructions;
@@ -17,6 +20,7 @@ pub mod native;
 pub mod packets;
 pub mod place;
 pub mod price;
+pub mod random;
 pub mod run;
 pub mod sandboxed;
 pub mod shares;

@@ -15,7 +15,7 @@ use weir_lab::module::Module;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
-use weir_lab::{BenchError, looped, machine, memory, place, run, shares, start};
+use weir_lab::{BenchError, analysis, looped, machine, memory, place, run, shares, start};
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -45,6 +45,9 @@ struct Cli {
     /// Run one build of a module over the trace: what is run under callgrind
     #[arg(long, hide = true, value_name = "MODULE:BUILD:PACKETS:PASSES")]
     exercise: Option<String>,
+    /// Analyse a module once, and say what it took: what is run in a process of its own
+    #[arg(long, hide = true, value_name = "FILE")]
+    analyse: Option<PathBuf>,
 }
 
 /// The parts of the benchmark.
@@ -64,6 +67,8 @@ enum Part {
     Start,
     /// The share of the corpus that gets a bound
     Corpus,
+    /// Time and memory of analyses
+    Analysis,
     /// Only make the large capture
     MakeBig,
 }
@@ -92,6 +97,10 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         let exercise =
             Exercise::from_argument(exercise).ok_or_else(|| BenchError::NoModule(exercise.clone()))?;
         return exercise.run(&source);
+    }
+    if let Some(path) = &cli.analyse {
+        println!("{}", analysis::child(path)?);
+        return Ok(());
     }
     let wants = |part| cli.parts.contains(&part) || cli.parts.contains(&Part::All) && part != Part::MakeBig;
     let modules = modules(cli)?;
@@ -130,6 +139,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     if wants(Part::Corpus) {
         let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
         add("corpus", shares::tables(&corpus, &Level::ALL)?);
+    }
+    if wants(Part::Analysis) {
+        add("analysis", analysis::tables(&modules, if cli.quick { 21 } else { 201 })?);
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();

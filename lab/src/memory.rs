@@ -101,7 +101,7 @@ fn peak(command: &mut Command) -> Result<Peak, BenchError> {
 }
 
 /// A field of /proc/PID/status, which is in KiB.
-fn bytes(status: &str, field: &str) -> u64 {
+pub(crate) fn bytes(status: &str, field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -1,0 +1,430 @@
+//! Packets made to cost a module as much as they can: whole headers of all lengths, payloads of the formats that modules read, flows that meet again.
+
+use crate::random::Random;
+use std::ops::Range;
+use weir_abi::Descriptor;
+use weir_session::Value;
+use weir_units::Timestamp;
+use weir_wire::{LinkType, Meta};
+
+/// A packet with all that a descriptor says beside its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crafted {
+    /// From the Ethernet header on.
+    pub bytes: Vec<u8>,
+    /// Time since the packet before, in ns; it can go back.
+    pub gap_ns: i64,
+    /// The flow's hash, where it is not to be that of the bytes: whoever knows the hash function finds packets for each value.
+    pub flow_hash: Option<u64>,
+}
+
+impl Crafted {
+    /// What weir says about it, at this time and place.
+    pub fn descriptor(&self, ts: u64, data: u32, number: u64) -> Descriptor {
+        let len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        let link_type = LinkType::Ethernet;
+        let meta =
+            Meta { ts: Timestamp(ts), cap_len: len, wire_len: len, link_type, interface: 0, number, data };
+        let mut descriptor = weir_wire::classify(&self.bytes, &meta).unwrap_or_default();
+        if let Some(hash) = self.flow_hash {
+            descriptor.flow_hash = hash;
+        }
+        descriptor
+    }
+}
+
+/// Captured bytes that the packets of a time have.
+const LENGTHS: &[&[usize]] = &[&[60, 90], &[60, 200, 600, 1514], &[1514], &[1514, 9018], &[100, 65_549]];
+
+/// What packets of a time have in common.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    /// How many flows there are; 0: each packet is of another.
+    flows: usize,
+    /// Bits of the flow's hash that are the same for all, so that tables fill in one place; `None`: hashes are those of the bytes.
+    same_hash: Option<u64>,
+    /// Time between packets, in ns.
+    gap: Range<i64>,
+    /// Captured bytes.
+    lengths: &'static [usize],
+}
+
+impl Weather {
+    /// Another time.
+    pub fn any(random: &mut Random) -> Self {
+        let same = [0, 0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF << 32, 0xFFFF << 48, 0xFFF_FFFF << 16, !0xFF, !1];
+        let gaps =
+            [0..1, 1..2000, 1_000_000..2_000_000, -1_000_000..1_000_000, 1_000_000_000..90_000_000_000];
+        Self {
+            flows: *random.of(&[0, 0, 1, 2, 16, 300]),
+            same_hash: if random.once_in(2) { Some(*random.of(&same)) } else { None },
+            gap: random.of(&gaps).clone(),
+            lengths: *random.of(LENGTHS),
+        }
+    }
+}
+
+/// Makes packets.
+#[derive(Debug)]
+pub struct Mint {
+    random: Random,
+    /// Byte strings that the module may look for, and ports that it may care about.
+    words: Vec<Vec<u8>>,
+    ports: Vec<u16>,
+    /// Packets of a capture.
+    recorded: Vec<Vec<u8>>,
+}
+
+/// Ports of protocols that modules take apart.
+const PORTS: [u16; 14] = [53, 80, 443, 22, 161, 1812, 67, 68, 69, 111, 666, 8080, 0, 65_535];
+
+/// Beginnings and what then comes again and again: the densest messages of formats that modules read.
+const FORMATS: &[(&[u8], &[u8])] = &[
+    (b"", b"\n"),
+    (b"", b"\r\n"),
+    (b"GET / HTTP/1.1\r\n", b"x\r\n"),
+    (b"GET / HTTP/1.1\r\n", b"x-forwarded-fox: 1\r\n"),
+    (b"GET /", b" "),
+    (b"", b"0\r\n\n"),
+    (b"", b"1\r\nx\n"),
+    (b"", b"\x08\x00"),
+    (b"", b"\x88\x80\x00\xff\x80"),
+    (b"", b"\x80"),
+    (b"", b"\x30\x00"),
+    (b"", b"\x30\x84\x00\x00\x00\x00"),
+    (b"", b"\x02\x81\x00"),
+    // DNS with as many questions as fit, with labels of one byte, and with pointers to themselves.
+    (b"\x12\x34\x01\x00\xff\xff\x00\x00\x00\x00\x00\x00", b"\x00\x00\x01\x00\x01"),
+    (b"\x12\x34\x01\x00\xff\xff\x00\x00\x00\x00\x00\x00", b"\x01a"),
+    (b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00", b"\xc0\x0c"),
+    (b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x3f", b"a"),
+    // RADIUS, its length and its authenticator.
+    (b"\x01\x01\x05\x00\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", b"\x01\x02"),
+    // A ClientHello without session, with one cipher, and extensions without contents.
+    (b"\x16\x03\x01\x05\x00\x01\x00\x04\xfc\x03\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x00\x00\x02\x13\x01\x01\x00\x04\x00", b"\x00\x17\x00\x00"),
+    (b"\x16\x03\x01\x05\x00\x01\x00\x04\xfc\x03\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x00\x00\x02\x13\x01\x01\x00\x04\x00\x00\x00\x03\xff\x03\xfd\x00\x03\xfa", b"."),
+    (b"SSH-2.0-", b" "),
+];
+
+impl Mint {
+    /// For a module: its bytes and parameters say what it may look for. The same seed makes the same packets.
+    pub fn new(seed: u64, wasm: &[u8], parameters: &[Value], recorded: Vec<Vec<u8>>) -> Self {
+        let mut words: Vec<Vec<u8>> = wasm
+            .split(|byte| !(b' '..=b'~').contains(byte))
+            .filter(|word| word.len() >= 4)
+            .map(<[u8]>::to_vec)
+            .collect();
+        let mut ports = PORTS.to_vec();
+        for value in parameters {
+            match value {
+                Value::String(word) => words.push(word.clone()),
+                Value::StringList(list) => words.extend(list.iter().cloned()),
+                Value::U64List(list) => {
+                    ports.extend(list.iter().filter_map(|port| u16::try_from(*port).ok()))
+                }
+                Value::U64(port) => ports.extend(u16::try_from(*port).ok()),
+                _ => {}
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        // The same word once; the longest are what is searched longest.
+        words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        words.dedup();
+        words.truncate(64);
+        Self { random: Random::new(seed), words, ports, recorded }
+    }
+
+    /// The generator of all its decisions.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// A packet.
+    pub fn packet(&mut self, weather: &Weather) -> Crafted {
+        let flow = match weather.flows {
+            0 => self.random.next(),
+            flows => u64::try_from(self.random.below(flows)).unwrap_or(0),
+        };
+        let len = *self.random.of(weather.lengths);
+        let bytes = if self.random.once_in(5) && !self.recorded.is_empty() {
+            let mut bytes = self.random.of(&self.recorded).clone();
+            bytes.truncate(len);
+            bytes
+        } else {
+            self.headers(flow, len)
+        };
+        let span = weather.gap.end.abs_diff(weather.gap.start);
+        let more = i64::try_from(self.random.next() % span.max(1)).unwrap_or(0);
+        let free = self.random.next();
+        Crafted {
+            bytes,
+            gap_ns: weather.gap.start + more,
+            flow_hash: weather.same_hash.map(|same| (0x1234_5678_9ABC_DEF1 & same) | (free & !same)),
+        }
+    }
+
+    /// Headers of a flow, and a payload up to a length.
+    fn headers(&mut self, flow: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        match self.random.below(24) {
+            0 => {
+                // A neighbour announces itself, in values without contents.
+                out.extend([0x88, 0xCC]);
+                out.extend([2, 0].into_iter().cycle().take(len.saturating_sub(14)));
+                return out;
+            }
+            1 => {
+                // What follows the headers of the link is nothing that has a name.
+                out.extend([self.random.byte(), self.random.byte()]);
+                self.fill(&mut out, len);
+                return out;
+            }
+            2..=4 => out.extend([0x81, 0x00, 0x00, 0x07]),
+            _ => {}
+        }
+        let protocol = *self.random.of(&[6u8, 6, 6, 17, 17, 1]);
+        let begin = if self.random.once_in(6) {
+            self.ipv6(&mut out, flow, protocol)
+        } else {
+            self.ipv4(&mut out, flow, protocol)
+        };
+        self.upper(&mut out, flow, protocol);
+        self.fill(&mut out, len);
+        settle(&mut out, begin);
+        out
+    }
+
+    fn ipv4(&mut self, out: &mut Vec<u8>, flow: u64, protocol: u8) -> usize {
+        let options = if self.random.once_in(6) { self.random.below(11) } else { 0 };
+        out.extend([0x08, 0x00]);
+        let begin = out.len();
+        let address = (flow.wrapping_mul(0x9E37_79B1) >> 8).to_le_bytes();
+        out.extend([
+            0x45 + u8::try_from(options).unwrap_or(0),
+            self.random.byte() & 0xFC,
+            0,
+            0,
+            0,
+            1,
+            0x40,
+            0,
+        ]);
+        out.extend([
+            64, protocol, 0, 0, 10, address[0], address[1], address[2], 192, address[3], 2, address[4],
+        ]);
+        let kind = *self.random.of(&[1u8, 1, 7, 0]);
+        for _ in 0..options * 2 {
+            out.extend(if kind == 7 { [7, 2] } else { [kind, kind] });
+        }
+        begin
+    }
+
+    fn ipv6(&mut self, out: &mut Vec<u8>, flow: u64, protocol: u8) -> usize {
+        out.extend([0x86, 0xDD]);
+        let begin = out.len();
+        let chain = if self.random.once_in(2) { self.random.below(12) } else { 0 };
+        out.extend([0x60, 0, 0, 0, 0, 0, if chain > 0 { 60 } else { protocol }, 64]);
+        for side in 0..2u8 {
+            out.extend([0x20, 0x01, 0x0d, 0xb8, side, 0, 0, 0]);
+            out.extend(flow.to_be_bytes());
+        }
+        for left in (0..chain).rev() {
+            out.extend([if left > 0 { 60 } else { protocol }, 0, 1, 4, 0, 0, 0, 0]);
+        }
+        begin
+    }
+
+    fn upper(&mut self, out: &mut Vec<u8>, flow: u64, protocol: u8) {
+        let known = *self.random.of(&self.ports);
+        let other =
+            if self.random.once_in(3) { self.random.short() } else { 1024 + flow.to_le_bytes()[5] as u16 };
+        let (from, to) = if self.random.once_in(2) { (known, other) } else { (other, known) };
+        if protocol == 1 {
+            out.extend([8, 0, 0, 0, 0, 1, 0, 1]);
+            return;
+        }
+        out.extend(from.to_be_bytes());
+        out.extend(to.to_be_bytes());
+        if protocol == 17 {
+            out.extend([0, 0, 0, 0]);
+            return;
+        }
+        // Small numbers, so that acknowledgements meet what they acknowledge.
+        let number = |random: &mut Random| u32::try_from(random.below(64)).unwrap_or(0) * 100;
+        out.extend(number(&mut self.random).to_be_bytes());
+        out.extend(number(&mut self.random).to_be_bytes());
+        let options = if self.random.once_in(3) { self.random.below(11) } else { 0 };
+        let flags = *self.random.of(&[0x02u8, 0x12, 0x10, 0x18, 0x11, 0x04, 0x02, 0x10]);
+        out.extend([u8::try_from(5 + options).unwrap_or(5) << 4, flags, 0xFF, 0xFF, 0, 0, 0, 0]);
+        let kind = *self.random.of(&[1u8, 1, 4, 0]);
+        for _ in 0..options * 2 {
+            out.extend(if kind == 4 { [4, 2] } else { [kind, kind] });
+        }
+    }
+
+    /// A payload up to a length of the packet.
+    fn fill(&mut self, out: &mut Vec<u8>, len: usize) {
+        let room = len.saturating_sub(out.len());
+        match self.random.below(8) {
+            0 => out.extend(std::iter::repeat_n(*self.random.of(&[0u8, 0xFF, b'A', 0x90]), room)),
+            1 => out.extend((0..room).map(|_| self.random.byte())),
+            2 | 3 if !self.words.is_empty() => {
+                // A word but for its last byte, as often as it fits; or its first bytes; and the word itself.
+                let word = self.random.of(&self.words).clone();
+                let cut = match self.random.below(3) {
+                    0 => word.len(),
+                    1 => word.len() - 1,
+                    _ => 1 + self.random.below(word.len()),
+                };
+                out.extend(word[..cut].iter().copied().cycle().take(room));
+            }
+            _ => {
+                let (begin, unit) = *self.random.of(FORMATS);
+                out.extend(begin.iter().take(room));
+                let room = len.saturating_sub(out.len());
+                out.extend(unit.iter().copied().cycle().take(room));
+            }
+        }
+    }
+
+    /// A packet like another, or like two others.
+    pub fn mutate(&mut self, one: &Crafted, other: &Crafted) -> Crafted {
+        let mut made = one.clone();
+        for _ in 0..=self.random.below(4) {
+            self.change(&mut made, other);
+        }
+        if !self.random.once_in(6) && made.bytes.get(12..14) == Some(&[0x08, 0x00]) {
+            settle(&mut made.bytes, 14);
+        }
+        made
+    }
+
+    fn change(&mut self, made: &mut Crafted, other: &Crafted) {
+        let len = made.bytes.len();
+        // Headers are looked at more than the rest.
+        let reach = if self.random.once_in(2) { len.min(80) } else { len };
+        let at = self.random.below(reach);
+        match self.random.below(10) {
+            0 | 1 if len > 0 => made.bytes[at] ^= 1 << self.random.below(8),
+            2 if len > 0 => made.bytes[at] = *self.random.of(&[0, 1, 2, 0x7F, 0x80, 0xFF, b'\n', b' ']),
+            3 if len > 0 => made.bytes[at] = self.random.byte(),
+            4 => {
+                let take = other.bytes.len().saturating_sub(at).min(self.random.below(64));
+                let room = take.min(len.saturating_sub(at));
+                made.bytes[at..at + room].copy_from_slice(&other.bytes[at..at + room]);
+            }
+            5 => {
+                let wanted = *self.random.of(&[at, 54, 60, 1514, 600, 9018]);
+                let filler = made.bytes.last().copied().unwrap_or(0);
+                made.bytes.resize(wanted, filler);
+            }
+            6 => {
+                // Something that is there once more.
+                let part: Vec<u8> =
+                    made.bytes.iter().skip(at).take(1 + self.random.below(24)).copied().collect();
+                let end = (at + part.len()).min(len);
+                let repeated: Vec<u8> = part.iter().copied().cycle().take(len.saturating_sub(end)).collect();
+                made.bytes.truncate(end);
+                made.bytes.extend(repeated);
+            }
+            7 => {
+                made.flow_hash = match self.random.below(4) {
+                    0 => None,
+                    1 => other.flow_hash,
+                    2 => made.flow_hash.map(|hash| hash ^ 1 << self.random.below(64)),
+                    _ => Some(self.random.next()),
+                }
+            }
+            8 => {
+                made.gap_ns = *self.random.of(&[
+                    0,
+                    1,
+                    1000,
+                    1_000_000,
+                    1_000_000_000,
+                    -1,
+                    -1_000_000_000,
+                    90_000_000_000,
+                ])
+            }
+            _ if !self.words.is_empty() => {
+                let word = self.random.of(&self.words).clone();
+                let end = len.min(at + word.len());
+                made.bytes.splice(at..end.max(at), word);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Makes the lengths in an IP header those of the packet.
+fn settle(packet: &mut [u8], begin: usize) {
+    let len = u16::try_from(packet.len().saturating_sub(begin)).unwrap_or(u16::MAX);
+    let Some(header) = packet.get_mut(begin..) else { return };
+    let udp = match header.first().map(|byte| byte >> 4) {
+        Some(4) => {
+            put(header, 2, len);
+            (header.get(9) == Some(&17)).then(|| usize::from(header[0] & 15) * 4)
+        }
+        Some(6) => {
+            put(header, 4, len.saturating_sub(40));
+            (header.get(6) == Some(&17)).then_some(40)
+        }
+        _ => None,
+    };
+    if let Some(udp) = udp {
+        put(header, udp + 4, len.saturating_sub(u16::try_from(udp).unwrap_or(0)));
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    if let Some(place) = bytes.get_mut(at..at + 2) {
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_abi::flag;
+
+    fn mint() -> Mint {
+        let value = Value::U64(7);
+        Mint::new(1, b"\0\0User-Agent: evil\0\0", &[value], Vec::new())
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_packets() {
+        let make = || {
+            let mut mint = mint();
+            let weather = Weather::any(mint.random());
+            (0..50).map(|_| mint.packet(&weather)).collect::<Vec<_>>()
+        };
+        assert_eq!(make(), make());
+    }
+
+    #[test]
+    fn most_packets_have_headers_that_weir_understands_and_all_kinds_come() {
+        let mut mint = mint();
+        let mut seen = 0;
+        let mut malformed = 0;
+        for _ in 0..40 {
+            let weather = Weather::any(mint.random());
+            for _ in 0..50 {
+                let descriptor = mint.packet(&weather).descriptor(1, weir_abi::ARENA_BASE, 0);
+                seen |= descriptor.flags;
+                malformed += u32::from(descriptor.flags & flag::MALFORMED != 0);
+            }
+        }
+        let wanted = flag::IPV4
+            | flag::IPV6
+            | flag::TCP
+            | flag::UDP
+            | flag::ICMP
+            | flag::L4
+            | flag::VLAN
+            | flag::OPTIONS;
+        assert_eq!(seen & wanted, wanted, "flags {seen:x}");
+        assert!(malformed < 400, "{malformed} of 2000");
+    }
+}

@@ -1,0 +1,50 @@
+//! Numbers that look random and are the same in every run.
+
+/// A generator (S. Vigna's splitmix64): one number after the other from a seed.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// From a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; 0 where there is none.
+    pub fn below(&mut self, end: usize) -> usize {
+        let end = u64::try_from(end).unwrap_or(u64::MAX);
+        usize::try_from(self.next() % end.max(1)).unwrap_or(0)
+    }
+
+    /// Whether something that happens once in so many times happens.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// Where there are none.
+    pub fn of<'a, T>(&mut self, these: &'a [T]) -> &'a T {
+        &these[self.below(these.len())]
+    }
+
+    /// A byte.
+    pub fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    /// A 16-bit number.
+    pub fn short(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+}
