@@ -22,6 +22,8 @@ pub struct Ended {
 pub fn weir() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
+    // Nor is the user's calibration read: limits are the same wherever the tests run.
+    command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command.env_remove("SUDO_UID");
     command
 }
