@@ -2,7 +2,7 @@
 
 use crate::Linear;
 use crate::facts::{FactId, Facts};
-use crate::range::{Range, Width, smaller};
+use crate::range::{Range, Width, filled, smaller};
 use crate::value::{Cmp, Id, Op, Sum, Values, from};
 
 /// Operations on two values of one width.
@@ -101,8 +101,11 @@ impl Arith<'_> {
                 } else {
                     None
                 };
-                let mut range = Range::unsigned(width, 0, x.hi.min(y.hi));
-                range.per = smaller(x.per, y.per);
+                let range = match (ca, cb) {
+                    (_, Some(mask)) => x.masked(width, width.wrap(mask.into())),
+                    (Some(mask), _) => y.masked(width, width.wrap(mask.into())),
+                    _ => Range { per: smaller(x.per, y.per), ..Range::unsigned(width, 0, x.hi.min(y.hi)) },
+                };
                 if cb == Some(15) && x.hi <= 255 {
                     from = header_length(from);
                 }
@@ -122,23 +125,21 @@ impl Arith<'_> {
                 self.opaque(width, range, za.min(zb), from)
             }
             Binary::ShrU => {
-                let (range, zeros) = match cb {
-                    Some(by) => {
-                        let by = u32::try_from(by.rem_euclid(bits.into())).unwrap_or(0);
-                        let mut range = Range::unsigned(width, x.lo >> by, x.hi >> by);
-                        range.per = x.per.map(|per| per.divided(1 << by.min(63)));
-                        if by == 4 && x.hi <= 255 {
-                            from = header_length(from);
-                        }
-                        (range, za.saturating_sub(u8::try_from(by).unwrap_or(u8::MAX)))
+                if let Some(by) = cb {
+                    let by = u32::try_from(by.rem_euclid(bits.into())).unwrap_or(0);
+                    if by == 4 && x.hi <= 255 {
+                        from = header_length(from);
                     }
-                    None => {
-                        let least = if y.hi < u64::from(bits) { x.lo >> y.hi } else { 0 };
-                        let shift = if y.hi < u64::from(bits) { y.lo } else { 0 };
-                        (Range { per: x.per, ..Range::unsigned(width, least, x.hi >> shift) }, 0)
-                    }
-                };
-                self.opaque(width, range, zeros, from)
+                    let by = u8::try_from(by).unwrap_or(0);
+                    let id = self.values.add(Op::Shift(a, by), width, x.shifted(width, by.into()), from);
+                    let node = self.values.node_mut(id);
+                    node.zeros = node.zeros.max(za.saturating_sub(by));
+                    return id;
+                }
+                let least = if y.hi < u64::from(bits) { x.lo >> y.hi } else { 0 };
+                let shift = if y.hi < u64::from(bits) { y.lo } else { 0 };
+                let range = Range { per: x.per, ..Range::unsigned(width, least, x.hi >> shift) };
+                self.opaque(width, range, 0, from)
             }
             Binary::ShrS => {
                 let range = match cb {
@@ -336,11 +337,6 @@ impl Arith<'_> {
         self.values.node_mut(id).zeros = zeros;
         id
     }
-}
-
-/// All bits up to the highest one that is set.
-fn filled(value: u64) -> u64 {
-    if value == 0 { 0 } else { u64::MAX >> value.leading_zeros() }
 }
 
 /// What was a field is the length of a header: the four bits of a byte that IPv4 and TCP keep it in.

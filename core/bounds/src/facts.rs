@@ -4,7 +4,7 @@
 //! know is what they knew before they parted.
 
 use crate::Linear;
-use crate::range::{Range, Width};
+use crate::range::{Range, Width, rounds_down};
 use crate::value::{Cmp, Id, Op, Sum, Values};
 
 /// A place in the tree of facts.
@@ -40,6 +40,13 @@ pub(crate) struct Facts {
 
 /// How many facts back are looked at. Older ones are forgotten, which loses precision and never soundness; and keeps long functions linear.
 const LOOK_BACK: usize = 96;
+
+/// How deep the values of a value are looked at.
+const DEEP: u32 = 5;
+/// Ways of a join that are looked at.
+const JOINED: usize = 4;
+/// Values that are rounded down, one of the other.
+const ROUNDED: usize = 4;
 
 impl Default for Facts {
     fn default() -> Self {
@@ -105,48 +112,92 @@ impl Facts {
 
     /// The range of a value at a place.
     pub(crate) fn range(&self, values: &Values, id: Id, at: FactId) -> Range {
+        self.range_deep(values, id, at, DEEP)
+    }
+
+    fn range_deep(&self, values: &Values, id: Id, at: FactId, depth: u32) -> Range {
         let known = self.back(at).find_map(|(_, fact)| match fact {
             Fact::Range(of, range) if *of == id => Some(*range),
             _ => None,
         });
-        known.unwrap_or_else(|| match &values.node(id).op {
-            Op::Sum(sum) if !sum.terms.is_empty() => self.range_of_sum(values, sum, id, at),
+        let node = values.node(id);
+        let (width, own) = (node.width, node.range);
+        if let Some(known) = known {
+            return known;
+        }
+        if depth == 0 || own.only().is_some() {
+            return own;
+        }
+        let inner = |of: Id| self.range_deep(values, of, at, depth - 1);
+        match &node.op {
+            Op::Sum(sum) if !sum.terms.is_empty() => self.range_of_sum(values, sum, width, own, at, depth),
+            Op::Shift(of, by) => own.and(inner(*of).shifted(width, u32::from(*by)), width),
+            Op::And(of, mask) => match values.as_constant(*mask) {
+                Some(mask) => own.and(inner(*of).masked(width, width.wrap(mask.into())), width),
+                None => own,
+            },
             Op::Extend(of) | Op::Wrap(of) => {
-                let inner = self.range(values, *of, at);
-                let width = values.width(id);
-                if inner.hi <= Width::W32.max() {
-                    let mut outer = Range::unsigned(width, inner.lo, inner.hi);
-                    outer.per = inner.per;
-                    values.range(id).and(outer, width)
-                } else {
-                    values.range(id)
+                let inner = inner(*of);
+                if inner.hi > Width::W32.max() {
+                    return own;
                 }
+                let outer = Range { per: inner.per, ..Range::unsigned(width, inner.lo, inner.hi) };
+                own.and(outer, width)
             }
-            _ => values.range(id),
-        })
+            // On the way that was taken, both hold: what was known there, and what is known here.
+            Op::Join(ways) if ways.len() <= JOINED => {
+                let both = |(way, known): &(Id, FactId)| {
+                    inner(*way).and(self.range_deep(values, *way, *known, depth - 1), width)
+                };
+                let union = ways.iter().map(both).filter(|range| !range.is_empty()).reduce(Range::or);
+                union.map_or(own, |union| own.and(union, width))
+            }
+            _ => own,
+        }
     }
 
-    fn range_of_sum(&self, values: &Values, sum: &Sum, id: Id, at: FactId) -> Range {
-        let width = values.width(id);
-        let range = |term| self.range(values, term, at);
+    fn range_of_sum(
+        &self,
+        values: &Values,
+        sum: &Sum,
+        width: Width,
+        own: Range,
+        at: FactId,
+        depth: u32,
+    ) -> Range {
+        let range = |term| self.range_deep(values, term, at, depth - 1);
         let (lo, hi) = values.interval(sum, range);
         let mut now = Range::integer(width, lo, hi);
-        if lo >= 0 && hi < width.modulus() {
+        let wraps = lo < 0 || hi >= width.modulus();
+        if !wraps {
             now.per = values.upper_by_length(sum, range);
         }
-        values.range(id).and(now, width)
+        now = own.and(now, width);
+        // What is known about the difference of two values, where their ranges alone do not tell.
+        let is_difference = sum.terms.len() == 2 && sum.terms.iter().any(|(_, by)| *by < 0);
+        if wraps
+            && is_difference
+            && depth == DEEP
+            && let Some(range) = self.difference(values, sum, width, at)
+        {
+            now = now.and(range, width);
+        }
+        now
     }
 
     /// Between which numbers the difference `sum` lies as an integer in `0 .. 2^bits`: from the ranges of its values, or because a
     /// comparison that is known at this place is about the same difference. Nothing if it can wrap.
     pub(crate) fn difference(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
-        let range = |id| self.range(values, id, at);
+        let range = |id| self.range_deep(values, id, at, DEEP - 1);
         let (lo, hi) = values.interval(sum, range);
         let modulus = width.modulus();
         let mut found = (lo >= 0 && hi < modulus)
             .then(|| Range { per: values.upper_by_length(sum, range), ..Range::integer(width, lo, hi) });
         if found.is_some_and(|found| found.hi < 1 << 20) {
             return found;
+        }
+        if found.is_none() {
+            found = self.rounded(values, sum, width, at);
         }
         for (_, fact) in self.back(at) {
             let Fact::Holds(cmp @ (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS), x, y) = fact else { continue };
@@ -171,9 +222,7 @@ impl Facts {
                 let mut here = Range::integer(width, lo, hi);
                 if matches!(cmp, Cmp::LtU | Cmp::LeU) {
                     here.per = b.per.map(|per| Linear {
-                        constant: per
-                            .constant
-                            .saturating_add(u64::try_from(shift.max(0)).unwrap_or(u64::MAX)),
+                        constant: per.constant.saturating_add(clamp_unsigned(shift)),
                         ..per
                     });
                 }
@@ -181,6 +230,71 @@ impl Facts {
             }
         }
         found
+    }
+
+    /// As above, where values of the sum are others rounded down, or shifted: what such a value leaves out is small, and more than nothing where
+    /// the two are known to differ.
+    fn rounded(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+        let mut sum = sum.clone();
+        // What was left out so far lies between these.
+        let (mut less, mut more) = (0i128, 0i128);
+        for _ in 0..ROUNDED {
+            let step = sum.terms.iter().rev().find_map(|(id, by)| {
+                let (of, scale, lost) = self.rounding(values, *id, *by, width, at)?;
+                Some((*id, *by, of, scale, lost))
+            });
+            let (id, by, of, scale, (least, most)) = step?;
+            let without = Values::combined(
+                width,
+                &sum,
+                1,
+                &Sum { terms: vec![(id, 1)], constant: 0 },
+                by.wrapping_neg(),
+            );
+            sum = Values::combined(width, &without, 1, &values.sum(of), scale);
+            let scale = i128::from(scale);
+            less += (-scale * least).min(-scale * most);
+            more += (-scale * least).max(-scale * most);
+            let range = |id| self.range_deep(values, id, at, DEEP - 1);
+            let (lo, hi) = values.interval(&sum, range);
+            let (lo, hi) = (lo + less, hi + more);
+            if lo >= 0 && hi < width.modulus() {
+                return Some(Range::integer(width, lo, hi));
+            }
+        }
+        None
+    }
+
+    /// `by x id` as `scale x (of - lost)`: of what, with which factor, and between which numbers what is lost lies.
+    fn rounding(
+        &self,
+        values: &Values,
+        id: Id,
+        by: i64,
+        width: Width,
+        at: FactId,
+    ) -> Option<(Id, i64, (i128, i128))> {
+        match values.node(id).op {
+            Op::And(of, mask) => {
+                let mask = width.wrap(values.as_constant(mask)?.into());
+                let known = self.range_deep(values, of, at, DEEP - 1);
+                if mask == 0 || !rounds_down(mask, known.hi) {
+                    return None;
+                }
+                let differ = self.back(at).any(|(_, fact)| match fact {
+                    Fact::Holds(Cmp::Ne | Cmp::LtU, x, y) => {
+                        let is = |a: Id, b: Id| values.same(a, id) && values.same(b, of);
+                        is(*x, *y) || is(*y, *x)
+                    }
+                    _ => false,
+                });
+                Some((of, by, (differ.into(), (1i128 << mask.trailing_zeros()) - 1)))
+            }
+            Op::Shift(of, bits) if by.trailing_zeros() >= u32::from(bits) && bits < 32 => {
+                Some((of, by >> bits, (0, (1i128 << bits) - 1)))
+            }
+            _ => None,
+        }
     }
 
     /// Learns that a value is not 0, or that it is. Nothing if that cannot be: the way is never taken.
@@ -239,7 +353,7 @@ impl Facts {
     }
 
     /// Learns a comparison.
-    fn holds(&mut self, values: &Values, cmp: Cmp, a: Id, b: Id, at: FactId) -> Option<FactId> {
+    pub(crate) fn holds(&mut self, values: &Values, cmp: Cmp, a: Id, b: Id, at: FactId) -> Option<FactId> {
         let width = values.width(a);
         let (x, y) = (self.range(values, a, at), self.range(values, b, at));
         let any = Range::any(width);
@@ -302,28 +416,11 @@ impl Facts {
             return Some(at);
         }
         match &values.node(id).op {
-            // x + c, where it does not wrap.
-            Op::Sum(Sum { terms, constant }) if matches!(terms.as_slice(), [(_, 1)]) => {
-                let term = terms[0].0;
+            // c + x or c - x, where it does not wrap.
+            Op::Sum(Sum { terms, constant }) if matches!(terms.as_slice(), [(_, 1 | -1)]) => {
+                let (term, sign) = terms[0];
                 let old = self.range(values, term, at);
-                let c = i128::from(*constant);
-                let mut next = Range::any(width);
-                let fits = |lo: i128, hi: i128| lo + c >= 0 && hi + c < width.modulus();
-                if fits(old.lo.into(), old.hi.into()) {
-                    next.lo = clamp_unsigned(i128::from(now.lo) - c);
-                    next.hi = clamp_unsigned(i128::from(now.hi) - c);
-                    next.per = now.per.map(|per| Linear {
-                        constant: per.constant.saturating_add(clamp_unsigned(-c)),
-                        ..per
-                    });
-                }
-                let (least, most) = width.signed();
-                if i128::from(old.slo) + c >= i128::from(least) && i128::from(old.shi) + c <= i128::from(most)
-                {
-                    next.slo = clamp_signed(i128::from(now.slo) - c).max(least);
-                    next.shi = clamp_signed(i128::from(now.shi) - c).min(most);
-                }
-                next.hi = next.hi.min(width.max());
+                let next = solved(width, sign, (*constant).into(), &old, &now);
                 self.refine(values, term, next, at, depth - 1)
             }
             Op::Extend(of) => {
@@ -340,6 +437,34 @@ impl Facts {
             _ => Some(at),
         }
     }
+}
+
+/// The range of `x`, which was `old`, where `constant + sign x` lies in `now`. Nothing new where that can wrap.
+fn solved(width: Width, sign: i64, constant: i128, old: &Range, now: &Range) -> Range {
+    let mut next = Range::any(width);
+    let (least, most) = width.signed();
+    let ends =
+        |a: i128, b: i128| if sign > 0 { (a - constant, b - constant) } else { (constant - b, constant - a) };
+    let reach = |lo: i128, hi: i128| {
+        if sign > 0 { (lo + constant, hi + constant) } else { (constant - hi, constant - lo) }
+    };
+    let (lo, hi) = reach(old.lo.into(), old.hi.into());
+    if lo >= 0 && hi < width.modulus() {
+        let (lo, hi) = ends(now.lo.into(), now.hi.into());
+        (next.lo, next.hi) = (clamp_unsigned(lo), clamp_unsigned(hi).min(width.max()));
+        if sign > 0 {
+            next.per = now.per.map(|per| Linear {
+                constant: per.constant.saturating_add(clamp_unsigned(-constant)),
+                ..per
+            });
+        }
+    }
+    let (lo, hi) = reach(old.slo.into(), old.shi.into());
+    if lo >= least.into() && hi <= most.into() {
+        let (lo, hi) = ends(now.slo.into(), now.shi.into());
+        (next.slo, next.shi) = (clamp_signed(lo).max(least), clamp_signed(hi).min(most));
+    }
+    next
 }
 
 fn clamp_unsigned(value: i128) -> u64 {

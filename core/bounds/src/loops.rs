@@ -1,17 +1,20 @@
 //! A loop: looked at first to see how its locals change, then walked for what it costs.
 
+use crate::arith::Arith;
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
 use crate::state::{Meeting, Spot, State, Stop};
 use crate::trips::{Change, Counter, Shape, Trips};
-use crate::value::{Id, Op, Sum, Values};
+use crate::value::{Cmp, Id, Op, Sum, Values};
 use crate::walk::{Around, Frame, LOOPS_DEEP, LoopFound, Walker};
 use crate::{Linear, Why};
 use wasmparser::Operator;
 
 /// Iterations that are walked one after the other where no counter is found.
 const UNROLLED: u32 = 66;
+/// Ways back, and comparisons on them, that are looked at for what holds whenever a body begins.
+const TESTED: usize = 8;
 /// Instructions of a loop that is walked so.
 const UNROLLED_CODE: usize = 600;
 
@@ -38,9 +41,10 @@ impl<'a> Walker<'a, '_> {
         // How do its locals change, whatever they are?
         let first = self.values.next();
         let (counters, start) = self.generic(&entry, &written);
-        let shape = self.quietly(frame, |walker, frame| {
+        let (shape, tested) = self.quietly(frame, |walker, frame| {
             let walked = walker.once(frame, at, params, start)?;
-            Ok(walker.shape(&entry, first, &counters, &walked))
+            let tested = walker.tested(&entry, first, &counters, &walked.around.back);
+            Ok((walker.shape(&entry, first, &counters, &walked), tested))
         })?;
         let has_counter = !matches!(shape.trips, Err(Why::NoCounter | Why::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
@@ -50,7 +54,14 @@ impl<'a> Walker<'a, '_> {
         // And now for what it costs, with what is known about them.
         let trips = shape.trips.clone();
         let first = self.values.next();
-        let start = self.specific(&entry, &counters, &shape);
+        let mut start = self.specific(&entry, &counters, &shape);
+        for (cmp, local, limit, is_left) in tested {
+            let now = start.locals[local];
+            let (a, b) = if is_left { (now, limit) } else { (limit, now) };
+            if let Some(facts) = self.facts.holds(&self.values, cmp, a, b, start.facts) {
+                start.facts = facts;
+            }
+        }
         let walked = self.once(frame, at, params, start)?;
         let again = self.shape(&entry, first, &[], &walked);
         let trips = if walked.around.back.is_empty() { again.trips } else { trips };
@@ -86,6 +97,67 @@ impl<'a> Walker<'a, '_> {
         let trips = Trips { values: &self.values, facts: &self.facts, entry: entry.facts, first };
         let has_exit = walked.fall.is_some() || !walked.around.out.is_empty();
         trips.shape(counters, &walked.around.back, has_exit)
+    }
+
+    /// Comparisons of a local with something that does not change, which hold whenever the body begins: when the loop is entered, and on every
+    /// way back. Compilers put a loop's test at its end, and once before it.
+    fn tested(
+        &mut self,
+        entry: &State,
+        first: Id,
+        counters: &[Counter],
+        back: &[State],
+    ) -> Vec<(Cmp, usize, Id, bool)> {
+        let Some(edge) = back.first().filter(|_| back.len() <= TESTED) else { return Vec::new() };
+        let mut found = Vec::new();
+        let learnt: Vec<_> = self.facts.learnt(edge.facts, entry.facts).collect();
+        for (_, cmp, a, b) in learnt {
+            for (value, limit, is_left) in [(a, b, true), (b, a, false)] {
+                let counter = counters.iter().find(|counter| edge.locals.get(counter.local) == Some(&value));
+                let Some(counter) = counter.filter(|_| self.values.is_invariant(limit, first, 4)) else {
+                    continue;
+                };
+                let on_all = back.iter().all(|edge| {
+                    let Some(next) = edge.locals.get(counter.local).copied() else { return false };
+                    self.facts.learnt(edge.facts, entry.facts).any(|(_, other, x, y)| {
+                        let (x, y) = if is_left { (x, y) } else { (y, x) };
+                        other == cmp && x == next && self.values.same(y, limit)
+                    })
+                });
+                let (x, y) = if is_left { (counter.first, limit) } else { (limit, counter.first) };
+                if on_all && found.len() < TESTED && self.is_known(cmp, x, y, entry) {
+                    found.push((cmp, counter.local, limit, is_left));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a comparison certainly holds.
+    fn is_known(&mut self, cmp: Cmp, a: Id, b: Id, entry: &State) -> bool {
+        let mut arith = Arith { values: &mut self.values, facts: &self.facts, at: entry.facts };
+        let truth = arith.compare(cmp, a, b);
+        if self.values.range(truth).lo == 1 {
+            return true;
+        }
+        let width = self.values.width(a);
+        let least = u64::from(matches!(cmp, Cmp::LtU | Cmp::LtS | Cmp::Ne));
+        let sum = self.values.difference(b, a);
+        let (x, y) =
+            (self.facts.range(&self.values, a, entry.facts), self.facts.range(&self.values, b, entry.facts));
+        let apart = self.facts.difference(&self.values, &sum, width, entry.facts);
+        let is_apart = apart.is_some_and(|apart| apart.lo >= least);
+        match cmp {
+            Cmp::Ne => is_apart,
+            // b - a wraps to something positive also where a is the larger: not if a + (b - a) stays a number of this width.
+            Cmp::LtU | Cmp::LeU => {
+                is_apart
+                    && apart
+                        .is_some_and(|apart| x.hi.checked_add(apart.hi).is_some_and(|sum| sum <= width.max()))
+                    && y.hi <= width.max()
+            }
+            _ => false,
+        }
     }
 
     /// The locals, and after them the globals, that a loop's body writes.
@@ -157,11 +229,16 @@ impl<'a> Walker<'a, '_> {
     /// The loop's begin, with what was found out about its locals.
     fn specific(&mut self, entry: &State, counters: &[Counter], shape: &Shape) -> State {
         let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
+        // All that go by the same amount each time go together: by the number of the iteration.
+        let number: Vec<Id> = [Width::W32, Width::W64].map(|width| self.iteration(width, shape)).into();
         for (counter, change) in counters.iter().zip(&shape.changes) {
             let width = self.values.width(counter.first);
             let now = match *change {
                 _ if width == Width::Other => self.values.any(width),
                 Change::None => counter.first,
+                Change::Each(step) if shape.trips.is_ok() => {
+                    self.moved(counter.first, number[usize::from(width == Width::W64)], step, entry)
+                }
                 Change::Steps { least, most, zeros } if shape.trips.is_ok() => {
                     let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
                     let step = u64::try_from(most.abs().max(least.abs())).unwrap_or(u64::MAX);
@@ -174,12 +251,25 @@ impl<'a> Walker<'a, '_> {
                     self.values.node_mut(k).zeros = zeros.min(31);
                     self.moved(counter.first, k, if most > 0 { 1 } else { -1 }, entry)
                 }
-                Change::Steps { .. } => self.values.add(Op::Phi, width, Range::any(width), 0),
+                Change::Each(_) | Change::Steps { .. } => {
+                    self.values.add(Op::Phi, width, Range::any(width), 0)
+                }
                 Change::Anything(range, from) => self.values.add(Op::Phi, width, range, from),
             };
             start.locals[counter.local] = now;
         }
         start
+    }
+
+    /// The number of an iteration, from 0.
+    fn iteration(&mut self, width: Width, shape: &Shape) -> Id {
+        let trips = shape.trips.clone().unwrap_or(Linear::UNBOUNDED);
+        let most = trips.at(self.packet_max());
+        let mut range = Range::unsigned(width, 0, most);
+        if trips.per_kib > 0 && most <= width.max() {
+            range.per = Some(trips);
+        }
+        self.values.add(Op::Phi, width, range, shape.from)
     }
 
     /// Walks iteration after iteration, for loops whose end shows in the ranges of their values. Says whether that was it.

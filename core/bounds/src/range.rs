@@ -187,12 +187,45 @@ impl Range {
         }
     }
 
+    /// Shifted to the right.
+    pub(crate) fn shifted(&self, width: Width, by: u32) -> Self {
+        let mut range = Self::unsigned(width, self.lo >> by.min(63), self.hi >> by.min(63));
+        range.per = self.per.map(|per| per.divided(1 << by.min(63)));
+        range
+    }
+
+    /// With a constant mask.
+    pub(crate) fn masked(&self, width: Width, mask: u64) -> Self {
+        if let Some(only) = self.only() {
+            return Self::unsigned(width, only & mask, only & mask);
+        }
+        let mut range = Self::unsigned(width, 0, self.hi.min(mask));
+        // Where only lowest bits go, that rounds down, and keeps the order.
+        if rounds_down(mask, self.hi) {
+            range = Self::unsigned(width, self.lo & mask, self.hi & mask);
+        }
+        range.per = self.per;
+        range
+    }
+
     /// The integer that is congruent to the value and lies in the narrower of the two ranges.
     pub(crate) fn narrower(&self) -> (i128, i128) {
         let unsigned = i128::from(self.hi) - i128::from(self.lo);
         let signed = i128::from(self.shi) - i128::from(self.slo);
         if signed < unsigned { (self.slo.into(), self.shi.into()) } else { (self.lo.into(), self.hi.into()) }
     }
+}
+
+/// All bits up to the highest one that is set.
+pub(crate) fn filled(value: u64) -> u64 {
+    if value == 0 { 0 } else { u64::MAX >> value.leading_zeros() }
+}
+
+/// Whether a mask takes nothing but lowest bits from values up to this one.
+pub(crate) fn rounds_down(mask: u64, most: u64) -> bool {
+    let lowest = (1u64 << mask.trailing_zeros().min(63)) - 1;
+    let all = filled(most);
+    (mask | lowest) & all == all
 }
 
 /// An upper bound that is no larger is used as it is, even where there is one by the packet's length.

@@ -26,6 +26,8 @@ pub(crate) struct Counter {
 pub(crate) enum Change {
     /// Not at all.
     None,
+    /// By the same amount in each iteration.
+    Each(i64),
     /// By at least and at most so much in each iteration, all in one direction; the lowest bits of it are 0.
     Steps { least: i128, most: i128, zeros: u8 },
     /// To anything in this range.
@@ -135,6 +137,9 @@ impl Trips<'_> {
         if let (Some(least), Some(most)) = (least, most) {
             if (least, most) == (0, 0) {
                 return Change::None;
+            }
+            if let Some(each) = i64::try_from(least).ok().filter(|_| least == most) {
+                return Change::Each(each);
             }
             if least >= 0 || most <= 0 {
                 let exact = deltas.is_some_and(|d| d.iter().all(|(lo, hi)| lo == hi));

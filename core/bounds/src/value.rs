@@ -40,6 +40,8 @@ pub(crate) enum Op {
     /// `x & (x - 1)`.
     ClearLowest(Id),
     And(Id, Id),
+    /// `x >> constant`, unsigned.
+    Shift(Id, u8),
     Or(Id, Id),
     /// A comparison: 1 or 0.
     Compare(Cmp, Id, Id),
@@ -293,7 +295,9 @@ impl Values {
         match &self.node(id).op {
             Op::Sum(sum) => sum.terms.iter().all(|(term, _)| self.is_invariant(*term, first, depth - 1)),
             Op::Descriptor | Op::Field(..) => true,
-            Op::Extend(of) | Op::Wrap(of) | Op::ClearLowest(of) => self.is_invariant(*of, first, depth - 1),
+            Op::Extend(of) | Op::Wrap(of) | Op::ClearLowest(of) | Op::Shift(of, _) => {
+                self.is_invariant(*of, first, depth - 1)
+            }
             Op::And(a, b) | Op::Or(a, b) | Op::Compare(_, a, b) => {
                 self.is_invariant(*a, first, depth - 1) && self.is_invariant(*b, first, depth - 1)
             }
