@@ -254,3 +254,52 @@ fn entries(facts: &Facts) -> impl Iterator<Item = EntryPoint> {
     .into_iter()
     .filter_map(|(there, entry)| there.then_some(entry))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn comparison(bound: Linear, limit: Linear, factor: u32) -> Comparison {
+        Comparison { entry: None, resource: Resource::Fuel, bound, limit, factor }
+    }
+
+    /// A line at a length, in 1024ths.
+    fn exact(line: Linear, bytes: u32) -> u128 {
+        u128::from(line.constant) * KIB + u128::from(line.per_kib) * u128::from(bytes)
+    }
+
+    /// Amounts of every size.
+    fn amount() -> impl Strategy<Value = u64> {
+        (0u32..64, proptest::num::u64::ANY).prop_map(|(bits, any)| any >> bits)
+    }
+
+    fn line() -> impl Strategy<Value = Linear> {
+        (amount(), amount()).prop_map(|(constant, per_kib)| Linear { constant, per_kib })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_within_its_limit_is_so_for_packets_of_every_length(
+            bound in line(), limit in line(), factor in 1u32..100, bytes in 0..=limit::PACKET_BYTES,
+        ) {
+            let comparison = comparison(bound, limit, factor);
+            let standing = comparison.standing();
+            let holds = |times: u128, bytes| exact(bound, bytes) <= exact(limit, bytes) * times;
+            let holds_at_all = |times| [0, bytes, limit::PACKET_BYTES].iter().all(|bytes| holds(times, *bytes));
+            match standing {
+                Standing::Within => prop_assert!(!limit.is_bounded() || holds_at_all(1)),
+                Standing::Over => prop_assert!(!holds_at_all(1) && holds_at_all(factor.into())),
+                Standing::Beyond => prop_assert!(!holds_at_all(factor.into())),
+                Standing::Unbounded => prop_assert!(!bound.is_bounded()),
+            }
+            prop_assert!(standing != Standing::Within || !limit.is_bounded() || comparison.times() <= 1.0);
+            prop_assert!(standing <= Standing::Within || comparison.times() >= 1.0);
+        }
+    }
+
+    #[test]
+    fn ratios_are_rounded_up_so_that_none_looks_as_if_it_met_its_limit() {
+        assert_eq!([1.000_1, 2.5, 9.91, 9.999, 40.01].map(round), ["1.1", "2.5", "10.0", "10.0", "41"]);
+    }
+}
