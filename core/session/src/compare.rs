@@ -113,7 +113,7 @@ impl Comparison {
     /// The keys of a profile that give this limit.
     pub fn keys(&self) -> &'static str {
         use EntryPoint as E;
-        let is_packet = matches!(self.entry, Some(E::Packet | E::Batch | E::Lost));
+        let is_packet = matches!(self.entry, Some(E::Packet | E::Batch));
         match (self.resource, self.entry) {
             (Resource::Fuel, Some(E::Packet | E::Batch)) => "`packet` and `per-byte`",
             (Resource::Fuel, Some(E::Lost)) => "`packet`",
@@ -194,7 +194,7 @@ pub(crate) fn compare(
 
         let usage = |of: fn(&EntryBound) -> Linear| found.map_or(Linear::UNBOUNDED, of);
         let packets = match entry {
-            EntryPoint::Packet | EntryPoint::Lost => Some(1),
+            EntryPoint::Packet => Some(1),
             EntryPoint::Batch => Some(BATCH_PACKETS as u64),
             _ => None,
         };
