@@ -132,6 +132,14 @@ impl Trips<'_> {
     }
 
     fn change(&self, counter: &Counter, back: &[State], deltas: Option<&[(i128, i128)]>) -> Change {
+        // Put back to what it was.
+        let is_first = |edge: &State| {
+            let next = edge.locals.get(counter.local);
+            next.is_some_and(|next| self.values.same(*next, counter.first) || *next == counter.now)
+        };
+        if back.iter().all(is_first) {
+            return Change::None;
+        }
         let least = deltas.and_then(|d| d.iter().map(|(lo, _)| *lo).min());
         let most = deltas.and_then(|d| d.iter().map(|(_, hi)| *hi).max());
         if let (Some(least), Some(most)) = (least, most) {
