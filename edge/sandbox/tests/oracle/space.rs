@@ -1,0 +1,151 @@
+//! An address space as a sandbox has it, for modules that run without weir's loader: private memory, and above it packets and descriptors.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE};
+
+pub const RESERVED: usize = 4 << 30;
+pub const GUARD: usize = 32 << 20;
+/// Bytes of packets.
+pub const ARENA: usize = 1 << 16;
+/// Bytes of descriptors.
+pub const DESCRIPTORS: usize = 4096;
+/// Bytes of private memory at most.
+pub const PRIVATE: usize = 1 << 20;
+
+/// What all spaces show at the addresses of packets and descriptors. Whoever writes to these files changes it while modules look at it.
+#[derive(Clone)]
+pub struct Shown {
+    pub arena: Arc<File>,
+    pub descriptors: Arc<File>,
+}
+
+impl Shown {
+    pub fn new() -> Self {
+        Self { arena: Arc::new(memfd(ARENA)), descriptors: Arc::new(memfd(DESCRIPTORS)) }
+    }
+}
+
+fn memfd(len: usize) -> File {
+    // SAFETY: a C string that outlives the call; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"weir-oracle".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "{}", io::Error::last_os_error());
+    // SAFETY: just made, and nobody else has it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(len as u64).unwrap_or_else(|error| panic!("{error}"));
+    file
+}
+
+/// Makes memories that show packets and descriptors.
+pub struct Creator(pub Shown);
+
+// SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that wasmtime was
+// configured with, and everything above its size is inaccessible or a read-only mapping.
+unsafe impl MemoryCreator for Creator {
+    fn new_memory(
+        &self,
+        _ty: MemoryType,
+        minimum: usize,
+        _maximum: Option<usize>,
+        reserved: Option<usize>,
+        guard: usize,
+    ) -> Result<Box<dyn LinearMemory>, String> {
+        if reserved != Some(RESERVED) || guard != GUARD {
+            return Err(format!("asked for {reserved:?} bytes and a guard of {guard}"));
+        }
+        Ok(Box::new(Space::new(minimum, &self.0).map_err(|error| error.to_string())?))
+    }
+}
+
+struct Space {
+    base: *mut u8,
+    size: usize,
+}
+
+// SAFETY: the pointer is to a mapping that this value owns; nothing about it is bound to a thread.
+unsafe impl Send for Space {}
+// SAFETY: as above; through a shared reference only the address and the size are read.
+unsafe impl Sync for Space {}
+
+impl Space {
+    fn new(minimum: usize, shown: &Shown) -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                RESERVED + GUARD,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut space = Self { base: base.cast(), size: 0 };
+        space.enlarge(minimum)?;
+        for (file, at, len) in
+            [(&shown.arena, ARENA_BASE, ARENA), (&shown.descriptors, DESCRIPTORS_BASE, DESCRIPTORS)]
+        {
+            // SAFETY: the target lies inside the reservation, above the private memory.
+            let done = unsafe {
+                libc::mmap(
+                    space.base.add(at as usize).cast(),
+                    len,
+                    libc::PROT_READ,
+                    libc::MAP_SHARED | libc::MAP_FIXED,
+                    file.as_raw_fd(),
+                    0,
+                )
+            };
+            if done == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(space)
+    }
+
+    fn enlarge(&mut self, size: usize) -> io::Result<()> {
+        if size > PRIVATE {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // SAFETY: inside the reservation that this value owns, below the packets.
+        let done = unsafe { libc::mprotect(self.base.cast(), size, libc::PROT_READ | libc::PROT_WRITE) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.size = self.size.max(size);
+        Ok(())
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` and is owned by this value; wasmtime drops a memory after its last use.
+        unsafe { libc::munmap(self.base.cast(), RESERVED + GUARD) };
+    }
+}
+
+// SAFETY: `as_ptr` is valid for `byte_size` bytes, read and write, and does not change; what is shown is not part of `byte_size`.
+unsafe impl LinearMemory for Space {
+    fn byte_size(&self) -> usize {
+        self.size
+    }
+
+    fn byte_capacity(&self) -> usize {
+        RESERVED
+    }
+
+    fn grow_to(&mut self, size: usize) -> wasmtime::Result<()> {
+        self.enlarge(size).map_err(wasmtime::Error::from)
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+}

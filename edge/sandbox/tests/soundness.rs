@@ -1,0 +1,59 @@
+//! Soundness, the test that matters most: what a module uses never exceeds the bound that was found before it ran.
+
+mod oracle;
+
+use oracle::generate::{self, loops, smith};
+use oracle::{Oracle, Tally, smallest};
+
+/// Bytes of choices for a module of loops.
+const CHOICES: usize = 500;
+
+fn loops_of(oracle: &Oracle, seed: u64) -> Tally {
+    let input = generate::bytes(seed, 40 + CHOICES * usize::try_from(seed % 7).unwrap_or(0) / 6);
+    let attempt = |input: &[u8]| oracle.check(&generate::assembled(&loops::module(input)), seed);
+    attempt(&input).unwrap_or_else(|_| {
+        let input = smallest(&input, |input| attempt(input).is_err());
+        let violation = attempt(&input).expect_err("it still fails");
+        panic!("seed {seed}: {violation}\n{}", loops::module(&input))
+    })
+}
+
+/// How many seeds, or from the environment how many minutes, for a long run.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = given("WEIR_FIRST_SEED").unwrap_or(0);
+    first..first + given("WEIR_SEEDS").unwrap_or(usual)
+}
+
+#[test]
+fn loops_cost_no_more_than_their_bound_by_a_count_that_shares_nothing_with_the_table() {
+    let oracle = Oracle::new();
+    let mut tally = Tally::default();
+    for seed in seeds(2_000) {
+        tally.add(loops_of(&oracle, seed));
+    }
+    println!("{tally:?}");
+    assert!(
+        tally.bounded * 10 > tally.entries,
+        "hardly anything was bounded, so hardly anything was tested: {tally:?}"
+    );
+    assert!(tally.tight * 50 > tally.calls, "no bound was ever reached: {tally:?}");
+}
+
+#[test]
+fn arbitrary_modules_cost_no_more_than_their_bound() {
+    let oracle = Oracle::new();
+    let mut tally = Tally::default();
+    for seed in seeds(400) {
+        let input = generate::bytes(seed, 3_000);
+        let Some(module) = smith::module(&input) else { continue };
+        match oracle.check(&module, seed) {
+            Ok(done) => tally.add(done),
+            Err(violation) => {
+                panic!("seed {seed}: {violation}\n{}", wasmprinter::print_bytes(&module).unwrap_or_default())
+            }
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.bounded * 10 > tally.entries, "{tally:?}");
+}
