@@ -25,12 +25,8 @@ pub enum Command {
         /// Show this one: its parameters and streams
         name: Option<String>,
     },
-    /// Say whether a module would be admitted, and what it is
-    Check {
-        /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
-        #[arg(value_name = "MODULE[,KEY=VALUE]...")]
-        module: String,
-    },
+    /// Say what a module may cost, whether it would be admitted, and what to do where it would not
+    Check(Check),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name
@@ -70,6 +66,32 @@ pub enum Lang {
     C,
     /// Rust, without its standard library
     Rust,
+}
+
+/// `weir check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir check rtt                                 what a packet may cost at most, and why
+  weir check mine/mine.wasm --annotate           with the cost of loops and host calls beside the lines of the source
+  weir check theirs.wasm --profile strict.toml   by what an operator lets modules use
+  weir check theirs.wasm --json                  as one JSON document; docs/CHECK.md says what its fields mean
+
+Exit status: 0 when the module would be admitted; 1 when it would not; 2 for wrong usage.")]
+pub struct Check {
+    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
+    #[arg(value_name = "MODULE[,KEY=VALUE]...")]
+    pub module: String,
+    /// Hold it against this profile: a TOML file that says what modules may use, as docs/profiles has them
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "annotate")]
+    pub json: bool,
+    /// Show the source's lines with what loops and host calls cost beside them. Sources are looked for in the module's folder; where there are
+    /// none, the WebAssembly text is shown
+    #[arg(long)]
+    pub annotate: bool,
 }
 
 /// `weir run`.

@@ -73,7 +73,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             run::run(&args)?;
         }
         Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
-        Command::Check { module } => check::check(&mut out, &module)?,
+        Command::Check(args) => check::check(&mut out, &args)?,
         Command::New { path, lang } => {
             let lang = match lang {
                 cli::Lang::C => weir_author::Lang::C,

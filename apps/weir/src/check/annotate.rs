@@ -1,0 +1,224 @@
+//! The author's lines, or where there are none the WebAssembly text, with what loops and calls of the host cost beside them.
+
+use super::Findings;
+use super::paint::{Look, Paint, plain_line, wrapped};
+use super::source::Sources;
+use super::table::{heat, share};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use weir_bounds::{EntryPoint, Linear, Place};
+use weir_session::shown;
+
+/// Lines that are shown around one that has a cost.
+const CONTEXT: usize = 3;
+/// Columns of a source line that are shown.
+const COLUMNS: usize = 88;
+/// WebAssembly text is made only of modules up to this size: of larger ones it would be many times as much.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// What is shown beside a line.
+#[derive(Debug)]
+struct Note<'a> {
+    place: &'a Place,
+    /// How often, or of what.
+    times: String,
+    fuel: Linear,
+    share: Option<f64>,
+    /// Why there is no bound.
+    why: Option<String>,
+}
+
+impl Note<'_> {
+    fn look(&self) -> Look {
+        if self.why.is_some() || !self.fuel.is_bounded() { Look::Bad } else { heat(self.share) }
+    }
+}
+
+/// A line with its number or offset, and the notes beside it.
+struct Line<'a, 'b> {
+    number: String,
+    text: String,
+    notes: Vec<&'b Note<'a>>,
+}
+
+/// Prints every place that has a cost with the lines around it.
+pub fn print(
+    out: &mut impl Write,
+    findings: &Findings<'_>,
+    bytes: &[u8],
+    sources: &Sources,
+    paint: Paint,
+) -> io::Result<()> {
+    let notes = notes(findings);
+    if notes.is_empty() {
+        return writeln!(out, "\nNo entry point reaches a loop or a call of the host.");
+    }
+    let legend = format!(
+        "TIMES: how often a loop's body begins at most, each time that it is entered; or the host function that is called. \
+         FUEL: what that costs at most{}.",
+        if findings.analysis.loops.iter().any(|found| found.total.per_kib > 0) {
+            ", by the packet's captured bytes"
+        } else {
+            ""
+        }
+    );
+    writeln!(out, "\n{}", paint.paint(Look::Faint, &wrapped("", 0, &legend)))?;
+    let mut by_file: BTreeMap<&str, Vec<&Note<'_>>> = BTreeMap::new();
+    let mut without_source = Vec::new();
+    for note in &notes {
+        match &note.place.line {
+            Some(line) => by_file.entry(line.file.as_str()).or_default().push(note),
+            None => without_source.push(note),
+        }
+    }
+    for (file, notes) in by_file {
+        let Some(source) = sources.read(file) else {
+            without_source.extend(notes);
+            continue;
+        };
+        let newer =
+            if source.is_newer { " (changed after the module was built: lines may have moved)" } else { "" };
+        writeln!(out, "\n{}{}", paint.paint(Look::Strong, &shown(file)), paint.paint(Look::Warm, newer))?;
+        let at = |number: usize| {
+            let is_here =
+                |note: &&&Note<'_>| note.place.line.as_ref().is_some_and(|line| line.line as usize == number);
+            notes.iter().filter(is_here).copied().collect()
+        };
+        let lines: Vec<Line<'_, '_>> = (1..)
+            .zip(source.text.lines())
+            .map(|(number, text)| Line {
+                number: number.to_string(),
+                text: text.to_owned(),
+                notes: at(number),
+            })
+            .collect();
+        regions(out, &lines, paint)?;
+    }
+    without_source.sort_by_key(|note| note.place.offset);
+    web_assembly(out, bytes, &without_source, paint)
+}
+
+fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
+    let entries = &findings.analysis.entries;
+    let is_main = |entry: EntryPoint| matches!(entry, EntryPoint::Packet | EntryPoint::Batch);
+    let whole =
+        entries.iter().find(|found| is_main(found.entry)).map_or(Linear::UNBOUNDED, |found| found.usage.fuel);
+    let loops = findings.analysis.loops.iter().map(|found| Note {
+        place: &found.place,
+        times: if found.trips.is_bounded() { format!("{} x", found.trips) } else { "unbounded".to_owned() },
+        fuel: found.total,
+        share: share(found.total, whole),
+        why: found.reason.as_ref().map(|reason| reason.why.to_string()),
+    });
+    let calls = findings.analysis.host_calls.iter().map(|found| Note {
+        place: &found.place,
+        times: found.name.to_owned(),
+        fuel: found.fuel,
+        share: share(found.fuel, whole),
+        why: None,
+    });
+    // A reason that is no loop's: recursion, or the length of a call.
+    let is_loops = |place: &Place| findings.analysis.loops.iter().any(|found| found.place == *place);
+    let reasons = entries.iter().flat_map(|found| &found.unbounded).filter(|reason| !is_loops(&reason.place));
+    let mut seen = BTreeSet::new();
+    let others = reasons.filter(|reason| seen.insert(reason.place.offset)).map(|reason| Note {
+        place: &reason.place,
+        times: "unbounded".to_owned(),
+        fuel: Linear::UNBOUNDED,
+        share: None,
+        why: Some(reason.why.to_string()),
+    });
+    loops.chain(calls).chain(others).collect()
+}
+
+/// The lines that have notes, with those around them; what is left out between them is a mark.
+fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Result<()> {
+    let fuel = |note: &Note<'_>| if note.fuel.is_bounded() { note.fuel.to_string() } else { "-".to_owned() };
+    let notes = || lines.iter().flat_map(|line| &line.notes);
+    let width =
+        |texts: &mut dyn Iterator<Item = usize>, heading: &str| texts.max().unwrap_or(0).max(heading.len());
+    let times_width = width(&mut notes().map(|note| note.times.chars().count()), "TIMES");
+    let fuel_width = width(&mut notes().map(|note| fuel(note).chars().count()), "FUEL");
+    let number_width = width(&mut lines.iter().map(|line| line.number.len()), "");
+    let gutter = times_width + fuel_width + number_width + 6;
+    let heading = format!("  {:>times_width$}  {:>fuel_width$}", "TIMES", "FUEL");
+    writeln!(out, "{}", paint.paint(Look::Faint, &heading))?;
+    let mut last_shown = None;
+    for (index, line) in lines.iter().enumerate() {
+        let around = index.saturating_sub(CONTEXT)..(index + CONTEXT + 1).min(lines.len());
+        if lines.get(around).is_none_or(|around| around.iter().all(|line| line.notes.is_empty())) {
+            continue;
+        }
+        if last_shown.is_some_and(|last| last + 1 != index) {
+            writeln!(out, "{}{}", " ".repeat(gutter), paint.paint(Look::Faint, "⋮"))?;
+        }
+        last_shown = Some(index);
+        let text = plain_line(&line.text, COLUMNS);
+        let number = format!("{:>number_width$}", line.number);
+        let bar = paint.paint(Look::Faint, "│");
+        // What the compiler made of one line can be several loops.
+        let mut notes = merged(&line.notes, &fuel).into_iter();
+        let first = notes.next();
+        let look = first.as_ref().map_or(Look::Plain, |(_, _, look)| *look);
+        let (times, cost) = first.map_or((String::new(), String::new()), |(times, cost, _)| (times, cost));
+        let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
+        let row =
+            format!("{}  {} {bar} {text}", paint.paint(look, &cells), paint.paint(Look::Faint, &number));
+        writeln!(out, "{}", row.trim_end())?;
+        for (times, cost, look) in notes {
+            let cells = format!("  {times:>times_width$}  {cost:>fuel_width$}");
+            writeln!(out, "{}  {} {bar}", paint.paint(look, &cells), " ".repeat(number_width))?;
+        }
+        let mut reasons: Vec<&str> = line.notes.iter().filter_map(|note| note.why.as_deref()).collect();
+        reasons.dedup();
+        for why in reasons {
+            let begin = format!("{}╰ ", " ".repeat(gutter));
+            writeln!(out, "{}", paint.paint(Look::Bad, &wrapped(&begin, gutter + 2, why)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The notes of a line, those that say the same as one, the dearest first: what, cost, look.
+fn merged(notes: &[&Note<'_>], fuel: &impl Fn(&Note<'_>) -> String) -> Vec<(String, String, Look)> {
+    let mut sorted = notes.to_vec();
+    sorted.sort_by_key(|note| std::cmp::Reverse(note.fuel.at(super::table::PACKET_BYTES)));
+    let mut merged: Vec<(String, String, Look)> =
+        sorted.into_iter().map(|note| (note.times.clone(), fuel(note), note.look())).collect();
+    merged.dedup();
+    merged
+}
+
+/// The WebAssembly text of the functions that have notes, with offsets in place of line numbers.
+fn web_assembly(out: &mut impl Write, bytes: &[u8], notes: &[&Note<'_>], paint: Paint) -> io::Result<()> {
+    if notes.is_empty() {
+        return Ok(());
+    }
+    let heading = "WebAssembly text, by byte offset";
+    let advice =
+        " (no source was found: `weir build` keeps its lines, and the files must be beside the module)";
+    writeln!(out, "\n{}{}", paint.paint(Look::Strong, heading), paint.paint(Look::Faint, advice))?;
+    let mut storage = String::new();
+    let printed = if bytes.len() <= TEXT_BYTES_MAX {
+        wasmprinter::Config::new().offsets_and_lines(bytes, &mut storage).ok()
+    } else {
+        None
+    };
+    let Some(printed) = printed else {
+        for note in notes {
+            writeln!(out, "  {}: {}, {} fuel", note.place, note.times, note.fuel)?;
+        }
+        return Ok(());
+    };
+    let by_offset: BTreeMap<u64, Vec<&Note<'_>>> = notes.iter().fold(BTreeMap::new(), |mut map, note| {
+        map.entry(note.place.offset).or_insert_with(Vec::new).push(*note);
+        map
+    });
+    let mut lines: Vec<Line<'_, '_>> = Vec::new();
+    for (offset, text) in printed {
+        let number = offset.map_or(String::new(), |offset| format!("{offset:#x}"));
+        let notes = offset.and_then(|offset| by_offset.get(&offset)).cloned().unwrap_or_default();
+        lines.push(Line { number, text: text.to_owned(), notes });
+    }
+    regions(out, &lines, paint)
+}

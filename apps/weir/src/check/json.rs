@@ -1,0 +1,262 @@
+//! What was found, as one JSON document. The names of its fields are stable; `docs/CHECK.md` says what they mean.
+
+use super::Findings;
+use serde::Serialize;
+use std::io::{self, Write};
+use weir_bounds::{Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What};
+use weir_session::{Comparison, Resource, Standing};
+
+#[derive(Serialize)]
+struct Refused<'a> {
+    module: &'a str,
+    admitted: bool,
+    refusal: &'a str,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    module: &'a str,
+    version: &'a str,
+    size_bytes: u64,
+    admitted: bool,
+    tier: Option<&'static str>,
+    why: Option<&'a str>,
+    refusal: Option<&'a str>,
+    profile: Option<&'a str>,
+    parameters: Vec<Parameter<'a>>,
+    calibration: Calibration<'a>,
+    memory: Option<Bound>,
+    entry_points: Vec<Entry>,
+    loops: Vec<Loop>,
+    host_calls: Vec<Host>,
+    compiled_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Parameter<'a> {
+    name: &'a str,
+    value: &'a str,
+}
+
+#[derive(Serialize)]
+struct Calibration<'a> {
+    measured: bool,
+    processor: Option<&'a str>,
+    cost_table: u32,
+    /// Nanoseconds that 1000 units of fuel take.
+    ns_min: u64,
+    ns_median: u64,
+    ns_max: u64,
+}
+
+/// An upper bound that grows with the packet's captured length.
+#[derive(Serialize)]
+struct Line {
+    constant: u64,
+    per_byte: f64,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    class: Option<String>,
+    bounds: Vec<Bound>,
+    hottest: Vec<Hot>,
+    unbounded: Vec<Unbounded>,
+}
+
+#[derive(Serialize)]
+struct Bound {
+    resource: &'static str,
+    unit: &'static str,
+    bound: Option<Line>,
+    limit: Option<Line>,
+    standing: &'static str,
+    /// The same bound in nanoseconds, where it is one of time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_ns: Option<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_ns: Option<Line>,
+}
+
+#[derive(Serialize)]
+struct At {
+    function: u32,
+    name: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    offset: u64,
+}
+
+#[derive(Serialize)]
+struct Hot {
+    what: &'static str,
+    name: Option<String>,
+    trips: Option<Line>,
+    fuel: Option<Line>,
+    at: At,
+}
+
+#[derive(Serialize)]
+struct Unbounded {
+    why: String,
+    at: At,
+}
+
+#[derive(Serialize)]
+struct Loop {
+    at: At,
+    depth: u32,
+    class: String,
+    trips: Option<Line>,
+    body: Option<Line>,
+    fuel: Option<Line>,
+    why: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Host {
+    name: &'static str,
+    fuel: Option<Line>,
+    at: At,
+}
+
+/// Prints the document.
+pub fn print(out: &mut impl Write, findings: &Findings<'_>) -> io::Result<()> {
+    write(out, &document(findings))
+}
+
+/// Prints the document of a module that was refused before anything was found about it.
+pub fn print_refusal(out: &mut impl Write, module: &str, refusal: &str) -> io::Result<()> {
+    write(out, &Refused { module, admitted: false, refusal })
+}
+
+fn write(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, document)?;
+    writeln!(out)
+}
+
+fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
+    let [ns_min, ns_median, ns_max] = findings.calibration.spread();
+    let calls = findings.comparisons.iter().filter(|c| c.resource == Resource::Fuel).filter_map(|c| c.entry);
+    let memory = findings.comparisons.iter().find(|c| c.resource == Resource::Memory);
+    Document {
+        module: findings.manifest.name.as_str(),
+        version: &findings.manifest.version,
+        size_bytes: findings.size.0,
+        admitted: findings.verdict.is_ok(),
+        tier: findings.verdict.as_ref().ok().map(|tier| tier.name()),
+        why: findings.why.as_deref(),
+        refusal: findings.verdict.as_ref().err().map(String::as_str),
+        profile: findings.profile.as_deref(),
+        parameters: findings.values.iter().map(|(name, value)| Parameter { name, value }).collect(),
+        calibration: Calibration {
+            measured: findings.calibration.is_measured(),
+            processor: findings.calibration.processor(),
+            cost_table: Costs::VERSION,
+            ns_min,
+            ns_median,
+            ns_max,
+        },
+        memory: memory.map(|comparison| bound(comparison, findings)),
+        entry_points: calls.map(|entry| entry_point(entry, findings)).collect(),
+        loops: findings.analysis.loops.iter().map(loop_bound).collect(),
+        host_calls: findings.analysis.host_calls.iter().map(host_call).collect(),
+        compiled_ns: findings.compiled.map(|time| time.0),
+    }
+}
+
+fn entry_point(entry: EntryPoint, findings: &Findings<'_>) -> Entry {
+    let found = findings.analysis.entry(entry);
+    let list = |of: fn(&EntryBound) -> Vec<Hot>| found.map(of).unwrap_or_default();
+    Entry {
+        name: entry.name(),
+        class: found.map(|found| found.class.to_string()),
+        bounds: findings
+            .comparisons
+            .iter()
+            .filter(|comparison| comparison.entry == Some(entry))
+            .map(|comparison| bound(comparison, findings))
+            .collect(),
+        hottest: list(|found| found.hottest.iter().map(hot).collect()),
+        unbounded: found.map_or(Vec::new(), |found| found.unbounded.iter().map(unbounded).collect()),
+    }
+}
+
+fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
+    let calibration = findings.calibration;
+    let nanos = |fuel: Linear| {
+        let fuel =
+            Linear { constant: calibration.time(fuel.constant).0, per_kib: calibration.time(fuel.per_kib).0 };
+        line(fuel)
+    };
+    let is_time = comparison.resource == Resource::Fuel;
+    let in_nanos = |fuel: Linear| if is_time && fuel.is_bounded() { nanos(fuel) } else { None };
+    Bound {
+        resource: comparison.resource.name(),
+        unit: match comparison.resource {
+            Resource::Fuel => "fuel",
+            Resource::Stack | Resource::ShadowStack | Resource::Memory => "bytes",
+            Resource::Records | Resource::Patches | Resource::Pages => "number",
+        },
+        bound: line(comparison.bound),
+        limit: line(comparison.limit),
+        standing: match comparison.standing() {
+            Standing::Within => "within",
+            Standing::Over => "over",
+            Standing::Beyond => "beyond",
+            Standing::Unbounded => "unbounded",
+        },
+        bound_ns: in_nanos(comparison.bound),
+        limit_ns: in_nanos(comparison.limit),
+    }
+}
+
+/// `None` where there is no bound.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a slope below 2^53 / 1024 is exact, and a steeper one no bound that anybody would have"
+)]
+fn line(bound: Linear) -> Option<Line> {
+    bound.is_bounded().then(|| Line { constant: bound.constant, per_byte: bound.per_kib as f64 / 1024.0 })
+}
+
+fn at(place: &Place) -> At {
+    At {
+        function: place.function,
+        name: place.name.clone(),
+        file: place.line.as_ref().map(|line| line.file.clone()),
+        line: place.line.as_ref().map(|line| line.line),
+        offset: place.offset,
+    }
+}
+
+fn hot(step: &Step) -> Hot {
+    let (what, name, trips) = match &step.what {
+        What::Loop(trips) => ("loop", None, line(*trips)),
+        What::Call(name) => ("call", Some(name.clone()), None),
+        What::Host(name) => ("host", Some((*name).to_owned()), None),
+        What::Bulk => ("bulk", None, None),
+    };
+    Hot { what, name, trips, fuel: line(step.fuel), at: at(&step.place) }
+}
+
+fn unbounded(reason: &Reason) -> Unbounded {
+    Unbounded { why: reason.why.to_string(), at: at(&reason.place) }
+}
+
+fn loop_bound(found: &LoopBound) -> Loop {
+    Loop {
+        at: at(&found.place),
+        depth: found.depth,
+        class: found.class.to_string(),
+        trips: line(found.trips),
+        body: line(found.body),
+        fuel: line(found.total),
+        why: found.reason.as_ref().map(|reason| reason.why.to_string()),
+    }
+}
+
+fn host_call(found: &HostCall) -> Host {
+    Host { name: found.name, fuel: line(found.fuel), at: at(&found.place) }
+}

@@ -1,0 +1,136 @@
+//! Text for terminals: colours where they are wanted, lines that are not too long.
+
+use std::io::IsTerminal;
+use weir_session::is_plain;
+
+/// Columns that a line of text has at most.
+pub const WIDTH: usize = 100;
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint(bool);
+
+/// How something looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// As text is.
+    #[default]
+    Plain,
+    /// A heading.
+    Strong,
+    /// What is there for completeness.
+    Faint,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warm,
+    /// What there is to do something about.
+    Bad,
+}
+
+impl Look {
+    /// The parameters of SGR (ECMA-48, 8.3.117).
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Strong => "1",
+            Self::Faint => "2",
+            Self::Good => "32",
+            Self::Warm => "33",
+            Self::Bad => "1;31",
+        }
+    }
+}
+
+impl Paint {
+    /// Never.
+    #[cfg(test)]
+    pub const NEVER: Self = Self(false);
+
+    /// On a terminal, unless the user has asked for none (https://no-color.org) or the terminal has none.
+    pub fn of_stdout() -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self(std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb)
+    }
+
+    /// The text in this look.
+    pub fn paint(self, look: Look, text: &str) -> String {
+        if self.0 && look != Look::Plain && !text.is_empty() {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", look.code())
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A line that a stranger wrote, as it shows itself: tabs as spaces, what would command the terminal escaped, the rest of a long one left out.
+pub fn plain_line(line: &str, width: usize) -> String {
+    let mut shown = String::new();
+    let mut columns = 0;
+    for c in line.trim_end_matches(['\n', '\r']).chars() {
+        let text = match c {
+            '\t' => " ".repeat(4 - columns % 4),
+            c if is_plain(c) => String::from(c),
+            c => c.escape_default().collect(),
+        };
+        columns += text.chars().count();
+        if columns > width {
+            shown.push('…');
+            break;
+        }
+        shown.push_str(&text);
+    }
+    shown
+}
+
+/// The text in lines of at most [`WIDTH`] columns, all but the first behind an indent. A word that is longer than a line is not broken.
+pub fn wrapped(first: &str, indent: usize, text: &str) -> String {
+    let mut lines = first.to_owned();
+    let mut columns = first.chars().count();
+    let mut is_begin = true;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if !is_begin && columns + 1 + len > WIDTH {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            columns = indent;
+        } else if !is_begin {
+            lines.push(' ');
+            columns += 1;
+        }
+        lines.push_str(word);
+        columns += len;
+        is_begin = false;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_there_only_where_they_are_wanted() {
+        assert_eq!(Paint(true).paint(Look::Bad, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+        assert_eq!(Paint(true).paint(Look::Plain, "x"), "x");
+        assert_eq!(Paint::NEVER.paint(Look::Bad, "x"), "x");
+    }
+
+    #[test]
+    fn a_strangers_line_commands_nothing_and_ends_somewhere() {
+        assert_eq!(plain_line("\tif (x)\t// \u{1b}[2J\r\n", 80), "    if (x)  // \\u{1b}[2J");
+        assert_eq!(plain_line("abcdef", 4), "abcd…");
+        assert_eq!(plain_line("abcd", 4), "abcd");
+    }
+
+    #[test]
+    fn long_texts_are_wrapped_between_words() {
+        let text = wrapped("- ", 4, &"word ".repeat(30));
+        assert!(
+            text.lines().count() == 2 && text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+        assert!(text.starts_with("- word word") && text.contains("\n    word"), "{text}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Where the sources of a module are.
+
+use crate::shipped;
+use crate::spec::Spec;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+/// Larger files are no sources.
+const SOURCE_BYTES_MAX: u64 = 4 << 20;
+
+/// Where to look for the files that a module names.
+#[derive(Debug)]
+pub enum Sources {
+    /// In weir itself.
+    Shipped(&'static [(&'static str, &'static str)]),
+    /// In the folder of the .wasm file.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// When the module was written.
+        built: Option<SystemTime>,
+    },
+}
+
+/// A source.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Source {
+    /// What is in it.
+    pub text: String,
+    /// Whether it was changed after the module was built, so that its lines may have moved.
+    pub is_newer: bool,
+}
+
+impl Sources {
+    /// Of a module that was named on the command line.
+    pub fn of(spec: &Spec) -> Self {
+        if let Some(shipped) = shipped::find(&spec.name) {
+            return Self::Shipped(shipped.sources);
+        }
+        let module = Path::new(&spec.name);
+        let folder = module.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let built = module.metadata().and_then(|meta| meta.modified()).ok();
+        Self::Folder { path: folder.unwrap_or(Path::new(".")).to_owned(), built }
+    }
+
+    /// The file of this name. The module names it, and it is shown on the operator's terminal: so it has to be a file in the module's own folder,
+    /// and not one that a link there leads to.
+    pub fn read(&self, name: &str) -> Option<Source> {
+        let (folder, built) = match self {
+            Self::Shipped(sources) => {
+                let (_, text) = sources.iter().find(|(file, _)| *file == name)?;
+                return Some(Source { text: (*text).to_owned(), is_newer: false });
+            }
+            Self::Folder { path, built } => (path, built),
+        };
+        let name = Path::new(name);
+        if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+            return None;
+        }
+        let path = folder.join(name).canonicalize().ok()?;
+        if !path.starts_with(folder.canonicalize().ok()?) || !path.metadata().ok()?.is_file() {
+            return None;
+        }
+        let file = std::fs::File::open(path).ok()?;
+        let meta = file.metadata().ok()?;
+        let is_newer = matches!((meta.modified(), built), (Ok(changed), Some(built)) if changed > *built);
+        let mut bytes = Vec::new();
+        file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(Source { text: String::from_utf8_lossy(&bytes).into_owned(), is_newer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_has_no_file_shown_that_is_not_in_its_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("mine");
+        std::fs::create_dir_all(folder.join("src")).unwrap();
+        std::fs::write(folder.join("src/lib.rs"), "fn x() {}").unwrap();
+        std::fs::write(home.path().join("secret"), "key").unwrap();
+        std::os::unix::fs::symlink(home.path().join("secret"), folder.join("link")).unwrap();
+        let sources = Sources::Folder { path: folder.clone(), built: None };
+        assert_eq!(sources.read("src/lib.rs").unwrap().text, "fn x() {}");
+        let secret = home.path().join("secret");
+        for name in ["../secret", "src/../../secret", "link", "src", "", "/", secret.to_str().unwrap()] {
+            assert_eq!(sources.read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_was_changed_since_is_told_from_one_that_was_not() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("m.c"), "int x;").unwrap();
+        let at = |built| Sources::Folder { path: home.path().to_owned(), built: Some(built) };
+        assert!(at(SystemTime::UNIX_EPOCH).read("m.c").unwrap().is_newer);
+        assert!(!at(SystemTime::now() + std::time::Duration::from_secs(60)).read("m.c").unwrap().is_newer);
+    }
+}
