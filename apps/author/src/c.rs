@@ -48,7 +48,8 @@ pub(crate) fn compile(folder: &Folder, sources: &[PathBuf], options: &Options) -
         .tempdir_in(&generated)
         .map_err(BuildError::file(&generated))?;
     let mut prefix_map = std::ffi::OsString::from("-ffile-prefix-map=");
-    prefix_map.push(&folder.dir);
+    // Without a slash at its end, which would be taken out of the middle of paths.
+    prefix_map.push(folder.dir.components().as_path());
     prefix_map.push("=.");
 
     let level = format!("-O{}", options.level.unwrap_or(Level::Three).name());

@@ -13,6 +13,7 @@
 #define LRD_ESTIMATE_H
 
 #include "weir.h"
+#include "wavelet.h"
 
 #define LN_2 0.69314718055994530942
 #define NORMAL_975 1.9599639845400545 /* two-sided 95 % of a normal distribution */
@@ -83,7 +84,7 @@ struct line {
 static struct line fit(const struct point *points, uint32_t first, uint32_t last)
 {
     double s = 0, sx = 0, sxx = 0, sy = 0, sxy = 0;
-    for (uint32_t j = first; j <= last; j++) {
+    WEIR_FOR(OCTAVES, uint32_t j = first; j <= last; j++) {
         const double weight = 1 / points[j].variance;
         s += weight;
         sx += weight * j;

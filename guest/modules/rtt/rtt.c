@@ -9,8 +9,7 @@
 #include "weir.h"
 #include "module.h"
 
-/* At most SET_BITS_MAX bits of the hash: the largest table that the manifest allows. */
-enum { WAYS = 4, SET_BITS_MAX = 18 };
+enum { WAYS = 4 };
 
 /* The keys of a set: half a cache line, and all that is read for most packets. */
 struct keys {
@@ -46,10 +45,8 @@ static inline uint64_t side(const struct weir_packet *p, bool source)
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    uint64_t entries = param_table_size();
-    uint32_t set_bits = 6;
-    while (set_bits < SET_BITS_MAX && ((uint64_t)WAYS << set_bits) < entries)
-        set_bits++;
+    /* As many sets as the entries need, rounded up to a power of two. */
+    const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     const uint32_t count = 1u << set_bits;
     set_shift = 64 - set_bits;
     sets = weir_alloc(count * (uint32_t)sizeof *sets);

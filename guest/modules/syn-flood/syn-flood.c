@@ -86,8 +86,9 @@ static bool before(const struct destination *a, const struct destination *b)
 
 static void report_top(uint64_t time)
 {
+    const uint32_t top_entries = (uint32_t)param_top();
     const struct destination *last = NULL;
-    for (uint32_t rank = 1; rank <= param_top(); rank++) {
+    for (uint32_t rank = 1; rank <= top_entries; rank++) {
         const struct destination *best = NULL;
         for (uint32_t i = 0; i < SETS * WAYS; i++) {
             const struct destination *d = &destinations[0][0] + i;

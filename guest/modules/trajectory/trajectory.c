@@ -16,8 +16,7 @@
 #include "weir.h"
 #include "module.h"
 
-/* At most SET_BITS_MAX bits of the flow hash: the largest table that the manifest allows. */
-enum { CONTENT_BYTES = 40, WAYS = 4, SET_BITS_MAX = 18 };
+enum { CONTENT_BYTES = 40, WAYS = 4 };
 
 static uint64_t packet_seed, flow_seed;
 static uint64_t most; /* packets whose hash is at most this are sampled */
@@ -29,15 +28,14 @@ static uint32_t set_shift;
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
-    const uint64_t one_in = param_one_in(), seed = param_seed(), entries = param_table_size();
+    const uint64_t one_in = param_one_in(), seed = param_seed();
     if (one_in == 0)
         return 1;
     most = UINT64_MAX / one_in;
     packet_seed = weir_hash64(seed, 1);
     flow_seed = weir_hash64(seed, 2);
-    uint32_t set_bits = 6;
-    while (set_bits < SET_BITS_MAX && ((uint64_t)WAYS << set_bits) < entries)
-        set_bits++;
+    /* As many sets as the entries need, rounded up to a power of two. */
+    const uint32_t set_bits = 64 - (uint32_t)__builtin_clzll((param_table_size() - 1) / WAYS);
     set_shift = 64 - set_bits;
     labels = weir_alloc((uint32_t)sizeof *labels << set_bits);
     if (labels == NULL) {
