@@ -6,6 +6,7 @@
 use crate::Linear;
 use crate::range::{Range, Width, rounds_down};
 use crate::value::{Cmp, Id, Op, Sum, Values};
+use std::cell::Cell;
 
 /// A place in the tree of facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Facts {
     entries: Vec<Entry>,
+    /// How many of them were looked at so far: most of an analysis's time goes there.
+    looked_at: Cell<u64>,
 }
 
 /// How many facts back are looked at. Older ones are forgotten, which loses precision and never soundness; and keeps long functions linear.
@@ -50,13 +53,19 @@ const ROUNDED: usize = 4;
 
 impl Default for Facts {
     fn default() -> Self {
-        Self { entries: vec![Entry { parent: FactId::ROOT, depth: 0, fact: Fact::Root }] }
+        let root = Entry { parent: FactId::ROOT, depth: 0, fact: Fact::Root };
+        Self { entries: vec![root], looked_at: Cell::new(0) }
     }
 }
 
 impl Facts {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many facts were looked at since it was asked for the last time.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at.take()
     }
 
     fn entry(&self, at: FactId) -> &Entry {
@@ -73,6 +82,7 @@ impl Facts {
     /// What all ways that know `a` or `b` know; `before` is known by both.
     pub(crate) fn common(&self, mut a: FactId, mut b: FactId, before: FactId) -> FactId {
         for _ in 0..2 * LOOK_BACK {
+            self.looked_at.set(self.looked_at.get() + 1);
             if a == b {
                 return a;
             }
@@ -89,6 +99,7 @@ impl Facts {
         let mut at = from;
         std::iter::from_fn(move || {
             let entry = self.entry(at);
+            self.looked_at.set(self.looked_at.get() + 1);
             if matches!(entry.fact, Fact::Root) {
                 return None;
             }

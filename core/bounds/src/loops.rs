@@ -7,7 +7,7 @@ use crate::report::{OnEntry, Usage};
 use crate::state::{Meeting, Spot, State, Stop};
 use crate::trips::{Change, Counter, Shape, Trips};
 use crate::value::{Cmp, Id, Op, Sum, Values};
-use crate::walk::{Around, Frame, LOOPS_DEEP, LoopFound, Walker};
+use crate::walk::{Around, Frame, INSTRUCTION, LOOPS_DEEP, LoopFound, Walker};
 use crate::{Linear, Why};
 use wasmparser::Operator;
 
@@ -281,7 +281,7 @@ impl<'a> Walker<'a, '_> {
         entry: &State,
     ) -> Result<bool, Stop> {
         let code_len = frame.code.ends[at] as usize - at;
-        let work = code_len as u64 * u64::from(UNROLLED);
+        let work = 4 * INSTRUCTION * code_len as u64 * u64::from(UNROLLED);
         let end = frame.code.ends[at] as usize;
         let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
         let has_loops = inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));

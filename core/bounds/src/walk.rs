@@ -136,12 +136,16 @@ pub(crate) struct Frame<'a> {
     operands: usize,
 }
 
+/// What an instruction counts, in facts that are looked at.
+pub(crate) const INSTRUCTION: u64 = 12;
+/// What a call counts beside, in instructions.
+const CALL: usize = 60;
 /// Calls in calls.
 const CALLS_DEEP: usize = 48;
 /// Loops in loops of one function.
 pub(crate) const LOOPS_DEEP: usize = 16;
 /// Values that are kept: each has about a hundred bytes.
-const VALUES_MAX: usize = 400_000;
+const VALUES_MAX: usize = 200_000;
 
 impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn new(
@@ -168,7 +172,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             facts: Facts::default(),
             steps: 0,
             steps_max,
-            unrolling: steps_max / 4,
+            unrolling: steps_max,
             probing: 0,
             active: Vec::new(),
             known: HashMap::new(),
@@ -193,7 +197,7 @@ impl<'a, 'e> Walker<'a, 'e> {
     /// Counts work, and gives up where it is too much.
     #[inline]
     pub(crate) fn step(&mut self, steps: usize) -> Result<(), Stop> {
-        self.steps += steps as u64;
+        self.steps += steps as u64 * INSTRUCTION + self.facts.looked_at();
         let is_full = self.values.len() > VALUES_MAX || self.facts.len() > 2 * VALUES_MAX;
         if self.steps > self.steps_max || is_full { Err(Stop::TooLarge) } else { Ok(()) }
     }
@@ -234,7 +238,8 @@ impl<'a, 'e> Walker<'a, 'e> {
         let Some(code) = self.module.code(function, self.costs).map_err(Stop::Malformed)? else {
             return Err(Stop::TooLarge);
         };
-        self.step(code.locals.len() / 4)?;
+        // A call costs more than its instructions.
+        self.step(CALL + code.locals.len() / 4)?;
         self.active.push(function);
         let mut locals = arguments;
         for width in code.locals.iter().skip(locals.len()) {
@@ -408,7 +413,7 @@ impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn branch(&mut self, frame: &mut Frame<'a>, to: usize, mut state: State) -> Result<(), Stop> {
         let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
         state.unwind(label.height, label.arity);
-        self.steps += (state.locals.len() / 16) as u64;
+        self.steps += state.locals.len() as u64;
         let before = label.meeting.before();
         if let Some(around) = frame.around.last_mut() {
             if to == around.label {
