@@ -315,8 +315,12 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
     uint64_t have = (uint64_t)__builtin_wasm_memory_size(0) << 16;
     if (end > WEIR_PRIVATE_MAX)
         return NULL;
-    if (end > have && __builtin_wasm_memory_grow(0, (uint32_t)((end - have + 0xFFFF) >> 16)) == (size_t)-1)
-        return NULL;
+    if (end > have) {
+        /* The heap's top lies within the memory, so no more than this is missing: a limit that shows what the call costs at most. */
+        uint64_t missing = end - have, most = (uint64_t)bytes + 63;
+        if (__builtin_wasm_memory_grow(0, (uint32_t)(((missing < most ? missing : most) + 0xFFFF) >> 16)) == (size_t)-1)
+            return NULL;
+    }
     weir_heap_top = (uint32_t)end;
     return (void *)(uintptr_t)begin;
 }
