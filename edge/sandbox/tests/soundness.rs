@@ -57,3 +57,24 @@ fn arbitrary_modules_cost_no_more_than_their_bound() {
     println!("{tally:?}");
     assert!(tally.bounded * 10 > tally.entries, "{tally:?}");
 }
+
+/// The modules that try to look cheaper than they are. Where they have a bound it is one that they keep.
+#[test]
+fn hostile_modules_cost_no_more_than_their_bound() {
+    let prelude = include_str!("../../../core/bounds/tests/support/prelude.wat");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../core/bounds/tests/hostile_modules");
+    let oracle = Oracle::new();
+    let mut tally = Tally::default();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let module =
+            generate::assembled(&format!("(module {prelude} {})", std::fs::read_to_string(&path).unwrap()));
+        for seed in 0..20 {
+            tally.add(
+                oracle.check(&module, seed).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+            );
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.modules >= 600 && tally.bounded > 0 && tally.exhausted > 100, "{tally:?}");
+}

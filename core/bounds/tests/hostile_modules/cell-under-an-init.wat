@@ -1,0 +1,10 @@
+;; weir_packet: unbounded
+(data $ones "\ff\ff\ff\ff\ff\ff\ff\ff")
+(func $walk (export "weir_packet") (param $d i32) (result i32)
+  (local $i i32)
+  (i32.store (i32.const 64) (i32.const 9))
+  (memory.init $ones (i32.const 62) (i32.const 0) (i32.const 8))
+  (loop $l
+    (local.set $i (i32.add (local.get $i) (i32.const 1)))
+    (br_if $l (i32.lt_u (local.get $i) (i32.load (i32.const 64)))))
+  (i32.const 0))

@@ -1,0 +1,7 @@
+;; weir_packet: unbounded: walk (byte ..): no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit
+;; A list in memory, which may be a ring.
+(func $walk (export "weir_packet") (param $d i32) (result i32)
+  (local $node i32)
+  (local.set $node (i32.const 64))
+  (loop $l (br_if $l (local.tee $node (i32.load (local.get $node)))))
+  (i32.const 0))

@@ -1,0 +1,5 @@
+;; weir_packet: unbounded: walk (byte ..): walk calls itself: write it as a loop with a counter
+(func $walk (param i32) (if (local.get 0) (then (call $walk (i32.sub (local.get 0) (i32.const 1))))))
+(func (export "weir_packet") (param $d i32) (result i32)
+  (call $walk (i32.const 5))
+  (i32.const 0))
