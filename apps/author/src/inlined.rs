@@ -16,7 +16,7 @@ pub(crate) struct InlinedCalls(Vec<Call>);
 
 #[derive(Debug)]
 struct Call {
-    /// The code that was inlined, in the contents of the code section.
+    /// A part of the code that was inlined, in the contents of the code section.
     code: Range<u64>,
     /// How many scopes it is in.
     depth: isize,
@@ -46,8 +46,8 @@ impl InlinedCalls {
                 let _ = dwarf.unit(header).and_then(|unit| calls.unit(&dwarf, &unit));
             }
         }
-        // Of the calls that a piece of code is in, the innermost first.
-        calls.0.sort_by_key(|call| std::cmp::Reverse(call.depth));
+        // Of the calls that a piece of code is in, the outermost first.
+        calls.0.sort_by_key(|call| call.depth);
         calls
     }
 
@@ -74,10 +74,15 @@ impl InlinedCalls {
         Ok(())
     }
 
-    /// Where the calls are that the code at an address is in, the innermost first: file and line.
-    pub(crate) fn around(&self, address: u32) -> impl Iterator<Item = (&str, u32)> {
-        let calls = self.0.iter().filter(move |call| call.code.contains(&address.into()));
-        calls.map(|call| (call.file.as_str(), call.line))
+    /// The calls that the code at an address is in, the outermost first.
+    pub(crate) fn around(&self, address: u32) -> Vec<usize> {
+        let calls = self.0.iter().enumerate();
+        calls.filter(|(_, call)| call.code.contains(&address.into())).map(|(index, _)| index).collect()
+    }
+
+    /// Where a call is: file and line.
+    pub(crate) fn site(&self, call: usize) -> Option<(&str, u32)> {
+        self.0.get(call).map(|call| (call.file.as_str(), call.line))
     }
 
     /// The addresses at which a call begins or ends.

@@ -9,8 +9,10 @@ use crate::folder::GENERATED;
 use crate::inlined::InlinedCalls;
 use crate::rust::LIBRARY;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use wasm_encoder::Encode;
+use wasmparser::{Operator, Parser, Payload};
 use weir_bounds::Lines;
 
 /// The custom section.
@@ -34,23 +36,30 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     let calls = InlinedCalls::of(linked);
     let folders = [Some(dir.to_owned()), dir.canonicalize().ok(), std::path::absolute(dir).ok()];
     let mut files = Files { folders: folders.into_iter().flatten().collect(), ..Files::default() };
-    let rows: Vec<_> = lines.rows().collect();
-    let mut addresses: Vec<u32> = rows.iter().map(|(address, _)| *address).chain(calls.edges()).collect();
+    let recorded = Recorded { rows: lines.rows().collect(), calls: &calls };
+    let loops = loops(linked);
+    let edges = loops.iter().flat_map(|body| [body.start, body.start + LOOP_BYTES]);
+    let mut addresses: Vec<u32> =
+        recorded.rows.iter().map(|(address, _)| *address).chain(calls.edges()).chain(edges).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let mut program = Vec::new();
     // Address, file and line of a sequence that is under way.
     let mut at: Option<(u32, u64, i64)> = None;
-    for address in addresses {
-        let after = rows.partition_point(|(begin, _)| *begin <= address);
-        let innermost = after.checked_sub(1).and_then(|row| rows.get(row)).and_then(|(_, line)| *line);
-        let to = innermost.map(|(file, line)| {
-            // The author's own line if there is one.
-            let frames = || std::iter::once((file, line)).chain(calls.around(address));
-            let own = frames().find(|(file, _)| files.is_own(file));
-            let (file, line) = own.unwrap_or((file, line));
-            (files.number(file), i64::from(line))
-        });
+    for address in &addresses {
+        let address = *address;
+        let frames = match loops.iter().find(|body| body.start == address) {
+            Some(body) => recorded.of_loop(body, &addresses),
+            None => recorded.frames(address),
+        };
+        // The author's own line if there is one. Code that no line has to answer for counts as what was before it.
+        let innermost = frames.first().copied();
+        let own = frames.into_iter().find(|(file, line)| *line > 0 && files.is_own(file));
+        let to = match (own.or(innermost), at) {
+            (Some((_, 0)), Some((_, file, line))) => Some((file, line)),
+            (Some((_, 0)) | None, _) => None,
+            (Some((file, line)), _) => Some((files.number(file), i64::from(line))),
+        };
         if at.map(|(_, file, line)| (file, line)) == to {
             continue;
         }
@@ -78,6 +87,85 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
         };
     }
     if program.is_empty() { program } else { unit(&files.names, &program) }
+}
+
+/// What the compiler recorded.
+struct Recorded<'a> {
+    /// From which address on which line holds.
+    rows: Vec<(u32, Option<(&'a str, u32)>)>,
+    calls: &'a InlinedCalls,
+}
+
+impl<'a> Recorded<'a> {
+    fn line(&self, address: u32) -> Option<(&'a str, u32)> {
+        let after = self.rows.partition_point(|(begin, _)| *begin <= address);
+        self.rows.get(after.checked_sub(1)?)?.1
+    }
+
+    /// The line of the code at an address, and those of the calls that it is in, the innermost first. Empty where there is no code.
+    fn frames(&self, address: u32) -> Vec<(&'a str, u32)> {
+        let Some(line) = self.line(address) else { return Vec::new() };
+        let around = self.calls.around(address);
+        std::iter::once(line).chain(around.iter().rev().filter_map(|call| self.calls.site(*call))).collect()
+    }
+
+    /// The same for a loop as a whole: the first line that it has in the function that it is written in. The instruction itself mostly has the line of
+    /// what the compiler put before the loop.
+    fn of_loop(&self, body: &Range<u32>, addresses: &[u32]) -> Vec<(&'a str, u32)> {
+        let first = addresses.partition_point(|address| *address < body.start);
+        let inside =
+            addresses.get(first..).unwrap_or_default().iter().take_while(|address| **address < body.end);
+        let has_line = |address: &u32| self.line(*address).is_some_and(|(_, line)| line > 0);
+        let chains: Vec<(u32, Vec<usize>)> = inside
+            .copied()
+            .filter(has_line)
+            .filter(|address| *address > body.start)
+            .map(|address| (address, self.calls.around(address)))
+            .collect();
+        // The calls that all of the loop is in: the function that it is written in is the one that was called last.
+        let Some((_, shared)) = chains.first() else { return self.frames(body.start) };
+        let len = (0..shared.len())
+            .find(|depth| chains.iter().any(|(_, chain)| chain.get(*depth) != shared.get(*depth)))
+            .unwrap_or(shared.len());
+        let line = |(address, chain): &(u32, Vec<usize>)| match chain.get(len) {
+            Some(call) => self.calls.site(*call),
+            None => self.line(*address),
+        };
+        let lines: Vec<_> = chains.iter().filter_map(line).filter(|(_, line)| *line > 0).collect();
+        let Some((file, _)) = lines.first() else { return self.frames(body.start) };
+        let least = lines.iter().filter(|(other, _)| other == file).min_by_key(|(_, line)| *line).copied();
+        let around = shared.get(..len).unwrap_or_default().iter().rev();
+        least.into_iter().chain(around.filter_map(|call| self.calls.site(*call))).collect()
+    }
+}
+
+/// Bytes of a `loop` instruction with its type.
+const LOOP_BYTES: u32 = 2;
+
+/// The loops of a module, each from its `loop` instruction to its end, in the contents of the code section.
+fn loops(linked: &[u8]) -> Vec<Range<u32>> {
+    let mut found = Vec::new();
+    let mut code = 0;
+    for payload in Parser::new(0).parse_all(linked).flatten() {
+        match payload {
+            Payload::CodeSectionStart { unchecked_range, .. } => code = unchecked_range.start,
+            Payload::CodeSectionEntry(body) => {
+                let mut open = Vec::new();
+                let Ok(operators) = body.get_operators_reader() else { continue };
+                for (operator, offset) in operators.into_iter_with_offsets().flatten() {
+                    let at = u32::try_from(offset.saturating_sub(code)).unwrap_or(u32::MAX);
+                    match operator {
+                        Operator::Loop { .. } => open.push(Some(at)),
+                        Operator::Block { .. } | Operator::If { .. } => open.push(None),
+                        Operator::End => found.extend(open.pop().flatten().map(|begin| begin..at)),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Files by the number that the table gives them, from 1.

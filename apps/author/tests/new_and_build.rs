@@ -116,6 +116,43 @@ fn a_module_carries_the_lines_of_its_source_as_paths_from_its_folder() {
     }
 }
 
+#[test]
+fn a_loop_has_the_line_that_it_begins_at_also_where_headers_and_hoisted_code_come_first() {
+    if !has_c() {
+        return;
+    }
+    let source = "#include \"weir.h\"\nstatic volatile uint32_t table[64];\n\
+        WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{\n\
+        const uint8_t *b = weir_bytes(p);\nuint32_t at = 0, sum = 0;\nwhile (b[at] != 0)\nat += b[at];\n\
+        for (uint32_t i = 0; i < table[3]; i++)\nsum += table[i & 63];\nif (p->flags & WEIR_TCP)\nfor (;;)\ntable[sum++ & 63]++;\n\
+        return (int32_t)(at + sum) & 1;\n}\n";
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("weir.toml"), MANIFEST).unwrap();
+    std::fs::write(dir.path().join("m.c"), source).unwrap();
+    let bytes = std::fs::read(build(dir.path(), &options()).unwrap().path).unwrap();
+    let lines = weir_bounds::Lines::new(&bytes);
+    let named: Vec<_> = loops(&bytes).into_iter().map(|offset| lines.line(offset).unwrap().line).collect();
+    let is_loop = |text: &str| text.starts_with("while") || text.starts_with("for");
+    let written: Vec<u32> =
+        (1..).zip(source.lines()).filter(|(_, text)| is_loop(text)).map(|(number, _)| number).collect();
+    assert_eq!(named, written);
+}
+
+/// Offsets of the `loop` instructions.
+fn loops(bytes: &[u8]) -> Vec<u64> {
+    let bodies = wasmparser::Parser::new(0).parse_all(bytes).filter_map(|payload| match payload.unwrap() {
+        wasmparser::Payload::CodeSectionEntry(body) => Some(body),
+        _ => None,
+    });
+    let operators = bodies.flat_map(|body| body.get_operators_reader().unwrap().into_iter_with_offsets());
+    let is_loop = |operator: &wasmparser::Operator<'_>| matches!(operator, wasmparser::Operator::Loop { .. });
+    operators
+        .map(Result::unwrap)
+        .filter(|(operator, _)| is_loop(operator))
+        .map(|(_, offset)| offset)
+        .collect()
+}
+
 fn is_c(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "c")
 }

@@ -61,7 +61,7 @@ struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     address: u32,
-    /// File and line; nothing where a sequence of code ends.
+    /// File and line, 0 for code that no line has to answer for; nothing where a sequence of code ends. Two rows with line 0 do not follow each other.
     line: Option<(u32, u32)>,
 }
 
@@ -85,11 +85,13 @@ impl<'a> Lines<'a> {
         let table = self.table();
         let address = offset.checked_sub(self.sections().code)?;
         let after = table.rows.partition_point(|row| u64::from(row.address) <= address);
-        let (file, line) = table.rows.get(after.checked_sub(1)?)?.line?;
+        let at = |before: usize| table.rows.get(after.checked_sub(before)?)?.line;
+        // What no line has to answer for counts as what was before it.
+        let (file, line) = at(1).filter(|(_, line)| *line > 0).or_else(|| at(1).and(at(2)))?;
         Some(SourceLine { file: table.files.get(file as usize)?.clone(), line })
     }
 
-    /// From which offset in the contents of the code section on which line holds, or none; ascending. What is said twice is there twice.
+    /// From which offset in the contents of the code section on which line holds, or none; ascending. Line 0 is code that no line has to answer for.
     pub fn rows(&self) -> impl Iterator<Item = (u32, Option<(&str, u32)>)> {
         let table = self.table();
         table.rows.iter().map(|row| {
@@ -206,14 +208,14 @@ impl Table {
                 } else {
                     let index = row.file_index();
                     let file = files.entry(index).or_insert_with(|| self.file(&program, index, sections));
-                    // Line 0 is code that no line has to answer for: it counts as what was before it.
-                    let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
-                    (*file).zip(line).or(last.flatten())
+                    let line = row.line().and_then(|line| u32::try_from(line.get()).ok()).unwrap_or(0);
+                    (*file).map(|file| (file, line))
                 };
-                if last != Some(line) {
+                let is_still_none = matches!((last, line), (Some(Some((_, 0))), Some((_, 0))));
+                if last != Some(line) && !is_still_none {
                     self.rows.push(Row { address, line });
+                    last = Some(line);
                 }
-                last = Some(line);
             }
             if row.end_sequence() {
                 (is_live, last) = (None, None);
