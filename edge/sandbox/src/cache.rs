@@ -55,13 +55,7 @@ pub enum CacheError {
 impl Cache {
     /// Opens the effective user's cache: `$XDG_CACHE_HOME/weir` or `~/.cache/weir`; under sudo always that of the effective user.
     pub fn of_user() -> Result<Self, CacheError> {
-        let under_sudo = std::env::var_os("SUDO_UID").is_some();
-        let chosen =
-            std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| !under_sudo && p.is_absolute());
-        let parent = match chosen {
-            Some(folder) => folder,
-            None => home().ok_or(CacheError::NoHome)?.join(".cache"),
-        };
+        let parent = user_folder("XDG_CACHE_HOME", ".cache").ok_or(CacheError::NoHome)?;
         // Made like any user's cache folder; what counts is checked on the last one.
         let _ = std::fs::create_dir_all(&parent);
         Self::open(&parent.join("weir"))
@@ -170,6 +164,14 @@ impl Cache {
             unsafe { libc::unlinkat(self.folder.as_raw_fd(), name.as_ptr(), 0) };
         }
     }
+}
+
+/// The effective user's folder for files of one kind: the one that this variable names, or else this one in the user's home. Under sudo the variable
+/// is the caller's, and is not asked.
+pub fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
+    let under_sudo = std::env::var_os("SUDO_UID").is_some();
+    let chosen = std::env::var_os(variable).map(PathBuf::from).filter(|p| !under_sudo && p.is_absolute());
+    chosen.or_else(|| Some(home()?.join(in_home)))
 }
 
 /// A file name for a key: its digits.
