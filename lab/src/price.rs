@@ -1,6 +1,5 @@
 //! The price of safety: what a module costs in its sandbox, and what the same source costs compiled natively.
 
-use crate::BenchError;
 use crate::contest::{Clock, Contestant, Deeds, Effort, Entry, contest};
 use crate::module::{Class, Module};
 use crate::native::{Build, Compiler, Native, Space};
@@ -8,15 +7,23 @@ use crate::packets::{Packets, Ready, packets_of, ticks};
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
-use weir_sandbox::{Engine, Options};
+use crate::{BenchError, finite, reference};
+use weir_sandbox::{Control, Engine, Foreign, Options};
+use weir_session::Tier;
 
 /// How a module is built and run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// As `weir run` does.
+    /// As `weir run` does: in the tier that it is admitted in.
     Sandbox,
-    /// Without the checks that end a call which runs too long.
-    SandboxWithoutLimit,
+    /// In the sandbox with the checks of a tier, whatever it is admitted in.
+    Tier(Tier),
+    /// In the sandbox with wasmtime's checks in place of weir's.
+    Wasmtime(Foreign),
+    /// In the sandbox with what finite-wasm puts into it in place of weir's checks.
+    FiniteWasm,
+    /// In the sandbox, as it is but for a loop over the batch that is not the loader's.
+    Reference,
     /// Natively by clang, -O3.
     Clang(Build),
     /// Natively by gcc, -O3.
@@ -27,11 +34,14 @@ const PLAIN: Build = Build { this_processor: false, one_unit: false, naive_find:
 const THIS_PROCESSOR: Build = Build { this_processor: true, ..PLAIN };
 const ONE_UNIT: Build = Build { one_unit: true, ..PLAIN };
 const NAIVE: Build = Build { naive_find: true, ..PLAIN };
+const PROVED: How = How::Tier(Tier::Proved);
 
 impl How {
     /// All ways for a module of this class, with the compilers that are there.
     pub fn all(class: Class, clang: bool, gcc: bool) -> Vec<Self> {
-        let mut all = vec![Self::Sandbox, Self::SandboxWithoutLimit];
+        let mut all = vec![Self::Sandbox];
+        all.extend(Tier::ALL.iter().map(|tier| Self::Tier(*tier)));
+        all.extend([Self::Wasmtime(Foreign::Fuel), Self::Wasmtime(Foreign::Epochs), Self::FiniteWasm]);
         if clang {
             all.extend([Self::Clang(PLAIN), Self::Clang(THIS_PROCESSOR), Self::Clang(ONE_UNIT)]);
         }
@@ -45,14 +55,24 @@ impl How {
     }
 
     /// The ways whose instructions are counted: not those with instructions that valgrind does not know.
-    pub const COUNTED: [Self; 4] =
-        [Self::Sandbox, Self::SandboxWithoutLimit, Self::Clang(PLAIN), Self::Gcc(PLAIN)];
+    pub const COUNTED: [Self; 6] = [
+        PROVED,
+        Self::Reference,
+        Self::Tier(Tier::Supervised),
+        Self::Tier(Tier::Metered),
+        Self::Clang(PLAIN),
+        Self::Gcc(PLAIN),
+    ];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sandbox => "sandbox",
-            Self::SandboxWithoutLimit => "sandbox, no time limit",
+            Self::Tier(tier) => tier.name(),
+            Self::Wasmtime(Foreign::Fuel) => "wasmtime fuel",
+            Self::Wasmtime(Foreign::Epochs) => "wasmtime epochs",
+            Self::FiniteWasm => "finite-wasm",
+            Self::Reference => "unmetered",
             Self::Clang(Build { naive_find: true, .. }) => "clang, byte loop",
             Self::Clang(Build { one_unit: true, .. }) => "clang, inlined",
             Self::Clang(Build { this_processor: true, .. }) => "clang -march=native",
@@ -64,16 +84,19 @@ impl How {
 
     /// The way of that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::all(Class::Search, true, true).into_iter().find(|how| how.name() == name)
+        let all = Self::all(Class::Search, true, true).into_iter().chain([Self::Reference]);
+        all.into_iter().find(|how| how.name() == name)
     }
 }
 
-/// What builds need: engines, compilers, and the packets mapped for native code.
+/// What builds need: compilers, and the packets mapped for native code.
 pub struct Workshop<'a> {
     packets: &'a Packets,
     space: Space,
-    limited: Engine,
-    unlimited: Engine,
+    admitted: Engine,
+    tiers: Vec<(Tier, Engine)>,
+    fuel: Engine,
+    epochs: Engine,
     clang: Option<Compiler>,
     gcc: Option<Compiler>,
     clock: Clock,
@@ -85,12 +108,16 @@ impl<'a> Workshop<'a> {
     /// # Errors
     /// Where there is no memory for it.
     pub fn open(packets: &'a Packets) -> Result<Self, BenchError> {
-        let unlimited = Options { interruptible: false, ..Options::default() };
+        let engine = |control, foreign| Engine::new(Options { control, foreign, ..Options::default() }, None);
+        let tier = |tier: &Tier| Ok::<_, BenchError>((*tier, engine(Control::As(*tier), None)?));
+        let foreign = |foreign| engine(Control::As(Tier::Proved), Some(foreign));
         Ok(Self {
             packets,
             space: Space::map(packets)?,
-            limited: Engine::new(Options::default(), None)?,
-            unlimited: Engine::new(unlimited, None)?,
+            admitted: engine(Control::Admitted, None)?,
+            tiers: Tier::ALL.iter().map(tier).collect::<Result<_, _>>()?,
+            fuel: foreign(Foreign::Fuel)?,
+            epochs: foreign(Foreign::Epochs)?,
             clang: Compiler::clang(),
             gcc: Compiler::gcc(),
             clock: Clock::calibrate(),
@@ -99,7 +126,16 @@ impl<'a> Workshop<'a> {
 
     /// The ways in which a module can be built here.
     pub fn ways(&self, module: &Module) -> Vec<How> {
-        How::all(module.class, self.clang.is_some(), self.gcc.is_some())
+        let mut ways = How::all(module.class, self.clang.is_some(), self.gcc.is_some());
+        if finite::instrumented(&module.wasm).is_err() {
+            ways.retain(|how| *how != How::FiniteWasm);
+        }
+        ways
+    }
+
+    /// The engine that runs a module with the checks of a tier.
+    fn tier(&self, tier: Tier) -> &Engine {
+        self.tiers.iter().find(|(found, _)| *found == tier).map_or(&self.admitted, |(_, engine)| engine)
     }
 
     /// Builds and starts a module.
@@ -107,6 +143,7 @@ impl<'a> Workshop<'a> {
     /// # Errors
     /// Where it cannot be built or does not start.
     pub fn make(&self, module: &Module, how: How) -> Result<Box<dyn Contestant + '_>, BenchError> {
+        let sandboxed = |engine: &Engine, module: &Module| Sandboxed::start(engine, module, self.packets);
         let native = |compiler: &Option<Compiler>, build: Build, name: &str| {
             let missing = || BenchError::Program {
                 program: name.to_owned(),
@@ -115,9 +152,26 @@ impl<'a> Workshop<'a> {
             let library = build.compile(module, compiler.as_ref().ok_or_else(missing)?)?;
             Native::load(&library, module, &self.space)
         };
+        let refused = |how: &str, said: String| BenchError::Variant {
+            module: module.name.clone(),
+            how: how.to_owned(),
+            said,
+        };
         Ok(match how {
-            How::Sandbox => Box::new(Sandboxed::start(&self.limited, module, self.packets)?),
-            How::SandboxWithoutLimit => Box::new(Sandboxed::start(&self.unlimited, module, self.packets)?),
+            How::Sandbox => Box::new(sandboxed(&self.admitted, module)?),
+            How::Tier(tier) => Box::new(sandboxed(self.tier(tier), module)?),
+            How::Wasmtime(Foreign::Fuel) => Box::new(sandboxed(&self.fuel, module)?),
+            How::Wasmtime(Foreign::Epochs) => Box::new(sandboxed(&self.epochs, module)?),
+            How::FiniteWasm => {
+                let wasm = finite::instrumented(&module.wasm).map_err(|said| refused(how.name(), said))?;
+                Box::new(sandboxed(self.tier(Tier::Proved), &Module { wasm, ..module.clone() })?)
+            }
+            How::Reference => {
+                let admitted = module.admit()?;
+                let wasm = reference::with_batch(&module.wasm, admitted.facts())
+                    .map_err(|error| refused(how.name(), error.to_string()))?;
+                Box::new(sandboxed(self.tier(Tier::Proved), &Module { wasm, ..module.clone() })?)
+            }
             How::Clang(build) => Box::new(native(&self.clang, build, "clang-19")?),
             How::Gcc(build) => Box::new(native(&self.gcc, build, "gcc")?),
         })
@@ -176,7 +230,6 @@ pub fn table(prices: &[Price]) -> Table {
         "÷ clang -O3 -march=native",
         "÷ gcc -O3 -march=native",
         "÷ clang -O3, loop and module in one",
-        "without the time limit ÷ clang -O3",
         "÷ clang -O3, byte loop",
     ]);
     for price in prices {
@@ -200,26 +253,84 @@ pub fn table(prices: &[Price]) -> Table {
             ratio(How::Sandbox, How::Clang(THIS_PROCESSOR)),
             ratio(How::Sandbox, How::Gcc(THIS_PROCESSOR)),
             ratio(How::Sandbox, How::Clang(ONE_UNIT)),
-            ratio(How::SandboxWithoutLimit, How::Clang(PLAIN)),
             ratio(How::Sandbox, How::Clang(NAIVE)),
         ]);
     }
     table
 }
 
+/// What each way to be safe costs (FLAME, figure 6): nanoseconds a packet, and times as much as the same module without checks.
+pub fn safety(prices: &[Price]) -> Table {
+    let ways = [
+        How::Gcc(PLAIN),
+        How::Clang(PLAIN),
+        PROVED,
+        How::Tier(Tier::Supervised),
+        How::Tier(Tier::Metered),
+        How::Wasmtime(Foreign::Fuel),
+        How::Wasmtime(Foreign::Epochs),
+        How::FiniteWasm,
+    ];
+    let mut head = vec!["module", "tier"];
+    head.extend(ways.iter().map(|how| how.name()));
+    let mut table = Table::new(&head);
+    for price in prices {
+        let tier =
+            price.module.admit().map_or_else(|_| String::new(), |admitted| admitted.tier().to_string());
+        let mut row = vec![price.module.name.clone(), tier];
+        row.extend(ways.iter().map(|how| match (price.nanos(*how), price.ratio(*how, PROVED)) {
+            (Some(nanos), _) if *how == PROVED => format!("{:.2} ns", nanos.median()),
+            (Some(nanos), Some(ratio)) => format!("{:.2} ns, ×{:.2}", nanos.median(), ratio.median()),
+            _ if *how == How::FiniteWasm => "not taken".to_owned(),
+            _ => "–".to_owned(),
+        }));
+        table.row(row);
+    }
+    table
+}
+
+/// Whether the meter costs as little as promised: at most this much of the same module without it, in the median over the modules and in the worst.
+pub fn meter_verdicts(prices: &[Price], set: &str) -> Table {
+    const MEDIAN: f64 = 1.08;
+    const WORST: f64 = 1.15;
+    let mut table = Table::new(VERDICT_HEAD);
+    for tier in [Tier::Metered, Tier::Supervised] {
+        let mut costs = Sample::default();
+        for price in prices.iter().filter(|price| price.module.class != Class::Empty) {
+            if let Some(ratio) = price.ratio(How::Tier(tier), PROVED) {
+                costs.push(ratio.median());
+            }
+        }
+        verdict(
+            &mut table,
+            format!("{tier} ÷ proved, median of the modules"),
+            set,
+            MEDIAN,
+            Some(costs.median()),
+        );
+        verdict(&mut table, format!("{tier} ÷ proved, worst of the modules"), set, WORST, Some(costs.most()));
+    }
+    table
+}
+
+const VERDICT_HEAD: &[&str] = &["promise", "packets", "at most", "measured", "kept"];
+
+/// Appends whether a promise is kept; nothing where it was not measured.
+fn verdict(table: &mut Table, promise: String, set: &str, at_most: f64, measured: Option<f64>) {
+    let Some(measured) = measured else { return };
+    let kept = if measured <= at_most {
+        "yes".to_owned()
+    } else {
+        format!("no, by {:.0} %", (measured / at_most - 1.0) * 100.0)
+    };
+    table.row([promise, set.to_owned(), format!("{at_most:.2}"), format!("{measured:.2}"), kept]);
+}
+
 /// The promises about prices, and whether they are kept.
 pub fn verdicts(prices: &[Price], set: &str) -> Table {
-    let mut table = Table::new(&["promise", "packets", "at most", "measured", "kept"]);
+    let mut table = Table::new(VERDICT_HEAD);
     for price in prices {
-        let mut add = |promise: String, at_most: f64, measured: Option<f64>| {
-            let Some(measured) = measured else { return };
-            let kept = if measured <= at_most {
-                "yes".to_owned()
-            } else {
-                format!("no, by {:.0} %", (measured / at_most - 1.0) * 100.0)
-            };
-            table.row([promise, set.to_owned(), format!("{at_most:.2}"), format!("{measured:.2}"), kept]);
-        };
+        let mut add = |promise, at_most, measured| verdict(&mut table, promise, set, at_most, measured);
         let name = &price.module.name;
         let ratio = |than| price.ratio(How::Sandbox, than).map(|sample| sample.median());
         match price.module.class {

@@ -116,12 +116,17 @@ impl Plan {
     }
 }
 
-/// What a call of a host function costs whose arguments are not known: a constant, and what it is charged for its length.
-pub fn of_host(name: &str, costs: &Costs, environment: &Environment) -> (u64, Option<(Length, u64)>) {
+/// What a call of a host function costs whose arguments are not known: a constant, and what it is charged for its length. Where the charge is to be
+/// `exact`, without the strings that a record points to: only the host sees these.
+pub fn of_host(
+    name: &str,
+    costs: &Costs,
+    environment: &Environment,
+    exact: bool,
+) -> (u64, Option<(Length, u64)>) {
     let cost = costs.host(name);
-    let strings =
-        if name == "emit" { environment.string_bytes.iter().copied().max().unwrap_or(0) } else { 0 };
-    let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings);
+    let strings = environment.string_bytes.iter().copied().max().filter(|_| name == "emit" && !exact);
+    let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings.unwrap_or(0));
     (constant, per_unit(Length::of_host(name, None, environment), cost.per_byte))
 }
 

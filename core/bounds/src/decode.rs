@@ -101,7 +101,7 @@ fn host_call(survey: &Survey<'_>, name: &str, constants: &Constants, item: &mut 
 
 fn take_length(item: &mut Item<'_>, length: Option<Length>, each: u32, constants: &Constants) {
     let Some((length, each)) = per_unit(length, each) else { return };
-    match constants.argument(length.above as usize) {
+    match constants.argument(length.above.len()) {
         Some(known) => item.cost += each * u64::from(length.of(known)),
         None => item.length = Some((length, each)),
     }

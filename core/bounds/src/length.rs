@@ -2,13 +2,14 @@
 
 use crate::{Environment, Given};
 use wasmparser::Operator;
+use weir_abi::imports::Type;
 use weir_abi::limit;
 
 /// An argument that says how many bytes, or table elements, are worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// How many arguments are above it on the stack.
-    pub above: u32,
+    /// Types of the arguments above it on the stack, at most one.
+    pub above: &'static [Type],
     /// More than this is never worked on.
     pub most: u32,
     /// What a length beyond that means.
@@ -38,12 +39,14 @@ impl Length {
     pub fn of_host(name: &str, parameter: Option<u32>, environment: &Environment) -> Option<Self> {
         let length = |above, most, beyond| Some(Self { above, most, beyond });
         match name {
-            "emit" | "find" => length(0, limit::HOST_READ_BYTES, Beyond::Nothing),
-            "hash" => length(1, limit::HOST_READ_BYTES, Beyond::Nothing),
-            "patch" => length(0, limit::PATCH_BYTES, Beyond::Nothing),
-            "find_compile" => length(1, limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing),
-            "log" => length(0, limit::LOG_BYTES, Beyond::Most),
-            "param_bytes" => length(0, value_bytes(parameter, environment), Beyond::Most),
+            "emit" | "find" => length(&[], limit::HOST_READ_BYTES, Beyond::Nothing),
+            "hash" => length(&[Type::I64], limit::HOST_READ_BYTES, Beyond::Nothing),
+            "patch" => length(&[], limit::PATCH_BYTES, Beyond::Nothing),
+            "find_compile" => {
+                length(&[Type::I32], limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing)
+            }
+            "log" => length(&[], limit::LOG_BYTES, Beyond::Most),
+            "param_bytes" => length(&[], value_bytes(parameter, environment), Beyond::Most),
             _ => None,
         }
     }
@@ -54,10 +57,10 @@ impl Length {
         match operator {
             Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 let most = u32::try_from(environment.pages_max.saturating_mul(PAGE)).unwrap_or(u32::MAX);
-                Some(Self { above: 0, most, beyond: Beyond::Nothing })
+                Some(Self { above: &[], most, beyond: Beyond::Nothing })
             }
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
-                Some(Self { above: 0, most: u32::MAX, beyond: Beyond::Nothing })
+                Some(Self { above: &[], most: u32::MAX, beyond: Beyond::Nothing })
             }
             _ => None,
         }

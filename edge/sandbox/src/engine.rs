@@ -3,7 +3,8 @@
 use crate::cache::{Cache, KeyHasher};
 use crate::compile::{self, CompileError, CompileLimits};
 use crate::host::{self, Host};
-use crate::rewrite;
+use crate::meter::ALLOWANCE_MAX;
+use crate::rewrite::{self, Checks, Task};
 use crate::space::{Creator, GUARD, RESERVED, Spaces};
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
@@ -11,33 +12,80 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
-use weir_session::Admitted;
+use weir_bounds::charge::{self, Rules};
+use weir_bounds::{Costs, Linear};
+use weir_session::{Admitted, STACK_MAX, Tier};
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Processor time after which a call is ended.
     pub call_limit: Duration,
-    /// Time-outs after which a module is ended.
-    pub strikes: u32,
-    /// Put checks into modules by which a call that runs too long is ended. Without them an endless loop is endless: only for measuring
-    /// what the checks cost.
-    pub interruptible: bool,
+    /// What is checked while a module runs.
+    pub control: Control,
     /// Compile in a child process with these limits; the program must answer the argument `compile` with [`crate::compile_child`]. Without them
     /// modules are compiled in this process, however long that takes: for modules that one trusts, and tests.
     pub compile_in_child: Option<CompileLimits>,
+    /// Have wasmtime put checks of its own into modules, which never end a call: only for measuring what they cost. Not together with
+    /// [`compile_in_child`](Self::compile_in_child), whose compiler does not know of them.
+    pub foreign: Option<Foreign>,
+}
+
+/// Checks that wasmtime has for modules that nothing is known about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// Its fuel: each basic block is charged for.
+    Fuel,
+    /// Its epochs: a number that another thread counts up is looked at in loops and functions.
+    Epochs,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             call_limit: Duration::from_millis(200),
-            strikes: 3,
-            interruptible: true,
+            control: Control::Admitted,
             compile_in_child: None,
+            foreign: None,
         }
     }
 }
+
+/// What is checked while a module runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Control {
+    /// What the tier says that it was admitted in.
+    #[default]
+    Admitted,
+    /// What this tier says, whatever it was admitted in. In the proved one an endless loop is endless: only for measuring what checks cost.
+    As(Tier),
+    /// Every basic block is charged for by itself, so that [`Instance::fuel_used`](crate::Instance::fuel_used) says to the unit what a call used; and
+    /// any call that uses more than this is abandoned. For tests, and for whoever searches for the dearest packet.
+    Exact(u64),
+}
+
+impl Control {
+    /// What is put into a module that was admitted with these limits.
+    fn checks(self, admitted: &Admitted) -> Checks {
+        let tier = match self {
+            Self::Admitted => admitted.tier(),
+            Self::As(tier) => tier,
+            Self::Exact(most) => {
+                let packet = Linear::constant(most.min(ALLOWANCE_MAX));
+                return Checks::Charged { packet, goes_on: false, exact: true };
+            }
+        };
+        let packet = admitted.limits().packet;
+        match tier {
+            Tier::Proved => Checks::None,
+            Tier::Supervised => Checks::Charged { packet, goes_on: true, exact: false },
+            Tier::Metered => Checks::Charged { packet, goes_on: false, exact: false },
+        }
+    }
+}
+
+/// A charge takes at most this part of what a packet may use before it is used.
+const AHEAD: u64 = 8;
 
 /// Why a module that was admitted cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +108,7 @@ pub struct Engine {
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
     options: Options,
-    watchdog: Option<Watchdog>,
+    watchdog: Watchdog,
 }
 
 impl std::fmt::Debug for Engine {
@@ -77,19 +125,25 @@ impl Engine {
     pub fn new(options: Options, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
         let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
-        let wasm = wasmtime::Engine::new(&config(&spaces)).map_err(failed)?;
+        let mut config = config(&spaces);
+        match options.foreign {
+            Some(Foreign::Fuel) => _ = config.consume_fuel(true),
+            Some(Foreign::Epochs) => _ = config.epoch_interruption(true),
+            None => {}
+        }
+        let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let mut linker = Linker::new(&wasm);
         host::define(&mut linker).map_err(failed)?;
-        let start = || Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()));
-        let watchdog = options.interruptible.then(start).transpose()?;
+        let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
         Ok(Self { wasm, linker, spaces, cache, options, watchdog })
     }
 
     /// Compiles an admitted module, or takes it from the cache.
     pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
-        let bytes = rewrite::rewrite(admitted.bytes(), admitted.facts(), self.options.interruptible)
-            .map_err(|e| LoadError::Compile(CompileError::Module(e.to_string())))?;
+        let checks = self.options.control.checks(&admitted);
+        let (bytes, imported) =
+            rewritten(&admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let key = self.key(&bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = kept.is_some();
@@ -111,7 +165,18 @@ impl Engine {
         // a key of everything that shaped them and with a digest of their contents.
         let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
         let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
-        Ok(Program { ready, admitted: Arc::new(admitted), from_cache })
+        let imported = (checks != Checks::None).then_some(imported);
+        Ok(Program { ready, admitted: Arc::new(admitted), checks, imported, from_cache })
+    }
+
+    /// What [`Self::load`] compiles: the module with what is checked while it runs.
+    ///
+    /// # Errors
+    /// Where it cannot be rewritten.
+    pub fn rewritten(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
+        rewritten(admitted, self.options.control.checks(admitted))
+            .map(|(bytes, _)| bytes)
+            .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
 
     fn key(&self, bytes: &[u8]) -> [u8; 32] {
@@ -131,13 +196,44 @@ impl Engine {
         &self.spaces
     }
 
-    pub(crate) fn watchdog(&self) -> Option<&Watchdog> {
-        self.watchdog.as_ref()
+    /// Sees to it that wasmtime's own checks do not end a call.
+    pub(crate) fn satisfy<T>(&self, store: &mut wasmtime::Store<T>) -> wasmtime::Result<()> {
+        match self.options.foreign {
+            Some(Foreign::Fuel) => store.set_fuel(u64::MAX)?,
+            // Nobody counts it up.
+            Some(Foreign::Epochs) => store.set_epoch_deadline(1),
+            None => {}
+        }
+        Ok(())
     }
 
-    pub(crate) fn options(&self) -> Options {
-        self.options
+    pub(crate) fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
     }
+}
+
+/// Puts checks into a module, or only the loop over a batch. Says how many functions it imports by itself, or what is wrong.
+fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), String> {
+    let limits = admitted.limits();
+    let rules = Rules {
+        exact: matches!(checks, Checks::Charged { exact: true, .. }),
+        ahead: limits.piece.min(limits.packet.constant / AHEAD).max(1),
+        piece: limits.piece,
+    };
+    let (costs, environment) = (Costs::standard(), admitted.environment());
+    let plan = charge::plan(admitted.bytes(), admitted.analysis(), &costs, &environment, rules)
+        .map_err(|error| error.to_string())?;
+    let task = Task {
+        bytes: admitted.bytes(),
+        facts: admitted.facts(),
+        values: admitted.values(),
+        plan: &plan,
+        costs: &costs,
+        environment: &environment,
+        checks,
+    };
+    let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
+    Ok((bytes, u32::try_from(plan.imports.len()).unwrap_or(u32::MAX)))
 }
 
 /// A module that is ready to be instantiated, any number of times.
@@ -145,6 +241,8 @@ impl Engine {
 pub struct Program {
     pub(crate) ready: InstancePre<Host>,
     pub(crate) admitted: Arc<Admitted>,
+    pub(crate) checks: Checks,
+    pub(crate) imported: Option<u32>,
     from_cache: bool,
 }
 
@@ -184,7 +282,7 @@ pub(crate) fn config(spaces: &Arc<Spaces>) -> Config {
         // The packet function becomes part of the batch loop.
         .compiler_inlining(Inlining::Yes)
         .wasm_multi_value(true)
-        .max_wasm_stack(512 << 10);
+        .max_wasm_stack(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX));
     config
 }
 

@@ -18,6 +18,12 @@ pub enum FaultKind {
     /// A call through a table slot that is empty, outside the table, or of another type.
     #[error("indirect call to nothing or to another type")]
     IndirectCall,
+    /// The call used up the fuel that it was given.
+    #[error("the call used more fuel than its limit")]
+    Limit,
+    /// Calls were over the limit too often, so the module was unloaded. Nothing was lost.
+    #[error("calls used more than their limit too often: unloaded")]
+    Unloaded,
     /// The call took longer than the limit.
     #[error("the call took longer than the limit")]
     TimeOut,
@@ -60,8 +66,14 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Reads wasmtime's account of a failed call.
-    pub(crate) fn of(error: &wasmtime::Error) -> Self {
+    /// One that no instruction caused.
+    pub(crate) const fn without_place(kind: FaultKind) -> Self {
+        Self { kind, function: None, offset: None }
+    }
+
+    /// Reads wasmtime's account of a failed call. `imported`: functions below are where they are in the module as it was given, those above one
+    /// further.
+    pub(crate) fn of(error: &wasmtime::Error, imported: Option<u32>) -> Self {
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
             use wasmtime::Trap;
             match error.downcast_ref::<Trap>() {
@@ -81,7 +93,11 @@ impl Fault {
         let frame = error.downcast_ref::<wasmtime::WasmBacktrace>().and_then(|trace| trace.frames().first());
         let function = frame.map(|frame| match frame.func_name() {
             Some(name) => name.chars().take(80).collect(),
-            None => format!("function {}", frame.func_index()),
+            None => {
+                let index = frame.func_index();
+                let is_shifted = imported.is_some_and(|imported| index > imported);
+                format!("function {}", index - u32::from(is_shifted))
+            }
         });
         Self { kind, function, offset: frame.and_then(wasmtime::FrameInfo::module_offset) }
     }

@@ -70,9 +70,8 @@ pub(crate) fn write_bytes(
     function: &'static str,
     address: u32,
     room: u32,
-    bytes: impl FnOnce(&Host) -> Vec<u8>,
+    bytes: &[u8],
 ) -> Result<usize, FaultKind> {
-    let bytes = bytes(caller.data());
     let memory = memory(caller, function)?;
     let (start, room) = (address as usize, room as usize);
     let to = memory.data_mut(caller).get_mut(start..start.saturating_add(room));

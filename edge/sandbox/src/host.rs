@@ -3,11 +3,12 @@
 use crate::fault::FaultKind;
 use crate::guest::{with_bytes, write_bytes};
 use crate::pattern::{PatternError, Patterns};
+use crate::rewrite::LIMIT;
 use std::ops::Range;
 use std::sync::Arc;
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
-use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, is_plain};
+use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_wire::{PEEK_MAX, PatchError};
 
 /// What a module's call may do just now.
@@ -64,6 +65,16 @@ pub(crate) struct Host {
     periodic: Budget,
     patterns: Vec<Patterns>,
     logged: u32,
+    /// What a call is given that has used up its fuel; without it, the call is abandoned.
+    pub(crate) refill: Option<i64>,
+    /// The packet of the call under way that was last over its limit; outside of batches there is but one call.
+    over: Option<Option<u32>>,
+    /// Packets and other calls over their limit since this was last looked at.
+    exceeded: u32,
+    /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
+    pub(crate) strings: u64,
+    /// Values of the parameters, as `param_bytes` gives them.
+    encoded: Vec<Vec<u8>>,
 }
 
 /// What the packet or call at hand has emitted.
@@ -77,6 +88,11 @@ struct Budget {
 impl Host {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
+            encoded: admitted.values().iter().map(Value::encoded).collect(),
+            refill: None,
+            over: None,
+            exceeded: 0,
+            strings: 0,
             admitted,
             memory: None,
             packets: 0..0,
@@ -103,6 +119,26 @@ impl Host {
         self.phase = phase;
         self.budget = Budget::default();
         self.patched = [0; BATCH_PACKETS];
+        self.over = None;
+        self.strings = 0;
+    }
+
+    /// What becomes of a call that has used up its fuel, and has so much less than nothing.
+    fn run_out(&mut self, fuel: i64, rest: u64) -> Result<i64, FaultKind> {
+        let refill = self.refill.ok_or(FaultKind::Limit)?;
+        let packet = match self.phase {
+            Phase::Batch { one_by_one: true, .. } => current(rest),
+            _ => None,
+        };
+        if self.over.replace(packet) != Some(packet) {
+            self.exceeded += 1;
+        }
+        Ok(fuel.saturating_add(refill).max(0))
+    }
+
+    /// How many packets and other calls were over their limit since the last time.
+    pub(crate) fn take_exceeded(&mut self) -> u32 {
+        std::mem::take(&mut self.exceeded)
     }
 
     /// Forgets what the module said and emitted at its start: another instance of it has said the same.
@@ -120,20 +156,21 @@ impl Host {
 
     /// Whether one more record of `bytes` is allowed; counts it.
     fn charge_record(&mut self, order: Order, bytes: usize) -> bool {
+        let profile = self.admitted.profile();
+        let per_packet = profile.records.min(limit::RECORDS_PER_PACKET);
         let (records_max, bytes_max) = match self.phase {
-            Phase::Batch { one_by_one: true, .. } => {
-                (limit::RECORDS_PER_PACKET, limit::RECORD_BYTES_PER_PACKET)
-            }
+            Phase::Batch { one_by_one: true, .. } => (per_packet, limit::RECORD_BYTES_PER_PACKET),
             Phase::Batch { mask, .. } => {
                 let packets = mask.count_ones();
-                (limit::RECORDS_PER_PACKET * packets, limit::RECORD_BYTES_PER_PACKET * packets)
+                (per_packet * packets, limit::RECORD_BYTES_PER_PACKET * packets)
             }
-            _ => (limit::RECORDS_PER_CALL, limit::RECORD_BYTES_PER_CALL),
+            _ => (profile.call_records.min(limit::RECORDS_PER_CALL), limit::RECORD_BYTES_PER_CALL),
         };
         let budget = if let Phase::Batch { .. } = self.phase {
             if self.budget.order != Some(order) {
                 // The next packet; in a batch taken whole there is one order for all of it.
                 self.budget = Budget { order: Some(order), ..Budget::default() };
+                self.strings = 0;
             }
             &mut self.budget
         } else {
@@ -219,6 +256,9 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
                 .map_err(wasmtime::Error::from)
         },
     )?;
+    linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>, fuel: i64, rest: i64| {
+        caller.data_mut().run_out(fuel, rest.cast_unsigned()).map_err(wasmtime::Error::from)
+    })?;
     linker.func_wrap(
         module,
         "find_compile",
@@ -259,14 +299,15 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         module,
         "param_bytes",
         |mut caller: Caller<'_, Host>, index: i32, to: i32, room: i32| {
-            if unsigned(index) as usize >= caller.data().admitted.values().len() {
+            let host = caller.data_mut();
+            let Some(value) = host.encoded.get_mut(unsigned(index) as usize).map(std::mem::take) else {
                 return Ok(code::UNKNOWN);
+            };
+            let written = write_bytes(&mut caller, "param_bytes", unsigned(to), unsigned(room), &value);
+            if let Some(place) = caller.data_mut().encoded.get_mut(unsigned(index) as usize) {
+                *place = value;
             }
-            write_bytes(&mut caller, "param_bytes", unsigned(to), unsigned(room), |host| {
-                host.admitted.values()[unsigned(index) as usize].encoded()
-            })
-            .map(|len| i32::try_from(len).unwrap_or(i32::MAX))
-            .map_err(wasmtime::Error::from)
+            written.map(|len| i32::try_from(len).unwrap_or(i32::MAX)).map_err(wasmtime::Error::from)
         },
     )?;
     Ok(())
@@ -306,7 +347,9 @@ fn emit(
     }
     with_bytes(caller, "emit", row, len, |row, host| {
         let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
-        if !host.charge_record(order, bytes) {
+        let is_taken = host.charge_record(order, bytes);
+        host.strings = host.strings.saturating_add(string_bytes);
+        if !is_taken {
             return code::FULL;
         }
         host.records.begin(order, stream, row);
@@ -353,7 +396,7 @@ fn patch(
         match weir_wire::patch::check(head, &described, offset, wanted) {
             Ok(()) => {
                 let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
-                if u32::from(*made) >= limit::PATCHES_PER_PACKET {
+                if u32::from(*made) >= host.admitted.profile().patches.min(limit::PATCHES_PER_PACKET) {
                     return code::FULL;
                 }
                 *made += 1;

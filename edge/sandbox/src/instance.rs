@@ -3,19 +3,25 @@
 use crate::engine::{Engine, LoadError, Program};
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
-use crate::rewrite;
+use crate::meter::ALLOWANCE_MAX;
+use crate::rewrite::{self, Checks};
 use crate::space::{Area, map_area};
 use crate::watchdog::Watch;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
-use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export};
+use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
+use weir_bounds::{Costs, EntryPoint};
 use weir_session::{Admitted, Entry, Records};
 use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.
 const FAULTS_DESCRIBED: usize = 8;
+
+/// A supervised module may exceed its limits for ever in one packet of so many. Each packet over the limit counts this much, each other one takes
+/// one off again; what comes to more than the profile's strikes, times this, is a module that keeps exceeding.
+const EXCESS: u64 = 64;
 
 /// A batch of up to 64 packets.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +47,10 @@ pub struct Counters {
     pub records_dropped: u64,
     /// Log lines that were not taken because of a limit.
     pub log_dropped: u64,
+    /// Packets and other calls that were over their limit: abandoned in a metered module, gone to their end in a supervised one.
+    pub exceeded: u64,
+    /// How much of that still counts against it: it is unloaded for as many as its profile says.
+    pub strikes: u64,
 }
 
 /// A lost call and where it happened.
@@ -63,19 +73,33 @@ pub enum During {
     Tick,
     /// `weir_stop`.
     Stop,
+    /// `weir_lost`, which tells the module of a call that it lost before.
+    Lost,
+    /// Between two batches.
+    Idle,
 }
 
 /// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
 pub struct Instance {
     // Before the store, which owns the page that it guards.
     watch: Option<Arc<Watch>>,
+    checks: Checks,
+    /// Number of functions that the module imports, where the loader has added one after them.
+    imported: Option<u32>,
     store: Store<Host>,
     wasm: Option<Wasm>,
     base: *mut u8,
     counters: Counters,
     incidents: Vec<Incident>,
-    timeouts: u32,
+    /// Calls that were abandoned because of a limit, and how many may be.
+    struck: u32,
     strikes: u32,
+    /// How far the packets of late were over the limits of a module that goes on then: see [`EXCESS`].
+    excess: u64,
+    /// Why the last call was lost, if the module has yet to be told.
+    untold: Option<i32>,
+    /// It gets no more packets and ticks, but it may still stop.
+    unloaded: bool,
     ended: bool,
 }
 
@@ -89,6 +113,8 @@ struct Wasm {
     run: TypedFunc<(i32, i64), i64>,
     tick: Option<TypedFunc<(i64, i64), ()>>,
     stop: Option<TypedFunc<i64, ()>>,
+    lost: Option<TypedFunc<i32, ()>>,
+    fuel: Option<Global>,
     rest: Global,
     drops: Global,
     stack: Option<(Global, Val)>,
@@ -110,24 +136,34 @@ impl Instance {
     /// # Errors
     /// Only what the node is to blame for.
     pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
-        let options = engine.options();
-        let mut store = Store::new(engine.wasm(), Host::new(Arc::clone(&program.admitted)));
+        let limits = program.admitted.limits();
+        let mut host = Host::new(Arc::clone(&program.admitted));
+        if let Checks::Charged { goes_on: true, .. } = program.checks {
+            host.refill = Some(limits.piece.min(ALLOWANCE_MAX).cast_signed());
+        }
+        let mut store = Store::new(engine.wasm(), host);
         store.limiter(|host| host);
+        engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
         let mut this = Self {
             watch: None,
+            checks: program.checks,
+            imported: program.imported,
             store,
             wasm: None,
             base: std::ptr::null_mut(),
             counters: Counters::default(),
             incidents: Vec::new(),
-            timeouts: 0,
-            strikes: options.strikes,
+            struck: 0,
+            strikes: limits.strikes,
+            excess: 0,
+            untold: None,
+            unloaded: false,
             ended: false,
         };
         let instance = match program.ready.instantiate(&mut this.store) {
             Ok(instance) => instance,
             Err(error) => {
-                let fault = Fault::of(&error);
+                let fault = Fault::of(&error, None);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
@@ -137,13 +173,16 @@ impl Instance {
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let wasm = Wasm::of(instance, &mut this.store, program.admitted()).map_err(unexpected)?;
+        let wasm =
+            Wasm::of(instance, &mut this.store, program.admitted(), program.checks).map_err(unexpected)?;
         this.base = wasm.memory.data_ptr(&this.store);
         if !engine.spaces().made(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
-        // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
-        this.watch = engine.watchdog().map(|watchdog| unsafe { watchdog.guard(this.base) });
+        if program.checks != Checks::None {
+            // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
+            this.watch = Some(unsafe { engine.watchdog().guard(this.base) });
+        }
         this.store.data_mut().memory = Some(wasm.memory);
         this.wasm = Some(wasm);
         this.call_start(instance, program.admitted());
@@ -157,21 +196,83 @@ impl Instance {
         let mut result = Ok(());
         for (_, name) in constructors.iter().filter(|(there, _)| *there) {
             let function = instance.get_typed_func::<(), ()>(&mut self.store, name);
-            result = result
-                .and_then(|()| call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()));
+            result = result.and_then(|()| {
+                self.grant(EntryPoint::Start);
+                call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ())
+            });
         }
         if facts.has_start {
             let function = instance.get_typed_func::<(), i32>(&mut self.store, export::START);
             let accept = |code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) };
             result = result.and_then(|()| {
+                self.grant(EntryPoint::Start);
                 call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()).and_then(accept)
             });
         }
         if let Err(error) = result {
             // A lost call leaves nothing behind.
             self.store.data_mut().records.clear();
-            self.fail(Fault::of(&error), During::Start);
+            self.fail(self.fault(&error), During::Start);
             self.ended = true;
+        }
+        self.store.data_mut().take_exceeded();
+    }
+
+    /// Gives the next call what it may use. Packets are given that by the code that the loader added.
+    fn grant(&mut self, entry: EntryPoint) {
+        let Some(fuel) = self.wasm.as_ref().and_then(|wasm| wasm.fuel) else { return };
+        let most = match self.checks {
+            Checks::Charged { packet, exact: true, .. } => packet.constant,
+            _ => self.store.data().admitted.limits().of(entry).constant.min(ALLOWANCE_MAX),
+        };
+        // It is a mutable i64 and so is the value, so this cannot fail.
+        let _ = fuel.set(&mut self.store, Val::I64(most.cast_signed()));
+    }
+
+    /// What the last call used, in fuel; of a batch, its last packet. Only where [`Control::Exact`](crate::Control::Exact) counts it.
+    pub fn fuel_used(&mut self) -> Option<u64> {
+        let Checks::Charged { packet, exact: true, .. } = self.checks else { return None };
+        let left = self.wasm.as_ref()?.fuel?.get(&mut self.store).i64()?;
+        let strings =
+            self.store.data().strings.saturating_mul(Costs::standard().host("emit").per_byte.into());
+        let used = packet.constant.cast_signed().saturating_sub(left);
+        Some(used.max(0).cast_unsigned().saturating_add(strings))
+    }
+
+    fn fault(&self, error: &wasmtime::Error) -> Fault {
+        Fault::of(error, self.imported)
+    }
+
+    /// Tells the module that its last call was lost, if it wants to know.
+    #[cold]
+    fn tell(&mut self, before: u32) {
+        let Some(cause) = self.untold.take() else { return };
+        let Some(lost) = self.wasm.as_ref().and_then(|wasm| wasm.lost.clone()) else { return };
+        self.grant(EntryPoint::Lost);
+        let phase = Phase::Periodic { before };
+        if let Err(error) = call(&mut self.store, self.watch.as_ref(), phase, &lost, cause) {
+            self.lose_periodic(&error, During::Lost);
+            // Once is enough.
+            self.untold = None;
+        }
+    }
+
+    /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
+    #[inline]
+    fn weigh(&mut self, calls: u32) {
+        if matches!(self.checks, Checks::Charged { goes_on: true, .. }) {
+            self.weigh_supervised(calls);
+        }
+    }
+
+    fn weigh_supervised(&mut self, calls: u32) {
+        let over = u64::from(self.store.data_mut().take_exceeded());
+        self.counters.exceeded += over;
+        let within = u64::from(calls).saturating_sub(over);
+        self.excess = (self.excess + EXCESS * over).saturating_sub(within);
+        if self.excess > EXCESS * u64::from(self.strikes) && !self.unloaded {
+            self.unloaded = true;
+            self.describe(Fault::without_place(FaultKind::Unloaded), During::Idle);
         }
     }
 
@@ -217,7 +318,11 @@ impl Instance {
     pub fn run(&mut self, batch: Batch) -> u64 {
         let mut mask = batch.mask;
         let mut drops = 0;
-        while mask != 0 && !self.ended {
+        while mask != 0 && !self.has_ended() {
+            if self.untold.is_some() {
+                self.tell(batch.first + mask.trailing_zeros());
+                continue;
+            }
             let Some(wasm) = &self.wasm else { break };
             let phase = Phase::Batch {
                 descriptors: batch.descriptors,
@@ -230,11 +335,13 @@ impl Instance {
             {
                 Ok(dropped) => {
                     self.counters.packets += u64::from(mask.count_ones());
+                    self.weigh(batch.mask.count_ones());
                     return drops | (dropped.cast_unsigned() & mask);
                 }
                 Err(error) => mask = self.lose(&error, batch, mask, &mut drops),
             }
         }
+        self.weigh(batch.mask.count_ones());
         drops
     }
 
@@ -265,28 +372,41 @@ impl Instance {
             host.records.abandon(order_of(phase, index));
             while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
         }
-        self.fail(Fault::of(error), During::Packet(packet));
+        self.fail(self.fault(error), During::Packet(packet));
         after
     }
 
     /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
-        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
-        if self.ended {
+        if self.wasm.as_ref().is_none_or(|wasm| wasm.tick.is_none()) || self.has_ended() {
             return;
         }
+        self.tell(before);
+        if self.has_ended() {
+            return;
+        }
+        self.grant(EntryPoint::Tick);
+        let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
         let arguments = (now.0.cast_signed(), periods.cast_signed());
         let (store, watch) = (&mut self.store, self.watch.as_ref());
         if let Err(error) = call(store, watch, Phase::Periodic { before }, tick, arguments) {
             self.lose_periodic(&error, During::Tick);
         }
+        self.weigh(1);
     }
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
-        let stop = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref());
-        let Some(stop) = stop.filter(|_| !self.ended) else { return };
+        if self.ended || self.wasm.as_ref().is_none_or(|wasm| wasm.stop.is_none()) {
+            return;
+        }
         self.store.data_mut().begin_block();
+        self.tell(0);
+        if self.ended {
+            return;
+        }
+        self.grant(EntryPoint::Stop);
+        let Some(stop) = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref()) else { return };
         let (store, watch) = (&mut self.store, self.watch.as_ref());
         if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
             self.lose_periodic(&error, During::Stop);
@@ -297,29 +417,41 @@ impl Instance {
     fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
         let order = order_of(self.store.data().phase, None);
         self.store.data_mut().records.abandon(order);
-        self.fail(Fault::of(error), during);
+        self.fail(self.fault(error), during);
     }
 
     /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
     fn fail(&mut self, fault: Fault, during: During) {
         self.counters.faults += 1;
-        if fault.kind == FaultKind::TimeOut {
-            self.timeouts += 1;
-            self.ended |= self.timeouts >= self.strikes;
+        let is_over = matches!(fault.kind, FaultKind::Limit | FaultKind::TimeOut);
+        if is_over {
+            self.struck += 1;
+            self.counters.exceeded += 1;
+            self.ended |= self.struck >= self.strikes;
         }
-        if self.incidents.len() < FAULTS_DESCRIBED {
-            self.incidents.push(Incident { fault, during });
-        }
+        self.untold = Some(if is_over { lost::LIMIT } else { lost::TRAP });
+        self.describe(fault, during);
         if let Some((global, empty)) = self.wasm.as_ref().and_then(|wasm| wasm.stack) {
             // It is a mutable i32 and so is the value, so this cannot fail.
             let _ = global.set(&mut self.store, empty);
         }
     }
 
+    fn describe(&mut self, fault: Fault, during: During) {
+        if self.incidents.len() < FAULTS_DESCRIBED {
+            self.incidents.push(Incident { fault, during });
+        }
+    }
+
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
         let host = self.store.data();
-        Counters { records_dropped: host.records_dropped, log_dropped: host.log_dropped, ..self.counters }
+        Counters {
+            records_dropped: host.records_dropped,
+            log_dropped: host.log_dropped,
+            strikes: self.excess.div_ceil(EXCESS).max(self.struck.into()),
+            ..self.counters
+        }
     }
 
     /// The first faults, described.
@@ -327,9 +459,10 @@ impl Instance {
         &self.incidents
     }
 
-    /// Whether it gets no more calls: it did not start, or timed out too often.
+    /// Whether it gets no more packets: it did not start, or was over its limits too often. One that was unloaded between two batches can still
+    /// be [stopped](Self::stop), so that it loses nothing.
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.ended || self.unloaded
     }
 
     /// Its private memory now.
@@ -382,7 +515,12 @@ fn call<P: WasmParams, R: WasmResults>(
 }
 
 impl Wasm {
-    fn of(instance: WasmInstance, store: &mut Store<Host>, admitted: &Admitted) -> wasmtime::Result<Self> {
+    fn of(
+        instance: WasmInstance,
+        store: &mut Store<Host>,
+        admitted: &Admitted,
+        checks: Checks,
+    ) -> wasmtime::Result<Self> {
         let facts = admitted.facts();
         let missing =
             |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
@@ -391,6 +529,7 @@ impl Wasm {
         let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
         let rest = global(rewrite::REST)?;
         let drops = global(rewrite::DROPS)?;
+        let fuel = (checks != Checks::None).then(|| global(rewrite::FUEL)).transpose()?;
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
         Ok(Self {
@@ -398,6 +537,8 @@ impl Wasm {
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
             tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, export::TICK)).transpose()?,
             stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, export::STOP)).transpose()?,
+            lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, export::LOST)).transpose()?,
+            fuel,
             rest,
             drops,
             stack,

@@ -8,6 +8,7 @@
 //! guest addresses, the packets and their descriptors; what it can call is in `weir_abi::imports`. Where the host looks at memory
 //! that a module points to is one function, in `guest.rs`.
 
+mod batch;
 mod cache;
 mod clock;
 mod compile;
@@ -16,15 +17,17 @@ mod fault;
 mod guest;
 mod host;
 mod instance;
+mod meter;
 mod pattern;
 mod rewrite;
 mod space;
 mod watchdog;
+mod writer;
 
-pub use cache::{Cache, CacheError};
+pub use cache::{Cache, CacheError, user_folder};
 pub use clock::{Calibration, Cycles, thread_time};
 pub use compile::{CompileError, CompileLimits, compile_child};
-pub use engine::{Engine, LoadError, Options, Program};
+pub use engine::{Control, Engine, Foreign, LoadError, Options, Program};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};

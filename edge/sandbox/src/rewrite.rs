@@ -2,65 +2,95 @@
 //!
 //! - The loop over a batch is put inside the module, so that a host-to-guest call is paid once for 64 packets. It keeps the mask of
 //!   packets still to do in a global that the host reads and the module cannot name: after a trap, weir knows exactly which packet was lost.
-//! - At every loop, and at the entry of every function that is long or calls others, a byte of the poll page is read. When the time of a call is
-//!   over, the watchdog makes that page inaccessible, and the next such read is a trap. Whatever runs for ever passes one of these again and
-//!   again. Between two of them there is only straight code; a module may have megabytes of it, so a byte is read in it too: every
-//!   [`UNCHECKED_CODE`] instructions, after each bulk operation, after each call of the host, and after each packet. That costs a load, where a
-//!   counter or an epoch costs a compare and a branch too. The read is atomic because the compiler would otherwise take one of two reads for superfluous.
-//! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same time limit as any call.
-//! - `emit` and `patch` get one more argument, the mask of packets still to do, through a function of a few instructions in their place: the host
-//!   would pay a good part of the call's time for asking the engine for the global. The module has no say in it.
+//! - A module that is not proved is charged for what it does: where and how much is planned in `weir_bounds::charge`, the code is in `meter.rs`.
+//!   In a proved module nothing is checked.
+//! - Whoever runs for ever is charged again and again, so that is what ends it. Should the plan have an error, there is a last line of defence:
+//!   in modules that are not proved, a byte of the poll page is read after each packet and each call of the host. When the time of a call is
+//!   over, the watchdog makes that page inaccessible, and the next such read is a trap.
+//! - Reads of parameters are replaced by their values.
+//! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same limits as any call.
+//! - `emit` and `patch` get one more argument, the mask of packets still to do: the host would pay a good part of the call's time for asking
+//!   the engine for the global. The module has no say in it.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
+use crate::batch::{self, Loop};
+use crate::meter::{Body, Meter, Scratch};
+use crate::writer::Writer;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use wasm_encoder::Section as _;
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
-    BlockType, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, Function, FunctionSection,
-    GlobalSection, GlobalType, ImportSection, MemArg, MemArgTarget, MemoryType, Module, SectionId,
-    TypeSection, ValType,
+    BlockType, BranchHints, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, FunctionSection,
+    GlobalSection, GlobalType, ImportSection, MemoryType, Module, SectionId, TypeSection, ValType,
 };
-use wasmparser::{Operator, Parser};
-use weir_abi::POLL_PAGE;
-use weir_session::{Entry, Facts};
+use wasmparser::{CompositeInnerType, KnownCustom, Parser};
+use weir_abi::{code, imports};
+use weir_bounds::charge::{FunctionPlan, Plan, Replaced, of_host};
+use weir_bounds::{Costs, Environment, InjectedValue, Linear};
+use weir_session::{Entry, Facts, Value};
 
-/// Functions of no more instructions, which call nothing, have no check at their entry.
-const UNCHECKED_CALL: usize = 64;
+/// Imports that get one more argument.
+const WIDENED: [&str; 2] = ["emit", "patch"];
 
-/// Straight code of so many instructions has a check.
-const UNCHECKED_CODE: usize = 1024;
-
-/// Imports that get one more argument, and how many `i32` they have for the module.
-const WIDENED: [(&str, u32); 2] = [("emit", 3), ("patch", 4)];
+/// The host function that the pass imports, for whoever has used up an allowance. Modules cannot import it: admission does not know it.
+pub(crate) const LIMIT: &str = "limit";
 
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
 pub(crate) const REST: &str = "weir_rest";
 pub(crate) const DROPS: &str = "weir_drops";
+pub(crate) const FUEL: &str = "weir_fuel";
 pub(crate) const BEGIN: &str = "weir_begin";
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
-/// Rewrites a module that admission has validated; with checks that a watchdog can end it by, or without.
-pub(crate) fn rewrite(
-    bytes: &[u8],
-    facts: &Facts,
-    interruptible: bool,
-) -> Result<Vec<u8>, Error<Infallible>> {
-    let mut module = Module::new();
-    let mut pass = Pass { facts, interruptible, imported: 0, widened: Vec::new(), globals_written: false };
-    pass.parse_core_module(&mut module, Parser::new(0), bytes)?;
-    Ok(without_start(&module.finish())?)
+/// What is checked while a module runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// Nothing.
+    None,
+    /// Whoever has used up its allowance: is abandoned, or goes on.
+    Charged {
+        /// What a packet may use.
+        packet: Linear,
+        /// Whether whoever has used it up goes on.
+        goes_on: bool,
+        /// Whether what is charged is to be what was used, to the unit.
+        exact: bool,
+    },
 }
 
-/// The module without its start section.
-fn without_start(bytes: &[u8]) -> Result<Vec<u8>, wasmparser::BinaryReaderError> {
+/// What the pass needs to know.
+pub(crate) struct Task<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) facts: &'a Facts,
+    pub(crate) values: &'a [Value],
+    pub(crate) plan: &'a Plan,
+    pub(crate) costs: &'a Costs,
+    pub(crate) environment: &'a Environment,
+    pub(crate) checks: Checks,
+}
+
+/// Rewrites a module that admission has validated.
+pub(crate) fn rewrite(task: &Task<'_>) -> Result<Vec<u8>, Error<Infallible>> {
+    let mut module = Module::new();
+    let mut pass = Pass::new(task);
+    pass.parse_core_module(&mut module, Parser::new(0), task.bytes)?;
+    Ok(finish(&module.finish(), &pass.hints)?)
+}
+
+/// The module without its start section, and with the hints, which have to stand before the code that they are about.
+fn finish(bytes: &[u8], hints: &BranchHints) -> Result<Vec<u8>, wasmparser::BinaryReaderError> {
     const HEADER: usize = 8;
     let mut out = bytes.get(..HEADER).unwrap_or_default().to_vec();
     for payload in Parser::new(0).parse_all(bytes) {
         let Some((id, range)) = payload?.as_section() else { continue };
         let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         let contents = bytes.get(index(range.start)..index(range.end)).unwrap_or_default();
+        if id == u8::from(SectionId::Code) && !hints.is_empty() {
+            hints.append_to(&mut out);
+        }
         if id != u8::from(SectionId::Start) {
             wasm_encoder::RawSection { id, data: contents }.append_to(&mut out);
         }
@@ -68,105 +98,211 @@ fn without_start(bytes: &[u8]) -> Result<Vec<u8>, wasmparser::BinaryReaderError>
     Ok(out)
 }
 
-struct Pass<'a> {
-    facts: &'a Facts,
-    interruptible: bool,
-    /// Functions below this are the host's.
-    imported: u32,
-    /// Imports that get one more argument: function index and number of arguments as the module knows it.
-    widened: Vec<(u32, u32)>,
+pub(crate) struct Pass<'a> {
+    pub(crate) task: &'a Task<'a>,
+    /// Where charges go. Nothing where none are made.
+    pub(crate) meter: Option<Meter>,
+    /// What is known of each type.
+    signatures: Vec<Signature>,
+    /// Type of each function, the imported ones first.
+    functions: Vec<u32>,
+    /// The imported functions that are not only called directly: in element segments, exports and references a function of a few instructions
+    /// stands in their place.
+    stands_in: Vec<u32>,
+    /// Place of the function that is read, among the module's own.
+    place: usize,
+    /// The module's own branch hints, by function and offset in it: whether the branch is taken.
+    given_hints: BTreeMap<(u32, u32), bool>,
+    hints: BranchHints,
+    imports_written: bool,
     globals_written: bool,
 }
 
-impl Pass<'_> {
-    /// `weir_rest` and `weir_drops` follow the module's own globals, so no index in its code can mean them.
+/// What matters of a function's type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signature {
+    parameters: u32,
+    /// The type of a block with the same results, if there is at most one.
+    pub(crate) result: Option<BlockType>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(task: &'a Task<'a>) -> Self {
+        let imported = task.plan.imports.len();
+        let meter = match task.checks {
+            Checks::None => None,
+            Checks::Charged { goes_on, .. } => Some(Meter {
+                fuel: task.facts.globals + 2,
+                rest: task.facts.globals,
+                limit: u32::try_from(imported).unwrap_or(u32::MAX),
+                goes_on,
+            }),
+        };
+        let needs_one = |name: &str| meter.is_some() || WIDENED.contains(&name);
+        let stands_in = (0..)
+            .zip(&task.plan.imports)
+            .filter(|(index, name)| task.plan.is_referenced(*index) && needs_one(name))
+            .map(|(index, _)| index)
+            .collect();
+        Self {
+            task,
+            meter,
+            signatures: Vec::new(),
+            functions: Vec::new(),
+            stands_in,
+            place: 0,
+            given_hints: BTreeMap::new(),
+            hints: BranchHints::new(),
+            imports_written: false,
+            globals_written: false,
+        }
+    }
+
+    pub(crate) fn imported(&self) -> u32 {
+        u32::try_from(self.task.plan.imports.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The globals of the loader follow the module's own, so no index in its code can mean them.
     fn rest(&self) -> u32 {
-        self.facts.globals
+        self.task.facts.globals
     }
 
     fn drops(&self) -> u32 {
-        self.facts.globals + 1
+        self.task.facts.globals + 1
+    }
+
+    /// Index of a function when it is called directly. What the loader imports comes after the module's imports.
+    pub(crate) fn direct(&self, index: u32) -> u32 {
+        if index < self.imported() { index } else { index + u32::from(self.meter.is_some()) }
+    }
+
+    /// Where the functions begin that the loader adds.
+    fn added(&self) -> u32 {
+        self.direct(self.task.facts.functions)
+    }
+
+    /// Whether the loader adds the function that takes a batch.
+    fn adds_run(&self) -> bool {
+        self.task.facts.entry == Entry::Packet || self.meter.is_some()
+    }
+
+    /// Index of a type that the loader adds: that of the batch function, those of widened imports, that of [`LIMIT`].
+    fn added_type(&self, place: usize) -> u32 {
+        self.task.facts.types.saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
+    }
+
+    fn type_of(&self, function: u32) -> u32 {
+        self.functions.get(function as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn signature(&self, function: u32) -> Signature {
+        self.signatures.get(self.type_of(function) as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self.task.checks, Checks::Charged { exact: true, .. })
+    }
+
+    fn import_limit(&mut self, imports: &mut ImportSection) {
+        if self.meter.is_some() {
+            let ty = EntityType::Function(self.added_type(1 + WIDENED.len()));
+            imports.import(imports::MODULE, LIMIT, ty);
+        }
+        self.imports_written = true;
+    }
+
+    /// Appends a function to the code.
+    fn write(&mut self, code: &mut CodeSection, index: u32, body: Body) {
+        if !body.hints.is_empty() {
+            self.hints.function_hints(index, body.hints);
+        }
+        code.function(&body.code);
     }
 
     fn write_globals(&mut self, globals: &mut GlobalSection) {
-        for _ in [REST, DROPS] {
+        for _ in 0..if self.meter.is_some() { 3 } else { 2 } {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
             globals.global(ty, &ConstExpr::i64_const(0));
         }
         self.globals_written = true;
     }
 
-    /// `weir_run(descriptors: i32, mask: i64) -> i64`: calls the packet function for each bit of the mask, in order; returns the mask of
-    /// the packets that it wants dropped. The mask is not 0.
-    fn batch_loop(&self) -> Function {
-        const DESCRIPTORS: u32 = 0;
-        const MASK: u32 = 1;
-        let packet_shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(6);
-        let mut body = Function::new([]);
-        let mut code = body.instructions();
-        code.i64_const(0).global_set(self.drops());
-        code.local_get(MASK).global_set(self.rest());
-        code.loop_(BlockType::Empty);
-        code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
-        code.i32_const(packet_shift).i32_shl().i32_add().call(self.facts.entry_function);
-        if self.interruptible {
-            // Before the packet counts as done: the one that took the time is the one that is lost.
-            Self::poll(&mut body);
+    /// The function that takes a batch.
+    fn run(&self) -> Body {
+        let entry = self.task.plan.function(self.task.facts.entry_function);
+        let shared = batch::Shared {
+            entry: self.direct(self.task.facts.entry_function),
+            rest: self.rest(),
+            drops: self.drops(),
+        };
+        match (self.meter, self.task.checks, entry) {
+            (Some(meter), Checks::Charged { packet, .. }, Some(entry)) => {
+                let packets = if self.is_exact() { 1 } else { weir_abi::BATCH_PACKETS as u64 };
+                let charged = self.charged_by_run(entry);
+                let loop_ = Loop { meter, packet, packets, charged, is_silent: entry.is_silent };
+                if self.task.facts.entry == Entry::Packet {
+                    shared.packets(Some(&loop_))
+                } else {
+                    shared.batch(&loop_)
+                }
+            }
+            _ => shared.packets(None),
         }
-        let mut code = body.instructions();
-        code.if_(BlockType::Empty);
-        // The lowest bit of the mask is the packet that was just seen.
-        code.global_get(self.drops())
-            .i64_const(0)
-            .local_get(MASK)
-            .i64_sub()
-            .local_get(MASK)
-            .i64_and()
-            .i64_or();
-        code.global_set(self.drops()).end();
-        code.local_get(MASK)
-            .i64_const(1)
-            .i64_sub()
-            .local_get(MASK)
-            .i64_and()
-            .local_tee(MASK)
-            .global_set(self.rest());
-        code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
-        code.global_get(self.drops()).end();
+    }
+
+    /// What the batch loop takes for the entry of the packet function, because nothing else calls it; `None` where the function does that itself.
+    pub(crate) fn charged_by_run(&self, entry: &FunctionPlan) -> Option<u64> {
+        let Checks::Charged { packet, exact: false, .. } = self.task.checks else { return None };
+        let is_ours = self.task.facts.entry == Entry::Packet && !entry.is_called;
+        (is_ours && entry.entry <= packet.constant).then_some(entry.entry)
+    }
+
+    /// A function that does what the host function does, for the module to refer to.
+    fn stand_in(&self, import: u32) -> Body {
+        let name = self.name(import).unwrap_or_default();
+        let arguments = self.signature(import).parameters;
+        let locals = if self.meter.is_some() { Scratch::TYPES.to_vec() } else { Vec::new() };
+        let mut body = Body::new(locals, Scratch::after(arguments));
+        for argument in 0..arguments {
+            body.code.instructions().local_get(argument);
+        }
+        if let Some(meter) = self.meter {
+            let (constant, length) = of_host(name, self.task.costs, self.task.environment, self.is_exact());
+            meter.charge_constant(&mut body, constant);
+            if let Some((length, each)) = length {
+                meter.charge_length(&mut body, length, each);
+            }
+        }
+        self.call_host(&mut body, import);
+        body.code.instructions().end();
         body
     }
 
-    fn adds_loop(&self) -> bool {
-        self.facts.entry == Entry::Packet
+    pub(crate) fn name(&self, import: u32) -> Option<&str> {
+        self.task.plan.imports.get(import as usize).map(String::as_str)
     }
 
-    /// Whether one instruction can take more than a few cycles: it works on as much memory as it is told to, or it may call the host.
-    fn is_long(&self, operator: &Operator<'_>) -> bool {
-        match operator {
-            Operator::Call { function_index } => *function_index < self.imported,
-            Operator::CallIndirect { .. }
-            | Operator::MemoryCopy { .. }
-            | Operator::MemoryFill { .. }
-            | Operator::MemoryGrow { .. }
-            | Operator::MemoryInit { .. }
-            | Operator::TableCopy { .. }
-            | Operator::TableFill { .. }
-            | Operator::TableGrow { .. }
-            | Operator::TableInit { .. } => true,
-            _ => false,
+    pub(crate) fn call_host(&self, body: &mut Body, import: u32) {
+        if self.name(import).is_some_and(|name| WIDENED.contains(&name)) {
+            body.code.instructions().global_get(self.rest());
+        }
+        body.code.instructions().call(import);
+        if self.meter.is_some() {
+            body.poll();
         }
     }
 
-    /// Index of the type that a widened import with so many arguments has for the module; the next one is its type for the host.
-    fn widened_type(&self, arguments: u32) -> u32 {
-        let place =
-            (0..).zip(WIDENED).find(|(_, (_, known))| *known == arguments).map_or(0, |(place, _)| place);
-        self.facts.types + 1 + 2 * place
-    }
-
-    fn poll(body: &mut Function) {
-        let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
-        body.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
+    /// Writes what stands in place of a read of a parameter.
+    pub(crate) fn inject(&self, body: &mut Body, replaced: &Replaced) {
+        let value = self.task.values.get(replaced.injected.parameter as usize);
+        let mut out = body.code.instructions();
+        match replaced.injected.what {
+            InjectedValue::Int => out.i64_const(value.and_then(Value::as_int).unwrap_or(0)),
+            InjectedValue::Float => out.f64_const(value.and_then(Value::as_float).unwrap_or(0.0).into()),
+            InjectedValue::Length => out.i32_const(
+                value.map_or(code::UNKNOWN, |value| i32::try_from(value.encoded().len()).unwrap_or(i32::MAX)),
+            ),
+        };
     }
 }
 
@@ -182,12 +318,31 @@ impl Reencode for Pass<'_> {
         types: &mut TypeSection,
         section: wasmparser::TypeSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
+        for group in section.clone() {
+            for ty in group?.into_types() {
+                let CompositeInnerType::Func(ty) = ty.composite_type.inner else {
+                    self.signatures.push(Signature::default());
+                    continue;
+                };
+                let result = match ty.results() {
+                    [] => Some(BlockType::Empty),
+                    [one] => Some(BlockType::Result(self.val_type(*one)?)),
+                    _ => None,
+                };
+                let parameters = u32::try_from(ty.params().len()).unwrap_or(u32::MAX);
+                self.signatures.push(Signature { parameters, result });
+            }
+        }
         utils::parse_type_section(self, types, section)?;
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
-        for (_, arguments) in WIDENED {
-            let given = vec![ValType::I32; arguments as usize];
-            types.ty().function(given.clone(), [ValType::I32]);
-            types.ty().function([given, vec![ValType::I64]].concat(), [ValType::I32]);
+        for name in WIDENED {
+            let known = imports::ALL.iter().find(|import| import.name == name);
+            let given = known.map_or(0, |import| import.params.len());
+            let wide = [vec![ValType::I32; given], vec![ValType::I64]].concat();
+            types.ty().function(wide, [ValType::I32]);
+        }
+        if self.meter.is_some() {
+            types.ty().function([ValType::I64, ValType::I64], [ValType::I64]);
         }
         Ok(())
     }
@@ -198,23 +353,25 @@ impl Reencode for Pass<'_> {
         section: wasmparser::ImportSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         // Admission lets only functions through, so their number is their index.
-        for (index, import) in (0..).zip(section.into_imports()) {
+        for import in section.into_imports() {
             let import = import?;
-            let mut ty = self.entity_type(import.ty)?;
-            if let Some(place) = WIDENED.iter().position(|(name, _)| *name == import.name) {
-                self.widened.push((index, WIDENED[place].1));
-                ty = EntityType::Function(self.widened_type(WIDENED[place].1) + 1);
+            if let wasmparser::TypeRef::Func(ty) = import.ty {
+                self.functions.push(ty);
             }
+            let ty = match WIDENED.iter().position(|name| *name == import.name) {
+                Some(place) => EntityType::Function(self.added_type(1 + place)),
+                None => self.entity_type(import.ty)?,
+            };
             imports.import(import.module, import.name, ty);
         }
+        self.import_limit(imports);
         Ok(())
     }
 
-    /// Whatever in the module means a widened import now means the function in its place.
+    /// Whatever in the module refers to an imported function now refers to the one in its place, if there is one.
     fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
-        let place =
-            (0..).zip(&self.widened).find(|(_, (import, _))| *import == index).map(|(place, _)| place);
-        Ok(place.map_or(index, |place: u32| self.facts.functions + u32::from(self.adds_loop()) + place))
+        let place = (0..).zip(&self.stands_in).find(|(_, import)| **import == index).map(|(place, _)| place);
+        Ok(place.map_or(self.direct(index), |place: u32| self.added() + u32::from(self.adds_run()) + place))
     }
 
     fn parse_function_section(
@@ -222,13 +379,15 @@ impl Reencode for Pass<'_> {
         functions: &mut FunctionSection,
         section: wasmparser::FunctionSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
-        self.imported = self.facts.functions.saturating_sub(section.count());
-        utils::parse_function_section(self, functions, section)?;
-        if self.adds_loop() {
-            functions.function(self.facts.types);
+        for ty in section.clone() {
+            self.functions.push(ty?);
         }
-        for (_, arguments) in &self.widened {
-            functions.function(self.widened_type(*arguments));
+        utils::parse_function_section(self, functions, section)?;
+        if self.adds_run() {
+            functions.function(self.added_type(0));
+        }
+        for import in &self.stands_in {
+            functions.function(self.type_of(*import));
         }
         Ok(())
     }
@@ -249,15 +408,37 @@ impl Reencode for Pass<'_> {
         section: wasmparser::ExportSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_export_section(self, exports, section)?;
+        let facts = self.task.facts;
         exports.export(REST, ExportKind::Global, self.rest());
         exports.export(DROPS, ExportKind::Global, self.drops());
-        let run = if self.adds_loop() { self.facts.functions } else { self.facts.entry_function };
+        if let Some(meter) = self.meter {
+            exports.export(FUEL, ExportKind::Global, meter.fuel);
+        }
+        let run = if self.adds_run() { self.added() } else { self.direct(facts.entry_function) };
         exports.export(RUN, ExportKind::Func, run);
-        if let Some(index) = self.facts.start_function {
+        if let Some(index) = facts.start_function {
+            let index = self.function_index(index)?;
             exports.export(BEGIN, ExportKind::Func, index);
         }
-        if let Some(index) = self.facts.stack_pointer {
+        if let Some(index) = facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);
+        }
+        Ok(())
+    }
+
+    fn parse_custom_section(
+        &mut self,
+        module: &mut Module,
+        section: wasmparser::CustomSectionReader<'_>,
+    ) -> Result<(), Error<Infallible>> {
+        let KnownCustom::BranchHints(hints) = section.as_known() else {
+            return utils::parse_custom_section(self, module, section);
+        };
+        // A hint is the module's own loss, if it is wrong.
+        for function in hints.into_iter().flatten() {
+            for hint in function.hints.into_iter().flatten() {
+                self.given_hints.insert((function.func, hint.func_offset), hint.taken);
+            }
         }
         Ok(())
     }
@@ -268,17 +449,13 @@ impl Reencode for Pass<'_> {
         section: wasmparser::CodeSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         utils::parse_code_section(self, code, section)?;
-        if self.adds_loop() {
-            code.function(&self.batch_loop());
+        let mut added = Vec::new();
+        if self.adds_run() {
+            added.push(self.run());
         }
-        for (import, arguments) in &self.widened {
-            let mut body = Function::new([]);
-            let mut instructions = body.instructions();
-            for argument in 0..*arguments {
-                instructions.local_get(argument);
-            }
-            instructions.global_get(self.rest()).call(*import).end();
-            code.function(&body);
+        added.extend(self.stands_in.iter().map(|import| self.stand_in(*import)));
+        for (index, body) in (self.added()..).zip(added) {
+            self.write(code, index, body);
         }
         Ok(())
     }
@@ -288,44 +465,44 @@ impl Reencode for Pass<'_> {
         code: &mut CodeSection,
         function: wasmparser::FunctionBody<'_>,
     ) -> Result<(), Error<Infallible>> {
-        let mut body = self.new_function_with_parsed_locals(&function)?;
-        let operators = || function.get_operators_reader();
-        let is_call = |operator: &Operator<'_>| {
-            matches!(operator, Operator::Call { .. } | Operator::CallIndirect { .. })
-        };
-        let mut size = 0;
-        let mut calls = false;
-        for operator in operators()? {
-            size += 1;
-            calls |= is_call(&operator?);
+        let place = self.place;
+        self.place += 1;
+        let index = self.imported() + u32::try_from(place).unwrap_or(u32::MAX);
+        let task = self.task;
+        let Some(plan) = task.plan.functions.get(place) else { return Ok(()) };
+        let signature = self.signature(index);
+        let mut locals = Vec::new();
+        let mut count = signature.parameters;
+        for group in function.get_locals_reader()? {
+            let (number, ty) = group?;
+            locals.push((number, self.val_type(ty)?));
+            count = count.saturating_add(number);
         }
-        if self.interruptible && (calls || size > UNCHECKED_CALL) {
-            Self::poll(&mut body);
+        let mut writer = Writer::begin(self, index, plan, locals, count);
+        let begin = function.range().start;
+        let mut reader = function.get_operators_reader()?;
+        while !reader.eof() {
+            let (operator, offset) = reader.read_with_offset()?;
+            let within = u32::try_from(offset - begin).unwrap_or(u32::MAX);
+            let hint = self.given_hints.get(&(index, within)).copied();
+            writer.write(self, operator, offset, hint)?;
         }
-        let mut straight = 0;
-        for operator in operators()? {
-            let operator = operator?;
-            // What a call leads to without a check is at most this long.
-            straight += if is_call(&operator) { UNCHECKED_CALL } else { 1 };
-            let is_due = straight >= UNCHECKED_CODE;
-            let is_checked = matches!(operator, Operator::Loop { .. }) || self.is_long(&operator) || is_due;
-            body.instruction(&self.instruction(operator)?);
-            if self.interruptible && is_checked {
-                Self::poll(&mut body);
-                straight = 0;
-            }
-        }
-        code.function(&body);
+        self.write(code, self.direct(index), writer.body);
         Ok(())
     }
 
-    /// A module without globals has no section to append to; one is put before the exports, which every admitted module has.
+    /// A module without globals has no section to append to; one is put before the exports, which every admitted module has. So with the imports.
     fn intersperse_section_hook(
         &mut self,
         module: &mut Module,
         _after: Option<SectionId>,
         before: Option<SectionId>,
     ) -> Result<(), Error<Infallible>> {
+        if before == Some(SectionId::Function) && self.meter.is_some() && !self.imports_written {
+            let mut imports = ImportSection::new();
+            self.import_limit(&mut imports);
+            module.section(&imports);
+        }
         if before == Some(SectionId::Export) && !self.globals_written {
             let mut globals = GlobalSection::new();
             self.write_globals(&mut globals);

@@ -130,15 +130,15 @@ fn an_endless_loop_loses_its_call_and_after_three_the_module_ends() {
     assert!(instance.has_ended());
     assert_eq!(instance.run(all()), 0);
     assert_eq!(instance.counters().faults, 3);
-    assert!(instance.incidents().iter().all(|i| i.fault.kind == FaultKind::TimeOut));
+    assert!(instance.incidents().iter().all(|i| i.fault.kind == FaultKind::Limit));
 }
 
 #[test]
-fn no_shape_of_endless_code_escapes_the_watchdog() {
+fn no_shape_of_endless_code_escapes_the_meter() {
     let engine = engine();
     for (act, functions) in [
         ("(loop (br 0))", ""),
-        // Nothing in the loop but reads, after a read of the very page: no check may be taken for superfluous.
+        // Nothing in the loop but reads, after a read of the page that the last line of defence reads.
         (
             "(call $f) (drop (i32.load (i32.const 0x3fff0000))) (loop (drop (i32.load (i32.const 0x3fff0000))) (br 0))",
             "(func $f)",
@@ -157,7 +157,7 @@ fn no_shape_of_endless_code_escapes_the_watchdog() {
                 (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0))
                 (call_indirect $t (param i32) (i32.sub (local.get 0) (i32.const 1)) (i32.const 0)))))",
         ),
-        // Time spent in the host counts.
+        // Work of the host counts.
         ("(loop (drop (call $hash (i32.const 0) (i32.const 65536) (i64.const 0))) (br 0))", ""),
         (
             "(loop (drop (memory.grow (i32.const 0))) (memory.fill (i32.const 0) (i32.const 0) (i32.const 60000)) (br 0))",
@@ -168,7 +168,7 @@ fn no_shape_of_endless_code_escapes_the_watchdog() {
         let mut instance = started(&engine, &body);
         instance.run(all());
         let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-        assert_eq!(kinds, [(FaultKind::TimeOut, During::Packet(20))], "{act}");
+        assert_eq!(kinds, [(FaultKind::Limit, During::Packet(20))], "{act}");
         assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1), "{act}");
     }
 }
@@ -192,7 +192,7 @@ fn straight_code_cannot_take_long_either() {
         let begin = Instant::now();
         instance.run(all());
         let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-        assert_eq!(kinds, [(FaultKind::TimeOut, During::Packet(20))], "{step} {:?}", begin.elapsed());
+        assert_eq!(kinds, [(FaultKind::Limit, During::Packet(20))], "{step} {:?}", begin.elapsed());
     }
 }
 
@@ -417,7 +417,7 @@ fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
     let begin = Instant::now();
     instance.run(all());
     let incident = instance.incidents().first().map(|i| (i.fault.kind, i.during));
-    assert_eq!(incident, Some((FaultKind::TimeOut, During::Packet(20))));
+    assert_eq!(incident, Some((FaultKind::Limit, During::Packet(20))));
     assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1));
     assert!(begin.elapsed().as_secs() < 30, "not ended in time");
 }

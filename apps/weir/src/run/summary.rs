@@ -54,6 +54,8 @@ pub struct ModuleSummary {
     faults: u64,
     dropped_records: u64,
     log_dropped: u64,
+    exceeded: u64,
+    strikes: u64,
     memory: Bytes,
     time: Nanos,
     nanos_per_cycle: f64,
@@ -91,6 +93,8 @@ struct ModuleDocument<'a> {
     records: u64,
     dropped_records: u64,
     faults: u64,
+    exceeded: u64,
+    strikes: u64,
     ns_per_packet: Option<f64>,
     cycles_per_packet: Option<f64>,
     memory_bytes: u64,
@@ -130,6 +134,8 @@ impl ModuleSummary {
             faults: counters().map(|c| c.faults).sum(),
             dropped_records: counters().map(|c| c.records_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
+            exceeded: counters().map(|c| c.exceeded).sum(),
+            strikes: counters().map(|c| c.strikes).sum(),
             memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
             nanos_per_cycle,
@@ -163,6 +169,8 @@ impl ModuleSummary {
                 (During::Start | During::Packet(_), _) => "start".to_owned(),
                 (During::Tick, _) => "tick".to_owned(),
                 (During::Stop, _) => "stop".to_owned(),
+                (During::Lost, _) => "weir_lost".to_owned(),
+                (During::Idle, _) => "between two batches".to_owned(),
             };
             messages.push(format!("{place}: {}", trouble.incident.fault));
         }
@@ -172,6 +180,13 @@ impl ModuleSummary {
         }
         if self.lost > 0 {
             messages.push(format!("{} packets were lost for this module only", self.lost));
+        }
+        if self.exceeded > 0 {
+            let became = if self.tier == Tier::Supervised { "went on to their end" } else { "were ended" };
+            messages.push(format!(
+                "{} calls or packets were over their limit and {became}; strikes: {}",
+                self.exceeded, self.strikes
+            ));
         }
         if self.ended {
             messages.push("the module was ended and saw no further packets".to_owned());
@@ -367,6 +382,8 @@ impl ModuleSummary {
             records: self.records(),
             dropped_records: self.dropped_records,
             faults: self.faults,
+            exceeded: self.exceeded,
+            strikes: self.strikes,
             ns_per_packet: self.ns_per_packet(),
             cycles_per_packet: self.cycles_per_packet(),
             memory_bytes: self.memory.0,

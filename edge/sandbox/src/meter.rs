@@ -1,0 +1,218 @@
+//! The code that charges: what the loader puts into a module so that it stops when its allowance is used up.
+//!
+//! The allowance is in a global that no instruction of the module can name. A charge takes from it; below zero a host function is called, which
+//! abandons the call, or makes a note of it and gives more. That call is out of the way of what runs: the branch to it is marked as unlikely.
+//!
+//! The allowance never wraps around. It is not negative before a charge, because a call that has less than nothing left does not go on or is given
+//! more; it is less than [`ALLOWANCE_MAX`]; and no charge takes more than the largest negative number leaves room for.
+
+use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
+use weir_abi::POLL_PAGE;
+use weir_abi::imports::Type;
+use weir_bounds::charge::Amount;
+use weir_bounds::{Beyond, Length, OnEntry};
+
+/// More fuel than any call is given.
+pub(crate) const ALLOWANCE_MAX: u64 = 1 << 59;
+
+/// Where the loader's own things are in the rewritten module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meter {
+    /// The global with the allowance.
+    pub(crate) fuel: u32,
+    /// The global with the mask of packets still to do.
+    pub(crate) rest: u32,
+    /// The host function for whoever has used it up: takes what is left and the mask, gives the new allowance.
+    pub(crate) limit: u32,
+    /// Whether that function comes back.
+    pub(crate) goes_on: bool,
+}
+
+/// Locals that charging needs, by their indices in the function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scratch {
+    /// An i64: the allowance, for the time of a charge or of the function.
+    pub(crate) fuel: u32,
+    /// An i64: what is on the stack above a length.
+    above: u32,
+    /// An i32: a length.
+    length: u32,
+    /// An i32: what is on the stack above a length, or the answer of an instruction.
+    answer: u32,
+}
+
+impl Scratch {
+    /// Types of the locals, from the first one on.
+    pub(crate) const TYPES: [(u32, ValType); 2] = [(2, ValType::I64), (2, ValType::I32)];
+
+    /// After so many locals.
+    pub(crate) const fn after(locals: u32) -> Self {
+        Self { fuel: locals, above: locals + 1, length: locals + 2, answer: locals + 3 }
+    }
+}
+
+/// A function body that is being written.
+pub(crate) struct Body {
+    pub(crate) code: Function,
+    pub(crate) hints: Vec<BranchHint>,
+    /// Where charging keeps its things. Only in functions in which something is charged.
+    pub(crate) scratch: Scratch,
+    /// Whether the allowance is in the local while the function runs.
+    pub(crate) keeps_fuel: bool,
+}
+
+impl Body {
+    pub(crate) fn new(locals: impl IntoIterator<Item = (u32, ValType)>, scratch: Scratch) -> Self {
+        let locals: Vec<_> = locals.into_iter().collect();
+        Self { code: Function::new(locals), hints: Vec::new(), scratch, keeps_fuel: false }
+    }
+
+    /// Marks the branch that is written next.
+    pub(crate) fn hint(&mut self, taken: bool) {
+        self.hints.push(BranchHint {
+            branch_func_offset: u32::try_from(self.code.byte_len()).unwrap_or(u32::MAX),
+            branch_hint_value: u32::from(taken),
+        });
+    }
+
+    /// Reads a byte of the poll page, which is gone when the call's time is over. Atomic, because the compiler would otherwise take one of two
+    /// reads for superfluous.
+    pub(crate) fn poll(&mut self) {
+        let page = MemArg { offset: 0, align: 0, target: MemArgTarget::Memory(0), ordering: None };
+        self.code.instructions().i32_const(POLL_PAGE.cast_signed()).i32_atomic_load8_u(page).drop();
+    }
+}
+
+impl Meter {
+    /// Loads the allowance into its local, for the time of the function.
+    pub(crate) fn load(self, body: &mut Body) {
+        body.code.instructions().global_get(self.fuel).local_set(body.scratch.fuel);
+    }
+
+    /// Puts the allowance back, for whoever charges next.
+    pub(crate) fn store(self, body: &mut Body) {
+        body.code.instructions().local_get(body.scratch.fuel).global_set(self.fuel);
+    }
+
+    /// Charges a constant.
+    pub(crate) fn charge_constant(self, body: &mut Body, amount: u64) {
+        self.take(body, |body| {
+            body.code.instructions().i64_const(amount.cast_signed());
+        });
+    }
+
+    /// Charges, where this charge stands before an instruction. For one that stands after it, keeps what it depends on.
+    pub(crate) fn charge_before(self, body: &mut Body, amount: &Amount) {
+        match amount {
+            Amount::Constant(amount) => self.charge_constant(body, *amount),
+            Amount::Trips(on_entry, each) => self.take(body, |body| trips(body, on_entry, *each)),
+            Amount::Length(length, each) => self.charge_length(body, *length, *each),
+            Amount::Grown(_) => {
+                body.code.instructions().local_tee(body.scratch.length);
+            }
+        }
+    }
+
+    /// Charges, where this charge stands after an instruction.
+    pub(crate) fn charge_after(self, body: &mut Body, amount: &Amount) {
+        match amount {
+            Amount::Grown(each) => {
+                let Scratch { length, answer, .. } = body.scratch;
+                body.code.instructions().local_tee(answer);
+                self.take(body, |body| {
+                    let mut code = body.code.instructions();
+                    code.local_get(length).i64_extend_i32_u().i64_const(each.cast_signed()).i64_mul();
+                    code.i64_const(0).local_get(answer).i32_const(-1).i32_ne().select();
+                });
+            }
+            other => self.charge_before(body, other),
+        }
+    }
+
+    /// Charges for a length that is on the stack, which stays there.
+    pub(crate) fn charge_length(self, body: &mut Body, length: Length, each: u64) {
+        let Scratch { above, length: local, answer, .. } = body.scratch;
+        let above = match length.above {
+            [] => None,
+            [Type::I32, ..] => Some(answer),
+            [Type::I64 | Type::F64, ..] => Some(above),
+        };
+        let mut code = body.code.instructions();
+        if let Some(above) = above {
+            code.local_set(above);
+        }
+        code.local_tee(local);
+        self.take(body, |body| {
+            let mut code = body.code.instructions();
+            let most = length.most.cast_signed();
+            match length.beyond {
+                _ if length.most == u32::MAX => {
+                    code.local_get(local).i64_extend_i32_u();
+                }
+                Beyond::Nothing => {
+                    code.local_get(local).i64_extend_i32_u().i64_const(0);
+                    code.local_get(local).i32_const(most).i32_le_u().select();
+                }
+                Beyond::Most => {
+                    code.local_get(local).i32_const(most);
+                    code.local_get(local).i32_const(most).i32_le_u().select().i64_extend_i32_u();
+                }
+            }
+            code.i64_const(each.cast_signed()).i64_mul();
+        });
+        if let Some(above) = above {
+            body.code.instructions().local_get(above);
+        }
+    }
+
+    /// Takes from the allowance what `amount` leaves on the stack, an i64.
+    fn take(self, body: &mut Body, amount: impl FnOnce(&mut Body)) {
+        let fuel = body.scratch.fuel;
+        if body.keeps_fuel {
+            body.code.instructions().local_get(fuel);
+        } else {
+            body.code.instructions().global_get(self.fuel);
+        }
+        amount(body);
+        body.code.instructions().i64_sub().local_tee(fuel);
+        if !body.keeps_fuel {
+            body.code.instructions().global_set(self.fuel).local_get(fuel);
+        }
+        body.code.instructions().i64_const(0).i64_lt_s();
+        body.hint(false);
+        body.code.instructions().if_(BlockType::Empty);
+        let mut code = body.code.instructions();
+        code.local_get(fuel).global_get(self.rest).call(self.limit);
+        if !self.goes_on {
+            code.unreachable();
+        } else if body.keeps_fuel {
+            code.local_set(fuel);
+        } else {
+            code.global_set(self.fuel);
+        }
+        code.end();
+    }
+}
+
+/// Leaves on the stack what the trips of a loop cost.
+fn trips(body: &mut Body, on_entry: &OnEntry, each: u64) {
+    let mut code = body.code.instructions();
+    code.i32_const(on_entry.constant);
+    for (local, coefficient) in &on_entry.terms {
+        code.local_get(*local);
+        if *coefficient == -1 {
+            code.i32_sub();
+            continue;
+        }
+        if *coefficient != 1 {
+            code.i32_const(*coefficient).i32_mul();
+        }
+        code.i32_add();
+    }
+    code.i64_extend_i32_u();
+    let shift = on_entry.step.trailing_zeros();
+    if shift > 0 {
+        code.i64_const(shift.into()).i64_shr_u();
+    }
+    code.i64_const(1).i64_add().i64_const(each.cast_signed()).i64_mul();
+}

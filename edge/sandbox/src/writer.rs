@@ -1,0 +1,140 @@
+//! One function of a module's own, as it is written.
+
+use crate::meter::{Body, Meter, Scratch};
+use crate::rewrite::Pass;
+use std::convert::Infallible;
+use wasm_encoder::ValType;
+use wasm_encoder::reencode::{Error, Reencode};
+use wasmparser::Operator;
+use weir_bounds::charge::{Amount, Charge, FunctionPlan, Replaced, Side};
+
+/// Writes a function, with its charges, and without what is replaced.
+pub(crate) struct Writer<'a> {
+    pub(crate) body: Body,
+    /// Where charges go. Nothing where none are made in this function.
+    meter: Option<Meter>,
+    /// What is left of the plan.
+    charges: &'a [Charge],
+    replaced: &'a [Replaced],
+    /// Blocks that are open, without the function itself.
+    depth: u32,
+    /// Whether the code is in a block of the loader's, at whose end the allowance is put back.
+    is_wrapped: bool,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins the function of this index, which has so many parameters and locals, these ones.
+    pub(crate) fn begin(
+        pass: &Pass<'_>,
+        index: u32,
+        plan: &'a FunctionPlan,
+        mut locals: Vec<(u32, ValType)>,
+        count: u32,
+    ) -> Self {
+        let is_packet = index == pass.task.facts.entry_function;
+        let is_charged_by_run = is_packet && pass.charged_by_run(plan).is_some();
+        let entry = if is_charged_by_run { 0 } else { plan.entry };
+        let meter = pass.meter.filter(|_| entry > 0 || !plan.charges.is_empty());
+        let result = pass.signature(index).result;
+        let keeps_fuel = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
+        // After a packet nobody asks how much is left.
+        let is_wrapped = keeps_fuel && !is_charged_by_run;
+        if meter.is_some() {
+            locals.extend(Scratch::TYPES);
+        }
+        let mut body = Body::new(locals, Scratch::after(count));
+        body.keeps_fuel = keeps_fuel;
+        if let Some(meter) = meter {
+            if keeps_fuel {
+                meter.load(&mut body);
+            }
+            if entry > 0 {
+                meter.charge_constant(&mut body, entry);
+            }
+        }
+        if let (true, Some(result)) = (is_wrapped, result) {
+            body.code.instructions().block(result);
+        }
+        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, is_wrapped }
+    }
+
+    /// Writes an instruction that is at this offset in the module, with the module's own hint about it.
+    pub(crate) fn write(
+        &mut self,
+        pass: &mut Pass<'_>,
+        operator: Operator<'_>,
+        offset: u64,
+        hint: Option<bool>,
+    ) -> Result<(), Error<Infallible>> {
+        let here = self.charges.iter().take_while(|charge| charge.offset == offset).count();
+        let (here, later) = self.charges.split_at(here);
+        self.charges = later;
+        for (charge, meter) in here.iter().zip(std::iter::repeat(self.meter)) {
+            let Some(meter) = meter else { break };
+            // What is charged for afterwards depends on an operand.
+            if charge.side == Side::Before || matches!(charge.amount, Amount::Grown(_)) {
+                meter.charge_before(&mut self.body, &charge.amount);
+            }
+        }
+        match self.replaced.first() {
+            Some(replaced) if offset == replaced.call => {
+                pass.inject(&mut self.body, replaced);
+                self.replaced = &self.replaced[1..];
+            }
+            Some(replaced) if (replaced.from..replaced.call).contains(&offset) => {}
+            _ => {
+                if let Some(taken) = hint {
+                    self.body.hint(taken);
+                }
+                self.instruction(pass, operator)?;
+            }
+        }
+        for charge in here.iter().filter(|charge| charge.side == Side::After) {
+            if let Some(meter) = self.meter {
+                meter.charge_after(&mut self.body, &charge.amount);
+            }
+        }
+        Ok(())
+    }
+
+    fn instruction(&mut self, pass: &mut Pass<'_>, operator: Operator<'_>) -> Result<(), Error<Infallible>> {
+        match operator {
+            Operator::Call { function_index } if function_index < pass.imported() => {
+                pass.call_host(&mut self.body, function_index);
+                return Ok(());
+            }
+            Operator::Call { .. } | Operator::CallIndirect { .. } => {
+                let callee = match operator {
+                    Operator::Call { function_index } => pass.task.plan.function(function_index),
+                    _ => None,
+                };
+                let charges = callee.is_none_or(|callee| callee.entry > 0 || !callee.is_silent);
+                let instruction = pass.instruction(operator)?;
+                let meter = self.meter.filter(|_| charges && self.body.keeps_fuel);
+                if let Some(meter) = meter {
+                    meter.store(&mut self.body);
+                }
+                self.body.code.instruction(&instruction);
+                if let Some(meter) = meter {
+                    meter.load(&mut self.body);
+                }
+                return Ok(());
+            }
+            Operator::Return if self.is_wrapped => {
+                self.body.code.instructions().br(self.depth);
+                return Ok(());
+            }
+            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => self.depth += 1,
+            Operator::End if self.depth > 0 => self.depth -= 1,
+            Operator::End => {
+                if let (true, Some(meter)) = (self.is_wrapped, self.meter) {
+                    self.body.code.instructions().end();
+                    meter.store(&mut self.body);
+                }
+            }
+            _ => {}
+        }
+        self.body.code.instruction(&pass.instruction(operator)?);
+        Ok(())
+    }
+}
