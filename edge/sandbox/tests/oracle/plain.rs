@@ -8,11 +8,14 @@ use std::sync::Arc;
 use wasmtime::{
     Caller, Config, Engine, Extern, Instance, Linker, Module, OperatorCost, OptLevel, Store, Trap, Val,
 };
-use weir_abi::{ARENA_BASE, DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
+use weir_abi::{ARENA_BASE, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, limit};
 use weir_bounds::EntryPoint;
 
 /// Packets that each module gets.
 pub const PACKETS: u32 = 6;
+
+/// Bytes of private memory at most.
+const MEMORY: usize = 1 << 20;
 
 /// Bytes of the stack that WebAssembly has.
 pub const STACK: usize = 256 << 10;
@@ -79,7 +82,7 @@ impl Plain {
         }
         config
             .consume_fuel(true)
-            .with_host_memory(Arc::new(Creator(shown.clone())))
+            .with_host_memory(Arc::new(Creator { shown: shown.clone(), most: MEMORY }))
             .memory_reservation(RESERVED as u64)
             .memory_guard_size(GUARD as u64)
             .memory_may_move(false)
@@ -189,9 +192,15 @@ impl Running<'_> {
         self.store.set_fuel(FUEL).ok()?;
         let outcome = function.call(&mut self.store, &arguments, &mut vec![Val::I32(0); results]);
         let host = self.store.data();
+        // The host takes no more than this, whatever a module emits.
+        let taken = match entry {
+            EntryPoint::Packet => u64::from(limit::RECORDS_PER_PACKET),
+            EntryPoint::Batch => u64::from(limit::RECORDS_PER_PACKET * PACKETS),
+            _ => limit::RECORDS_PER_CALL.into(),
+        };
         Some(Used {
             fuel: FUEL - self.store.get_fuel().ok()?,
-            records: host.records,
+            records: host.records.min(taken),
             patches: host.patches,
             pages: memory.size(&self.store) - before,
             packet_bytes,

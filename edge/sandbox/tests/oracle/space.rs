@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
-use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE};
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, POLL_PAGE};
 
 pub const RESERVED: usize = 4 << 30;
 pub const GUARD: usize = 32 << 20;
@@ -14,8 +14,8 @@ pub const GUARD: usize = 32 << 20;
 pub const ARENA: usize = 1 << 16;
 /// Bytes of descriptors.
 pub const DESCRIPTORS: usize = 4096;
-/// Bytes of private memory at most.
-pub const PRIVATE: usize = 1 << 20;
+/// Bytes of the page that the loader's own checks read.
+const POLL: usize = 65_536;
 
 /// What all spaces show at the addresses of packets and descriptors. Whoever writes to these files changes it while modules look at it.
 #[derive(Clone)]
@@ -41,7 +41,11 @@ fn memfd(len: usize) -> File {
 }
 
 /// Makes memories that show packets and descriptors.
-pub struct Creator(pub Shown);
+pub struct Creator {
+    pub shown: Shown,
+    /// Bytes of private memory at most.
+    pub most: usize,
+}
 
 // SAFETY: the memory is zeroed (fresh anonymous pages), stays where it is, spans the reservation and guard that wasmtime was
 // configured with, and everything above its size is inaccessible or a read-only mapping.
@@ -57,13 +61,14 @@ unsafe impl MemoryCreator for Creator {
         if reserved != Some(RESERVED) || guard != GUARD {
             return Err(format!("asked for {reserved:?} bytes and a guard of {guard}"));
         }
-        Ok(Box::new(Space::new(minimum, &self.0).map_err(|error| error.to_string())?))
+        Ok(Box::new(Space::new(minimum, self.most, &self.shown).map_err(|error| error.to_string())?))
     }
 }
 
 struct Space {
     base: *mut u8,
     size: usize,
+    most: usize,
 }
 
 // SAFETY: the pointer is to a mapping that this value owns; nothing about it is bound to a thread.
@@ -72,7 +77,7 @@ unsafe impl Send for Space {}
 unsafe impl Sync for Space {}
 
 impl Space {
-    fn new(minimum: usize, shown: &Shown) -> io::Result<Self> {
+    fn new(minimum: usize, most: usize, shown: &Shown) -> io::Result<Self> {
         // SAFETY: a new anonymous mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -87,8 +92,12 @@ impl Space {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut space = Self { base: base.cast(), size: 0 };
+        let mut space = Self { base: base.cast(), size: 0, most };
         space.enlarge(minimum)?;
+        // SAFETY: inside the reservation, above the private memory and below the packets.
+        if unsafe { libc::mprotect(space.base.add(POLL_PAGE as usize).cast(), POLL, libc::PROT_READ) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         for (file, at, len) in
             [(&shown.arena, ARENA_BASE, ARENA), (&shown.descriptors, DESCRIPTORS_BASE, DESCRIPTORS)]
         {
@@ -111,7 +120,7 @@ impl Space {
     }
 
     fn enlarge(&mut self, size: usize) -> io::Result<()> {
-        if size > PRIVATE {
+        if size > self.most {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         // SAFETY: inside the reservation that this value owns, below the packets.

