@@ -340,7 +340,7 @@ impl<'a> Walker<'a, '_> {
         let packet_max = self.packet_max();
         let which = constant(0).filter(|_| name == "param_bytes").and_then(|index| u32::try_from(index).ok());
         let length = Length::of_host(name, which, self.environment).and_then(|length| {
-            let index = arguments.len().checked_sub(length.above as usize + 1)?;
+            let index = arguments.len().checked_sub(length.above.len() + 1)?;
             Some((*arguments.get(index)?, length))
         });
         let upper = match length {
