@@ -20,7 +20,7 @@ pub struct Malformed {
 
 /// How many instructions are looked at for each entry point, loops several times. Where that is not enough, the answer is
 /// [`Why::TooLarge`]: so an analysis takes some ten milliseconds at most, whatever the module.
-const STEPS_MAX: u64 = 4_500_000;
+const STEPS_MAX: u64 = 2_400_000;
 
 /// Steps on the way to what contributes most.
 const HOTTEST_MAX: usize = 12;

@@ -37,6 +37,8 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Facts {
     entries: Vec<Entry>,
+    /// Values of which a range was ever learnt: of the others there is nothing to look for.
+    refined: Vec<bool>,
     /// How many of them were looked at so far: most of an analysis's time goes there.
     looked_at: Cell<u64>,
 }
@@ -54,7 +56,7 @@ const ROUNDED: usize = 4;
 impl Default for Facts {
     fn default() -> Self {
         let root = Entry { parent: FactId::ROOT, depth: 0, fact: Fact::Root };
-        Self { entries: vec![root], looked_at: Cell::new(0) }
+        Self { entries: vec![root], refined: Vec::new(), looked_at: Cell::new(0) }
     }
 }
 
@@ -127,10 +129,15 @@ impl Facts {
     }
 
     fn range_deep(&self, values: &Values, id: Id, at: FactId, depth: u32) -> Range {
-        let known = self.back(at).find_map(|(_, fact)| match fact {
-            Fact::Range(of, range) if *of == id => Some(*range),
-            _ => None,
+        self.looked_at.set(self.looked_at.get() + 1);
+        let is_refined = self.refined.get(id.0 as usize).is_some_and(|refined| *refined);
+        let known = is_refined.then(|| {
+            self.back(at).find_map(|(_, fact)| match fact {
+                Fact::Range(of, range) if *of == id => Some(*range),
+                _ => None,
+            })
         });
+        let known = known.flatten();
         let node = values.node(id);
         let (width, own) = (node.width, node.range);
         if let Some(known) = known {
@@ -156,7 +163,7 @@ impl Facts {
                 own.and(outer, width)
             }
             // On the way that was taken, both hold: what was known there, and what is known here.
-            Op::Join(ways) if ways.len() <= JOINED => {
+            Op::Join(ways) if ways.len() <= JOINED && depth + 1 >= DEEP => {
                 let both = |(way, known): &(Id, FactId)| {
                     inner(*way).and(self.range_deep(values, *way, *known, depth - 1), width)
                 };
@@ -208,7 +215,7 @@ impl Facts {
             return found;
         }
         if found.is_none() {
-            found = self.rounded(values, sum, width, at);
+            found = self.rounded(values, sum, width, at).or_else(|| self.joined(values, sum, width, at));
         }
         for (_, fact) in self.back(at) {
             let Fact::Holds(cmp @ (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS), x, y) = fact else { continue };
@@ -241,6 +248,35 @@ impl Facts {
             }
         }
         found
+    }
+
+    /// As above, where a value of the sum is one of several: by what is known on the way to each.
+    fn joined(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+        let (id, by, ways) = sum.terms.iter().rev().find_map(|(id, by)| match &values.node(*id).op {
+            Op::Join(ways) if ways.len() <= JOINED => Some((*id, *by, ways)),
+            _ => None,
+        })?;
+        let gone = Sum { terms: vec![(id, 1)], constant: 0 };
+        let without = Values::combined(width, sum, 1, &gone, by.wrapping_neg());
+        let mut union: Option<Range> = None;
+        for (way, known) in ways {
+            let one = Values::combined(width, &without, 1, &values.sum(*way), by);
+            let simple = |at| {
+                let range = |id| self.range_deep(values, id, at, DEEP - 1);
+                let (lo, hi) = values.interval(&one, range);
+                let fits = lo >= 0 && hi < width.modulus();
+                fits.then(|| Range {
+                    per: values.upper_by_length(&one, range),
+                    ..Range::integer(width, lo, hi)
+                })
+            };
+            let has_join = one.terms.iter().any(|(id, _)| matches!(values.node(*id).op, Op::Join(_)));
+            let range = simple(at)
+                .or_else(|| simple(*known))
+                .or_else(|| if has_join { None } else { self.difference(values, &one, width, *known) })?;
+            union = Some(union.map_or(range, |union| union.or(range)));
+        }
+        union
     }
 
     /// As above, where values of the sum are others rounded down, or shifted: what such a value leaves out is small, and more than nothing where
@@ -422,6 +458,11 @@ impl Facts {
         let mut at = at;
         if values.as_constant(id).is_none() {
             at = self.push(at, Fact::Range(id, now));
+            let index = id.0 as usize;
+            if self.refined.len() <= index {
+                self.refined.resize(index + 1, false);
+            }
+            self.refined[index] = true;
         }
         if depth == 0 {
             return Some(at);

@@ -16,7 +16,7 @@ const UNROLLED: u32 = 66;
 /// Ways back, and comparisons on them, that are looked at for what holds whenever a body begins.
 const TESTED: usize = 8;
 /// Instructions of a loop that is walked so.
-const UNROLLED_CODE: usize = 600;
+const UNROLLED_CODE: usize = 150;
 
 /// The loop as it was walked: what one iteration costs, and the ways out of it.
 struct Walked {
@@ -281,7 +281,7 @@ impl<'a> Walker<'a, '_> {
         entry: &State,
     ) -> Result<bool, Stop> {
         let code_len = frame.code.ends[at] as usize - at;
-        let work = 4 * INSTRUCTION * code_len as u64 * u64::from(UNROLLED);
+        let work = 2 * INSTRUCTION * code_len as u64 * u64::from(UNROLLED);
         let end = frame.code.ends[at] as usize;
         let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
         let has_loops = inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));

@@ -82,6 +82,7 @@ impl Trips<'_> {
                 found.extend(self.counted(counter, back, &deltas));
             }
             found.extend(self.bits(counter, back));
+            found.extend(self.checked(counter, back));
         }
         let all = (0..back.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
         let (trips, from, on_entry) = cover(all, found, has_exit, back.len());
@@ -115,7 +116,17 @@ impl Trips<'_> {
             let (lo, hi) = self.values.interval(sum, |id| self.facts.range(self.values, id, at));
             let half = width.modulus() / 2;
             let fits = lo > -half && hi < half;
-            if fits && (join.is_none() || lo > 0 || hi < 0 || lo == hi) {
+            if fits && (lo > 0 || hi < 0 || lo == hi) {
+                return Some((lo, hi));
+            }
+            // Two values of which more is known together than of each.
+            if sum.terms.len() > 1
+                && let Some(apart) = self.facts.difference(self.values, sum, width, at)
+                && i128::from(apart.hi) < half
+            {
+                return Some((apart.lo.into(), apart.hi.into()));
+            }
+            if fits && join.is_none() {
                 return Some((lo, hi));
             }
         }
@@ -240,6 +251,71 @@ impl Trips<'_> {
             }
         }
         Some((mask, best.unwrap_or(Err(Why::NoCounter))))
+    }
+
+    /// What is left is made less by something that was compared with it: `if (n > left) break; left -= n`, or the same with an end
+    /// and a position. So what is left never wraps, whatever is taken from it.
+    fn checked(&self, counter: &Counter, back: &[State]) -> Option<(u64, Result<Count, Why>)> {
+        let width = self.values.width(counter.first);
+        if width == Width::Other || back.is_empty() || back.len() > 64 {
+            return None;
+        }
+        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
+        let (mut left, mut least, mut from) = (None::<Sum>, u64::MAX, 0);
+        for edge in back {
+            let next = *edge.locals.get(counter.local)?;
+            if self.values.width(next) != width {
+                return None;
+            }
+            let moved = Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1);
+            let found = self.facts.learnt(edge.facts, self.entry).find_map(|(_, cmp, taken, rest)| {
+                let rest_sum = self.values.sum(rest);
+                let by = rest_sum.coefficient(counter.k);
+                if !matches!(cmp, Cmp::LeU | Cmp::LtU)
+                    || !matches!(by, 1 | -1)
+                    || self.values.width(rest) != width
+                {
+                    return None;
+                }
+                let start = Values::combined(width, &rest_sum, 1, &k, -by);
+                let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
+                // What is taken away: the same as was compared, or less by a constant.
+                let step = Values::combined(width, &moved, -by, &Sum::default(), 0);
+                let taken_sum = self.values.sum(taken);
+                let slack = Values::combined(width, &taken_sum, 1, &step, -1);
+                let (lo, hi) =
+                    self.values.interval(&step, |id| self.facts.range(self.values, id, edge.facts));
+                let is_positive = lo >= 1 && hi < width.modulus();
+                let is_same = slack.terms.is_empty() && slack.constant >= 0;
+                let is_like = left.as_ref().is_none_or(|left: &Sum| *left == start);
+                // A sum of which a constant was taken must not have wrapped before.
+                let whole =
+                    self.values.interval(&taken_sum, |id| self.facts.range(self.values, id, edge.facts));
+                let wraps = slack.constant != 0 && (whole.0 < 0 || whole.1 >= width.modulus());
+                (is_fixed && is_positive && is_same && is_like && !wraps)
+                    .then(|| (start, u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
+            });
+            let (start, step, bits) = found?;
+            left = Some(start);
+            least = least.min(step);
+            from |= bits;
+        }
+        let start = left?;
+        let range = |id| self.facts.range(self.values, id, self.entry);
+        let (lo, hi) = self.values.interval(&start, range);
+        let mut known = Range::integer(width, lo, hi);
+        if lo >= 0 && hi < width.modulus() {
+            known.per = self.values.upper_by_length(&start, range);
+        } else if let Some(apart) = self.facts.difference(self.values, &start, width, self.entry) {
+            known = apart;
+        }
+        let trips = known.upper().divided(least);
+        let count = if trips.is_bounded() && trips.constant <= TRIPS_MAX {
+            Ok(Count { trips, from, on_entry: None })
+        } else {
+            Err(Why::LimitUnknown)
+        };
+        Some((u64::MAX, count))
     }
 
     /// A value that loses a bit with each iteration, as in `x &= x - 1`.

@@ -137,9 +137,11 @@ pub(crate) struct Frame<'a> {
 }
 
 /// What an instruction counts, in facts that are looked at.
-pub(crate) const INSTRUCTION: u64 = 12;
+pub(crate) const INSTRUCTION: u64 = 6;
+/// What it counts where ways meet, beside the locals.
+const MEETING: u64 = 60;
 /// What a call counts beside, in instructions.
-const CALL: usize = 60;
+const CALL: usize = 90;
 /// Calls in calls.
 const CALLS_DEEP: usize = 48;
 /// Loops in loops of one function.
@@ -172,7 +174,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             facts: Facts::default(),
             steps: 0,
             steps_max,
-            unrolling: steps_max,
+            unrolling: steps_max / 2,
             probing: 0,
             active: Vec::new(),
             known: HashMap::new(),
@@ -413,7 +415,7 @@ impl<'a, 'e> Walker<'a, 'e> {
     pub(crate) fn branch(&mut self, frame: &mut Frame<'a>, to: usize, mut state: State) -> Result<(), Stop> {
         let Some(label) = frame.labels.get_mut(to) else { return Ok(()) };
         state.unwind(label.height, label.arity);
-        self.steps += state.locals.len() as u64;
+        self.steps += MEETING + state.locals.len() as u64;
         let before = label.meeting.before();
         if let Some(around) = frame.around.last_mut() {
             if to == around.label {
