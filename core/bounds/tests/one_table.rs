@@ -1,0 +1,121 @@
+//! The cost table is the only one: changing an entry changes what the analyser says and what the meter charges, by the same amount.
+
+mod support;
+
+use support::{environment, module};
+use weir_bounds::charge::{Amount, Plan, Rules, plan};
+use weir_bounds::{CostClass, Costs, EntryPoint, analyse};
+
+/// How often each class is in its code below.
+const TIMES: u64 = 3;
+
+/// Straight code with [`TIMES`] instructions of a class, and others that the class does not have.
+fn code(class: CostClass) -> String {
+    let one = match class {
+        CostClass::Free => "",
+        CostClass::Move => "(drop (i32.const 1))",
+        CostClass::Plain => "(drop (i32.eqz (global.get $g)))",
+        CostClass::Global => "(drop (global.get $g))",
+        CostClass::Memory => "(drop (i32.load (global.get $g)))",
+        CostClass::Multiply => "(drop (i32.mul (global.get $g) (global.get $g)))",
+        CostClass::Divide => "(drop (i32.div_u (global.get $g) (global.get $g)))",
+        CostClass::Float => "(drop (f64.neg (f64.const 1)))",
+        CostClass::FloatDivide => "(drop (f64.sqrt (f64.const 1)))",
+        CostClass::Vector => "(drop (i8x16.splat (global.get $g)))",
+        CostClass::Branch => "(block (br 0))",
+        CostClass::Table => "(block (br_table 0 0 (global.get $g)))",
+        CostClass::Call => "(call $nothing)",
+        CostClass::CallIndirect => "(call_indirect (global.get $g))",
+        CostClass::Bulk => "(memory.fill (global.get $g) (global.get $g) (global.get $zero))",
+        CostClass::Grow => "(drop (memory.grow (global.get $zero)))",
+    };
+    one.repeat(usize::try_from(TIMES).unwrap())
+}
+
+/// Every class but the structure of the code, which is free in every table.
+const ALL: [CostClass; 15] = [
+    CostClass::Move,
+    CostClass::Plain,
+    CostClass::Global,
+    CostClass::Memory,
+    CostClass::Multiply,
+    CostClass::Divide,
+    CostClass::Float,
+    CostClass::FloatDivide,
+    CostClass::Vector,
+    CostClass::Branch,
+    CostClass::Table,
+    CostClass::Call,
+    CostClass::CallIndirect,
+    CostClass::Bulk,
+    CostClass::Grow,
+];
+
+fn text(class: CostClass) -> String {
+    format!(
+        r#"(table funcref (elem $nothing))
+        (global $g (mut i32) (i32.const 0))
+        (global $zero i32 (i32.const 0))
+        (func $nothing)
+        (func (export "weir_packet") (param $d i32) (result i32) {} (local.get $d))"#,
+        code(class)
+    )
+}
+
+/// Everything that a plan charges for code without loops that all runs.
+fn charged(plan: &Plan) -> u64 {
+    let constants = |function: &weir_bounds::charge::FunctionPlan| {
+        let charges = function.charges.iter().map(|charge| match charge.amount {
+            Amount::Constant(amount) => amount,
+            _ => 0,
+        });
+        function.entry + charges.sum::<u64>()
+    };
+    plan.functions.iter().map(constants).sum()
+}
+
+fn both(class: CostClass, costs: &Costs, exact: bool) -> (u64, u64) {
+    let bytes = module(&text(class));
+    let environment = environment();
+    let analysis = analyse(&bytes, &environment, costs).unwrap();
+    let rules = Rules { exact, ahead: 1 << 40, piece: 1 << 40 };
+    let plan = plan(&bytes, &analysis, costs, &environment, rules).unwrap();
+    (analysis.entry(EntryPoint::Packet).unwrap().usage.fuel.at(0), charged(&plan))
+}
+
+#[test]
+fn an_entry_of_the_table_changes_bound_and_charge_alike() {
+    const MORE: u32 = 1_000_000;
+    for class in ALL {
+        for exact in [false, true] {
+            let standard = Costs::standard();
+            let dearer = standard.clone().with(class, standard.class(class) + MORE);
+            let (before, after) = (both(class, &standard, exact), both(class, &dearer, exact));
+            // The packet function's answer is a move, and most operands are globals.
+            let times = match class {
+                CostClass::Move => TIMES + 1,
+                CostClass::Global => text(class).matches("global.get").count() as u64,
+                _ => TIMES,
+            };
+            assert_eq!(after.0 - before.0, times * u64::from(MORE), "{class:?}: the bound");
+            assert_eq!(after.1 - before.1, times * u64::from(MORE), "{class:?}: the charge, exact: {exact}");
+        }
+    }
+}
+
+#[test]
+fn the_structure_of_the_code_is_free() {
+    for costs in [Costs::standard(), Costs::unit()] {
+        assert_eq!(costs.class(CostClass::Free), 0);
+    }
+}
+
+#[test]
+fn bound_and_charge_are_equal_for_code_that_all_runs() {
+    for class in ALL {
+        for exact in [false, true] {
+            let (bound, charge) = both(class, &Costs::standard(), exact);
+            assert_eq!(bound, charge, "{class:?}, exact: {exact}");
+        }
+    }
+}
