@@ -27,6 +27,8 @@ pub enum Command {
     },
     /// Say what a module may cost, whether it would be admitted, and what to do where it would not
     Check(Check),
+    /// Measure how long this node takes for a unit of fuel, and keep it
+    Calibrate(Calibrate),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name
@@ -92,6 +94,17 @@ pub struct Check {
     /// none, the WebAssembly text is shown
     #[arg(long)]
     pub annotate: bool,
+}
+
+/// `weir calibrate`.
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    /// Show what was measured and keep nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// `weir run`.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod check;
 mod cli;
 mod hint;
@@ -27,6 +28,8 @@ enum Failure {
     Terms(#[from] terms::TermsError),
     #[error(transparent)]
     Check(#[from] check::CheckError),
+    #[error(transparent)]
+    Calibrate(#[from] calibrate::CalibrateError),
     #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
@@ -73,6 +76,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             run::run(&args)?;
         }
         Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
+        Command::Calibrate(args) => calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => check::check(&mut out, &args)?,
         Command::New { path, lang } => {
             let lang = match lang {

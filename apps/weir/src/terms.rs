@@ -40,13 +40,10 @@ fn read_profile(path: &Path) -> Result<Profile, TermsError> {
     Profile::parse(&text).map_err(|source| TermsError::Profile { path: path.to_owned(), source })
 }
 
-/// Where `weir calibrate` keeps what it measured: `$XDG_STATE_HOME/weir/calibration.toml`, or below `~/.local/state`. `None` where the user has
-/// no home folder.
+/// Where `weir calibrate` keeps what it measured: `$XDG_STATE_HOME/weir/calibration.toml`, or below `~/.local/state`; under sudo always at the
+/// effective user's. `None` where the user has no home folder.
 pub fn calibration_file() -> Option<PathBuf> {
-    let folder =
-        |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
-    Some(state.join("weir/calibration.toml"))
+    Some(weir_sandbox::user_folder("XDG_STATE_HOME", ".local/state")?.join("weir/calibration.toml"))
 }
 
 /// This node's calibration; where it has none, or one that cannot be used, that of a usual node, and a warning says why.

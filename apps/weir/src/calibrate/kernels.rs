@@ -1,0 +1,235 @@
+//! Pieces of work of every kind that the cost table knows, each a module whose tick does it many times.
+//!
+//! Their loops have a constant number of trips and no way that is cheaper than another, so what the analysis says that they use is what they use.
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// How often it is done in a tick: about a millisecond's worth.
+    trips: u32,
+    /// Imports, functions, globals, tables, and what is done at the start.
+    declarations: &'static str,
+    /// Pages of memory.
+    pages: u32,
+    /// The work. `$i` counts the trips, `$p` is an address; `$a` and `$b`, `$x`, `$v` keep results.
+    body: &'static str,
+    /// How often the work stands in the loop, so that the loop itself counts little.
+    copies: usize,
+}
+
+/// All of them.
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "arithmetic",
+        summary: "additions, shifts and exclusive ors that wait for each other",
+        trips: 16_000,
+        declarations: "",
+        pages: 1,
+        body: "(local.set $a (i64.rotl (i64.xor (i64.add (local.get $a) (i64.const 0x9e3779b97f4a7c15)) (local.get $b)) (i64.const 7)))",
+        copies: 8,
+    },
+    Kernel {
+        name: "multiply",
+        summary: "multiplications that wait for each other",
+        trips: 16_000,
+        declarations: "",
+        pages: 1,
+        body: "(local.set $a (i64.add (i64.mul (local.get $a) (i64.const 6364136223846793005)) (i64.const 1442695040888963407)))",
+        copies: 8,
+    },
+    Kernel {
+        name: "divide",
+        summary: "divisions of 64 bits",
+        trips: 8_000,
+        declarations: "",
+        pages: 1,
+        body: "(local.set $a (i64.div_u (i64.const 0x7fffffffffffffff) (i64.or (i64.and (local.get $a) (i64.const 0xffff)) (i64.const 1))))",
+        copies: 8,
+    },
+    Kernel {
+        name: "float",
+        summary: "products, sums and a square root",
+        trips: 12_000,
+        declarations: "",
+        pages: 1,
+        body: "(local.set $x (f64.sqrt (f64.add (f64.mul (local.get $x) (f64.const 1.5)) (f64.const 0.25))))",
+        copies: 4,
+    },
+    Kernel {
+        name: "branches",
+        summary: "branches that no processor foresees",
+        trips: 8_000,
+        declarations: "",
+        pages: 1,
+        body: "(local.set $b (i64.xor (local.get $b) (i64.shl (local.get $b) (i64.const 13)))) \
+               (local.set $b (i64.xor (local.get $b) (i64.shr_u (local.get $b) (i64.const 7)))) \
+               (local.set $b (i64.xor (local.get $b) (i64.shl (local.get $b) (i64.const 17)))) \
+               (if (i64.lt_s (local.get $b) (i64.const 0)) \
+                 (then (i64.store8 (i32.const 8) (local.get $a)) (local.set $a (i64.add (local.get $a) (local.get $b)))) \
+                 (else (i64.store8 (i32.const 9) (local.get $b)) (local.set $a (i64.xor (local.get $a) (local.get $b)))))",
+        copies: 4,
+    },
+    Kernel {
+        name: "calls",
+        summary: "calls of a function that is too long to become part of its caller",
+        trips: 2_000,
+        declarations: "(func $long (param $x i64) (result i64) (local $y i64) \
+                         (block $out (br_if $out (i64.eqz (local.get $x))) \
+                           (loop $once (local.set $y (i64.add (local.get $y) (local.get $x))))) \
+                         (i64.xor (local.get $y) (local.get $x)))",
+        pages: 1,
+        body: "(local.set $a (i64.or (call $long (local.get $a)) (i64.const 1)))",
+        copies: 32,
+    },
+    Kernel {
+        name: "indirect",
+        summary: "indirect calls of small functions",
+        trips: 12_000,
+        declarations: "(type $f (func (param i64) (result i64))) (table funcref (elem $f0 $f1 $f2 $f3)) \
+                       (func $f0 (type $f) (i64.add (local.get 0) (i64.const 1))) \
+                       (func $f1 (type $f) (i64.xor (local.get 0) (i64.const 3))) \
+                       (func $f2 (type $f) (i64.sub (local.get 0) (i64.const 5))) \
+                       (func $f3 (type $f) (i64.rotl (local.get 0) (i64.const 9)))",
+        pages: 1,
+        body: "(local.set $a (call_indirect (type $f) (local.get $a) (i32.and (local.get $i) (i32.const 3))))",
+        copies: 4,
+    },
+    Kernel {
+        name: "globals",
+        summary: "counters in globals",
+        trips: 24_000,
+        declarations: "(global $g (mut i64) (i64.const 0)) (global $h (mut i64) (i64.const 0))",
+        pages: 1,
+        body: "(global.set $g (i64.add (global.get $g) (local.get $b))) (global.set $h (i64.xor (global.get $h) (global.get $g)))",
+        copies: 4,
+    },
+    Kernel {
+        name: "read",
+        summary: "sums over 16 KiB of memory",
+        trips: 24_000,
+        declarations: "",
+        pages: 2,
+        body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 8)) (i32.const 16376))) \
+               (local.set $a (i64.add (local.get $a) (i64.load offset=4096 (local.get $p))))",
+        copies: 8,
+    },
+    Kernel {
+        name: "update",
+        summary: "counters in 16 KiB of memory",
+        trips: 12_000,
+        declarations: "",
+        pages: 2,
+        body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 72)) (i32.const 16376))) \
+               (i64.store offset=4096 (local.get $p) (i64.add (i64.load offset=4096 (local.get $p)) (local.get $b)))",
+        copies: 8,
+    },
+    Kernel {
+        name: "table",
+        summary: "a key is hashed, found in 32 MiB and counted, as in tables of flows",
+        trips: 8_000,
+        declarations: "",
+        pages: 520,
+        body: "(local.set $b (i64.add (i64.mul (local.get $b) (i64.const 6364136223846793005)) (i64.const 1442695040888963407))) \
+               (local.set $a (i64.xor (local.get $b) (i64.shr_u (local.get $b) (i64.const 33)))) \
+               (local.set $a (i64.mul (local.get $a) (i64.const 0xff51afd7ed558ccd))) \
+               (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 33)))) \
+               (local.set $a (i64.mul (local.get $a) (i64.const 0xc4ceb9fe1a85ec53))) \
+               (local.set $a (i64.xor (local.get $a) (i64.shr_u (local.get $a) (i64.const 33)))) \
+               (local.set $p (i32.and (i32.wrap_i64 (local.get $a)) (i32.const 0x1ffffc0))) \
+               (i64.store offset=65536 (local.get $p) (i64.add (i64.load offset=65536 (local.get $p)) (i64.const 1))) \
+               (i64.store offset=65544 (local.get $p) (i64.add (i64.load offset=65544 (local.get $p)) (local.get $b))) \
+               (i64.store offset=65552 (local.get $p) (local.get $a)) \
+               (if (i64.eqz (i64.load offset=65560 (local.get $p))) \
+                 (then (i64.store offset=65568 (local.get $p) (local.get $b))) \
+                 (else (i64.store offset=65576 (local.get $p) (local.get $a))))",
+        copies: 1,
+    },
+    Kernel {
+        name: "vectors",
+        summary: "16 bytes at a time over 16 KiB of memory",
+        trips: 16_000,
+        declarations: "",
+        pages: 2,
+        body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 16)) (i32.const 16368))) \
+               (local.set $v (i8x16.add (local.get $v) (v128.xor (v128.load offset=4096 (local.get $p)) (v128.const i64x2 3 5))))",
+        copies: 8,
+    },
+    Kernel {
+        name: "copy",
+        summary: "copies of 256 bytes of memory",
+        trips: 3_000,
+        declarations: "",
+        pages: 2,
+        body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 256)) (i32.const 16128))) \
+               (memory.copy (i32.add (local.get $p) (i32.const 32768)) (i32.add (local.get $p) (i32.const 4096)) (i32.const 256))",
+        copies: 4,
+    },
+    Kernel {
+        name: "hash",
+        summary: "the host's hash of 40 bytes, as of a flow's key",
+        trips: 6_000,
+        declarations: r#"(import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))"#,
+        pages: 1,
+        body: "(local.set $a (call $hash (i32.const 64) (i32.const 40) (local.get $a)))",
+        copies: 4,
+    },
+    Kernel {
+        name: "find",
+        summary: "the host's search for two patterns in 512 bytes",
+        trips: 600,
+        declarations: r#"(import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
+                         (import "weir" "find_compile" (func $find_compile (param i32 i32 i32) (result i32)))
+                         (data (i32.const 1024) "\05\00\00\00/bin/\07\00\00\00HTTP/1.")
+                         (data (i32.const 4096) "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt")
+                         (func (export "weir_start") (result i32)
+                           (i32.store (i32.const 80) (call $find_compile (i32.const 1024) (i32.const 20) (i32.const 0)))
+                           (i32.lt_s (i32.load (i32.const 80)) (i32.const 0)))"#,
+        pages: 1,
+        body: "(local.set $a (i64.add (local.get $a) (call $find (i32.load (i32.const 80)) (i32.const 4096) (i32.const 512))))",
+        copies: 1,
+    },
+    Kernel {
+        name: "emit",
+        summary: "records of 24 bytes",
+        trips: 4_000,
+        declarations: r#"(import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))"#,
+        pages: 1,
+        body: "(i64.store (i32.const 64) (local.get $b)) (i64.store (i32.const 72) (local.get $a)) \
+               (local.set $p (call $emit (i32.const 0) (i32.const 64) (i32.const 24)))",
+        copies: 1,
+    },
+];
+
+const MANIFEST: &str = "name='kernel'\\nversion='1'\\nabi=1\\nlicense='MIT'\\nsummary='a piece of work'\\nmemory='64 MiB'\\ntick='1s'\\n\
+    [[stream]]\\nname='rows'\\nfield=[{name='a',type='u64'},{name='b',type='u64'},{name='c',type='u64'}]\\n";
+
+impl Kernel {
+    /// The module, as text.
+    pub fn text(&self) -> String {
+        let (imports, others): (Vec<&str>, Vec<&str>) =
+            self.declarations.lines().partition(|line| line.trim_start().starts_with("(import"));
+        let (imports, others) = (imports.join("\n"), others.join("\n"));
+        let body = [self.body].repeat(self.copies).join("\n");
+        let (pages, trips) = (self.pages, self.trips);
+        format!(
+            r#"(module {imports}
+              (memory (export "memory") {pages})
+              {others}
+              (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+              (func (export "weir_tick") (param i64 i64)
+                (local $i i32) (local $p i32) (local $a i64) (local $b i64) (local $x f64) (local $v v128)
+                (local.set $a (local.get 0)) (local.set $b (i64.or (local.get 1) (i64.const 0x9e3779b97f4a7c15)))
+                (loop $again
+                  {body}
+                  (br_if $again (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {trips}))))
+                (i64.store (i32.const 0) (local.get $a)) (i64.store (i32.const 16) (local.get $b))
+                (i32.store (i32.const 24) (local.get $p)) (f64.store (i32.const 32) (local.get $x))
+                (v128.store (i32.const 48) (local.get $v)))
+              (@custom "weir.manifest" "{MANIFEST}"))"#
+        )
+    }
+}

@@ -1,0 +1,250 @@
+//! `weir calibrate`: how long this node takes for a unit of fuel, by pieces of work of every kind.
+
+mod kernels;
+
+use crate::Failure;
+use crate::cli::Calibrate;
+use crate::terms::calibration_file;
+use indicatif::{ProgressBar, ProgressStyle};
+use kernels::{KERNELS, Kernel};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use weir_bounds::EntryPoint;
+use weir_sandbox::{Engine, Instance, LoadError, Options, thread_time};
+use weir_session::{Admitted, Calibration, CalibrationError, Records};
+use weir_units::{Nanos, Timestamp};
+
+/// How often each kernel is measured: in turn, so that what disturbs for a while disturbs all of them a little.
+const ROUNDS: u32 = 200;
+/// Rounds before those, which count for nothing: memory is touched, caches and clocks settle.
+const WARM_UP: u32 = 5;
+
+/// Why nothing was measured, or nothing is kept.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    /// A kernel does not run: to blame is weir.
+    #[error("the kernel `{name}` does not run: {why}")]
+    Kernel {
+        /// The kernel.
+        name: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// No sandbox: to blame is the node.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The figures make no sense: to blame is the node.
+    #[error("this node's clock tells nothing: {0}")]
+    Figures(#[from] CalibrationError),
+    /// There is no place for it.
+    #[error("the user has no home folder to keep the calibration in; XDG_STATE_HOME can name another")]
+    NoHome,
+    /// It cannot be written.
+    #[error("{}: the calibration cannot be written: {source}", path.display())]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A kernel at work.
+struct Worker {
+    kernel: &'static Kernel,
+    instance: Instance,
+    /// What a tick of it uses.
+    fuel: u64,
+    /// Nanoseconds for 1000 units of fuel, in each round.
+    rates: Vec<u64>,
+}
+
+/// Measures, shows what was measured, and keeps it.
+pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> {
+    let path = if args.dry_run { None } else { Some(calibration_file().ok_or(CalibrateError::NoHome)?) };
+    let engine = Engine::new(Options::default(), None).map_err(CalibrateError::from)?;
+    let mut workers =
+        KERNELS.iter().map(|kernel| Worker::new(&engine, kernel)).collect::<Result<Vec<_>, _>>()?;
+    measure(&mut workers, progress(!args.quiet))?;
+    let medians: Vec<u64> = workers.iter_mut().map(|worker| worker.spread()[1]).collect();
+    let [min, median, max] = spread(&mut medians.clone());
+    let calibration = Calibration::measured(min, median, max, &processor()).map_err(CalibrateError::from)?;
+    show(out, &mut workers, &calibration)?;
+    if let Some(path) = path {
+        keep(&path, &calibration).map_err(|source| CalibrateError::Keep { path: path.clone(), source })?;
+        writeln!(out, "Kept in {}", path.display())?;
+    }
+    Ok(())
+}
+
+impl Worker {
+    fn new(engine: &Engine, kernel: &'static Kernel) -> Result<Self, CalibrateError> {
+        let failed = |why: String| CalibrateError::Kernel { name: kernel.name, why };
+        let bytes = wat::parse_str(kernel.text()).map_err(|error| failed(error.to_string()))?;
+        let admitted = Admitted::admit(bytes, &[]).map_err(|refusal| failed(refusal.to_string()))?;
+        let tick = admitted.analysis().entry(EntryPoint::Tick);
+        let fuel = tick.map(|tick| tick.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
+        let fuel = fuel.ok_or_else(|| failed("it has no bound".to_owned()))?.constant;
+        let instance = Instance::start(engine, &engine.load(admitted)?)?;
+        Ok(Self { kernel, instance, fuel, rates: Vec::new() })
+    }
+
+    /// One tick. What others do on the processor meanwhile does not count.
+    fn work(&mut self) -> Result<Nanos, CalibrateError> {
+        self.instance.begin_block();
+        let begin = thread_time();
+        self.instance.tick(Timestamp(0), 1, 0);
+        let took = Nanos(thread_time().0.saturating_sub(begin.0));
+        drop(self.instance.take_records(Records::default()));
+        match self.instance.incidents().first() {
+            Some(incident) => {
+                Err(CalibrateError::Kernel { name: self.kernel.name, why: incident.fault.to_string() })
+            }
+            None => Ok(took),
+        }
+    }
+
+    fn spread(&mut self) -> [u64; 3] {
+        spread(&mut self.rates)
+    }
+}
+
+fn measure(workers: &mut [Worker], progress: Option<ProgressBar>) -> Result<(), CalibrateError> {
+    for round in 0..WARM_UP + ROUNDS {
+        for worker in &mut *workers {
+            let took = worker.work()?;
+            if round >= WARM_UP {
+                // Rounded, and never nothing.
+                let rate = (took.0.saturating_mul(1000) + worker.fuel / 2) / worker.fuel;
+                worker.rates.push(rate.max(1));
+            }
+        }
+        if let Some(bar) = &progress {
+            bar.inc(1);
+        }
+    }
+    if let Some(bar) = &progress {
+        bar.finish_and_clear();
+    }
+    Ok(())
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+fn progress(wanted: bool) -> Option<ProgressBar> {
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left").ok()?;
+    let is_shown = wanted && io::stderr().is_terminal();
+    is_shown.then(|| ProgressBar::new(u64::from(WARM_UP + ROUNDS)).with_style(style))
+}
+
+/// The least, the middle and the most.
+fn spread(figures: &mut [u64]) -> [u64; 3] {
+    figures.sort_unstable();
+    let at = |index: usize| figures.get(index).copied().unwrap_or(0);
+    [at(0), at(figures.len() / 2), at(figures.len().saturating_sub(1))]
+}
+
+fn show(out: &mut impl Write, workers: &mut [Worker], calibration: &Calibration) -> io::Result<()> {
+    const BAR: u64 = 20;
+    let name_width = workers.iter().map(|worker| worker.kernel.name.len()).max().unwrap_or(0);
+    let rates: Vec<_> = workers.iter_mut().map(|worker| (worker.kernel, worker.spread())).collect();
+    let most = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
+    writeln!(out, "Nanoseconds for 1000 units of fuel, in {ROUNDS} rounds:\n")?;
+    writeln!(out, "{:name_width$}  {:>6}  {:>6}  {:>6}", "KERNEL", "LEAST", "MEDIAN", "MOST")?;
+    for (kernel, [least, median, most_of_it]) in rates {
+        let filled = usize::try_from((median * BAR).div_ceil(most)).unwrap_or(0);
+        let bar = format!("{:20}", "▇".repeat(filled));
+        writeln!(
+            out,
+            "{:name_width$}  {least:6}  {median:6}  {most_of_it:6}  {bar}  {}",
+            kernel.name, kernel.summary
+        )?;
+    }
+    let [_, median, max] = calibration.spread();
+    writeln!(out, "\n{calibration}.")?;
+    let advice = "Of the kernels' medians, the least, the middle and the most; limits and bounds are converted by the most";
+    writeln!(out, "{advice}: {max} ns, {} times the middle.", tenths(max, median))?;
+    Ok(())
+}
+
+/// A ratio with one digit behind the point.
+#[expect(clippy::cast_precision_loss, reason = "a ratio for people to read")]
+fn tenths(of: u64, to: u64) -> String {
+    format!("{:.1}", of as f64 / to.max(1) as f64)
+}
+
+/// What the kernel calls the processor; the architecture where it does not say.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or(std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// Writes the file so that whoever looks sees the old one or the new one, and nobody else can write it. Makes its folder.
+fn keep(path: &Path, calibration: &Calibration) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // Temporary files are made for their owner alone, and that stays so.
+    let mut file = tempfile::Builder::new().prefix(".calibration-").tempfile_in(folder)?;
+    file.write_all(calibration.to_toml().as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use weir_sandbox::Control;
+    use weir_session::Tier;
+
+    #[test]
+    fn every_kernel_is_proved_and_does_its_work() {
+        let engine = Engine::new(Options::default(), None).unwrap();
+        for kernel in KERNELS {
+            let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
+            assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.why());
+            let mut worker = Worker::new(&engine, kernel).unwrap();
+            assert!(worker.work().unwrap() > Nanos(0), "{}", kernel.name);
+            assert!(worker.fuel > 100_000, "{}: {}", kernel.name, worker.fuel);
+        }
+    }
+
+    #[test]
+    fn a_kernel_uses_what_it_is_taken_to_use() {
+        let exact = Options { control: Control::Exact(u64::MAX), ..Options::default() };
+        let engine = Engine::new(exact, None).unwrap();
+        for kernel in KERNELS {
+            let mut worker = Worker::new(&engine, kernel).unwrap();
+            worker.work().unwrap();
+            let used = worker.instance.fuel_used().unwrap();
+            assert!(
+                used <= worker.fuel && used + used / 100 >= worker.fuel,
+                "{}: {used} of {}",
+                kernel.name,
+                worker.fuel
+            );
+        }
+    }
+
+    #[test]
+    fn the_middle_is_in_the_middle() {
+        assert_eq!(spread(&mut [5, 1, 9]), [1, 5, 9]);
+        assert_eq!(spread(&mut [7]), [7, 7, 7]);
+        assert_eq!(spread(&mut []), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_kept_is_the_owners_alone_and_replaces_what_was_there() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state/weir/calibration.toml");
+        for max in [300, 400] {
+            let calibration = Calibration::measured(100, 200, max, "x").unwrap();
+            keep(&path, &calibration).unwrap();
+            assert_eq!(Calibration::parse(&std::fs::read_to_string(&path).unwrap()), Ok(calibration));
+        }
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(path.parent().unwrap().read_dir().unwrap().count(), 1);
+    }
+}
