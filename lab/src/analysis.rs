@@ -44,7 +44,7 @@ pub fn tables(modules: &[Module], rounds: usize) -> Result<String, BenchError> {
             name.to_owned(),
             wasm.len().to_string(),
             format!("{:.1}", said.millis),
-            format!("{}.{}", said.memory >> 20, (said.memory & 0xF_FFFF) * 10 >> 20),
+            format!("{}.{}", said.memory >> 20, ((said.memory & 0xF_FFFF) * 10) >> 20),
             if kept { "yes" } else { "no" }.to_owned(),
             said.answer,
         ]);

@@ -142,7 +142,7 @@ impl Mint {
     /// A packet.
     pub fn packet(&mut self, weather: &Weather) -> Crafted {
         let flow = match weather.flows {
-            0 => self.random.next(),
+            0 => self.random.word(),
             flows => u64::try_from(self.random.below(flows)).unwrap_or(0),
         };
         let len = *self.random.of(weather.lengths);
@@ -154,8 +154,8 @@ impl Mint {
             self.headers(flow, len)
         };
         let span = weather.gap.end.abs_diff(weather.gap.start);
-        let more = i64::try_from(self.random.next() % span.max(1)).unwrap_or(0);
-        let free = self.random.next();
+        let more = i64::try_from(self.random.word() % span.max(1)).unwrap_or(0);
+        let free = self.random.word();
         Crafted {
             bytes,
             gap_ns: weather.gap.start + more,
@@ -309,9 +309,10 @@ impl Mint {
             2 if len > 0 => made.bytes[at] = *self.random.of(&[0, 1, 2, 0x7F, 0x80, 0xFF, b'\n', b' ']),
             3 if len > 0 => made.bytes[at] = self.random.byte(),
             4 => {
-                let take = other.bytes.len().saturating_sub(at).min(self.random.below(64));
-                let room = take.min(len.saturating_sub(at));
-                made.bytes[at..at + room].copy_from_slice(&other.bytes[at..at + room]);
+                let take = self.random.below(64);
+                for (to, from) in made.bytes.iter_mut().zip(&other.bytes).skip(at).take(take) {
+                    *to = *from;
+                }
             }
             5 => {
                 let wanted = *self.random.of(&[at, 54, 60, 1514, 600, 9018]);
@@ -332,7 +333,7 @@ impl Mint {
                     0 => None,
                     1 => other.flow_hash,
                     2 => made.flow_hash.map(|hash| hash ^ 1 << self.random.below(64)),
-                    _ => Some(self.random.next()),
+                    _ => Some(self.random.word()),
                 }
             }
             8 => {

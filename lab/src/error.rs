@@ -107,6 +107,28 @@ pub enum BenchError {
         /// What each of them did.
         details: String,
     },
+    /// A module cannot be changed in a way in which it is to be measured.
+    #[error("{module}, {how}: {said}")]
+    Variant {
+        /// Which module.
+        module: String,
+        /// Which way.
+        how: String,
+        /// Why.
+        said: String,
+    },
+    /// A packet used more than the bound of the module that it was given to: the analysis or the meter is wrong.
+    #[error("{module}: a packet used {fuel} fuel, its bound is {bound}: {packet:?}")]
+    Bound {
+        /// Which module.
+        module: String,
+        /// What it used.
+        fuel: u64,
+        /// What it should have used at most, by length.
+        bound: String,
+        /// The packet.
+        packet: Box<crate::crafted::Crafted>,
+    },
     /// There is no module of that name.
     #[error("there is no module `{0}`")]
     NoModule(String),

@@ -15,7 +15,8 @@ use weir_lab::module::Module;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
-use weir_lab::{BenchError, analysis, looped, machine, memory, place, run, shares, start};
+use weir_lab::worst::Search;
+use weir_lab::{BenchError, analysis, looped, machine, memory, place, ratios, run, shares, start};
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -67,6 +68,8 @@ enum Part {
     Start,
     /// The share of the corpus that gets a bound
     Corpus,
+    /// Bounds against the dearest packets that a search finds
+    Bounds,
     /// Time and memory of analyses
     Analysis,
     /// Only make the large capture
@@ -140,6 +143,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
         add("corpus", shares::tables(&corpus, &Level::ALL)?);
     }
+    if wants(Part::Bounds) {
+        add("bounds", bounds(&modules, &source, &trace, cli.quick)?);
+    }
     if wants(Part::Analysis) {
         add("analysis", analysis::tables(&modules, if cli.quick { 21 } else { 201 })?);
     }
@@ -173,6 +179,15 @@ fn trace(source: &Path) -> Result<PathBuf, BenchError> {
     Ok(longer)
 }
 
+fn bounds(modules: &[Module], sample: &Path, trace: &Path, quick: bool) -> Result<String, BenchError> {
+    let packets = Packets::read(trace, usize::MAX)?;
+    let search = Search { seed: 1, times: if quick { 8 } else { 60 }, batches: 150 };
+    let text = ratios::shipped(modules, sample, &packets, search)?;
+    let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
+    let search = Search { seed: 2, times: if quick { 4 } else { 20 }, batches: 40 };
+    Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, sample, search)?))
+}
+
 fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, BenchError> {
     let packets = Packets::read(trace, usize::MAX)?;
     let workshop = Workshop::open(&packets)?;
@@ -202,7 +217,13 @@ fn prices(modules: &[Module], trace: &Path, quick: bool) -> Result<String, Bench
             place::shown(trace),
             packets_of(batches)
         );
-        let kept = price::verdicts(&prices, set);
+        _ = writeln!(
+            text,
+            "What each way to be safe costs, and times as much as without checks:\n\n{}",
+            price::safety(&prices)
+        );
+        let mut kept = price::verdicts(&prices, set);
+        kept.extend(price::meter_verdicts(&prices, set));
         match &mut verdicts {
             Some(all) => all.extend(kept),
             None => verdicts = Some(kept),

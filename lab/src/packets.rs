@@ -147,7 +147,7 @@ fn batches(all: &[Descriptor]) -> Vec<Ready> {
 }
 
 /// A file without a name, in memory where there is such a file system.
-fn in_memory() -> std::io::Result<File> {
+pub(crate) fn in_memory() -> std::io::Result<File> {
     tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile())
 }
 

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,7 +22,7 @@ impl Random {
     /// A number below `end`; 0 where there is none.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX);
-        usize::try_from(self.next() % end.max(1)).unwrap_or(0)
+        usize::try_from(self.word() % end.max(1)).unwrap_or(0)
     }
 
     /// Whether something that happens once in so many times happens.
@@ -40,7 +40,7 @@ impl Random {
 
     /// A byte.
     pub fn byte(&mut self) -> u8 {
-        self.next().to_le_bytes()[0]
+        self.word().to_le_bytes()[0]
     }
 
     /// A 16-bit number.

@@ -50,6 +50,11 @@ impl Sample {
         self.quartiles().median
     }
 
+    /// Its largest value; NaN where there are no values.
+    pub fn most(&self) -> f64 {
+        self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
+    }
+
     /// The values divided by those of another sample of the same rounds.
     pub fn over(&self, other: &Sample) -> Sample {
         Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect() }

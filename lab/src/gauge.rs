@@ -1,0 +1,152 @@
+//! What a module's calls use, counted to the unit.
+
+use crate::crafted::Crafted;
+use crate::module::Module;
+use crate::packets::in_memory;
+use crate::{BenchError, native};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use weir_abi::{ARENA_BASE, BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
+use weir_sandbox::{Area, Batch, Control, Engine, Instance, Options, Program};
+use weir_session::Records;
+use weir_units::{Nanos, Timestamp};
+
+/// Room for a batch of the longest packets that are tried.
+const ARENA_BYTES: usize = BATCH_PACKETS << 17;
+/// No call is abandoned for the fuel that it uses.
+const ENOUGH: u64 = 1 << 50;
+/// The time at which packets begin: far enough from 0 for time to go back.
+const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+
+/// An engine that counts.
+#[derive(Debug)]
+pub struct Counter(Engine);
+
+/// A module that is compiled to be counted.
+pub struct Counted<'a> {
+    engine: &'a Engine,
+    program: Program,
+    name: String,
+}
+
+/// An instance of it, which packets are given one by one.
+#[derive(Debug)]
+pub struct Gauge {
+    instance: Instance,
+    name: String,
+    arena: File,
+    descriptors: File,
+    /// Packet time now, and when the next tick is due.
+    now: u64,
+    tick: Option<(u64, u64)>,
+    number: u64,
+    bytes: Vec<u8>,
+    lines: Vec<Descriptor>,
+    spare: Records,
+}
+
+impl Counter {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Where the engine does not start.
+    pub fn new() -> Result<Self, BenchError> {
+        let options = Options { control: Control::Exact(ENOUGH), ..Options::default() };
+        Ok(Self(Engine::new(options, None)?))
+    }
+
+    /// Compiles a module.
+    ///
+    /// # Errors
+    /// Where it is refused.
+    pub fn load(&self, module: &Module) -> Result<Counted<'_>, BenchError> {
+        Ok(Counted { engine: &self.0, program: self.0.load(module.admit()?)?, name: module.name.clone() })
+    }
+}
+
+impl Counted<'_> {
+    /// Starts an instance, with nothing in its tables.
+    ///
+    /// # Errors
+    /// Where it does not start, or has no memory for packets.
+    pub fn start(&self) -> Result<Gauge, BenchError> {
+        let mut instance = Instance::start(self.engine, &self.program)?;
+        let folder = std::env::temp_dir();
+        let failed = || BenchError::file(&folder);
+        let file = |len: usize| {
+            let file = in_memory().map_err(failed())?;
+            file.set_len(u64::try_from(len).unwrap_or(0)).map_err(failed())?;
+            Ok::<_, BenchError>(file)
+        };
+        let (arena, descriptors) = (file(ARENA_BYTES)?, file(BATCH_BYTES)?);
+        let area = |file, len| Area { fd: file, offset: 0, len };
+        instance.map_descriptors(area(descriptors.as_fd(), BATCH_BYTES)).map_err(failed())?;
+        instance.map_packets(area(arena.as_fd(), ARENA_BYTES)).map_err(failed())?;
+        instance.ignore_patches();
+        let period = self.program.admitted().tick().filter(|period| *period > Nanos(0));
+        let gauge = Gauge {
+            instance,
+            name: self.name.clone(),
+            arena,
+            descriptors,
+            now: BEGIN_NS,
+            tick: period.map(|Nanos(period)| (period.into(), BEGIN_NS)),
+            number: 0,
+            bytes: Vec::new(),
+            lines: Vec::new(),
+            spare: Records::default(),
+        };
+        gauge.is_alive().map(|()| gauge)
+    }
+}
+
+impl Gauge {
+    /// Runs a batch of packets, each in a call of its own; puts what each used into `fuel`. Packets that end in a fault used what they used until then.
+    ///
+    /// # Errors
+    /// Where the module was ended, or the packets do not fit.
+    pub fn measure(&mut self, packets: &[Crafted], fuel: &mut Vec<u64>) -> Result<(), BenchError> {
+        self.bytes.clear();
+        self.lines.clear();
+        for packet in packets {
+            self.now = self.now.saturating_add_signed(packet.gap_ns);
+            let at = ARENA_BASE.saturating_add(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+            self.lines.push(packet.descriptor(self.now, at, self.number));
+            self.number += 1;
+            self.bytes.extend_from_slice(&packet.bytes);
+        }
+        let folder = std::env::temp_dir();
+        self.arena.write_all_at(&self.bytes, 0).map_err(BenchError::file(&folder))?;
+        self.descriptors.write_all_at(native::bytes_of(&self.lines), 0).map_err(BenchError::file(&folder))?;
+        fuel.clear();
+        for index in 0..u32::try_from(packets.len()).unwrap_or(0) {
+            self.instance.run(Batch { descriptors: DESCRIPTORS_BASE, mask: 1 << index, first: 0 });
+            fuel.push(self.instance.fuel_used().unwrap_or(0));
+        }
+        self.spare.clear();
+        self.spare = self.instance.take_records(std::mem::take(&mut self.spare));
+        self.pass_time();
+        self.is_alive()
+    }
+
+    /// Ticks, where packet time has reached the next one. How much a tick uses is not what is looked for here.
+    fn pass_time(&mut self) {
+        let Some((period, next)) = &mut self.tick else { return };
+        if self.now >= *next {
+            let periods = (self.now - *next) / *period + 1;
+            *next += periods * *period;
+            self.instance.tick(Timestamp(*next - *period), periods, 0);
+            self.instance.begin_block();
+        }
+    }
+
+    fn is_alive(&self) -> Result<(), BenchError> {
+        if !self.instance.has_ended() {
+            return Ok(());
+        }
+        let fault =
+            self.instance.incidents().last().map_or_else(String::new, |incident| format!("{incident:?}"));
+        Err(BenchError::Fault { module: self.name.clone(), fault })
+    }
+}
