@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each user of the oracle uses a part")]
 
+pub mod exact;
 #[path = "../../../../core/bounds/tests/generate/mod.rs"]
 pub mod generate;
 pub mod plain;

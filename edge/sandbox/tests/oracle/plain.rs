@@ -103,35 +103,36 @@ impl Plain {
 
     /// Instantiates a module, without calling anything but its start function; nothing if that traps.
     pub fn start(&self, module: &Module, given: Given) -> Option<Running<'_>> {
-        self.show(given);
+        fill(&self.shown, given.seed);
         let host = Host { state: given.seed << 8, records: 0, patches: 0, shown: self.shown.clone() };
         let mut store = Store::new(&self.engine, host);
         store.set_fuel(FUEL).ok()?;
         let instance = self.linker.instantiate(&mut store, module).ok()?;
         Some(Running { plain: self, store, instance })
     }
+}
 
-    /// Fills packets and descriptors.
-    fn show(&self, given: Given) {
-        let mut arena = generate::bytes(given.seed ^ 0x5555, ARENA);
-        if given.seed % 3 == 0 {
-            arena.fill(0xff);
-        }
-        let mut descriptors = vec![0; DESCRIPTORS];
-        for (i, descriptor) in descriptors.chunks_exact_mut(DESCRIPTOR_BYTES).enumerate() {
-            let number = (i as u64).wrapping_add(given.seed << 8);
-            descriptor.copy_from_slice(&described(&generate::bytes(number, DESCRIPTOR_BYTES), i));
-        }
-        self.shown.arena.write_at(&arena, 0).unwrap_or_else(|error| panic!("{error}"));
-        self.shown.descriptors.write_at(&descriptors, 0).unwrap_or_else(|error| panic!("{error}"));
+/// Fills packets and descriptors.
+pub fn fill(shown: &Shown, seed: u64) {
+    let mut arena = generate::bytes(seed ^ 0x5555, ARENA);
+    if seed % 3 == 0 {
+        arena.fill(0xff);
     }
+    let mut descriptors = vec![0; DESCRIPTORS];
+    for (i, descriptor) in descriptors.chunks_exact_mut(DESCRIPTOR_BYTES).enumerate() {
+        let number = (i as u64).wrapping_add(seed << 8);
+        descriptor.copy_from_slice(&described(&generate::bytes(number, DESCRIPTOR_BYTES), i));
+    }
+    shown.arena.write_at(&arena, 0).unwrap_or_else(|error| panic!("{error}"));
+    shown.descriptors.write_at(&descriptors, 0).unwrap_or_else(|error| panic!("{error}"));
+}
 
-    fn packet_bytes(&self, packet: u32) -> u64 {
-        let mut len = [0; 4];
-        let at = u64::from(packet) * DESCRIPTOR_BYTES as u64 + 12;
-        self.shown.descriptors.read_exact_at(&mut len, at).unwrap_or_else(|error| panic!("{error}"));
-        u32::from_le_bytes(len).into()
-    }
+/// Captured bytes of a packet.
+pub fn packet_bytes(shown: &Shown, packet: u32) -> u64 {
+    let mut len = [0; 4];
+    let at = u64::from(packet) * DESCRIPTOR_BYTES as u64 + 12;
+    shown.descriptors.read_exact_at(&mut len, at).unwrap_or_else(|error| panic!("{error}"));
+    u32::from_le_bytes(len).into()
 }
 
 /// A descriptor with arbitrary contents, but for what a real one never has: bytes that are not there, and headers that end after the packet.
@@ -173,12 +174,12 @@ impl Running<'_> {
         let memory = self.instance.get_memory(&mut self.store, "memory")?;
         let before = memory.size(&self.store);
         let descriptor = DESCRIPTORS_BASE + packet * u32::try_from(DESCRIPTOR_BYTES).unwrap_or(64);
-        let mut packet_bytes = self.plain.packet_bytes(packet);
+        let mut longest = packet_bytes(&self.plain.shown, packet);
         let arguments = match entry {
             EntryPoint::Packet => vec![Val::I32(descriptor.cast_signed())],
             EntryPoint::Batch => {
                 let all = 0..super::plain::PACKETS;
-                packet_bytes = all.map(|packet| self.plain.packet_bytes(packet)).max().unwrap_or(0);
+                longest = all.map(|packet| packet_bytes(&self.plain.shown, packet)).max().unwrap_or(0);
                 vec![Val::I32(DESCRIPTORS_BASE.cast_signed()), Val::I64((1 << PACKETS) - 1)]
             }
             EntryPoint::Tick => vec![Val::I64(1_700_000_000_000_000_000), Val::I64(1 + i64::from(packet))],
@@ -203,7 +204,7 @@ impl Running<'_> {
             records: host.records.min(taken),
             patches: host.patches,
             pages: memory.size(&self.store) - before,
-            packet_bytes,
+            packet_bytes: longest,
             trapped: outcome.is_err(),
             exhausted: outcome.is_err_and(|error| error.downcast_ref() == Some(&Trap::OutOfFuel)),
         })

@@ -1,0 +1,113 @@
+//! Runs modules in the sandbox, where what they use is counted to the unit.
+
+use super::plain::{PACKETS, fill, packet_bytes};
+use super::space::{ARENA, DESCRIPTORS, Shown};
+use std::os::fd::AsFd;
+use weir_abi::DESCRIPTORS_BASE;
+use weir_bounds::{Analysis, EntryPoint};
+use weir_sandbox::{Area, Batch, Engine, Instance};
+use weir_session::{Admitted, Records};
+use weir_units::Timestamp;
+
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
+pub fn map(instance: &mut Instance, shown: &Shown) {
+    instance.map_descriptors(Area { fd: shown.descriptors.as_fd(), offset: 0, len: DESCRIPTORS }).unwrap();
+    instance.map_packets(Area { fd: shown.arena.as_fd(), offset: 0, len: ARENA }).unwrap();
+}
+
+pub fn batch(mask: u64) -> Batch {
+    Batch { descriptors: DESCRIPTORS_BASE, mask, first: 0 }
+}
+
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub modules: usize,
+    pub calls: usize,
+    pub bounded: usize,
+    /// Calls that used more than half of their bound.
+    pub tight: usize,
+}
+
+/// A module at work, and what it may use.
+struct Running<'a> {
+    instance: Instance,
+    analysis: Analysis,
+    shown: &'a Shown,
+    /// Fuel after which the engine abandons a call.
+    most: u64,
+    faults: u64,
+    tally: &'a mut Tally,
+}
+
+impl Running<'_> {
+    /// Compares the last call with its bound, for a packet of so many bytes.
+    fn compare(&mut self, entry: EntryPoint, packet_bytes: u64) -> Result<(), String> {
+        let records = self.instance.take_records(Records::default()).iter().count() as u64;
+        let Some(found) = self.analysis.entry(entry) else { return Ok(()) };
+        let used = self.instance.fuel_used().ok_or("nothing was counted")?;
+        let faults = self.instance.counters().faults;
+        let is_lost = faults > std::mem::replace(&mut self.faults, faults);
+        self.tally.calls += 1;
+        // What a block costs is counted when it begins, and a trap leaves some of it undone.
+        if !found.is_bounded() || (is_lost && used < self.most) {
+            return Ok(());
+        }
+        self.tally.bounded += 1;
+        let (bound, most) = (found.usage.fuel.at(packet_bytes), found.usage.records.at(packet_bytes));
+        self.tally.tight += usize::from(used > bound / 2);
+        if used > bound || records > most {
+            return Err(format!(
+                "{entry}: used {used} of fuel and {records} records, and the bounds are {bound} and {most} for {packet_bytes} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    fn packets(&mut self) -> Result<(), String> {
+        self.compare(EntryPoint::Start, 0)?;
+        let longest = (0..PACKETS).map(|packet| packet_bytes(self.shown, packet)).max().unwrap_or(0);
+        for packet in 0..PACKETS {
+            if self.instance.has_ended() {
+                return Ok(());
+            }
+            self.instance.run(batch(1 << packet));
+            if self.analysis.entry(EntryPoint::Batch).is_some() {
+                self.compare(EntryPoint::Batch, longest)?;
+            } else {
+                self.compare(EntryPoint::Packet, packet_bytes(self.shown, packet))?;
+            }
+            if !self.instance.has_ended() {
+                self.instance.begin_block();
+                self.instance.tick(NOW, 1, 0);
+                self.compare(EntryPoint::Tick, 0)?;
+            }
+        }
+        if !self.instance.has_ended() {
+            self.instance.stop(NOW);
+            self.compare(EntryPoint::Stop, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a module packet by packet, in an engine that counts exactly and abandons calls after this much fuel.
+///
+/// # Errors
+/// What used more than it can use at most.
+pub fn run(
+    (engine, most): (&Engine, u64),
+    shown: &Shown,
+    bytes: Vec<u8>,
+    seed: u64,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let Ok(admitted) = Admitted::admit(bytes, &[]) else { return Ok(()) };
+    let analysis = admitted.analysis().clone();
+    let Ok(program) = engine.load(admitted) else { return Ok(()) };
+    fill(shown, seed);
+    let mut instance = Instance::start(engine, &program).map_err(|error| error.to_string())?;
+    map(&mut instance, shown);
+    tally.modules += 1;
+    Running { instance, analysis, shown, most, faults: 0, tally }.packets()
+}
