@@ -19,20 +19,12 @@ struct Count {
 
 /// What the module keeps from packet to packet.
 struct Counter {
-    /// In ns.
-    interval: u64,
     by_protocol: [Count; 256],
 }
 
 impl Counter {
     const fn new() -> Self {
-        Self { interval: 0, by_protocol: [Count { packets: 0, bytes: 0 }; 256] }
-    }
-
-    /// Called once, before the first packet: the place to read parameters. `false` says that the module does not want to run.
-    fn start(&mut self) -> bool {
-        self.interval = param::interval();
-        true
+        Self { by_protocol: [Count { packets: 0, bytes: 0 }; 256] }
     }
 
     /// Called for every packet. weir has parsed the headers already: the packet says what was found. What may not be there is an
@@ -47,19 +39,23 @@ impl Counter {
     }
 
     /// Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
-    /// says how many intervals have ended: the packets that were counted are from the first of them.
+    /// says how many intervals have ended: the packets that were counted are from the first of them. Parameters are constants of the
+    /// running module: read them where they are used.
     fn tick(&mut self, now: u64, periods: u64) {
-        self.report(now - periods * self.interval);
+        self.report(now - periods * param::interval());
     }
 
     /// Called after the last packet, whose time stamp is `now`: the last interval has not ended, so it is reported here.
     fn stop(&mut self, now: u64) {
-        self.report(now - now % self.interval);
+        self.report(now - now % param::interval());
     }
 
+    /// The loop goes around as often as the table is long, so weir knows what a call costs at most, and runs the module without checks:
+    /// `weir check` says so. A parameter is a limit as good as a constant. For a loop without such a limit there is `.bounded::<MAX>()`.
     fn report(&mut self, begin: u64) {
-        for (protocol, count) in (0u8..=255).zip(&mut self.by_protocol) {
+        for (protocol, count) in self.by_protocol.iter_mut().enumerate() {
             if count.packets != 0 {
+                let protocol = protocol as u8;
                 emit(&Protocols { time: begin, protocol, packets: count.packets, bytes: count.bytes });
                 *count = Count { packets: 0, bytes: 0 };
             }
@@ -67,10 +63,10 @@ impl Counter {
     }
 }
 
-// What weir calls, and with which state.
+// What weir calls, and with which state. (Tables whose size is a parameter are allocated in `start`, which is called once, before the
+// first packet; this module needs none.)
 weir_guest::module! {
     state: Counter = Counter::new();
-    start: Counter::start;
     packet: Counter::packet;
     tick: Counter::tick;
     stop: Counter::stop;

@@ -2,20 +2,12 @@
 #include "weir.h"   /* what weir offers */
 #include "module.h" /* made from weir.toml: struct protocols_row, emit_protocols(), param_interval() */
 
-/* A module's memory lives as long as the run: what one packet leaves here, the next one finds. */
+/* A module's memory lives as long as the run: what one packet leaves here, the next one finds. (Tables whose size is a parameter are
+ * allocated in weir_start, which is called once, before the first packet; this module needs none.) */
 static struct {
     uint64_t packets;
     uint64_t bytes;
 } counts[256];
-
-static uint64_t interval; /* ns */
-
-/* Called once, before the first packet: the place to read parameters. Anything but 0 says that the module does not want to run. */
-WEIR_EXPORT(weir_start) int32_t weir_start(void)
-{
-    interval = (uint64_t)param_interval();
-    return 0;
-}
 
 /* Called for every packet. weir has parsed the headers already: *p says what was found, and where.
  * Test the flags before you use a field that depends on them. */
@@ -28,6 +20,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
     return WEIR_PASS;
 }
 
+/* The loop goes up to a constant, so weir knows what a call costs at most, and runs the module without checks: `weir check` says so. A
+ * parameter is a limit as good as a constant. For a loop without such a limit there is WEIR_FOR(MAX, ...). */
 static void report(uint64_t begin)
 {
     for (uint32_t protocol = 0; protocol < 256; protocol++) {
@@ -45,14 +39,15 @@ static void report(uint64_t begin)
 }
 
 /* Called when packet time has passed `now`, the end of an interval. After a gap without packets it is called once, and `periods`
- * says how many intervals have ended: the packets that were counted are from the first of them. */
+ * says how many intervals have ended: the packets that were counted are from the first of them. Parameters are constants of the
+ * running module: read them where they are used. */
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
-    report(now - periods * interval);
+    report(now - periods * (uint64_t)param_interval());
 }
 
 /* Called after the last packet, whose time stamp is `now`: the last interval has not ended, so it is reported here. */
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
-    report(now - now % interval);
+    report(now - now % (uint64_t)param_interval());
 }

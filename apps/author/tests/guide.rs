@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use toolchain::{has_c, has_rust, options, rust_options};
 use weir_author::{Lang, build, new};
+use weir_bounds::Why;
 
 const GUIDE: &str = include_str!("../../../docs/MODULES.md");
 
@@ -80,6 +81,34 @@ fn the_guide_leaves_nothing_of_the_contract_out() {
         }
     }
     assert!(missing.is_empty(), "docs/MODULES.md does not mention {missing:?}");
+}
+
+#[test]
+fn the_guide_says_what_to_do_about_everything_that_keeps_a_module_from_being_proved() {
+    // The row of one that is added, and not here, does not compile.
+    let row = |why: &Why| match why {
+        Why::NoCounter => "no counter was found that ends this loop",
+        Why::MayMiss => "the counter can step over its end and wrap around",
+        Why::LimitUnknown => "the loop's limit can be any number",
+        Why::Endless => "this loop has no way out",
+        Why::Recursion(_) => "NAME calls itself",
+        Why::Overflow => "the loop's trips times its cost are more than can be counted",
+        Why::TooLarge => "unbounded: too large",
+    };
+    let recursion = Why::Recursion("NAME".to_owned());
+    for why in [
+        Why::NoCounter,
+        Why::MayMiss,
+        Why::LimitUnknown,
+        Why::Endless,
+        recursion,
+        Why::Overflow,
+        Why::TooLarge,
+    ] {
+        let row = row(&why);
+        assert!(why.to_string().starts_with(row), "the message is now: {why}");
+        assert!(GUIDE.contains(&format!("| {row} |")), "docs/MODULES.md has no row for {row:?}");
+    }
 }
 
 #[test]

@@ -253,3 +253,94 @@ fn a_batch_module_in_rust_drops_what_it_says() {
     let ran = run(Lang::Rust, &[("weir.toml", HEAD), ("src/lib.rs", source)], &[]);
     assert_eq!((u64::from(ran.dropped), ran.counters.faults), (ran.totals.tcp, 0));
 }
+
+/// A module whose bounded loops go around 64 times for every packet, and once more for packet 7; and that is told about lost calls.
+const BOUNDED_TOML: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+    [[stream]]\nname = 'end'\nfield = [{ name = 'packets', type = 'u64' }, { name = 'begun', type = 'u64' }, { name = 'trips', type = 'u64' }, { name = 'lost', type = 'i64' }]\n";
+
+const BOUNDED_C: &str = r#"
+#include "weir.h"
+#include "module.h"
+
+static struct end_row end;
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    const uint32_t most = p->number == 7 ? 65 : 64;
+    end.begun++;
+    WEIR_FOR(64, uint32_t i = 0; i < most; i++)
+        end.trips++;
+    uint32_t left = 64;
+    WEIR_WHILE(64, left != 0)
+        left--;
+    end.packets++;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_lost) void weir_lost(int32_t cause)
+{
+    end.lost = end.lost * 10 + cause;
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    (void)now;
+    emit_end(&end);
+}
+"#;
+
+const BOUNDED_RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+#[path = "../.weir/module.rs"]
+mod module;
+use module::End;
+use weir_guest::{emit, BoundedIterator, Lost, Packet, Verdict};
+
+struct Loops(End);
+
+impl Loops {
+    fn packet(&mut self, packet: &Packet) -> Verdict {
+        let most = if packet.number == 7 { 65 } else { 64 };
+        self.0.begun += 1;
+        for _ in (0..most).bounded::<64>() {
+            self.0.trips += 1;
+        }
+        self.0.packets += 1;
+        Verdict::Pass
+    }
+
+    fn lost(&mut self, cause: Lost) {
+        self.0.lost = self.0.lost * 10 + if cause == Lost::Trap { 1 } else { 9 };
+    }
+
+    fn stop(&mut self, _now: u64) {
+        emit(&self.0);
+    }
+}
+
+weir_guest::module! {
+    state: Loops = Loops(End { packets: 0, begun: 0, trips: 0, lost: 0 });
+    packet: Loops::packet;
+    lost: Loops::lost;
+    stop: Loops::stop;
+}
+"#;
+
+#[test]
+fn a_bounded_loop_past_its_bound_loses_that_packet_and_the_module_is_told() {
+    let c = [("weir.toml", BOUNDED_TOML), ("m.c", BOUNDED_C)];
+    let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", BOUNDED_RUST)];
+    for (lang, present, files) in [(Lang::C, has_c(), c), (Lang::Rust, has_rust(), rust)] {
+        if !present {
+            continue;
+        }
+        let ran = run(lang, &files, &[]);
+        assert_eq!((ran.counters.faults, ran.counters.lost), (1, 1), "{lang:?}");
+        let (_, end, _) = ran.records.last().unwrap();
+        let all = ran.totals.packets;
+        let said: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
+        // 64 trips of the lost packet were made, too: a module's memory stays as it was when the call ended.
+        assert_eq!(said, [all - 1, all, 64 * all, 1], "{lang:?}");
+    }
+}

@@ -38,6 +38,7 @@ fn a_new_module_in_c_builds_without_a_warning_and_is_admitted() {
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &settings).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(5_000_000_000));
     assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_stop);
+    assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 4096, "{}", built.size);
     assert!(c_header(&dir).unwrap().contains("struct protocols_row {"));
 }
@@ -54,7 +55,8 @@ fn a_new_module_in_rust_builds_without_a_warning_and_is_admitted() {
     assert_eq!(built.messages, "");
     let admitted = Admitted::admit(std::fs::read(&built.path).unwrap(), &[]).unwrap();
     assert_eq!(admitted.tick().map(|tick| tick.0), Some(1_000_000_000));
-    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_start);
+    assert!(admitted.facts().stack_pointer.is_some() && admitted.facts().has_stop);
+    assert!(admitted.analysis().is_bounded(), "a new module shows how to be proved");
     assert!(built.size.0 < 16_384, "{}", built.size);
 }
 

@@ -39,15 +39,16 @@ impl<I: Iterator, const MAX: u32> Iterator for Bounded<I, MAX> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<I::Item> {
-        let item = self.items.next()?;
-        if self.begun == MAX {
-            past_the_bound();
-        }
+        let item = self.items.next();
+        let is_past = self.begun >= MAX;
         // No instruction, but a border for the compiler: without it, it may draw the count out of the loop and turn it into
         // something else, in which the bound cannot be seen.
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-        self.begun += 1;
-        Some(item)
+        self.begun = self.begun.wrapping_add(1);
+        if is_past && item.is_some() {
+            past_the_bound();
+        }
+        item
     }
 }
 

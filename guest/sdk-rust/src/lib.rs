@@ -107,8 +107,10 @@ pub mod limit {
     pub const PATTERNS: u32 = 1024;
     /// Bytes of all patterns of a set.
     pub const PATTERN_BYTES: u32 = 64 * 1024;
-    /// Bytes that one call of a host function reads. The largest packets are smaller.
+    /// Bytes that one call of a host function reads.
     pub const HOST_READ_BYTES: u32 = 1 << 20;
+    /// Captured bytes of one packet: none has more.
+    pub const PACKET_BYTES: u32 = 16 << 20;
     /// Bytes of one message; the rest is cut.
     pub const LOG_BYTES: u32 = 512;
     /// Messages in a run.

@@ -1,0 +1,210 @@
+//! The bounded loops of weir.h and weir-guest: loops like all others, whose bound the analyser sees at every optimisation level.
+
+mod toolchain;
+
+use std::path::Path;
+use std::process::Command;
+use toolchain::{has_c, has_rust, options, rust_options};
+use weir_author::{Lang, Level, Options, build, new};
+use weir_bounds::{Analysis, Costs, EntryPoint, analyse};
+use weir_session::Admitted;
+
+const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+
+/// Builds a module of one source file, and analyses it.
+fn analysed(lang: Lang, source: &str, level: Level) -> Analysis {
+    let home = tempfile::tempdir().unwrap();
+    // The tests share cargo's folder, in which a package of the same name would take another's place.
+    let name = format!("bounded{}", level.name());
+    let dir = home.path().join(&name);
+    new(&dir, lang).unwrap();
+    std::fs::write(dir.join("weir.toml"), TOML.replace("{{name}}", &name)).unwrap();
+    let (file, with) = match lang {
+        Lang::C => (format!("{name}.c"), options()),
+        Lang::Rust => ("src/lib.rs".to_owned(), rust_options()),
+    };
+    std::fs::write(dir.join(file), source).unwrap();
+    let built = build(&dir, &Options { level: Some(level), ..with }).unwrap();
+    assert_eq!(built.messages, "", "{lang:?} {level:?}");
+    let bytes = std::fs::read(built.path).unwrap();
+    let admitted = Admitted::admit(bytes.clone(), &[]).unwrap();
+    analyse(&bytes, &admitted.environment(), &Costs::standard()).unwrap()
+}
+
+/// Nothing but the bounds says when these loops end: a list that can have a circle, text without an end, a limit in memory. They are in
+/// each other, two in a line, between `if` and `else`.
+const C: &str = r#"
+#include "weir.h"
+
+static uint32_t next[256], limits[3], sum;
+static uint8_t text[256];
+
+static __attribute__((noinline)) uint32_t walk(uint32_t first)
+{
+    uint32_t steps = 0;
+    WEIR_FOR(100, uint32_t i = first; i != 0; i = next[i & 255]) {
+        if (next[i & 255] == 7)
+            continue;
+        if (next[i & 255] == 9)
+            break;
+        steps++;
+    }
+    return steps;
+}
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    const volatile uint8_t *begin = text;
+    WEIR_FOR(1000, const volatile uint8_t *at = begin; *at != 0; at++)
+        sum++;
+    WEIR_FOR(64, uint32_t i = 0; i < limits[0]; i++)
+        sum += next[i & 255];
+    return 0;
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    if (p->flags & WEIR_TCP)
+        WEIR_FOR(16, uint32_t i = 0, j = limits[2]; i < limits[0] && j != 1; i++, j--) WEIR_FOR(8, uint32_t k = 0; k < limits[1]; k++) sum += walk(i ^ k);
+    else
+        WEIR_WHILE(12, sum > limits[1] && sum != limits[2])
+            sum = next[sum & 255];
+    return WEIR_PASS;
+}
+"#;
+
+const RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+use weir_guest::{BoundedIterator, Packet, Verdict};
+
+struct Loops {
+    next: [u32; 256],
+    limits: [u32; 3],
+    sum: u32,
+}
+
+impl Loops {
+    #[inline(never)]
+    fn walk(&self, first: u32) -> u32 {
+        let (mut at, mut steps) = (first, 0);
+        for _ in (0u32..).bounded::<100>() {
+            if at == 0 {
+                break;
+            }
+            at = self.next[at as usize & 255];
+            if at != 7 {
+                steps += 1;
+            }
+        }
+        steps
+    }
+
+    fn start(&mut self) -> bool {
+        for index in (0..self.limits[0]).bounded::<64>() {
+            self.sum = self.sum.wrapping_add(self.next[index as usize & 255]);
+        }
+        true
+    }
+
+    fn packet(&mut self, packet: &Packet) -> Verdict {
+        for i in (0..self.limits[1]).bounded::<16>() {
+            for k in (0..self.limits[2]).bounded::<8>() {
+                self.sum = self.sum.wrapping_add(self.walk(i ^ k ^ packet.number));
+            }
+        }
+        Verdict::Pass
+    }
+
+    fn stop(&mut self, now: u64) {
+        self.next[now as usize & 255] = self.sum;
+        self.limits[now as usize % 3] = now as u32;
+    }
+}
+
+weir_guest::module! {
+    state: Loops = Loops { next: [0; 256], limits: [0; 3], sum: 0 };
+    start: Loops::start;
+    packet: Loops::packet;
+    stop: Loops::stop;
+}
+"#;
+
+#[test]
+fn the_analyser_sees_the_bound_at_levels_that_optimise() {
+    // Without optimisation locals are in memory. For Rust, each level compiles the library anew.
+    let c = [Level::One, Level::Two, Level::Three, Level::Size].map(|level| (Lang::C, C, level));
+    let rust = [Level::Three, Level::Size].map(|level| (Lang::Rust, RUST, level));
+    for (lang, source, level) in c.into_iter().chain(rust) {
+        if if lang == Lang::C { has_c() } else { has_rust() } {
+            let found = analysed(lang, source, level);
+            for entry in [EntryPoint::Start, EntryPoint::Packet] {
+                let bound = found.entry(entry).unwrap();
+                assert!(bound.is_bounded(), "{lang:?} {level:?}: {:?}", bound.unbounded);
+            }
+            // Not more than the bounds say: 16 x 8 x 100 trips of a walk of less than 100 units of fuel each.
+            let packet = found.entry(EntryPoint::Packet).unwrap().usage.fuel;
+            assert!(packet.at(1500) < 16 * 8 * 100 * 100, "{lang:?} {level:?}: {packet}");
+        }
+    }
+}
+
+/// What loops do, said by the program that has them: its exit status is 0, or the line that is wrong.
+const NATIVE: &str = r#"
+#include "weir.h"
+
+uint8_t *weir_native_base;
+struct weir_native_parameter weir_native_parameters[WEIR_PARAMETERS];
+
+#define EXPECT(condition) do { if (!(condition)) return __LINE__; } while (0)
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    const uint32_t n = (uint32_t)argc - 1; /* 0, and 1 where the last loop is to go past its bound */
+    uint32_t sum = 0, trips = 0;
+    WEIR_FOR(10, uint32_t i = 0; i < 10; i++) {
+        if (i == 3)
+            continue;
+        if (i == 8)
+            break;
+        sum += i;
+    }
+    EXPECT(sum == 0 + 1 + 2 + 4 + 5 + 6 + 7);
+    uint32_t left = 10;
+    WEIR_WHILE(10, left > n) left--;
+    EXPECT(left == n);
+    if (n > 1)
+        WEIR_FOR(1, ; sum != 0;) sum = 0;
+    else
+        WEIR_FOR(3, uint32_t i = 0, j = 0; i + j < 6; i++, j++) WEIR_FOR(2, uint32_t k = 0; k < 2; k++) trips++;
+    EXPECT(trips == 6 && sum == 25);
+    WEIR_FOR(0, ; false;) EXPECT(false);
+    WEIR_FOR(trips, uint32_t i = 0; i < 6 + n; i++) trips = i;
+    EXPECT(trips == 5);
+    return 0;
+}
+"#;
+
+#[test]
+fn natively_they_are_loops_like_all_others_and_trap_past_the_bound() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let source = home.path().join("loops.c");
+    std::fs::write(&source, NATIVE).unwrap();
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/sdk-c");
+    for level in Level::ALL {
+        let program = home.path().join(format!("loops{}", level.name()));
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-DWEIR_NATIVE", "-I"]).arg(&sdk);
+        cc.arg(format!("-O{}", level.name())).arg(&source).arg("-o").arg(&program);
+        let output = cc.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let within = Command::new(&program).status().unwrap();
+        assert_eq!(within.code(), Some(0), "{level:?}: the line of what was not as expected");
+        let past = Command::new(&program).arg("one more").status().unwrap();
+        assert_eq!(past.code(), None, "{level:?}: ended by a signal");
+    }
+}
