@@ -61,8 +61,10 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(keys(&document["capture"]), capture.into());
     let of_module =
         ["name", "packets", "records", "dropped_records", "faults", "ns_per_packet", "cycles_per_packet"];
-    let of_module: BTreeSet<&str> =
-        of_module.into_iter().chain(["memory_bytes", "ended", "streams", "tier", "tier_reason"]).collect();
+    let of_module: BTreeSet<&str> = of_module
+        .into_iter()
+        .chain(["memory_bytes", "ended", "streams", "tier", "tier_reason", "exceeded", "strikes"])
+        .collect();
     for module in document["modules"].as_array().unwrap() {
         assert_eq!(keys(module), of_module);
         for stream in module["streams"].as_array().unwrap() {
@@ -504,6 +506,9 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
     let stuck = at_packet(9_000, "(loop (br 0))");
     let stuck = write(bench.folder.path(), "stuck", &stuck).to_str().unwrap().to_owned();
     let part = format!("{out}/verbose/rows.parquet.part");
+    // Neither its fuel nor the timer ends it soon.
+    let patient = bench.path("patient.toml");
+    fs::write(&patient, "packet = '10m'").unwrap();
     let mut child = weir()
         .args([
             "run",
@@ -515,6 +520,8 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
             &stuck,
             "--call-limit",
             "10m",
+            "--profile",
+            &patient,
             "--out",
             &out,
         ])

@@ -182,11 +182,15 @@ impl ModuleSummary {
             messages.push(format!("{} packets were lost for this module only", self.lost));
         }
         if self.exceeded > 0 {
-            let became = if self.tier == Tier::Supervised { "went on to their end" } else { "were ended" };
-            messages.push(format!(
-                "{} calls or packets were over their limit and {became}; strikes: {}",
-                self.exceeded, self.strikes
-            ));
+            messages.push(match self.tier {
+                Tier::Supervised => format!(
+                    "{} packets or other calls were over their limit, and went on to their end",
+                    self.exceeded
+                ),
+                Tier::Proved | Tier::Metered => {
+                    format!("{} of the lost calls were over their limit", self.exceeded)
+                }
+            });
         }
         if self.ended {
             messages.push("the module was ended and saw no further packets".to_owned());
