@@ -50,6 +50,8 @@ const LOOK_BACK: usize = 96;
 const DEEP: u32 = 5;
 /// Ways of a join that are looked at.
 const JOINED: usize = 4;
+/// Facts of each way that are looked at where two meet.
+const MET: usize = 12;
 /// Values that are rounded down, one of the other.
 const ROUNDED: usize = 4;
 
@@ -95,6 +97,33 @@ impl Facts {
             }
         }
         before
+    }
+
+    /// As above, with the ranges that were learnt on both ways, by different comparisons perhaps: the value lies in one of them.
+    pub(crate) fn meet(&mut self, values: &Values, a: FactId, b: FactId, before: FactId) -> FactId {
+        let common = self.common(a, b, before);
+        let depth = self.entry(common).depth;
+        let mut learnt: Vec<Id> = Vec::new();
+        for way in [a, b] {
+            let fresh = self.back(way).take_while(|(id, _)| self.entry(*id).depth > depth).take(MET);
+            for (_, fact) in fresh {
+                if let Fact::Range(id, _) = fact
+                    && !learnt.contains(id)
+                {
+                    learnt.push(*id);
+                }
+            }
+        }
+        let mut met = common;
+        for id in learnt {
+            let either = self.range(values, id, a).or(self.range(values, id, b));
+            let known = self.range(values, id, common);
+            let now = known.and(either, values.width(id));
+            if now != known && !now.is_empty() {
+                met = self.push(met, Fact::Range(id, now));
+            }
+        }
+        met
     }
 
     fn back(&self, from: FactId) -> impl Iterator<Item = (FactId, &Fact)> {
@@ -192,7 +221,7 @@ impl Facts {
         }
         now = own.and(now, width);
         // What is known about the difference of two values, where their ranges alone do not tell.
-        let is_difference = sum.terms.len() == 2 && sum.terms.iter().any(|(_, by)| *by < 0);
+        let is_difference = (2..=4).contains(&sum.terms.len()) && sum.terms.iter().any(|(_, by)| *by < 0);
         if wraps
             && is_difference
             && depth == DEEP

@@ -330,12 +330,12 @@ impl<'a> Walker<'a, '_> {
                         out.len() - 1
                     }
                 };
-                out[place].1.add(&mut self.values, &self.facts, state);
+                out[place].1.add(&mut self.values, &mut self.facts, state);
             }
             if let Some(state) = walked.fall {
                 let token = self.token();
                 let meeting = fall.get_or_insert_with(|| Meeting::new(token, entry.facts));
-                meeting.add(&mut self.values, &self.facts, state);
+                meeting.add(&mut self.values, &mut self.facts, state);
             }
             best = walked.around.best.or(best);
             next = self.together(entry, walked.around.back);
@@ -374,7 +374,7 @@ impl<'a> Walker<'a, '_> {
     fn together(&mut self, entry: &State, back: Vec<State>) -> Option<State> {
         let mut meeting = Meeting::new(self.token(), entry.facts);
         for state in back {
-            meeting.add(&mut self.values, &self.facts, state);
+            meeting.add(&mut self.values, &mut self.facts, state);
         }
         meeting.state
     }

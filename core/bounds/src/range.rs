@@ -199,6 +199,10 @@ impl Range {
         if let Some(only) = self.only() {
             return Self::unsigned(width, only & mask, only & mask);
         }
+        if self.hi <= mask && (mask & mask.wrapping_add(1)) == 0 {
+            // Nothing goes.
+            return Self { per: self.per, ..Self::unsigned(width, self.lo, self.hi) };
+        }
         let mut range = Self::unsigned(width, 0, self.hi.min(mask));
         // Where only lowest bits go, that rounds down, and keeps the order.
         if rounds_down(mask, self.hi) {

@@ -72,7 +72,7 @@ impl Meeting {
     }
 
     /// One more way leads here.
-    pub(crate) fn add(&mut self, values: &mut Values, facts: &Facts, other: State) {
+    pub(crate) fn add(&mut self, values: &mut Values, facts: &mut Facts, other: State) {
         let Some(state) = &mut self.state else {
             self.state = Some(other);
             return;
@@ -85,7 +85,7 @@ impl Meeting {
             }
         }
         state.usage = state.usage.or(other.usage);
-        state.facts = facts.common(known.0, known.1, self.before);
+        state.facts = facts.meet(values, known.0, known.1, self.before);
     }
 }
 

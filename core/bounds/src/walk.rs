@@ -139,7 +139,7 @@ pub(crate) struct Frame<'a> {
 /// What an instruction counts, in facts that are looked at.
 pub(crate) const INSTRUCTION: u64 = 6;
 /// What it counts where ways meet, beside the locals.
-const MEETING: u64 = 60;
+const MEETING: u64 = 90;
 /// What a call counts beside, in instructions.
 const CALL: usize = 90;
 /// Calls in calls.
@@ -430,12 +430,12 @@ impl<'a, 'e> Walker<'a, 'e> {
                     around.out.len() - 1
                 });
                 if let Some((_, meeting)) = around.out.get_mut(place) {
-                    meeting.add(&mut self.values, &self.facts, state);
+                    meeting.add(&mut self.values, &mut self.facts, state);
                 }
                 return self.step(0);
             }
         }
-        label.meeting.add(&mut self.values, &self.facts, state);
+        label.meeting.add(&mut self.values, &mut self.facts, state);
         self.step(0)
     }
 
