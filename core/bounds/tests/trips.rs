@@ -1,0 +1,233 @@
+//! How often loops repeat, in the shapes that compilers give them: that the number is found, and how close it is.
+
+use weir_bounds::{Analysis, Costs, Environment, Given, Linear, OnEntry, analyse};
+
+/// The packet function with locals $a to $f (i32) and $x, $y (i64), and `body`.
+fn module(body: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+            (import "weir" "param_int" (func $param_int (param i32) (result i64)))
+            (memory (export "memory") 1)
+            (global $sp (export "__stack_pointer") (mut i32) (i32.const 65536))
+            (func (export "weir_packet") (param $p i32) (result i32)
+                (local $a i32) (local $b i32) (local $c i32) (local $d i32) (local $e i32) (local $f i32)
+                (local $x i64) (local $y i64)
+                {body}
+                (i32.const 0))
+            (func $helper (param $n i32)
+                (local $i i32)
+                (block (br_if 0 (i32.eqz (local.get $n)))
+                    (loop (br_if 0 (i32.ne (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n)))))))"#
+    );
+    wat::parse_str(text).expect("the test's module")
+}
+
+fn analysed(body: &str) -> Analysis {
+    let environment = Environment {
+        parameters: vec![Given::Int { min: 3, max: 12 }, Given::Bytes { min: 0, max: 40 }],
+        string_bytes: Vec::new(),
+        packet_max: 16 << 20,
+        pages_max: 16,
+    };
+    analyse(&module(body), &environment, &Costs::standard()).expect("the test's module is valid")
+}
+
+/// The trips of each loop, in the order of the code.
+fn trips(body: &str) -> Vec<Linear> {
+    analysed(body).loops.iter().map(|found| found.trips).collect()
+}
+
+fn times(constant: u64) -> Linear {
+    Linear::constant(constant)
+}
+
+/// The packet's length, read from its descriptor.
+const LEN: &str = "(i32.load offset=12 (local.get $p))";
+
+#[test]
+fn counting_up_and_down() {
+    let up = "(loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 10))))";
+    assert_eq!(trips(up), [times(10)]);
+    let tested_first = "(block (loop (br_if 1 (i32.ge_u (local.get $a) (i32.const 10)))
+        (local.set $a (i32.add (local.get $a) (i32.const 1))) (br 0)))";
+    assert_eq!(trips(tested_first), [times(11)]);
+    let down = "(local.set $a (i32.const 10))
+        (loop (br_if 0 (local.tee $a (i32.add (local.get $a) (i32.const -1)))))";
+    assert_eq!(trips(down), [times(10)]);
+    let signed = "(local.set $a (i32.const 9))
+        (loop (br_if 0 (i32.ge_s (local.tee $a (i32.sub (local.get $a) (i32.const 1))) (i32.const 0))))";
+    assert_eq!(trips(signed), [times(10)]);
+    let wide =
+        "(loop (br_if 0 (i64.lt_u (local.tee $x (i64.add (local.get $x) (i64.const 3))) (i64.const 30))))";
+    assert_eq!(trips(wide), [times(10)]);
+}
+
+#[test]
+fn over_the_packet() {
+    let bytes = format!(
+        "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
+            (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b)))))"
+    );
+    assert_eq!(trips(&bytes), [Linear { constant: 1, per_kib: 1024 }]);
+    let pointers = format!(
+        "(local.set $a (i32.load offset=8 (local.get $p)))
+        (local.set $b (i32.add (local.get $a) {LEN}))
+        (block (br_if 0 (i32.eq (local.get $a) (local.get $b)))
+            (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b)))))"
+    );
+    assert_eq!(trips(&pointers), [Linear { constant: 1, per_kib: 1024 }]);
+    // Eight bytes at a time, and the rest byte by byte, as compilers unroll.
+    let unrolled = format!(
+        "(local.set $b {LEN})
+        (block (br_if 0 (i32.lt_u (local.get $b) (i32.const 8)))
+            (local.set $c (i32.and (local.get $b) (i32.const -8)))
+            (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 8))) (local.get $c)))))
+        (block (br_if 0 (i32.eqz (local.tee $d (i32.and (local.get $b) (i32.const 7)))))
+            (loop (br_if 0 (local.tee $d (i32.sub (local.get $d) (i32.const 1))))))"
+    );
+    assert_eq!(trips(&unrolled), [Linear { constant: 1, per_kib: 128 }, times(7)]);
+    // The rest as what is left between the rounded end and the end.
+    let remainder = format!(
+        "(local.set $b {LEN})
+        (block (br_if 0 (i32.lt_u (local.get $b) (i32.const 4)))
+            (local.set $c (i32.and (local.get $b) (i32.const -4)))
+            (br_if 0 (i32.eq (local.get $b) (local.get $c)))
+            (loop (br_if 0 (i32.ne (local.tee $c (i32.add (local.get $c) (i32.const 1))) (local.get $b)))))"
+    );
+    assert_eq!(trips(&remainder), [times(3)]);
+}
+
+#[test]
+fn limits_that_are_narrow_masked_or_the_smaller_of_two() {
+    for (limit, most) in [
+        ("(i32.load8_u (i32.const 0))", 255),
+        ("(i32.load16_u (i32.const 0))", 65_535),
+        ("(i32.and (i32.load (i32.const 0)) (i32.const 31))", 31),
+        ("(i32.shr_u (i32.load (i32.const 0)) (i32.const 28))", 15),
+        ("(i32.rem_u (i32.load (i32.const 0)) (i32.const 100))", 99),
+        (
+            "(select (local.tee $f (i32.load (i32.const 0))) (i32.const 20) (i32.lt_u (local.get $f) (i32.const 20)))",
+            20,
+        ),
+        ("(i32.popcnt (i32.load (i32.const 0)))", 32),
+    ] {
+        let body = format!(
+            "(local.set $b {limit})
+            (block (loop (br_if 1 (i32.ge_u (local.get $a) (local.get $b)))
+                (local.set $a (i32.add (local.get $a) (i32.const 1))) (br 0)))"
+        );
+        assert_eq!(trips(&body), [times(most + 1)], "{limit}");
+    }
+}
+
+#[test]
+fn limits_that_were_compared_before() {
+    let guarded = "(local.set $b (i32.load (i32.const 0)))
+        (block (br_if 0 (i32.gt_u (local.get $b) (i32.const 50)))
+            (loop (br_if 1 (i32.ge_u (local.get $a) (local.get $b)))
+                (local.set $a (i32.add (local.get $a) (i32.const 1))) (br 0)))";
+    assert_eq!(trips(guarded), [times(51)]);
+    // Between two numbers of which only the order and the upper end are known.
+    let between = "(local.set $a (i32.load8_u (i32.const 0))) (local.set $b (i32.load8_u (i32.const 1)))
+        (block (br_if 0 (i32.ge_u (local.get $a) (local.get $b)))
+            (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b)))))";
+    assert_eq!(trips(between), [times(255)]);
+}
+
+#[test]
+fn parameters_have_the_limits_of_the_manifest() {
+    let body = "(local.set $b (i32.wrap_i64 (call $param_int (i32.const 0))))
+        (loop (br_if 0 (i32.lt_u (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $b))))";
+    assert_eq!(trips(body), [times(12)]);
+}
+
+#[test]
+fn loops_in_loops() {
+    let triangle = "(loop $outer
+            (local.set $b (local.get $a))
+            (block (loop $inner (br_if 1 (i32.ge_u (local.get $b) (i32.const 10)))
+                (local.set $b (i32.add (local.get $b) (i32.const 1))) (br $inner)))
+            (br_if $outer (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 10))))";
+    assert_eq!(trips(triangle), [times(10), times(11)]);
+    // The test stands at the end: what holds whenever the body begins has to be found.
+    let rotated = format!(
+        "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
+            (loop $outer
+                (local.set $c (i32.sub (local.get $b) (local.get $a)))
+                (loop $inner (br_if $inner (local.tee $c (i32.sub (local.get $c) (i32.const 1)))))
+                (br_if $outer (i32.lt_u (local.tee $a (i32.add (local.get $a) (i32.const 16))) (local.get $b)))))"
+    );
+    let found = trips(&rotated);
+    assert_eq!(found, [Linear { constant: 2, per_kib: 64 }, Linear { constant: 1, per_kib: 1024 }]);
+}
+
+#[test]
+fn steps_that_vary() {
+    // Type, length, value: each takes at least two bytes, and never more than are left.
+    let options = format!(
+        "(local.set $b {LEN})
+        (block (loop
+            (br_if 1 (i32.lt_u (local.get $b) (i32.const 2)))
+            (local.set $c (i32.add (i32.load8_u (local.get $b)) (i32.const 2)))
+            (br_if 1 (i32.lt_u (local.get $b) (local.get $c)))
+            (local.set $b (i32.sub (local.get $b) (local.get $c)))
+            (br 0)))"
+    );
+    assert_eq!(trips(&options), [Linear { constant: 2, per_kib: 512 }]);
+    // By one or by what is read, if that is at least two, up to the packet's end.
+    let either = format!(
+        "(local.set $b {LEN})
+        (block (loop
+            (br_if 1 (i32.ge_u (local.get $a) (local.get $b)))
+            (local.set $c (i32.load8_u (local.get $a)))
+            (if (i32.lt_u (local.get $c) (i32.const 2))
+                (then (local.set $a (i32.add (local.get $a) (i32.const 1))))
+                (else (local.set $a (i32.add (local.get $a) (local.get $c)))))
+            (br 0)))"
+    );
+    assert_eq!(trips(&either), [Linear { constant: 1, per_kib: 1024 }]);
+}
+
+#[test]
+fn bits_and_digits() {
+    let bits = "(local.set $a (i32.and (i32.load (i32.const 0)) (i32.const 0xFFFF)))
+        (block (br_if 0 (i32.eqz (local.get $a)))
+            (loop (br_if 0 (local.tee $a (i32.and (local.get $a) (i32.sub (local.get $a) (i32.const 1)))))))";
+    assert_eq!(trips(bits), [times(17)]);
+    let shifts = "(local.set $x (i64.load (i32.const 0)))
+        (loop (local.set $x (i64.shr_u (local.get $x) (i64.const 1))) (br_if 0 (i32.eqz (i64.eqz (local.get $x)))))";
+    assert_eq!(trips(shifts), [times(64)]);
+    let digits = "(local.set $a (i32.load (i32.const 0)))
+        (loop (local.set $b (local.get $a)) (local.set $a (i32.div_u (local.get $a) (i32.const 10)))
+            (br_if 0 (i32.gt_u (local.get $b) (i32.const 9))))";
+    assert_eq!(trips(digits), [times(10)]);
+    let powers = "(local.set $a (i32.const 6)) (local.set $b (i32.wrap_i64 (call $param_int (i32.const 0))))
+        (block (loop (br_if 1 (i32.ge_u (i32.shl (i32.const 1) (local.get $c)) (local.get $b)))
+            (local.set $c (i32.add (local.get $c) (i32.const 1))) (br 0)))";
+    assert_eq!(trips(powers), [times(5)]);
+}
+
+#[test]
+fn a_callee_is_bounded_by_what_it_is_called_with() {
+    let body = format!("(call $helper (i32.const 20)) (call $helper (i32.and {LEN} (i32.const 7)))");
+    assert_eq!(trips(&body), [times(20)]);
+}
+
+#[test]
+fn the_trips_of_a_loop_follow_from_locals() {
+    let body = format!(
+        "(block (br_if 0 (i32.eqz (local.tee $b {LEN})))
+            (loop (br_if 0 (local.tee $b (i32.sub (local.get $b) (i32.const 1))))))"
+    );
+    let on_entry = analysed(&body).loops.first().and_then(|found| found.on_entry.clone());
+    assert_eq!(on_entry, Some(OnEntry { terms: vec![(2, 1)], constant: -1, step: 1 }));
+}
+
+#[test]
+fn what_ends_in_a_trap_costs_too() {
+    let dear = "(if (i32.load8_u (i32.const 0)) (then
+            (loop (br_if 0 (i32.ne (local.tee $a (i32.add (local.get $a) (i32.const 1))) (i32.const 1000))))
+            unreachable))";
+    let fuel = analysed(dear).entries.first().map_or(0, |entry| entry.usage.fuel.constant);
+    assert!(fuel > 4000, "{fuel}");
+}
