@@ -47,9 +47,16 @@ pub struct Weather {
     gap: Range<i64>,
     /// Captured bytes.
     lengths: &'static [usize],
+    /// The capture itself in its order, with little between: conversations that make sense.
+    replayed: bool,
 }
 
 impl Weather {
+    /// Whether it is mostly the capture's.
+    pub fn is_replayed(&self) -> bool {
+        self.replayed
+    }
+
     /// Another time.
     pub fn any(random: &mut Random) -> Self {
         let same = [0, 0xFFFF, 0xFFFF_FFFF, 0xFFFF_FFFF << 32, 0xFFFF << 48, 0xFFF_FFFF << 16, !0xFF, !1];
@@ -60,6 +67,7 @@ impl Weather {
             same_hash: if random.once_in(2) { Some(*random.of(&same)) } else { None },
             gap: random.of(&gaps).clone(),
             lengths: *random.of(LENGTHS),
+            replayed: random.once_in(3),
         }
     }
 }
@@ -73,6 +81,8 @@ pub struct Mint {
     ports: Vec<u16>,
     /// Packets of a capture.
     recorded: Vec<Vec<u8>>,
+    /// The next of them.
+    at: usize,
 }
 
 /// Ports of protocols that modules take apart.
@@ -131,7 +141,7 @@ impl Mint {
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         words.dedup();
         words.truncate(64);
-        Self { random: Random::new(seed), words, ports, recorded }
+        Self { random: Random::new(seed), words, ports, recorded, at: 0 }
     }
 
     /// The generator of all its decisions.
@@ -146,6 +156,11 @@ impl Mint {
             flows => u64::try_from(self.random.below(flows)).unwrap_or(0),
         };
         let len = *self.random.of(weather.lengths);
+        if let Some(bytes) = self.recorded.get(self.at).filter(|_| weather.replayed) {
+            self.at = (self.at + 1) % self.recorded.len();
+            let bytes = bytes.clone();
+            return Crafted { bytes, gap_ns: weather.gap.start.max(1000), flow_hash: None };
+        }
         let bytes = if self.random.once_in(5) && !self.recorded.is_empty() {
             let mut bytes = self.random.of(&self.recorded).clone();
             bytes.truncate(len);

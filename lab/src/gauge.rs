@@ -91,7 +91,7 @@ impl Counted<'_> {
             arena,
             descriptors,
             now: BEGIN_NS,
-            tick: period.map(|Nanos(period)| (period.into(), BEGIN_NS)),
+            tick: period.map(|Nanos(period)| (period, BEGIN_NS)),
             number: 0,
             bytes: Vec::new(),
             lines: Vec::new(),

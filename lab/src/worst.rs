@@ -121,7 +121,8 @@ fn next(mint: &mut Mint, weather: &Weather, kept: &[Crafted]) -> Crafted {
             mint.random().below(kept.len())
         }
     };
-    if kept.is_empty() || mint.random().once_in(2) {
+    let changed = if weather.is_replayed() { mint.random().once_in(8) } else { mint.random().once_in(2) };
+    if kept.is_empty() || !changed {
         return mint.packet(weather);
     }
     let (one, other) = (place(mint), place(mint));
