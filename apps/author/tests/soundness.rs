@@ -1,0 +1,80 @@
+//! Code that people wrote, in all the shapes that a compiler gives it: the shipped modules and the corpus, compiled at every level, use no more
+//! than their bound on packets of every kind.
+
+#[path = "../../../edge/sandbox/tests/oracle/mod.rs"]
+mod oracle;
+mod toolchain;
+
+use oracle::exact::{Tally, run};
+use oracle::space::Shown;
+use std::path::{Path, PathBuf};
+use toolchain::{has_c, options};
+use weir_author::{Level, Options, build};
+use weir_sandbox::{Control, Engine};
+
+/// Packets of so many kinds for each module.
+const SEEDS: u64 = 2;
+
+/// Fuel that nothing here uses up.
+const PLENTY: u64 = 1 << 50;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Builds the module of these files at every level, and runs it.
+fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown, tally: &mut Tally) {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join(name);
+    std::fs::create_dir(&dir).unwrap();
+    for file in files {
+        std::fs::copy(file, dir.join(file.file_name().unwrap())).unwrap();
+    }
+    for level in Level::ALL {
+        let built = build(&dir, &Options { level: Some(level), ..options() }).unwrap();
+        let module = std::fs::read(built.path).unwrap();
+        for seed in 0..SEEDS {
+            run((engine, PLENTY), shown, module.clone(), seed, tally)
+                .unwrap_or_else(|error| panic!("{name} -O{}, packets {seed}: {error}", level.name()));
+        }
+    }
+}
+
+#[test]
+fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
+    if !has_c() {
+        return;
+    }
+    let control = Control::Exact(PLENTY);
+    let engine = Engine::new(weir_sandbox::Options { control, ..Default::default() }, None).unwrap();
+    let (shown, mut tally) = (Shown::new(), Tally::default());
+    let is_source = |path: &PathBuf| {
+        path.extension().is_some_and(|ending| ending == "c" || ending == "h" || ending == "toml")
+    };
+    let mut modules = 0;
+    for folder in files(&root().join("guest/modules")).iter().filter(|path| path.is_dir()) {
+        let sources: Vec<PathBuf> = files(folder).into_iter().filter(is_source).collect();
+        let name = folder.file_name().unwrap().to_string_lossy();
+        at_every_level(&name, &sources, &engine, &shown, &mut tally);
+        modules += 1;
+    }
+    let manifest = std::fs::read_to_string(root().join("lab/corpus/weir.toml")).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    for source in files(&root().join("lab/corpus/c")) {
+        let name = source.file_stem().unwrap().to_string_lossy().replace('_', "-");
+        let named = scratch.path().join("weir.toml");
+        std::fs::write(&named, manifest.replace("{{name}}", &name)).unwrap();
+        at_every_level(&name, &[source, named], &engine, &shown, &mut tally);
+        modules += 1;
+    }
+    println!("{modules} sources at {} levels: {tally:?}", Level::ALL.len());
+    assert!(modules >= 20 && tally.modules as u64 >= modules * 5 * SEEDS * 9 / 10, "{modules}: {tally:?}");
+    assert!(tally.bounded > tally.calls / 2 && tally.tight > 0, "{tally:?}");
+}
