@@ -144,7 +144,7 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("corpus", shares::tables(&corpus, &Level::ALL)?);
     }
     if wants(Part::Bounds) {
-        add("bounds", bounds(&modules, &source, &trace, cli.quick)?);
+        add("bounds", bounds(&modules, &source, &trace, cli)?);
     }
     if wants(Part::Analysis) {
         add("analysis", analysis::tables(&modules, if cli.quick { 21 } else { 201 })?);
@@ -179,10 +179,14 @@ fn trace(source: &Path) -> Result<PathBuf, BenchError> {
     Ok(longer)
 }
 
-fn bounds(modules: &[Module], sample: &Path, trace: &Path, quick: bool) -> Result<String, BenchError> {
+fn bounds(modules: &[Module], sample: &Path, trace: &Path, cli: &Cli) -> Result<String, BenchError> {
+    let quick = cli.quick;
     let packets = Packets::read(trace, usize::MAX)?;
     let search = Search { seed: 1, times: if quick { 8 } else { 60 }, batches: 150 };
     let text = ratios::shipped(modules, sample, &packets, search)?;
+    if !cli.modules.is_empty() {
+        return Ok(text);
+    }
     let corpus = corpus::build(&Shape::all()?, &Level::ALL)?;
     let search = Search { seed: 2, times: if quick { 4 } else { 20 }, batches: 40 };
     Ok(format!("{text}\n{}", ratios::corpus(&shares::bounded(&corpus)?, sample, search)?))
