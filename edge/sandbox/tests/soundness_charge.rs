@@ -1,0 +1,136 @@
+//! What the meter charges is never less than what ran: also where there is no bound, which is what the meter is for.
+//!
+//! A module is rewritten twice, as it is metered and with every basic block charged for by itself. Both versions run side by side, in host functions
+//! that answer the same.
+
+mod oracle;
+
+use oracle::generate::{self, loops};
+use oracle::plain::{PACKETS, fill};
+use oracle::space::{Creator, GUARD, RESERVED, Shown};
+use std::sync::Arc;
+use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
+use weir_sandbox::{Control, Options};
+use weir_session::{Admitted, Tier};
+
+/// What a call may use at most; a call that is charged for more is abandoned.
+const FUEL: i64 = 3_000_000;
+
+struct Runner {
+    engine: Engine,
+    linker: Linker<()>,
+    shown: Shown,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It was charged so much.
+    With(i64),
+    /// It was abandoned, or trapped.
+    Early,
+}
+
+impl Runner {
+    fn new() -> Self {
+        let shown = Shown::new();
+        let mut config = Config::new();
+        config
+            .with_host_memory(Arc::new(Creator { shown: shown.clone(), most: 1 << 20 }))
+            .memory_reservation(RESERVED as u64)
+            .memory_guard_size(GUARD as u64)
+            .memory_may_move(false)
+            .guard_before_linear_memory(false)
+            .memory_init_cow(false)
+            .wasm_threads(true);
+        let engine = Engine::new(&config).unwrap();
+        let mut linker = Linker::new(&engine);
+        linker
+            .func_wrap("weir", "limit", |_: i64, _: i64| -> wasmtime::Result<i64> {
+                Err(wasmtime::Error::msg("no fuel left"))
+            })
+            .unwrap();
+        linker.func_wrap("weir", "emit", |_: i32, _: i32, _: i32, _: i64| 0_i32).unwrap();
+        linker.func_wrap("weir", "patch", |_: i32, _: i32, _: i32, _: i32, _: i64| 0_i32).unwrap();
+        linker.func_wrap("weir", "find", |_: i32, at: i32, len: i32| i64::from(at ^ len)).unwrap();
+        linker
+            .func_wrap("weir", "hash", |at: i32, len: i32, _: i64| i64::from(at) * 31 + i64::from(len))
+            .unwrap();
+        linker.func_wrap("weir", "log", |_: i32, _: i32, _: i32| 0_i32).unwrap();
+        linker.func_wrap("weir", "param_int", |_: i32| 9_i64).unwrap();
+        linker.func_wrap("weir", "param_bytes", |_: i32, _: i32, _: i32| 3_i32).unwrap();
+        Self { engine, linker, shown }
+    }
+
+    /// Calls the functions that are not given fuel by the loader's batch loop, one after the other until one ends early.
+    fn run(&self, bytes: &[u8], seed: u64) -> Vec<Ended> {
+        fill(&self.shown, seed);
+        let module = Module::new(&self.engine, bytes).unwrap();
+        let mut store = Store::new(&self.engine, ());
+        let instance = self.linker.instantiate(&mut store, &module).unwrap();
+        let mut ends = Vec::new();
+        let now = Val::I64(1_700_000_000_000_000_000);
+        for (name, arguments) in [
+            ("weir_start", vec![]),
+            ("weir_tick", vec![now, Val::I64(1)]),
+            ("weir_tick", vec![now, Val::I64(PACKETS.into())]),
+            ("weir_stop", vec![now]),
+        ] {
+            match Self::call(&mut store, &instance, name, &arguments) {
+                Some(Ended::Early) => {
+                    ends.push(Ended::Early);
+                    break;
+                }
+                ended => ends.extend(ended),
+            }
+        }
+        ends
+    }
+
+    fn call(store: &mut Store<()>, instance: &Instance, name: &str, arguments: &[Val]) -> Option<Ended> {
+        let fuel = instance.get_global(&mut *store, "weir_fuel")?;
+        let function = instance.get_func(&mut *store, name)?;
+        fuel.set(&mut *store, Val::I64(FUEL)).unwrap();
+        let mut results = vec![Val::I32(0); function.ty(&*store).results().len()];
+        if function.call(&mut *store, arguments, &mut results).is_err() {
+            return Some(Ended::Early);
+        }
+        let left = fuel.get(&mut *store).i64()?;
+        Some(Ended::With(FUEL - left))
+    }
+}
+
+#[test]
+fn what_is_charged_is_never_less_than_what_ran() {
+    let loader =
+        |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
+    let metered = loader(Control::As(Tier::Metered));
+    let exact = loader(Control::Exact(1 << 50));
+    let runner = Runner::new();
+    let (mut calls, mut unbounded, mut equal, mut abandoned) = (0, 0, 0, 0);
+    for seed in 0..600_u64 {
+        let text = loops::module(&generate::bytes(seed, 300));
+        let Ok(admitted) = Admitted::admit(generate::assembled(&text), &[]) else { continue };
+        let is_bounded = admitted.analysis().is_bounded();
+        let charged = runner.run(&metered.rewritten(&admitted).unwrap(), seed);
+        let used = runner.run(&exact.rewritten(&admitted).unwrap(), seed);
+        for (charged, used) in charged.iter().zip(&used) {
+            calls += 1;
+            unbounded += usize::from(!is_bounded);
+            match (charged, used) {
+                (Ended::With(charged), Ended::With(used)) => {
+                    assert!(charged >= used, "seed {seed}: charged {charged}, and used {used}\n{text}");
+                    equal += usize::from(charged == used);
+                }
+                (Ended::Early, _) => abandoned += 1,
+                (Ended::With(charged), Ended::Early) => {
+                    panic!("seed {seed}: charged {charged}, and by blocks it is abandoned\n{text}")
+                }
+            }
+        }
+    }
+    println!(
+        "{calls} calls, {unbounded} of modules without a bound, {equal} charged exactly, {abandoned} ended early"
+    );
+    assert!(calls > 1_000 && unbounded > 500 && equal > 50 && abandoned > 20 && abandoned < calls / 2);
+}
