@@ -52,6 +52,8 @@ const DEEP: u32 = 5;
 const JOINED: usize = 4;
 /// Facts of each way that are looked at where two meet.
 const MET: usize = 12;
+/// Equations that are put into a sum.
+const EQUIVALENTS: usize = 4;
 /// Values that are rounded down, one of the other.
 const ROUNDED: usize = 4;
 
@@ -235,18 +237,59 @@ impl Facts {
     /// Between which numbers the difference `sum` lies as an integer in `0 .. 2^bits`: from the ranges of its values, or because a
     /// comparison that is known at this place is about the same difference. Nothing if it can wrap.
     pub(crate) fn difference(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
-        let range = |id| self.range_deep(values, id, at, DEEP - 1);
-        let (lo, hi) = values.interval(sum, range);
+        self.apart(values, sum, width, at, None).map(|(range, _)| range)
+    }
+
+    /// As above, and how many of its lowest bits are 0. `also` is a second place where something is known about the same values.
+    pub(crate) fn apart(
+        &self,
+        values: &Values,
+        sum: &Sum,
+        width: Width,
+        at: FactId,
+        also: Option<FactId>,
+    ) -> Option<(Range, u8)> {
+        let range = |id| {
+            let here = self.range_deep(values, id, at, DEEP - 1);
+            match also {
+                Some(also) => here.and(self.range_deep(values, id, also, DEEP - 1), values.width(id)),
+                None => here,
+            }
+        };
         let modulus = width.modulus();
-        let mut found = (lo >= 0 && hi < modulus)
-            .then(|| Range { per: values.upper_by_length(sum, range), ..Range::integer(width, lo, hi) });
+        let mut zeros = 0;
+        let mut found: Option<Range> = None;
+        let mut learn = |lo: i128, hi: i128, per: Option<Linear>| {
+            if lo >= 0 && hi < modulus && lo <= hi {
+                let here = Range { per, ..Range::integer(width, lo, hi) };
+                found = Some(found.map_or(here, |found| found.and(here, width)));
+            }
+        };
+        let same = std::iter::once(sum.clone());
+        for one in same.chain(self.equivalents(values, sum, width, at, also)) {
+            let (lo, hi) = values.interval(&one, range);
+            zeros = zeros.max(values.zeros_of(&one, width));
+            learn(lo, hi, values.upper_by_length(&one, range).filter(|_| lo >= 0));
+            if let Some((lo, hi, low)) = rounded_pair(values, &one, width, range) {
+                zeros = zeros.max(low);
+                learn(lo, hi, None);
+            }
+        }
         if found.is_some_and(|found| found.hi < 1 << 20) {
-            return found;
+            return found.map(|found| (found, zeros));
         }
         if found.is_none() {
-            found = self.rounded(values, sum, width, at).or_else(|| self.joined(values, sum, width, at));
+            let there = || also.and_then(|also| self.rounded(values, sum, width, also));
+            found = self.rounded(values, sum, width, at).or_else(there);
         }
-        for (_, fact) in self.back(at) {
+        if found.is_none()
+            && also.is_none()
+            && let Some((range, low)) = self.joined(values, sum, width, at)
+        {
+            found = Some(range);
+            zeros = zeros.max(low);
+        }
+        for (_, fact) in self.back(at).chain(also.into_iter().flat_map(|also| self.back(also))) {
             let Fact::Holds(cmp @ (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS), x, y) = fact else { continue };
             if values.width(*x) != width {
                 continue;
@@ -276,34 +319,57 @@ impl Facts {
                 found = Some(found.map_or(here, |found| found.and(here, width)));
             }
         }
+        found.map(|found| (found, zeros))
+    }
+
+    /// Sums that are the same number because of what is known to be equal: a value that the equation gives is put in its place.
+    fn equivalents(
+        &self,
+        values: &Values,
+        sum: &Sum,
+        width: Width,
+        at: FactId,
+        also: Option<FactId>,
+    ) -> Vec<Sum> {
+        let mut found = Vec::new();
+        for (_, fact) in self.back(at).chain(also.into_iter().flat_map(|also| self.back(also))) {
+            let Fact::Holds(Cmp::Eq, x, y) = fact else { continue };
+            if values.width(*x) != width || found.len() >= EQUIVALENTS {
+                continue;
+            }
+            let zero = values.difference(*x, *y);
+            let Some((id, own @ (1 | -1))) = zero.terms.last().copied() else { continue };
+            let by = match sum.coefficient(id) {
+                // The bits that were masked off: the sum has what they are of.
+                0 => match values.node(id).op {
+                    Op::And(of, _) => match values.sum(of).terms.last() {
+                        Some((part, share @ (1 | -1))) => sum.coefficient(*part) * share * own,
+                        _ => 0,
+                    },
+                    _ => 0,
+                },
+                by => by * own,
+            };
+            if by != 0 {
+                found.push(Values::combined(width, sum, 1, &zero, by.wrapping_neg()));
+            }
+        }
         found
     }
 
     /// As above, where a value of the sum is one of several: by what is known on the way to each.
-    fn joined(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+    fn joined(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<(Range, u8)> {
         let (id, by, ways) = sum.terms.iter().rev().find_map(|(id, by)| match &values.node(*id).op {
             Op::Join(ways) if ways.len() <= JOINED => Some((*id, *by, ways)),
             _ => None,
         })?;
         let gone = Sum { terms: vec![(id, 1)], constant: 0 };
         let without = Values::combined(width, sum, 1, &gone, by.wrapping_neg());
-        let mut union: Option<Range> = None;
+        let mut union: Option<(Range, u8)> = None;
         for (way, known) in ways {
             let one = Values::combined(width, &without, 1, &values.sum(*way), by);
-            let simple = |at| {
-                let range = |id| self.range_deep(values, id, at, DEEP - 1);
-                let (lo, hi) = values.interval(&one, range);
-                let fits = lo >= 0 && hi < width.modulus();
-                fits.then(|| Range {
-                    per: values.upper_by_length(&one, range),
-                    ..Range::integer(width, lo, hi)
-                })
-            };
-            let has_join = one.terms.iter().any(|(id, _)| matches!(values.node(*id).op, Op::Join(_)));
-            let range = simple(at)
-                .or_else(|| simple(*known))
-                .or_else(|| if has_join { None } else { self.difference(values, &one, width, *known) })?;
-            union = Some(union.map_or(range, |union| union.or(range)));
+            let (range, zeros) = self.apart(values, &one, width, at, Some(*known))?;
+            union = Some(union.map_or((range, zeros), |(union, least)| (union.or(range), least.min(zeros))));
         }
         union
     }
@@ -518,6 +584,36 @@ impl Facts {
             _ => Some(at),
         }
     }
+}
+
+/// A sum in which a value stands beside its own lowest bits, taken off: `x - (x & 7)` is `x` rounded down. Between which integers the sum lies,
+/// and how many of its lowest bits are 0.
+fn rounded_pair(
+    values: &Values,
+    sum: &Sum,
+    width: Width,
+    range: impl Fn(Id) -> Range,
+) -> Option<(i128, i128, u8)> {
+    sum.terms.iter().find_map(|(id, by)| {
+        let Op::And(of, mask) = values.node(*id).op else { return None };
+        let mask = width.wrap(values.as_constant(mask)?.into());
+        if mask == 0 || mask & mask.wrapping_add(1) != 0 || mask == width.max() {
+            return None;
+        }
+        let low = Sum { terms: vec![(*id, 1)], constant: 0 };
+        let without = Values::combined(width, sum, 1, &low, by.wrapping_neg());
+        let rest = Values::combined(width, &without, 1, &values.sum(of), *by);
+        if rest.terms.len() >= without.terms.len() {
+            return None;
+        }
+        let times = -i128::from(*by);
+        let whole = range(of);
+        let (least, most) = (i128::from(whole.lo & !mask) * times, i128::from(whole.hi & !mask) * times);
+        let (lo, hi) = values.interval(&rest, &range);
+        let zeros = mask.trailing_ones() + by.trailing_zeros();
+        let zeros = u8::try_from(zeros).unwrap_or(0).min(values.zeros_of(&rest, width));
+        Some((lo + least.min(most), hi + least.max(most), zeros))
+    })
 }
 
 /// The range of `x`, which was `old`, where `constant + sign x` lies in `now`. Nothing new where that can wrap.

@@ -360,10 +360,11 @@ impl Trips<'_> {
         } else {
             Values::combined(test.width, &test.start, 1, &limit_sum, -1)
         };
-        let is_exact = step == step_most
-            && step.is_power_of_two()
-            && u32::from(values.zeros_of(&distance, test.width)) >= step.trailing_zeros();
-        let apart = if is_fixed { facts.difference(values, &distance, test.width, test.at) } else { None };
+        let apart = facts.apart(values, &distance, test.width, test.at, None).filter(|_| is_fixed);
+        let zeros = apart.map_or(0, |(_, zeros)| zeros).max(values.zeros_of(&distance, test.width));
+        let apart = apart.map(|(range, _)| range);
+        let is_exact =
+            step == step_most && step.is_power_of_two() && u32::from(zeros) >= step.trailing_zeros();
         let on_entry = Some((distance.clone(), step)).filter(|_| is_fixed && step.is_power_of_two());
         let done = |trips: Linear, on_entry: Option<(Sum, u64)>| {
             if trips.is_bounded() && trips.constant <= TRIPS_MAX {
