@@ -101,10 +101,7 @@ impl Linear {
         }
         // With a slope the two parts are rounded together: less than one more.
         let more = if self.per_kib == 0 { 0 } else { by - 1 };
-        Self {
-            constant: self.constant.saturating_add(more).div_ceil(by),
-            per_kib: self.per_kib.div_ceil(by),
-        }
+        Self { constant: self.constant.saturating_add(more).div_ceil(by), per_kib: self.per_kib.div_ceil(by) }
     }
 }
 
