@@ -1,6 +1,7 @@
 //! What each instruction does to the values.
 
 use crate::Linear;
+use crate::length::TABLE_MAX;
 use crate::arith::{Arith, Binary, LENGTH};
 use crate::range::{Range, Width};
 use crate::state::{State, Stop};
@@ -73,6 +74,7 @@ impl<'a> Walker<'a, '_> {
                 self.bulk(frame, at, false);
             }
             Operator::MemoryGrow { .. } => self.grow(frame),
+            Operator::TableGrow { .. } => self.grow_table(frame),
             _ => self.plain(frame, operator),
         }
         Self::operands(frame);
@@ -98,7 +100,7 @@ impl<'a> Walker<'a, '_> {
         state.pop();
         state.pop();
         let range = self.facts.range(&self.values, len, state.facts);
-        let most = if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX };
+        let most = if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX.into() };
         let upper =
             if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) };
         let fuel = Linear::constant(self.costs.bulk_byte().into()).times(upper, self.packet_max());
@@ -122,6 +124,17 @@ impl<'a> Walker<'a, '_> {
         if let Some(state) = &mut frame.state {
             state.push(result);
         }
+    }
+
+    fn grow_table(&mut self, frame: &mut Frame<'a>) {
+        let Some(state) = &mut frame.state else { return };
+        let elements = state.pop();
+        state.pop();
+        let range = self.facts.range(&self.values, elements, state.facts);
+        let most = Linear::constant(range.hi.min(TABLE_MAX.into()));
+        state.spend(Linear::constant(self.costs.bulk_byte().into()).times(most, self.packet_max()));
+        let result = self.values.any(Width::W32);
+        state.push(result);
     }
 
     fn arith(&mut self, at: crate::facts::FactId) -> Arith<'_> {
@@ -354,9 +367,6 @@ impl<'a> Walker<'a, '_> {
         }
     }
 }
-
-/// Elements that the tables of a module have at most, together.
-const TABLE_MAX: u64 = 1 << 20;
 
 /// What a load can give.
 fn loaded(load: Load) -> Range {

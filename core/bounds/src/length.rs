@@ -60,12 +60,15 @@ impl Length {
                 Some(Self { above: &[], most, beyond: Beyond::Nothing })
             }
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
-                Some(Self { above: &[], most: u32::MAX, beyond: Beyond::Nothing })
+                Some(Self { above: &[], most: TABLE_MAX, beyond: Beyond::Nothing })
             }
             _ => None,
         }
     }
 }
+
+/// More elements than the tables of a module ever have.
+pub(crate) const TABLE_MAX: u32 = 1 << 20;
 
 /// The most bytes of a parameter, or of any.
 fn value_bytes(parameter: Option<u32>, environment: &Environment) -> u32 {
