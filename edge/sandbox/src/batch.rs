@@ -1,4 +1,7 @@
-//! The function that the loader adds to take a batch: `weir_run(descriptors: i32, mask: i64) -> i64`. The mask is not 0.
+//! The function that takes a batch: `weir_run(descriptors: i32, mask: i64) -> i64`. The mask is not 0.
+//!
+//! Where nothing in the module calls the packet function, its code stands in the loop, and the whole takes its place: the compiler would only put
+//! a small function there, and a call for each packet costs several ns, because of the registers that it saves.
 
 use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch};
 use wasm_encoder::{BlockType, MemArg, MemArgTarget};
@@ -7,7 +10,7 @@ use weir_bounds::Linear;
 /// Parameters, and where locals begin.
 const DESCRIPTORS: u32 = 0;
 const MASK: u32 = 1;
-const LOCALS: u32 = 2;
+pub(crate) const LOCALS: u32 = 2;
 
 /// Where a descriptor says how many bytes of the packet are there.
 const CAP_LEN: u64 = 12;
@@ -64,7 +67,7 @@ impl Loop {
 }
 
 /// Leaves on the stack the address of the descriptor of the mask's first packet.
-fn descriptor(body: &mut Body) {
+pub(crate) fn descriptor(body: &mut Body) {
     let shift = i32::try_from(weir_abi::DESCRIPTOR_BYTES.trailing_zeros()).unwrap_or(6);
     let mut code = body.code.instructions();
     code.local_get(DESCRIPTORS).local_get(MASK).i64_ctz().i32_wrap_i64();
@@ -80,21 +83,35 @@ impl Shared {
     /// Calls the packet function for each bit of the mask, in order; returns the mask of the packets that it wants dropped.
     pub(crate) fn packets(self, checked: Option<&Loop>) -> Body {
         let mut body = Body::new([], Scratch::after(LOCALS));
+        self.begin(&mut body, checked);
+        descriptor(&mut body);
+        body.code.instructions().call(self.entry);
+        self.end(&mut body, checked);
+        body
+    }
+
+    /// The loop, up to where the packet is processed whose descriptor [`descriptor`] gives.
+    pub(crate) fn begin(self, body: &mut Body, checked: Option<&Loop>) {
         let mut code = body.code.instructions();
         code.i64_const(0).global_set(self.drops);
         code.local_get(MASK).global_set(self.rest);
         code.loop_(BlockType::Empty);
-        if let Some(checked) = checked.filter(|checked| checked.is_needed()) {
-            body.code.instructions().i64_const(checked.constant());
-            if checked.per_kib() > 0 {
-                descriptor(&mut body);
-                checked.by_length(&mut body);
-                body.code.instructions().i64_add();
-            }
+        let Some(checked) = checked.filter(|checked| checked.is_needed()) else { return };
+        body.code.instructions().i64_const(checked.constant());
+        if checked.per_kib() > 0 {
+            descriptor(body);
+            checked.by_length(body);
+            body.code.instructions().i64_add();
+        }
+        if body.keeps_fuel {
+            body.code.instructions().local_set(body.scratch.fuel);
+        } else {
             body.code.instructions().global_set(checked.meter.fuel);
         }
-        descriptor(&mut body);
-        body.code.instructions().call(self.entry);
+    }
+
+    /// The rest of the loop, after the packet's verdict is on the stack.
+    pub(crate) fn end(self, body: &mut Body, checked: Option<&Loop>) {
         if checked.is_some() {
             // Before the packet counts as done: the one that took the time is the one that is lost.
             body.poll();
@@ -104,12 +121,11 @@ impl Shared {
         // The lowest bit of the mask is the packet that was just seen.
         code.global_get(self.drops).i64_const(0).local_get(MASK).i64_sub().local_get(MASK).i64_and().i64_or();
         code.global_set(self.drops).end();
-        next(&mut body);
+        next(body);
         let mut code = body.code.instructions();
         code.global_set(self.rest);
         code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
         code.global_get(self.drops).end();
-        body
     }
 
     /// Gives the module's own batch function what its packets may use, and calls it.

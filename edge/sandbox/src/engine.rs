@@ -11,7 +11,9 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
-use wasmtime::{Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel};
+use wasmtime::{
+    Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
+};
 use weir_bounds::charge::{self, Rules};
 use weir_bounds::{Costs, Linear};
 use weir_session::{Admitted, STACK_MAX, Tier};
@@ -29,6 +31,51 @@ pub struct Options {
     /// Have wasmtime put checks of its own into modules, which never end a call: only for measuring what they cost. Not together with
     /// [`compile_in_child`](Self::compile_in_child), whose compiler does not know of them.
     pub foreign: Option<Foreign>,
+    /// Compile in another way than the one that is kept: only for measuring. Not together with [`compile_in_child`](Self::compile_in_child).
+    pub compiling: Option<Compiling>,
+}
+
+/// Other ways of compiling. [`config`] has the one that was measured to be the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiling {
+    /// The branch hints of the module and of the loader are not looked at.
+    WithoutHints,
+    /// A function stays a function, also where it is small and called in one place.
+    WithoutInlining,
+    /// Code is kept small too.
+    SmallToo,
+    /// Code is not optimised.
+    NotOptimised,
+    /// Registers are given out in one pass.
+    OnePassRegisters,
+    /// Functions begin at multiples of 64 bytes.
+    Aligned,
+}
+
+impl Compiling {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::WithoutHints,
+        Self::WithoutInlining,
+        Self::SmallToo,
+        Self::NotOptimised,
+        Self::OnePassRegisters,
+        Self::Aligned,
+    ];
+
+    fn apply(self, config: &mut Config) {
+        match self {
+            Self::WithoutHints => _ = config.wasm_branch_hinting(false),
+            Self::WithoutInlining => _ = config.compiler_inlining(Inlining::No),
+            Self::SmallToo => _ = config.cranelift_opt_level(OptLevel::SpeedAndSize),
+            Self::NotOptimised => _ = config.cranelift_opt_level(OptLevel::None),
+            Self::OnePassRegisters => {
+                _ = config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+            }
+            // SAFETY: it says where code is put, and nothing about what the code does.
+            Self::Aligned => unsafe { _ = config.cranelift_flag_set("log2_min_function_alignment", "6") },
+        }
+    }
 }
 
 /// Checks that wasmtime has for modules that nothing is known about.
@@ -47,6 +94,7 @@ impl Default for Options {
             control: Control::Admitted,
             compile_in_child: None,
             foreign: None,
+            compiling: None,
         }
     }
 }
@@ -130,6 +178,9 @@ impl Engine {
             Some(Foreign::Fuel) => _ = config.consume_fuel(true),
             Some(Foreign::Epochs) => _ = config.epoch_interruption(true),
             None => {}
+        }
+        if let Some(compiling) = options.compiling {
+            compiling.apply(&mut config);
         }
         let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let mut linker = Linker::new(&wasm);

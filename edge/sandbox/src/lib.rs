@@ -27,7 +27,7 @@ mod writer;
 pub use cache::{Cache, CacheError, user_folder};
 pub use clock::{Calibration, Cycles, thread_time};
 pub use compile::{CompileError, CompileLimits, compile_child};
-pub use engine::{Control, Engine, Foreign, LoadError, Options, Program};
+pub use engine::{Compiling, Control, Engine, Foreign, LoadError, Options, Program};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};

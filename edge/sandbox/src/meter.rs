@@ -101,11 +101,12 @@ impl Meter {
         });
     }
 
-    /// Charges, where this charge stands before an instruction. For one that stands after it, keeps what it depends on.
-    pub(crate) fn charge_before(self, body: &mut Body, amount: &Amount) {
+    /// Charges, where this charge stands before an instruction. For one that stands after it, keeps what it depends on. The function's locals are
+    /// `shift` further than in the plan.
+    pub(crate) fn charge_before(self, body: &mut Body, amount: &Amount, shift: u32) {
         match amount {
             Amount::Constant(amount) => self.charge_constant(body, *amount),
-            Amount::Trips(on_entry, each) => self.take(body, |body| trips(body, on_entry, *each)),
+            Amount::Trips(on_entry, each) => self.take(body, |body| trips(body, on_entry, *each, shift)),
             Amount::Length(length, each) => self.charge_length(body, *length, *each),
             Amount::Grown(_) => {
                 body.code.instructions().local_tee(body.scratch.length);
@@ -114,7 +115,7 @@ impl Meter {
     }
 
     /// Charges, where this charge stands after an instruction.
-    pub(crate) fn charge_after(self, body: &mut Body, amount: &Amount) {
+    pub(crate) fn charge_after(self, body: &mut Body, amount: &Amount, shift: u32) {
         match amount {
             Amount::Grown(each) => {
                 let Scratch { length, answer, .. } = body.scratch;
@@ -125,7 +126,7 @@ impl Meter {
                     code.i64_const(0).local_get(answer).i32_const(-1).i32_ne().select();
                 });
             }
-            other => self.charge_before(body, other),
+            other => self.charge_before(body, other, shift),
         }
     }
 
@@ -195,11 +196,11 @@ impl Meter {
 }
 
 /// Leaves on the stack what the trips of a loop cost.
-fn trips(body: &mut Body, on_entry: &OnEntry, each: u64) {
+fn trips(body: &mut Body, on_entry: &OnEntry, each: u64, shift: u32) {
     let mut code = body.code.instructions();
     code.i32_const(on_entry.constant);
     for (local, coefficient) in &on_entry.terms {
-        code.local_get(*local);
+        code.local_get(local.saturating_add(shift));
         if *coefficient == -1 {
             code.i32_sub();
             continue;

@@ -14,7 +14,7 @@
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
-use crate::batch::{self, Loop};
+use crate::batch::{Loop, Shared};
 use crate::meter::{Body, Meter, Scratch};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
@@ -181,9 +181,20 @@ impl<'a> Pass<'a> {
         self.direct(self.task.facts.functions)
     }
 
-    /// Whether the loader adds the function that takes a batch.
+    /// Whether the code of this function stands in the loop over a batch: nothing in the module calls it, so nobody misses it.
+    pub(crate) fn is_in_loop(&self, index: u32) -> bool {
+        let facts = self.task.facts;
+        let is_entry = facts.entry == Entry::Packet && index == facts.entry_function;
+        is_entry && self.task.plan.function(index).is_some_and(|entry| !entry.is_called)
+    }
+
+    /// Whether the loader adds a function that takes a batch.
     fn adds_run(&self) -> bool {
-        self.task.facts.entry == Entry::Packet || self.meter.is_some()
+        let entry = self.task.facts.entry_function;
+        match self.task.facts.entry {
+            Entry::Packet => !self.is_in_loop(entry),
+            Entry::Batch => self.meter.is_some(),
+        }
     }
 
     /// Index of a type that the loader adds: that of the batch function, those of widened imports, that of [`LIMIT`].
@@ -227,26 +238,26 @@ impl<'a> Pass<'a> {
         self.globals_written = true;
     }
 
-    /// The function that takes a batch.
+    /// Where the function that takes a batch finds things.
+    pub(crate) fn shared(&self) -> Shared {
+        let entry = self.direct(self.task.facts.entry_function);
+        Shared { entry, rest: self.rest(), drops: self.drops() }
+    }
+
+    /// What that function charges.
+    pub(crate) fn in_loop(&self) -> Option<Loop> {
+        let (meter, entry) = (self.meter?, self.task.plan.function(self.task.facts.entry_function)?);
+        let Checks::Charged { packet, exact, .. } = self.task.checks else { return None };
+        let packets = if exact { 1 } else { weir_abi::BATCH_PACKETS as u64 };
+        let charged = self.charged_by_run(entry);
+        Some(Loop { meter, packet, packets, charged, is_silent: entry.is_silent })
+    }
+
+    /// The function that takes a batch, where it is one of its own.
     fn run(&self) -> Body {
-        let entry = self.task.plan.function(self.task.facts.entry_function);
-        let shared = batch::Shared {
-            entry: self.direct(self.task.facts.entry_function),
-            rest: self.rest(),
-            drops: self.drops(),
-        };
-        match (self.meter, self.task.checks, entry) {
-            (Some(meter), Checks::Charged { packet, .. }, Some(entry)) => {
-                let packets = if self.is_exact() { 1 } else { weir_abi::BATCH_PACKETS as u64 };
-                let charged = self.charged_by_run(entry);
-                let loop_ = Loop { meter, packet, packets, charged, is_silent: entry.is_silent };
-                if self.task.facts.entry == Entry::Packet {
-                    shared.packets(Some(&loop_))
-                } else {
-                    shared.batch(&loop_)
-                }
-            }
-            _ => shared.packets(None),
+        match self.in_loop() {
+            Some(checked) if self.task.facts.entry == Entry::Batch => self.shared().batch(&checked),
+            checked => self.shared().packets(checked.as_ref()),
         }
     }
 
@@ -379,10 +390,11 @@ impl Reencode for Pass<'_> {
         functions: &mut FunctionSection,
         section: wasmparser::FunctionSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
-        for ty in section.clone() {
-            self.functions.push(ty?);
+        for (index, ty) in (self.imported()..).zip(section) {
+            let ty = ty?;
+            self.functions.push(ty);
+            functions.function(if self.is_in_loop(index) { self.added_type(0) } else { ty });
         }
-        utils::parse_function_section(self, functions, section)?;
         if self.adds_run() {
             functions.function(self.added_type(0));
         }
@@ -472,13 +484,11 @@ impl Reencode for Pass<'_> {
         let Some(plan) = task.plan.functions.get(place) else { return Ok(()) };
         let signature = self.signature(index);
         let mut locals = Vec::new();
-        let mut count = signature.parameters;
         for group in function.get_locals_reader()? {
             let (number, ty) = group?;
             locals.push((number, self.val_type(ty)?));
-            count = count.saturating_add(number);
         }
-        let mut writer = Writer::begin(self, index, plan, locals, count);
+        let mut writer = Writer::begin(self, index, plan, signature.parameters, &locals);
         let begin = function.range().start;
         let mut reader = function.get_operators_reader()?;
         while !reader.eof() {

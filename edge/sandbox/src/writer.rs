@@ -1,5 +1,6 @@
 //! One function of a module's own, as it is written.
 
+use crate::batch::{LOCALS, descriptor};
 use crate::meter::{Body, Meter, Scratch};
 use crate::rewrite::Pass;
 use std::convert::Infallible;
@@ -18,44 +19,75 @@ pub(crate) struct Writer<'a> {
     replaced: &'a [Replaced],
     /// Blocks that are open, without the function itself.
     depth: u32,
-    /// Whether the code is in a block of the loader's, at whose end the allowance is put back.
-    is_wrapped: bool,
+    place: Place,
+    /// What is added to the indices of locals.
+    shift: u32,
+}
+
+/// Where the code of a function stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In a function of its own.
+    Plain,
+    /// The same, in a block at whose end the allowance is put back.
+    Wrapped,
+    /// In the loop over a batch, in a block that gives the verdict.
+    Loop,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins the function of this index, which has so many parameters and locals, these ones.
+    /// Begins the function of this index, which has so many parameters, and these locals beside them.
     pub(crate) fn begin(
         pass: &Pass<'_>,
         index: u32,
         plan: &'a FunctionPlan,
-        mut locals: Vec<(u32, ValType)>,
-        count: u32,
+        parameters: u32,
+        given: &[(u32, ValType)],
     ) -> Self {
+        let is_in_loop = pass.is_in_loop(index);
         let is_packet = index == pass.task.facts.entry_function;
         let is_charged_by_run = is_packet && pass.charged_by_run(plan).is_some();
         let entry = if is_charged_by_run { 0 } else { plan.entry };
         let meter = pass.meter.filter(|_| entry > 0 || !plan.charges.is_empty());
         let result = pass.signature(index).result;
         let keeps_fuel = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
-        // After a packet nobody asks how much is left.
-        let is_wrapped = keeps_fuel && !is_charged_by_run;
+        let mut locals = given.to_vec();
+        let mut shift = 0;
+        if is_in_loop {
+            // The descriptor's address is the function's parameter.
+            locals.insert(0, (parameters, ValType::I32));
+            shift = LOCALS;
+        }
+        let count = given.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
         if meter.is_some() {
             locals.extend(Scratch::TYPES);
         }
         let mut body = Body::new(locals, Scratch::after(count));
         body.keeps_fuel = keeps_fuel;
+        if is_in_loop {
+            pass.shared().begin(&mut body, pass.in_loop().as_ref());
+            descriptor(&mut body);
+            body.code.instructions().local_set(shift);
+            clear(&mut body, shift + parameters, given);
+        }
         if let Some(meter) = meter {
-            if keeps_fuel {
+            if keeps_fuel && !is_in_loop {
                 meter.load(&mut body);
             }
             if entry > 0 {
                 meter.charge_constant(&mut body, entry);
             }
         }
-        if let (true, Some(result)) = (is_wrapped, result) {
+        let place = match result {
+            Some(_) if is_in_loop => Place::Loop,
+            // After a packet nobody asks how much is left.
+            Some(_) if keeps_fuel && !is_charged_by_run => Place::Wrapped,
+            _ => Place::Plain,
+        };
+        if let (Place::Loop | Place::Wrapped, Some(result)) = (place, result) {
             body.code.instructions().block(result);
         }
-        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, is_wrapped }
+        Self { body, meter, charges: &plan.charges, replaced: &plan.replaced, depth: 0, place, shift }
     }
 
     /// Writes an instruction that is at this offset in the module, with the module's own hint about it.
@@ -73,7 +105,7 @@ impl<'a> Writer<'a> {
             let Some(meter) = meter else { break };
             // What is charged for afterwards depends on an operand.
             if charge.side == Side::Before || matches!(charge.amount, Amount::Grown(_)) {
-                meter.charge_before(&mut self.body, &charge.amount);
+                meter.charge_before(&mut self.body, &charge.amount, self.shift);
             }
         }
         match self.replaced.first() {
@@ -91,7 +123,7 @@ impl<'a> Writer<'a> {
         }
         for charge in here.iter().filter(|charge| charge.side == Side::After) {
             if let Some(meter) = self.meter {
-                meter.charge_after(&mut self.body, &charge.amount);
+                meter.charge_after(&mut self.body, &charge.amount, self.shift);
             }
         }
         Ok(())
@@ -120,21 +152,59 @@ impl<'a> Writer<'a> {
                 }
                 return Ok(());
             }
-            Operator::Return if self.is_wrapped => {
+            Operator::Return if self.place != Place::Plain => {
                 self.body.code.instructions().br(self.depth);
                 return Ok(());
             }
             Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => self.depth += 1,
             Operator::End if self.depth > 0 => self.depth -= 1,
-            Operator::End => {
-                if let (true, Some(meter)) = (self.is_wrapped, self.meter) {
+            Operator::End => match (self.place, self.meter) {
+                (Place::Wrapped, Some(meter)) => {
                     self.body.code.instructions().end();
                     meter.store(&mut self.body);
                 }
+                (Place::Loop, _) => {
+                    self.body.code.instructions().end();
+                    pass.shared().end(&mut self.body, pass.in_loop().as_ref());
+                    return Ok(());
+                }
+                _ => {}
+            },
+            Operator::LocalGet { local_index } => {
+                self.body.code.instructions().local_get(local_index + self.shift);
+                return Ok(());
+            }
+            Operator::LocalSet { local_index } => {
+                self.body.code.instructions().local_set(local_index + self.shift);
+                return Ok(());
+            }
+            Operator::LocalTee { local_index } => {
+                self.body.code.instructions().local_tee(local_index + self.shift);
+                return Ok(());
             }
             _ => {}
         }
         self.body.code.instruction(&pass.instruction(operator)?);
         Ok(())
+    }
+}
+
+/// Sets locals to what they are when a function is called.
+fn clear(body: &mut Body, first: u32, locals: &[(u32, ValType)]) {
+    let mut next = first;
+    for (number, ty) in locals {
+        for local in next..next.saturating_add(*number) {
+            let mut code = body.code.instructions();
+            match ty {
+                ValType::I32 => code.i32_const(0),
+                ValType::I64 => code.i64_const(0),
+                ValType::F32 => code.f32_const(0.0.into()),
+                ValType::F64 => code.f64_const(0.0.into()),
+                ValType::V128 => code.v128_const(0),
+                ValType::Ref(reference) => code.ref_null(reference.heap_type),
+            };
+            code.local_set(local);
+        }
+        next = next.saturating_add(*number);
     }
 }
