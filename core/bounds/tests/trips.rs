@@ -110,6 +110,8 @@ fn limits_that_are_narrow_masked_or_the_smaller_of_two() {
             20,
         ),
         ("(i32.popcnt (i32.load (i32.const 0)))", 32),
+        ("(i32.clz (i32.or (i32.load8_u (i32.const 0)) (i32.const 256)))", 23),
+        ("(i32.sub (i32.const 32) (i32.clz (i32.load8_u (i32.const 0))))", 8),
     ] {
         let body = format!(
             "(local.set $b {limit})
