@@ -24,6 +24,14 @@ pub(crate) enum Binary {
     Rotate,
 }
 
+/// Bits that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bits {
+    Set,
+    Above,
+    Below,
+}
+
 /// What arithmetic needs: the values, and what is known at the place.
 pub(crate) struct Arith<'v> {
     pub(crate) values: &'v mut Values,
@@ -302,17 +310,20 @@ impl Arith<'_> {
         self.opaque(width, Range::signed(width, -half, half - 1), 0, from)
     }
 
-    /// Number of zero bits at an end, or of bits set: at most the width, and less where the value is not 0.
-    pub(crate) fn counted_bits(&mut self, width: Width, a: Id, is_population: bool) -> Id {
+    /// Number of bits that are set, of zeros above the highest of them, or below the lowest.
+    pub(crate) fn counted_bits(&mut self, width: Width, a: Id, bits: Bits) -> Id {
         let x = self.range(a);
-        let bits = u64::from(width.bits());
-        let most = match (is_population, x.lo > 0) {
-            (true, _) => u64::from(u64::BITS - x.hi.leading_zeros()),
-            (false, true) => bits - 1,
-            (false, false) => bits,
+        let unused = u64::BITS - width.bits();
+        let above = |value: u64| u64::from(value.leading_zeros() - unused);
+        let all = u64::from(width.bits());
+        let (least, most) = match bits {
+            Bits::Set => (u64::from(x.lo > 0), all - above(x.hi)),
+            Bits::Above => (above(x.hi), above(x.lo)),
+            Bits::Below if x.lo > 0 => (0, all - 1),
+            Bits::Below => (0, all),
         };
         let from = self.values.node(a).from;
-        self.opaque(width, Range::unsigned(width, 0, most), 0, from)
+        self.opaque(width, Range::unsigned(width, least, most), 0, from)
     }
 
     /// `select`: one of two by a condition.

@@ -1,8 +1,8 @@
 //! What each instruction does to the values.
 
 use crate::Linear;
+use crate::arith::{Arith, Binary, Bits, LENGTH};
 use crate::length::TABLE_MAX;
-use crate::arith::{Arith, Binary, LENGTH};
 use crate::range::{Range, Width};
 use crate::state::{State, Stop};
 use crate::value::{Cmp, Id, Op, Sum, Values, from};
@@ -100,7 +100,8 @@ impl<'a> Walker<'a, '_> {
         state.pop();
         state.pop();
         let range = self.facts.range(&self.values, len, state.facts);
-        let most = if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX.into() };
+        let most =
+            if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX.into() };
         let upper =
             if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) };
         let fuel = Linear::constant(self.costs.bulk_byte().into()).times(upper, self.packet_max());
@@ -269,8 +270,12 @@ impl<'a> Walker<'a, '_> {
             O::I32Clz | O::I32Ctz | O::I64Clz | O::I64Ctz | O::I32Popcnt | O::I64Popcnt => {
                 let a = state.pop();
                 let width = self.values.width(a);
-                let is_population = matches!(operator, O::I32Popcnt | O::I64Popcnt);
-                let id = self.arith(at).counted_bits(width, a, is_population);
+                let bits = match operator {
+                    O::I32Popcnt | O::I64Popcnt => Bits::Set,
+                    O::I32Clz | O::I64Clz => Bits::Above,
+                    _ => Bits::Below,
+                };
+                let id = self.arith(at).counted_bits(width, a, bits);
                 state.push(id);
             }
             _ => {
