@@ -16,6 +16,9 @@ const IMPORTS: &str = r#"
     (data (i32.const 8) "\09\00\00\00\00\00\00\00\07\00\00\00\00\00\00\00\ff\ff\ff\ff\01\00\00\00")
     (type $helper (func (param i32 i32) (result i32)))"#;
 
+/// Header, named parameters, and the answer.
+type Entry = (&'static str, &'static [(&'static str, Type)], &'static str);
+
 /// The text of a module with loops in all of its entry points.
 pub fn module(input: &[u8]) -> String {
     let mut choices = Unstructured::new(input);
@@ -35,7 +38,7 @@ pub fn module(input: &[u8]) -> String {
             i,
         );
     }
-    let entries: [(&str, &[(&str, Type)], &str); 4] = [
+    let entries: [Entry; 4] = [
         ("(export \"weir_packet\") (param $d i32) (result i32)", &[("$d", Type::I32)], "(i32.const 0)"),
         ("(export \"weir_tick\") (param $t i64) (param $n i64)", &[("$t", Type::I64), ("$n", Type::I64)], ""),
         ("(export \"weir_stop\") (param $t i64)", &[("$t", Type::I64)], ""),

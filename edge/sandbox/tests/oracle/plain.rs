@@ -115,7 +115,7 @@ impl Plain {
 /// Fills packets and descriptors.
 pub fn fill(shown: &Shown, seed: u64) {
     let mut arena = generate::bytes(seed ^ 0x5555, ARENA);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         arena.fill(0xff);
     }
     let mut descriptors = vec![0; DESCRIPTORS];
@@ -236,7 +236,7 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(module, "find", |mut caller: Caller<'_, Host>, _: i32, _: i32, len: i32| {
         let number = caller.data_mut().next();
         let at = number % u64::from(len.cast_unsigned().max(1));
-        if number % 3 == 0 { -1 } else { ((number >> 40) << 32 | at).cast_signed() }
+        if number.is_multiple_of(3) { -1 } else { ((number >> 40) << 32 | at).cast_signed() }
     })?;
     linker.func_wrap(module, "hash", |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i64| {
         caller.data_mut().next().cast_signed()
