@@ -6,6 +6,7 @@
 
 pub mod adversarial;
 pub mod analysis;
+pub mod compiling;
 pub mod contest;
 pub mod corpus;
 pub mod crafted;

@@ -16,7 +16,7 @@ use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
-use weir_lab::{BenchError, analysis, looped, machine, memory, place, ratios, run, shares, start};
+use weir_lab::{BenchError, analysis, compiling, looped, machine, memory, place, ratios, run, shares, start};
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -66,6 +66,8 @@ enum Part {
     Memory,
     /// From start to first packet
     Start,
+    /// Other ways of compiling than the one that is kept
+    Compiling,
     /// The share of the corpus that gets a bound
     Corpus,
     /// Bounds against the dearest packets that a search finds
@@ -118,6 +120,19 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     };
     if wants(Part::Price) {
         add("price", prices(&modules, &trace, cli.quick)?);
+    }
+    if wants(Part::Compiling) {
+        let packets = Packets::read(&trace, CACHED)?;
+        let effort = Effort { rounds: if cli.quick { 21 } else { 101 }, warm: true, passes: 4 };
+        let table = compiling::table(&modules, &packets, packets.batches(), effort)?;
+        let rounds = effort.rounds;
+        add(
+            "compiling",
+            format!(
+                "{CACHED} packets of `{}`, in the processor's cache; medians of {rounds} rounds.\n\n{table}",
+                place::shown(&trace)
+            ),
+        );
     }
     if wants(Part::Instructions) {
         let table = instructions::table(&modules, &trace, COUNTED)?;

@@ -120,14 +120,16 @@ impl Control {
             Self::As(tier) => tier,
             Self::Exact(most) => {
                 let packet = Linear::constant(most.min(ALLOWANCE_MAX));
-                return Checks::Charged { packet, goes_on: false, exact: true };
+                return Checks::Charged { packet, piece: None, exact: true };
             }
         };
         let packet = admitted.limits().packet;
         match tier {
             Tier::Proved => Checks::None,
-            Tier::Supervised => Checks::Charged { packet, goes_on: true, exact: false },
-            Tier::Metered => Checks::Charged { packet, goes_on: false, exact: false },
+            Tier::Supervised => {
+                Checks::Charged { packet, piece: Some(admitted.limits().piece), exact: false }
+            }
+            Tier::Metered => Checks::Charged { packet, piece: None, exact: false },
         }
     }
 }
