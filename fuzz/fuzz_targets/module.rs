@@ -7,11 +7,13 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
-use arbitrary::Unstructured;
+#[path = "../../core/bounds/tests/generate/mod.rs"]
+mod generate;
+
+use generate::smith;
 use libfuzzer_sys::fuzz_target;
-use std::sync::OnceLock;
 use std::time::Duration;
-use weir_abi::{Descriptor, imports, imports::Type};
+use weir_abi::Descriptor;
 use weir_netio::{Block, Capture, Input, Next};
 use weir_sandbox::{Area, Batch, Engine, Instance, Options};
 use weir_session::{Admitted, Records};
@@ -28,109 +30,7 @@ fn module(input: &[u8]) -> Option<Vec<u8>> {
     if input.starts_with(b"\0asm") {
         return Some(input.to_vec());
     }
-    let mut choices = Unstructured::new(input);
-    let config = shape(choices.arbitrary().ok()?);
-    let module = wasm_smith::Module::new(config, &mut choices).ok()?;
-    Some(with_manifest(module.to_bytes()))
-}
-
-/// Modules that admission has no reason to refuse.
-fn shape(choice: u8) -> wasm_smith::Config {
-    static OFFERED: OnceLock<Vec<u8>> = OnceLock::new();
-    wasm_smith::Config {
-        available_imports: Some(OFFERED.get_or_init(offered).clone()),
-        exports: Some(wanted(choice)),
-        // The one that is exported comes on top.
-        max_memories: 0,
-        max_memory32_bytes: MEMORY_BYTES,
-        max_tables: 2,
-        max_table_elements: 1000,
-        max_instructions: 400,
-        bulk_memory_enabled: true,
-        // With them come references to objects, which admission refuses.
-        reference_types_enabled: choice >= 192,
-        simd_enabled: true,
-        multi_value_enabled: true,
-        saturating_float_to_int_enabled: true,
-        sign_extension_ops_enabled: true,
-        exceptions_enabled: false,
-        gc_enabled: false,
-        memory64_enabled: false,
-        custom_page_sizes_enabled: false,
-        relaxed_simd_enabled: false,
-        shared_everything_threads_enabled: false,
-        tail_call_enabled: false,
-        threads_enabled: false,
-        wide_arithmetic_enabled: false,
-        extended_const_enabled: false,
-        compact_imports_enabled: false,
-        ..wasm_smith::Config::default()
-    }
-}
-
-/// Every import that there is.
-fn offered() -> Vec<u8> {
-    let name = |ty: &Type| match ty {
-        Type::I32 => "i32",
-        Type::I64 => "i64",
-        Type::F64 => "f64",
-    };
-    let imports: String = imports::ALL
-        .iter()
-        .map(|import| {
-            let params: String = import.params.iter().map(|ty| format!(" {}", name(ty))).collect();
-            let result =
-                import.result.as_ref().map(|ty| format!("(result {})", name(ty))).unwrap_or_default();
-            format!("(import \"weir\" \"{}\" (func (param{params}) {result}))", import.name)
-        })
-        .collect();
-    text(&format!("(module {imports})"))
-}
-
-/// What weir calls: one of the two entry points, and others by choice; `weir_start` seldom, for most arbitrary ones end the module.
-fn wanted(choice: u8) -> Vec<u8> {
-    let has = |bits: u8| choice & bits == bits;
-    let optional = |there, function| if there { function } else { "" };
-    let entry = if has(1) {
-        r#"(func (export "weir_batch") (param i32 i64) (result i64) unreachable)"#
-    } else {
-        r#"(func (export "weir_packet") (param i32) (result i32) unreachable)"#
-    };
-    let start = optional(has(2 | 4 | 8), r#"(func (export "weir_start") (result i32) unreachable)"#);
-    let tick = optional(has(16), r#"(func (export "weir_tick") (param i64 i64) unreachable)"#);
-    let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
-    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop})"#))
-}
-
-fn text(wat: &str) -> Vec<u8> {
-    wat::parse_str(wat).unwrap_or_else(|error| panic!("{error}"))
-}
-
-const MEMORY_BYTES: u64 = 16 << 20;
-
-const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '16 MiB'\ntick = '1s'\n\
-    [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
-    [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\
-    [[stream]]\nname = 'values'\n[[stream.field]]\nname = 'value'\ntype = 'u32'\n\
-    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n[[stream.field]]\nname = 'from'\ntype = 'ip'\n";
-
-/// Appends the manifest as a custom section.
-fn with_manifest(mut module: Vec<u8>) -> Vec<u8> {
-    let mut section = vec![u8::try_from(weir_abi::MANIFEST_SECTION.len()).expect("a short name")];
-    section.extend(weir_abi::MANIFEST_SECTION.bytes());
-    section.extend(MANIFEST.bytes());
-    module.push(0);
-    let mut rest = section.len();
-    loop {
-        let low = u8::try_from(rest & 0x7f).expect("seven bits");
-        rest >>= 7;
-        module.push(if rest == 0 { low } else { low | 0x80 });
-        if rest == 0 {
-            break;
-        }
-    }
-    module.extend(section);
-    module
+    smith::module(input)
 }
 
 /// What all modules are run on: an engine, and a block of packets in an arena of its own.
@@ -151,7 +51,7 @@ const PACKETS: u32 = 100;
 
 impl Stage {
     fn set() -> Self {
-        let options = Options { call_limit: Duration::from_millis(10), strikes: 2, ..Options::default() };
+        let options = Options { call_limit: Duration::from_millis(10), ..Options::default() };
         let engine = Engine::new(options, None).expect("the engine starts");
         let mut capture = Capture::open(Input::Bytes(pcap())).expect("a sound capture");
         let Ok(Next::Block(block)) = capture.next_block() else { panic!("a capture with packets") };
