@@ -49,7 +49,7 @@ pub(crate) fn line_table(linked: &[u8], dir: &Path) -> Vec<u8> {
     for address in &addresses {
         let address = *address;
         let frames = match loops.iter().find(|body| body.start == address) {
-            Some(body) => recorded.of_loop(body, &addresses),
+            Some(body) => recorded.of_loop(body),
             None => recorded.frames(address),
         };
         // The author's own line if there is one. Code that no line has to answer for counts as what was before it.
@@ -111,16 +111,15 @@ impl<'a> Recorded<'a> {
 
     /// The same for a loop as a whole: the first line that it has in the function that it is written in. The instruction itself mostly has the line of
     /// what the compiler put before the loop.
-    fn of_loop(&self, body: &Range<u32>, addresses: &[u32]) -> Vec<(&'a str, u32)> {
-        let first = addresses.partition_point(|address| *address < body.start);
-        let inside =
-            addresses.get(first..).unwrap_or_default().iter().take_while(|address| **address < body.end);
-        let has_line = |address: &u32| self.line(*address).is_some_and(|(_, line)| line > 0);
+    fn of_loop(&self, body: &Range<u32>) -> Vec<(&'a str, u32)> {
+        let first = self.rows.partition_point(|(address, _)| *address <= body.start);
+        let inside = self.rows.get(first..).unwrap_or_default().iter();
+        let inside = inside.take_while(|(address, _)| *address < body.end);
+        // Only lines that begin in the loop: what goes on from before it is not of it.
+        let has_line = |line: &Option<(&str, u32)>| line.is_some_and(|(_, line)| line > 0);
         let chains: Vec<(u32, Vec<usize>)> = inside
-            .copied()
-            .filter(has_line)
-            .filter(|address| *address > body.start)
-            .map(|address| (address, self.calls.around(address)))
+            .filter(|(_, line)| has_line(line))
+            .map(|(address, _)| (*address, self.calls.around(*address)))
             .collect();
         // The calls that all of the loop is in: the function that it is written in is the one that was called last.
         let Some((_, shared)) = chains.first() else { return self.frames(body.start) };

@@ -127,7 +127,7 @@ fn a_loop_has_the_line_that_it_begins_at_also_where_headers_and_hoisted_code_com
         WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{\n\
         const uint8_t *b = weir_bytes(p);\nuint32_t at = 0, sum = 0;\nwhile (b[at] != 0)\nat += b[at];\n\
         for (uint32_t i = 0; i < table[3]; i++)\nsum += table[i & 63];\nif (p->flags & WEIR_TCP)\nfor (;;)\ntable[sum++ & 63]++;\n\
-        return (int32_t)(at + sum) & 1;\n}\n";
+        for (uint32_t i = 0; i < 500; i++)\ntable[i & 63] += 3;\nreturn (int32_t)(at + sum) & 1;\n}\n";
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("weir.toml"), MANIFEST).unwrap();
     std::fs::write(dir.path().join("m.c"), source).unwrap();

@@ -10,6 +10,9 @@ use weir_units::Bytes;
 /// The packet for which shares are shown: as long as Ethernet has them.
 pub const PACKET_BYTES: u64 = 1500;
 
+/// Where an entry point that is not for packets may use so much of its limit, its hottest path is shown too.
+const SHARE_MIN: f64 = 0.01;
+
 /// A cell of a table.
 #[derive(Clone, Debug, Default)]
 struct Cell {
@@ -44,11 +47,11 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
     writeln!(out)?;
     bounds(out, findings, paint)?;
     for entry in &findings.analysis.entries {
-        let is_over = findings.comparisons.iter().any(|comparison| {
+        let is_much = findings.comparisons.iter().any(|comparison| {
             let is_fuel = comparison.entry == Some(entry.entry) && comparison.resource == Resource::Fuel;
-            is_fuel && comparison.standing() != Standing::Within
+            is_fuel && comparison.times() >= SHARE_MIN
         });
-        if is_over || matches!(entry.entry, EntryPoint::Packet | EntryPoint::Batch) {
+        if is_much || matches!(entry.entry, EntryPoint::Packet | EntryPoint::Batch) {
             hottest(out, entry, paint)?;
         }
     }
@@ -73,11 +76,12 @@ fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Resu
             Tier::Metered.name(),
             "it is charged while it runs, and a call that uses up its allowance is abandoned",
         ),
-        Err(_) => (Look::Bad, "refused", "it may need more than the profile allows"),
+        Err(_) => (Look::Bad, "refused", "by this profile it does not run"),
     };
-    writeln!(out, "Tier: {}: {}", paint.paint(look, name), wrapped("", 6, meaning))?;
+    let text = wrapped(&format!("Tier: {name}: "), 6, meaning);
+    writeln!(out, "{}", text.replacen(name, &paint.paint(look, name), 1))?;
     if let Some(why) = &findings.why {
-        writeln!(out, "Why:  {}", wrapped("", 6, why))?;
+        writeln!(out, "{}", wrapped("Why:  ", 6, why))?;
     }
     if let Some(file) = &findings.profile {
         writeln!(out, "By:   the profile {}", shown(file))?;

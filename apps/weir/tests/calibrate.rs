@@ -1,0 +1,79 @@
+//! `weir calibrate`: what it measures, where it is kept, and who uses it.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::process::{Ended, finish};
+use run::weir;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+fn with_state(state: &Path, arguments: &[&str]) -> Ended {
+    finish(weir().args(arguments).env("XDG_STATE_HOME", state), None)
+}
+
+fn kept(state: &Path) -> PathBuf {
+    state.join("weir/calibration.toml")
+}
+
+#[test]
+fn what_is_measured_is_shown_kept_and_used() {
+    let home = tempfile::tempdir().unwrap();
+    let dry = with_state(home.path(), &["calibrate", "--dry-run"]).good();
+    assert!(dry.text().contains("KERNEL") && !dry.text().contains("Kept in"), "{}", dry.text());
+    assert!(!kept(home.path()).exists());
+
+    let ended = with_state(home.path(), &["calibrate"]).good();
+    let said = ended.text();
+    assert_eq!(ended.stderr, "", "no progress bar where nobody looks");
+    for kernel in ["arithmetic", "branches", "read", "table", "vectors", "hash", "emit"] {
+        let row = said.lines().find(|line| line.starts_with(kernel)).unwrap_or_else(|| panic!("{said}"));
+        let figures: Vec<u64> = row.split_whitespace().skip(1).take(3).map(|n| n.parse().unwrap()).collect();
+        assert!(figures.is_sorted() && figures[0] > 0, "{row}");
+    }
+    assert!(said.contains(&format!("Kept in {}", kept(home.path()).display())), "{said}");
+    assert_eq!(kept(home.path()).metadata().unwrap().permissions().mode() & 0o777, 0o600);
+
+    let checked = with_state(home.path(), &["check", "rtt"]).good();
+    assert!(checked.text().contains("Times: 1000 fuel take "), "{}", checked.text());
+    assert_eq!(checked.stderr, "");
+    let document = with_state(home.path(), &["check", "rtt", "--json"]).good().json();
+    let figure = |name: &str| document["calibration"][name].as_u64().unwrap();
+    assert!(figure("ns_min") <= figure("ns_median") && figure("ns_median") <= figure("ns_max"));
+    let packet = &document["entry_points"][1]["bounds"][0];
+    let fuel = packet["bound"]["constant"].as_u64().unwrap();
+    let nanos = (fuel * figure("ns_max")).div_ceil(1000);
+    assert_eq!(packet["bound_ns"]["constant"].as_u64().unwrap(), nanos, "at the slow end, rounded up");
+}
+
+#[test]
+fn a_calibration_that_cannot_be_trusted_is_not_used_and_says_why() {
+    let home = tempfile::tempdir().unwrap();
+    let path = kept(home.path());
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let good = "cost-table = 1\nprocessor = 'x'\n[nanoseconds]\nmin = 1\nmedian = 2\nmax = 3\n";
+    let write = |text: &str, mode: u32| {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let check = || with_state(home.path(), &["check", "rtt"]).good();
+    write(good, 0o600);
+    assert!(check().text().contains("1000 fuel take 2 ns, 1 to 3, on x"));
+    for (text, mode, why) in [
+        (good, 0o666, "nobody else may write it"),
+        (&good.replace("= 1\n", "= 999\n").replace("min = 999", "min = 1"), 0o600, "run `weir calibrate`"),
+        (&good.replace("max = 3", "max = 0"), 0o600, "`weir calibrate`"),
+        ("\u{1b}[2J", 0o600, "the calibration cannot be read"),
+    ] {
+        write(text, mode);
+        let ended = check().says(why);
+        assert!(ended.text().contains("Times: not calibrated"), "{}", ended.text());
+        assert!(!ended.stderr.contains('\u{1b}'), "{}", ended.stderr);
+    }
+    // There is no place for it.
+    let file = home.path().join("file");
+    fs::write(&file, "").unwrap();
+    with_state(&file, &["calibrate"]).fails(1, &["calibration.toml", "cannot be written"]);
+}

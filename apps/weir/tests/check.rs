@@ -1,0 +1,247 @@
+//! `weir check`: what an operator and an author learn about a module before it runs.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::module::{MANIFEST, answering, assemble, text};
+use run::process::finish;
+use run::{outside, run, weir};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A module in a folder of its own.
+fn file(folder: &Path, name: &str, body: &str) -> String {
+    let path = folder.join(name).with_extension("wasm");
+    fs::write(&path, assemble(&text(body), Some(MANIFEST.replace("NAME", name).as_bytes()))).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A profile that admits only what is proved to stay within little.
+fn strict(folder: &Path) -> String {
+    let path = folder.join("strict.toml");
+    fs::write(&path, "tiers = ['proved']\npacket = '20us'\nper-byte = '4ns'\npages = 0\n").unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A new module with this source, built; or nothing where there is no compiler.
+fn built(folder: &Path, source: Option<&str>) -> Option<String> {
+    if !["clang-19", "clang"].into_iter().any(outside::has) {
+        return None;
+    }
+    let there = |arguments: &[&str]| finish(weir().args(arguments).current_dir(folder), None).good();
+    there(&["new", "mine", "--lang", "c"]);
+    if let Some(source) = source {
+        fs::write(folder.join("mine/mine.c"), source).unwrap();
+    }
+    there(&["build", "mine"]);
+    Some(folder.join("mine/mine.wasm").to_str().unwrap().to_owned())
+}
+
+const ENDLESS: &str = "#include \"weir.h\"
+static volatile uint32_t table[64];
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < 500; i++)
+        table[i & 63] += 3;
+    if (p->flags & WEIR_TCP)
+        for (;;)
+            table[sum++ & 63]++;
+    return 0;
+}
+";
+
+fn line_of(source: &str, part: &str) -> usize {
+    1 + source.lines().position(|line| line.contains(part)).unwrap()
+}
+
+#[test]
+fn a_shipped_module_is_told_with_its_tier_its_bounds_and_where_they_come_from() {
+    let ended = run(["check", "rtt"]).good();
+    let said = ended.text();
+    for part in ["rtt 1.", "Tier: proved: ", "CALL OF", "weir_start", "weir_packet", "Memory: at most "] {
+        assert!(said.contains(part), "`{part}` is not in:\n{said}");
+    }
+    assert!(said.contains("Hottest path of weir_packet") && said.contains("`emit`, in "), "{said}");
+    assert!(said.contains("Set: table-size=65536") && said.contains("Admitted; compiled in "), "{said}");
+    assert!(said.contains("Times: not calibrated") && said.contains("`weir calibrate`"), "{said}");
+    assert!(!said.contains("\n  limit") && !said.contains('\u{1b}'), "{said}");
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn with_a_profile_each_limit_stands_below_its_bound_and_a_refusal_is_exit_status_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let strict = strict(folder.path());
+    let ended = run(["check", "rtt", "--profile", &strict]).good();
+    let lines: Vec<&str> = ended.text().lines().collect();
+    let packet = lines.iter().position(|line| line.starts_with("weir_packet")).unwrap();
+    assert!(lines[packet + 1].starts_with("  limit") && lines[packet + 1].contains("20 us + 4 ns/byte"));
+    assert!(ended.text().contains(&format!("By:   the profile {strict}")), "{}", ended.text());
+
+    // It asks for memory whenever a packet comes.
+    let grows = file(folder.path(), "grows", &answering("(drop (memory.grow (i32.const 3))) (i32.const 0)"));
+    run(["check", &grows]).good();
+    let refused = run(["check", &grows, "--profile", &strict])
+        .fails(1, &["grows.wasm: weir_packet uses up to 3 pages", "the profile allows 0 by `pages`"]);
+    assert!(
+        refused.text().contains("Tier: refused: ") && refused.text().ends_with("Refused\n"),
+        "{}",
+        refused.text()
+    );
+    let missing = folder.path().join("none.toml");
+    run(["check", "rtt", "--profile", missing.to_str().unwrap()]).fails(2, &["none.toml"]);
+    fs::write(&missing, "packet = 'soon'").unwrap();
+    run(["check", "rtt", "--profile", missing.to_str().unwrap()]).fails(2, &["line 1", "`packet`"]);
+}
+
+#[test]
+fn a_hostile_module_is_told_function_by_function_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let recursive = file(
+        folder.path(),
+        "recursive",
+        &format!(
+            r#"(func $deep (param i32) (result i32) (call $deep (i32.load (local.get 0)))) {}"#,
+            answering("(call $deep (local.get $d))")
+        ),
+    );
+    let ended = run(["check", &recursive]).good();
+    let said = ended.text();
+    assert!(
+        said.contains("Tier: metered: ") && said.contains("Why:  weir_packet: no bound on its time"),
+        "{said}"
+    );
+    assert!(said.contains("deep calls itself: write it as a loop with a counter"), "{said}");
+    run(["check", &recursive, "--profile", &strict(folder.path())])
+        .fails(1, &["weir_packet has no bound on its time", "only proved modules"]);
+
+    let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
+    let annotated = run(["check", &endless, "--annotate"]).good();
+    let said = annotated.text();
+    assert!(said.contains("this loop has no way out: add one, or remove the loop"), "{said}");
+    // There is no source: the WebAssembly text it is, by offsets.
+    assert!(said.contains("WebAssembly text, by byte offset"), "{said}");
+    let line = said.lines().find(|line| line.contains("│") && line.contains("loop")).unwrap();
+    assert!(line.trim_start().starts_with("unbounded") && line.contains("0x"), "{line}");
+}
+
+#[test]
+fn what_is_no_module_is_refused_with_its_reason_also_in_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.wasm");
+    fs::write(&path, b"\0asm\x01\0\0\0\x01\xff").unwrap();
+    let path = path.to_str().unwrap();
+    run(["check", path]).fails(1, &["broken.wasm: the module is not valid WebAssembly at byte"]);
+    let document = run(["check", path, "--json"]).fails(1, &["broken.wasm"]).json();
+    assert_eq!(document["admitted"], Value::Bool(false));
+    assert!(document["refusal"].as_str().unwrap().contains("not valid WebAssembly at byte"), "{document}");
+    run(["check", "rtt", "--json", "--annotate"]).fails(2, &["--json", "--annotate"]);
+}
+
+#[test]
+fn json_has_what_the_table_has() {
+    for name in ["rtt", "lrd", "worm"] {
+        let said = run(["check", name]).good();
+        let document = run(["check", name, "--json"]).good().json();
+        assert_eq!((&document["module"], &document["admitted"]), (&Value::from(name), &Value::Bool(true)));
+        let tier = document["tier"].as_str().unwrap();
+        assert!(said.text().contains(&format!("Tier: {tier}: ")), "{}", said.text());
+        let entries = document["entry_points"].as_array().unwrap();
+        for entry in entries {
+            let row =
+                said.text().lines().find(|line| line.starts_with(entry["name"].as_str().unwrap())).unwrap();
+            assert!(row.contains(entry["class"].as_str().unwrap()), "{row}");
+            let time =
+                entry["bounds"].as_array().unwrap().iter().find(|bound| bound["resource"] == "time").unwrap();
+            let fuel = time["bound"]["constant"].as_u64().unwrap();
+            assert!(row.contains(&format!(" {fuel}")), "{row}: {time}");
+            assert!(
+                time["bound_ns"]["constant"].as_u64().unwrap() >= fuel / 4 && time["limit_ns"].is_object()
+            );
+            assert_eq!(time["unit"], "fuel");
+        }
+        let rows = said.text().lines().filter(|line| line.starts_with("weir_")).count();
+        assert_eq!(rows, entries.len());
+        let calls = document["host_calls"].as_array().unwrap();
+        let own = calls
+            .iter()
+            .filter(|call| call["at"]["file"].as_str().is_some_and(|file| file.starts_with(name)));
+        assert!(own.count() > 0, "{document}");
+        assert!(document["memory"]["bound"]["constant"].as_u64().unwrap() >= 65_536);
+        assert!(document["compiled_ns"].as_u64().unwrap() > 0);
+        assert_eq!(document["calibration"]["measured"], Value::Bool(false));
+    }
+}
+
+#[test]
+fn a_new_module_shows_its_authors_lines_with_trips_and_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(fresh) = built(folder.path(), None) else { return };
+    let said = run(["check", &fresh, "--annotate"]).good();
+    assert!(said.text().contains("Tier: proved: ") && said.text().contains("\nmine.c\n"), "{}", said.text());
+
+    let folder = tempfile::tempdir().unwrap();
+    let Some(endless) = built(folder.path(), Some(ENDLESS)) else { return };
+    let annotated = run(["check", &endless, "--annotate"]).good();
+    let said = annotated.text();
+    let beside = |part: &str| {
+        let line = format!(" {} │", line_of(ENDLESS, part));
+        said.lines().find(|shown| shown.contains(&line)).unwrap_or_else(|| panic!("{line}\n{said}"))
+    };
+    assert!(beside("for (;;)").trim_start().starts_with("unbounded"), "{said}");
+    assert!(
+        beside("table[sum++ & 63]++").trim_start().starts_with(char::is_numeric),
+        "no cost of its own: {said}"
+    );
+    let counted = beside("i < 500");
+    assert!(counted.contains(" x ") && counted.contains("for (uint32_t i = 0"), "{counted}");
+    assert!(said.contains("this loop has no way out") && said.contains("mine.c:"), "{said}");
+
+    // A source that has moved since is pointed out; one that is gone is not missed.
+    let source = folder.path().join("mine/mine.c");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    fs::File::options().append(true).open(&source).unwrap().set_modified(later).unwrap();
+    let moved = run(["check", &endless, "--annotate"]).good();
+    assert!(moved.text().contains("mine.c (changed after the module was built"), "{}", moved.text());
+    fs::remove_file(&source).unwrap();
+    let gone = run(["check", &endless, "--annotate"]).good();
+    assert!(gone.text().contains("WebAssembly text") && gone.text().contains("mine.c:"), "{}", gone.text());
+}
+
+#[test]
+fn nothing_that_a_module_names_commands_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let body = "(func $\"\\1b[2Jgone\" (param i32) (result i32) (loop (br_if 0 (i32.load (local.get 0)))) (i32.const 0))";
+    let body = format!("{body} {}", answering("(call $\"\\1b[2Jgone\" (local.get $d))"));
+    let path = file(folder.path(), "painter", &body);
+    for arguments in [&["check", &path, "--annotate"][..], &["check", &path, "--json"]] {
+        let ended = run(arguments).good();
+        assert!(!ended.text().contains('\u{1b}') && ended.text().contains("[2Jgone"), "{}", ended.text());
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_and_can_be_turned_off() {
+    if !outside::has("script") {
+        return;
+    }
+    let on_a_terminal = |environment: &str| {
+        let command = format!("{environment} {} check rtt --annotate", env!("CARGO_BIN_EXE_weir"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env_remove("NO_COLOR").env("TERM", "xterm");
+        script.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
+        outside::output(&mut script)
+    };
+    let coloured = on_a_terminal("");
+    assert!(
+        coloured.contains("\u{1b}[32mproved\u{1b}[0m") && coloured.contains("\u{1b}[1mrtt.c"),
+        "{coloured}"
+    );
+    for environment in ["NO_COLOR=1", "TERM=dumb"] {
+        assert!(!on_a_terminal(environment).contains('\u{1b}'), "{environment}");
+    }
+}
