@@ -138,7 +138,7 @@ impl<'a> Walker<'a, '_> {
         state.push(result);
     }
 
-    fn arith(&mut self, at: crate::facts::FactId) -> Arith<'_> {
+    pub(crate) fn arith(&mut self, at: crate::facts::FactId) -> Arith<'_> {
         Arith { values: &mut self.values, facts: &self.facts, at }
     }
 
@@ -338,8 +338,9 @@ impl<'a> Walker<'a, '_> {
             u32::from(self.values.node(*id).zeros) + by.trailing_zeros() >= DESCRIPTOR_BYTES.trailing_zeros()
         });
         let within = u32::try_from(offset.constant.rem_euclid(DESCRIPTOR_BYTES as i64)).unwrap_or(0);
-        let is_own = offset.terms.is_empty() && is_inside;
-        if !is_aligned || within + u32::from(load.bytes) > 64 {
+        let is_own = offset.terms.is_empty();
+        // What is not in a descriptor can be anything: an index that is too large leads to the module's own memory.
+        if !is_inside || !is_aligned || within + u32::from(load.bytes) > 64 {
             return self.values.add(Op::Opaque, load.width, loaded(load), from::HEADER_FIELD);
         }
         let known = u32::try_from(offset.constant).ok().map(|offset| (offset, load.bytes, load.width));
@@ -348,10 +349,9 @@ impl<'a> Walker<'a, '_> {
         }
         let packet_max = u64::from(self.environment.packet_max);
         let (mut range, from) = match (within, load.bytes) {
-            // cap_len, payload_len: of this packet, or of another one.
+            // cap_len, payload_len.
             (12 | 40, 4) => {
-                let mut range = Range::unsigned(load.width, 0, packet_max);
-                range.per = is_inside.then_some(LENGTH);
+                let range = Range { per: Some(LENGTH), ..Range::unsigned(load.width, 0, packet_max) };
                 (range, from::PACKET_LENGTH)
             }
             (16, 4) => (loaded(load), from::PACKET_LENGTH),

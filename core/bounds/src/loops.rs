@@ -1,6 +1,6 @@
 //! A loop: looked at first to see how its locals change, then walked for what it costs.
 
-use crate::arith::Arith;
+use crate::arith::{Arith, Binary};
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
@@ -31,6 +31,8 @@ impl<'a> Walker<'a, '_> {
             return Err(Stop::TooLarge);
         }
         let Some(mut entry) = frame.state.take() else { return Ok(()) };
+        // Its operands are others in each iteration: they are the loop's own values too.
+        let first = self.values.next();
         let height = entry.stack.len().saturating_sub(params);
         for place in entry.stack.iter_mut().skip(height) {
             *place = self.values.any(self.values.width(*place));
@@ -39,7 +41,6 @@ impl<'a> Walker<'a, '_> {
         let written = self.written(&code, at)?;
 
         // How do its locals change, whatever they are?
-        let first = self.values.next();
         let (counters, start) = self.generic(&entry, &written);
         let (shape, tested) = self.quietly(frame, |walker, frame| {
             let walked = walker.once(frame, at, params, start)?;
@@ -124,13 +125,62 @@ impl<'a> Walker<'a, '_> {
                         other == cmp && x == next && self.values.same(y, limit)
                     })
                 });
+                if !on_all || found.len() >= TESTED {
+                    continue;
+                }
+                let Some(limit) = self.made_at_entry(limit, first, entry, 4) else { continue };
                 let (x, y) = if is_left { (counter.first, limit) } else { (limit, counter.first) };
-                if on_all && found.len() < TESTED && self.is_known(cmp, x, y, entry) {
+                if self.is_known(cmp, x, y, entry) {
                     found.push((cmp, counter.local, limit, is_left));
                 }
             }
         }
         found
+    }
+
+    /// A value that does not change in the loop, as if it were made where the loop is entered. Where it was made more may have been known of it.
+    fn made_at_entry(&mut self, id: Id, first: Id, entry: &State, depth: u32) -> Option<Id> {
+        if id < first {
+            return Some(id);
+        }
+        let depth = depth.checked_sub(1)?;
+        let width = self.values.width(id);
+        let op = self.values.node(id).op.clone();
+        match op {
+            Op::Descriptor | Op::Field(..) => Some(id),
+            Op::Sum(sum) => {
+                let mut whole = Sum { terms: Vec::new(), constant: sum.constant };
+                for (term, by) in sum.terms {
+                    let term = self.made_at_entry(term, first, entry, depth)?;
+                    whole = Values::combined(width, &whole, 1, &self.values.sum(term), by);
+                }
+                let (values, facts) = (&mut self.values, &self.facts);
+                let ranges: Vec<(Id, Range)> =
+                    whole.terms.iter().map(|(id, _)| (*id, facts.range(values, *id, entry.facts))).collect();
+                Some(values.of_sum(width, whole, |id| {
+                    ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
+                }))
+            }
+            Op::And(a, b) => {
+                let a = self.made_at_entry(a, first, entry, depth)?;
+                let b = self.made_at_entry(b, first, entry, depth)?;
+                Some(self.arith(entry.facts).binary(Binary::And, width, a, b))
+            }
+            Op::Shift(of, by) => {
+                let of = self.made_at_entry(of, first, entry, depth)?;
+                let by = self.values.constant(width, by.into());
+                Some(self.arith(entry.facts).binary(Binary::ShrU, width, of, by))
+            }
+            Op::Extend(of) => {
+                let of = self.made_at_entry(of, first, entry, depth)?;
+                Some(self.arith(entry.facts).extend_unsigned(of))
+            }
+            Op::Wrap(of) => {
+                let of = self.made_at_entry(of, first, entry, depth)?;
+                Some(self.arith(entry.facts).wrap(of))
+            }
+            _ => None,
+        }
     }
 
     /// Whether a comparison certainly holds.

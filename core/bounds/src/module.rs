@@ -117,6 +117,11 @@ impl<'a> Module<'a> {
                         let constant = match global.init_expr.get_operators_reader().read()? {
                             Operator::I32Const { value } => Some(value.into()),
                             Operator::I64Const { value } => Some(value),
+                            // From there it can be put into a table.
+                            Operator::RefFunc { function_index } => {
+                                self.referenced.push(function_index);
+                                None
+                            }
                             _ => None,
                         };
                         self.globals.push(Global {
@@ -182,7 +187,7 @@ impl<'a> Module<'a> {
         self.stack_pointer = by_name.map(|(.., index)| *index).or(self.stack_pointer).filter(|index| {
             self.globals.get(*index as usize).is_some_and(|g| g.mutable && g.width == Width::W32)
         });
-        // A global's first value and `ref.func` in code can also name a function, but the validator wants those in an element segment or export.
+        // `ref.func` in code can also name a function, but the validator wants it in an element segment, an export, or a global's first value.
         self.referenced.extend(exports.iter().filter(|(_, k, _)| *k == ExternalKind::Func).map(|(.., i)| *i));
         self.referenced.sort_unstable();
         self.referenced.dedup();

@@ -82,6 +82,8 @@ impl Meeting {
         for (a, b) in mine.zip(other.locals.iter().chain(&other.stack)) {
             if !values.same(*a, *b) {
                 *a = join(values, facts, (*a, known.0), (*b, known.1), self.token);
+            } else if *a != *b {
+                *a = values.either_made(*a, *b);
             }
         }
         state.usage = state.usage.or(other.usage);

@@ -211,18 +211,21 @@ impl Trips<'_> {
                 let others = moving.iter().skip(1).filter_map(|i| back.get(*i));
                 let is_one =
                     |edge: &State| self.facts.learnt(edge.facts, self.entry).any(|(other, ..)| other == id);
-                let is_like = |edge: &State| {
-                    self.facts
-                        .learnt(edge.facts, self.entry)
-                        .any(|(_, c, x, y)| c == cmp && self.values.same(x, a) && self.values.same(y, b))
+                let is_like = |edge: &State, limit: Option<Id>| {
+                    self.facts.learnt(edge.facts, self.entry).any(|(_, c, x, y)| {
+                        let is_limit = limit.is_none_or(|limit| limit == if on_left { y } else { x });
+                        c == cmp && self.values.same(x, a) && self.values.same(y, b) && is_limit
+                    })
                 };
                 // What is known on one of several edges only must not count for the others.
-                let at = if moving.len() == 1 {
-                    first_edge.facts
+                let (at, is_shared) = if moving.len() == 1 {
+                    (first_edge.facts, true)
                 } else if others.clone().all(is_one) {
-                    id
-                } else if others.clone().all(is_like) {
-                    self.entry
+                    (id, true)
+                } else if others.clone().all(|edge| is_like(edge, Some(limit))) {
+                    (self.entry, true)
+                } else if others.clone().all(|edge| is_like(edge, None)) {
+                    (self.entry, false)
                 } else {
                     continue;
                 };
@@ -246,6 +249,7 @@ impl Trips<'_> {
                     most: x.max(y),
                     width: self.values.width(test),
                     at,
+                    is_shared,
                 };
                 best = Some(better(best, self.count(&test)));
             }
@@ -344,8 +348,13 @@ impl Trips<'_> {
     /// How often a test lets the loop go on.
     fn count(&self, test: &Test) -> Result<Count, Why> {
         let (values, facts) = (self.values, self.facts);
-        let limit = facts.range(values, test.limit, test.at);
         let limit_sum = values.sum(test.limit);
+        // Where each edge has made the limit itself, what is known of it where one of them did need not hold for the others.
+        let limit = if test.is_shared {
+            facts.range(values, test.limit, test.at)
+        } else {
+            self.range_of(&limit_sum, test)
+        };
         let is_fixed = values.is_invariant(test.limit, self.first, 4);
         let up = test.least > 0;
         let from = values.node(test.limit).from
@@ -374,7 +383,9 @@ impl Trips<'_> {
             }
         };
         match (test.cmp, test.on_left == up) {
-            (Cmp::Eq, _) => done(Linear::constant(1), None),
+            // A step leads away from the limit, if that stays where it is.
+            (Cmp::Eq, _) if is_fixed && smax < test.width.modulus() => done(Linear::constant(1), None),
+            (Cmp::Eq, _) => Err(Why::NoCounter),
             (Cmp::Ne, _) => {
                 if !is_fixed {
                     return Err(Why::NoCounter);
@@ -433,7 +444,7 @@ impl Trips<'_> {
                     }
                 };
                 let by_distance = apart.map(|range| count(range.upper()));
-                let start = self.start_range(test);
+                let start = self.range_of(&test.start, test);
                 let by_range = if is_signed {
                     let way =
                         if up { limit_hi - i128::from(start.slo) } else { i128::from(start.shi) - limit_lo };
@@ -456,13 +467,13 @@ impl Trips<'_> {
         }
     }
 
-    /// The range of a test's value at the loop's first iteration.
-    fn start_range(&self, test: &Test) -> Range {
+    /// The range of a sum, from what is known of its values where a test is made.
+    fn range_of(&self, sum: &Sum, test: &Test) -> Range {
         let range = |id| self.facts.range(self.values, id, test.at);
-        let (lo, hi) = self.values.interval(&test.start, range);
+        let (lo, hi) = self.values.interval(sum, range);
         let mut found = Range::integer(test.width, lo, hi);
         if lo >= 0 && hi < test.width.modulus() {
-            found.per = self.values.upper_by_length(&test.start, range);
+            found.per = self.values.upper_by_length(sum, range);
         }
         found
     }
@@ -481,6 +492,8 @@ struct Test {
     most: i128,
     width: Width,
     at: FactId,
+    /// Whether the limit is one value, and not the same sum made anew on each of the edges.
+    is_shared: bool,
 }
 
 fn better(a: Option<Result<Count, Why>>, b: Result<Count, Why>) -> Result<Count, Why> {

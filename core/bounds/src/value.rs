@@ -209,19 +209,23 @@ impl Values {
 
     /// Between which integers a sum lies, before wrapping, if its values have these ranges.
     pub(crate) fn interval(&self, sum: &Sum, range: impl Fn(Id) -> Range) -> (i128, i128) {
+        // Far beyond every width, and far from where their difference overflows.
+        const ANYWHERE: (i128, i128) = (-(1 << 100), 1 << 100);
         let mut lo = i128::from(sum.constant);
         let mut hi = lo;
         for (id, coefficient) in &sum.terms {
             let (least, most) = range(*id).narrower();
             let by = i128::from(*coefficient);
-            let (x, y) = (least.saturating_mul(by), most.saturating_mul(by));
-            lo = lo.saturating_add(x.min(y));
-            hi = hi.saturating_add(x.max(y));
+            let (Some(x), Some(y)) = (least.checked_mul(by), most.checked_mul(by)) else { return ANYWHERE };
+            let (Some(less), Some(more)) = (lo.checked_add(x.min(y)), hi.checked_add(x.max(y))) else {
+                return ANYWHERE;
+            };
+            (lo, hi) = (less, more);
         }
-        (lo, hi)
+        if lo < ANYWHERE.0 || hi > ANYWHERE.1 { ANYWHERE } else { (lo, hi) }
     }
 
-    /// An upper bound of a sum by the packet's length, where it does not wrap.
+    /// An upper bound of a sum by the packet's length, where [`Values::interval`] shows that it does not wrap.
     pub(crate) fn upper_by_length(&self, sum: &Sum, range: impl Fn(Id) -> Range) -> Option<Linear> {
         let mut total = Linear::ZERO;
         let mut less = -i128::from(sum.constant);
@@ -237,13 +241,17 @@ impl Values {
                         per_kib: upper.per_kib.saturating_mul(times),
                     });
                 }
-                Err(_) => less += i128::from(range.lo) * -i128::from(*coefficient),
+                // The same integer that `interval` takes it for: it can be below 0.
+                Err(_) => {
+                    let (least, _) = range.narrower();
+                    less = less.checked_add(least.checked_mul(-i128::from(*coefficient))?)?;
+                }
             }
         }
         if !has_length || !total.is_bounded() {
             return None;
         }
-        let constant = (i128::from(total.constant) - less).max(0);
+        let constant = i128::from(total.constant).checked_sub(less)?.max(0);
         Some(Linear { constant: u64::try_from(constant).unwrap_or(u64::MAX), ..total })
     }
 
@@ -273,7 +281,20 @@ impl Values {
         id
     }
 
-    /// Whether two values are certainly the same.
+    /// The value that was made of the same sum on two ways. What its range was found to be on one of them need not hold on the other.
+    pub(crate) fn either_made(&mut self, a: Id, b: Id) -> Id {
+        let (x, y) = (self.node(a), self.node(b));
+        let range = x.range.or(y.range);
+        if range == x.range {
+            return a;
+        }
+        let (op, width, zeros, from) = (x.op.clone(), x.width, x.zeros.min(y.zeros), x.from | y.from);
+        let id = self.add(op, width, range, from);
+        self.node_mut(id).zeros = zeros;
+        id
+    }
+
+    /// Whether two values are certainly the same. Their ranges can differ: each holds where the value was made, and on the ways from there.
     pub(crate) fn same(&self, a: Id, b: Id) -> bool {
         if a == b {
             return true;
