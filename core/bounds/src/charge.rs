@@ -12,7 +12,7 @@ use crate::analyse::Malformed;
 use crate::injected::Injected;
 use crate::length::Length;
 use crate::region::walk;
-use crate::report::OnEntry;
+use crate::report::{EntryPoint, OnEntry};
 use crate::{Analysis, Costs, Environment};
 use wasmparser::{
     BinaryReaderError, ElementItems, ExternalKind, FunctionBody, Operator, Parser, Payload, TypeRef,
@@ -100,9 +100,15 @@ pub struct Plan {
     pub imports: Vec<String>,
     /// Functions that are not only called directly: those in element segments, exports, and `ref.func`, sorted.
     pub referenced: Vec<u32>,
+    /// The functions that weir calls, but for packets and batches.
+    pub entries: Vec<(EntryPoint, u32)>,
     /// Its own functions, in their order.
     pub functions: Vec<FunctionPlan>,
 }
+
+/// The exports that weir calls, but for packets and batches.
+const ENTRIES: [EntryPoint; 5] =
+    [EntryPoint::Initialize, EntryPoint::Start, EntryPoint::Tick, EntryPoint::Stop, EntryPoint::Lost];
 
 impl Plan {
     /// The plan of a function, unless it is imported.
@@ -142,6 +148,7 @@ pub(crate) struct Survey<'a> {
     indirect: Vec<u32>,
     /// Exported functions and the start function.
     exported: Vec<u32>,
+    entries: Vec<(EntryPoint, u32)>,
     pub(crate) analysis: &'a Analysis,
     pub(crate) costs: &'a Costs,
     pub(crate) environment: &'a Environment,
@@ -174,6 +181,7 @@ pub fn plan(
         bodies: Vec::new(),
         indirect: Vec::new(),
         exported: Vec::new(),
+        entries: Vec::new(),
         analysis,
         costs,
         environment,
@@ -205,10 +213,15 @@ impl<'a> Survey<'a> {
                         let export = export?;
                         if export.kind == ExternalKind::Func {
                             self.exported.push(export.index);
+                            let entry = ENTRIES.iter().find(|entry| entry.name() == export.name);
+                            self.entries.extend(entry.map(|entry| (*entry, export.index)));
                         }
                     }
                 }
-                Payload::StartSection { func, .. } => self.exported.push(func),
+                Payload::StartSection { func, .. } => {
+                    self.exported.push(func);
+                    self.entries.push((EntryPoint::Begin, func));
+                }
                 Payload::ElementSection(reader) => {
                     for element in reader {
                         match element?.items {
@@ -315,6 +328,6 @@ impl<'a> Survey<'a> {
             functions[function] = plan;
         }
         let imports = self.imports.iter().map(|&name| name.to_owned()).collect();
-        Ok(Plan { imports, referenced, functions })
+        Ok(Plan { imports, referenced, entries: self.entries, functions })
     }
 }

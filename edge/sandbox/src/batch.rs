@@ -112,9 +112,12 @@ impl Shared {
 
     /// The rest of the loop, after the packet's verdict is on the stack.
     pub(crate) fn end(self, body: &mut Body, checked: Option<&Loop>) {
-        if checked.is_some() {
+        if let Some(checked) = checked {
             // Before the packet counts as done: the one that took the time is the one that is lost.
             body.poll();
+            if checked.is_needed() {
+                checked.meter.note(body);
+            }
         }
         let mut code = body.code.instructions();
         code.if_(BlockType::Empty);
@@ -145,7 +148,9 @@ impl Shared {
             body.code.instructions().i64_eqz().i32_eqz().br_if(0).end();
             body.code.instructions().local_get(WHOLE_MASK).local_set(MASK);
         }
-        body.code.instructions().local_get(DESCRIPTORS).local_get(MASK).call(self.entry).end();
+        body.code.instructions().local_get(DESCRIPTORS).local_get(MASK).call(self.entry);
+        checked.meter.note(&mut body);
+        body.code.instructions().end();
         body
     }
 }

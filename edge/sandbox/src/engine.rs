@@ -15,7 +15,7 @@ use wasmtime::{
     Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
 };
 use weir_bounds::charge::{self, Rules};
-use weir_bounds::{Costs, Linear};
+use weir_bounds::Costs;
 use weir_session::{Admitted, STACK_MAX, Tier};
 
 /// How an engine works.
@@ -119,17 +119,15 @@ impl Control {
             Self::Admitted => admitted.tier(),
             Self::As(tier) => tier,
             Self::Exact(most) => {
-                let packet = Linear::constant(most.min(ALLOWANCE_MAX));
-                return Checks::Charged { packet, piece: None, exact: true };
+                return Checks::Charged { most: Some(most.min(ALLOWANCE_MAX)), piece: None, exact: true };
             }
         };
-        let packet = admitted.limits().packet;
         match tier {
             Tier::Proved => Checks::None,
             Tier::Supervised => {
-                Checks::Charged { packet, piece: Some(admitted.limits().piece), exact: false }
+                Checks::Charged { most: None, piece: Some(admitted.limits().piece), exact: false }
             }
-            Tier::Metered => Checks::Charged { packet, piece: None, exact: false },
+            Tier::Metered => Checks::Charged { most: None, piece: None, exact: false },
         }
     }
 }
@@ -281,6 +279,7 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), Stri
         facts: admitted.facts(),
         values: admitted.values(),
         plan: &plan,
+        limits,
         costs: &costs,
         environment: &environment,
         checks,

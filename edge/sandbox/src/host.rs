@@ -65,10 +65,8 @@ pub(crate) struct Host {
     periodic: Budget,
     patterns: Vec<Patterns>,
     logged: u32,
-    /// What a call is given that has used up its fuel; without it, the call is abandoned.
-    pub(crate) refill: Option<i64>,
-    /// The packet of the call under way that was last over its limit; outside of batches there is but one call.
-    over: Option<Option<u32>>,
+    /// Whether calls that are over their limit go on.
+    pub(crate) goes_on: bool,
     /// Packets and other calls over their limit since this was last looked at.
     exceeded: u32,
     /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
@@ -89,8 +87,7 @@ impl Host {
     pub(crate) fn new(admitted: Arc<Admitted>) -> Self {
         Self {
             encoded: admitted.values().iter().map(Value::encoded).collect(),
-            refill: None,
-            over: None,
+            goes_on: false,
             exceeded: 0,
             strings: 0,
             admitted,
@@ -119,21 +116,16 @@ impl Host {
         self.phase = phase;
         self.budget = Budget::default();
         self.patched = [0; BATCH_PACKETS];
-        self.over = None;
         self.strings = 0;
     }
 
-    /// What becomes of a call that has used up its fuel, and has so much less than nothing.
-    fn run_out(&mut self, fuel: i64, rest: u64) -> Result<i64, FaultKind> {
-        let refill = self.refill.ok_or(FaultKind::Limit)?;
-        let packet = match self.phase {
-            Phase::Batch { one_by_one: true, .. } => current(rest),
-            _ => None,
-        };
-        if self.over.replace(packet) != Some(packet) {
-            self.exceeded += 1;
+    /// A call is over its limit.
+    fn run_out(&mut self) -> Result<(), FaultKind> {
+        if !self.goes_on {
+            return Err(FaultKind::Limit);
         }
-        Ok(fuel.saturating_add(refill).max(0))
+        self.exceeded += 1;
+        Ok(())
     }
 
     /// How many packets and other calls were over their limit since the last time.
@@ -256,8 +248,8 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
                 .map_err(wasmtime::Error::from)
         },
     )?;
-    linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>, fuel: i64, rest: i64| {
-        caller.data_mut().run_out(fuel, rest.cast_unsigned()).map_err(wasmtime::Error::from)
+    linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>| {
+        caller.data_mut().run_out().map_err(wasmtime::Error::from)
     })?;
     linker.func_wrap(
         module,

@@ -3,7 +3,6 @@
 use crate::engine::{Engine, LoadError, Program};
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
-use crate::meter::ALLOWANCE_MAX;
 use crate::rewrite::{self, Checks};
 use crate::space::{Area, map_area};
 use crate::watchdog::Watch;
@@ -138,9 +137,7 @@ impl Instance {
     pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
         let mut host = Host::new(Arc::clone(&program.admitted));
-        if let Checks::Charged { goes_on: true, .. } = program.checks {
-            host.refill = Some(limits.piece.min(ALLOWANCE_MAX).cast_signed());
-        }
+        host.goes_on = matches!(program.checks, Checks::Charged { piece: Some(_), .. });
         let mut store = Store::new(engine.wasm(), host);
         store.limiter(|host| host);
         engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
@@ -191,21 +188,21 @@ impl Instance {
 
     fn call_start(&mut self, instance: WasmInstance, admitted: &Admitted) {
         let facts = admitted.facts();
-        let constructors =
-            [(facts.start_function.is_some(), rewrite::BEGIN), (facts.has_initialize, export::INITIALIZE)];
+        let constructors = [
+            (facts.start_function.is_some(), EntryPoint::Begin),
+            (facts.has_initialize, EntryPoint::Initialize),
+        ];
         let mut result = Ok(());
-        for (_, name) in constructors.iter().filter(|(there, _)| *there) {
-            let function = instance.get_typed_func::<(), ()>(&mut self.store, name);
-            result = result.and_then(|()| {
-                self.grant(EntryPoint::Start);
-                call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ())
-            });
+        for (_, entry) in constructors.into_iter().filter(|(there, _)| *there) {
+            let function = instance.get_typed_func::<(), ()>(&mut self.store, rewrite::enter(entry));
+            result = result
+                .and_then(|()| call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()));
         }
         if facts.has_start {
-            let function = instance.get_typed_func::<(), i32>(&mut self.store, export::START);
+            let name = rewrite::enter(EntryPoint::Start);
+            let function = instance.get_typed_func::<(), i32>(&mut self.store, name);
             let accept = |code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) };
             result = result.and_then(|()| {
-                self.grant(EntryPoint::Start);
                 call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()).and_then(accept)
             });
         }
@@ -215,27 +212,17 @@ impl Instance {
             self.fail(self.fault(&error), During::Start);
             self.ended = true;
         }
+        // What a start is over its limit says nothing about what packets will be.
         self.store.data_mut().take_exceeded();
-    }
-
-    /// Gives the next call what it may use. Packets are given that by the code that the loader added.
-    fn grant(&mut self, entry: EntryPoint) {
-        let Some(fuel) = self.wasm.as_ref().and_then(|wasm| wasm.fuel) else { return };
-        let most = match self.checks {
-            Checks::Charged { packet, exact: true, .. } => packet.constant,
-            _ => self.store.data().admitted.limits().of(entry).constant.min(ALLOWANCE_MAX),
-        };
-        // It is a mutable i64 and so is the value, so this cannot fail.
-        let _ = fuel.set(&mut self.store, Val::I64(most.cast_signed()));
     }
 
     /// What the last call used, in fuel; of a batch, its last packet. Only where [`Control::Exact`](crate::Control::Exact) counts it.
     pub fn fuel_used(&mut self) -> Option<u64> {
-        let Checks::Charged { packet, exact: true, .. } = self.checks else { return None };
+        let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
         let left = self.wasm.as_ref()?.fuel?.get(&mut self.store).i64()?;
         let strings =
             self.store.data().strings.saturating_mul(Costs::standard().host("emit").per_byte.into());
-        let used = packet.constant.cast_signed().saturating_sub(left);
+        let used = most.cast_signed().saturating_sub(left);
         Some(used.max(0).cast_unsigned().saturating_add(strings))
     }
 
@@ -248,7 +235,6 @@ impl Instance {
     fn tell(&mut self, before: u32) {
         let Some(cause) = self.untold.take() else { return };
         let Some(lost) = self.wasm.as_ref().and_then(|wasm| wasm.lost.clone()) else { return };
-        self.grant(EntryPoint::Lost);
         let phase = Phase::Periodic { before };
         if let Err(error) = call(&mut self.store, self.watch.as_ref(), phase, &lost, cause) {
             self.lose_periodic(&error, During::Lost);
@@ -260,7 +246,7 @@ impl Instance {
     /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
     #[inline]
     fn weigh(&mut self, calls: u32) {
-        if matches!(self.checks, Checks::Charged { goes_on: true, .. }) {
+        if matches!(self.checks, Checks::Charged { piece: Some(_), .. }) {
             self.weigh_supervised(calls);
         }
     }
@@ -385,7 +371,6 @@ impl Instance {
         if self.has_ended() {
             return;
         }
-        self.grant(EntryPoint::Tick);
         let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
         let arguments = (now.0.cast_signed(), periods.cast_signed());
         let (store, watch) = (&mut self.store, self.watch.as_ref());
@@ -405,7 +390,6 @@ impl Instance {
         if self.ended {
             return;
         }
-        self.grant(EntryPoint::Stop);
         let Some(stop) = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref()) else { return };
         let (store, watch) = (&mut self.store, self.watch.as_ref());
         if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
@@ -521,6 +505,7 @@ impl Wasm {
         admitted: &Admitted,
         checks: Checks,
     ) -> wasmtime::Result<Self> {
+        use {EntryPoint as E, rewrite::enter};
         let facts = admitted.facts();
         let missing =
             |name: &str| wasmtime::Error::msg(format!("the rewritten module has no export `{name}`"));
@@ -535,9 +520,9 @@ impl Wasm {
         Ok(Self {
             memory,
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
-            tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, export::TICK)).transpose()?,
-            stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, export::STOP)).transpose()?,
-            lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, export::LOST)).transpose()?,
+            tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, enter(E::Tick))).transpose()?,
+            stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, enter(E::Stop))).transpose()?,
+            lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, enter(E::Lost))).transpose()?,
             fuel,
             rest,
             drops,

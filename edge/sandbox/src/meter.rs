@@ -1,10 +1,12 @@
 //! The code that charges: what the loader puts into a module so that it stops when its allowance is used up.
 //!
-//! The allowance is in a global that no instruction of the module can name. A charge takes from it; below zero a host function is called, which
-//! abandons the call, or makes a note of it and gives more. That call is out of the way of what runs: the branch to it is marked as unlikely.
+//! The allowance is in a global that no instruction of the module can name. A charge takes from it. Below zero, out of the way of what runs, a metered
+//! module calls a host function, which abandons the call. A supervised one comes to a poll point: it notes that it was over its limit, reads the poll
+//! page, by which the host can end it, and is given another piece; the host function is called after the packet. A call that comes back from
+//! the middle of a loop would cost much more though it is never made: what is alive around it cannot stay in registers.
 //!
-//! The allowance never wraps around. It is not negative before a charge, because a call that has less than nothing left does not go on or is given
-//! more; it is less than [`ALLOWANCE_MAX`]; and no charge takes more than the largest negative number leaves room for.
+//! The allowance never wraps around. It is not negative before a charge, because whoever has less than nothing left does not go on or is given a
+//! piece; it is at most [`ALLOWANCE_MAX`]; and no charge takes more than the largest negative number leaves room for.
 
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
@@ -20,12 +22,18 @@ pub(crate) const ALLOWANCE_MAX: u64 = 1 << 59;
 pub(crate) struct Meter {
     /// The global with the allowance.
     pub(crate) fuel: u32,
-    /// The global with the mask of packets still to do.
-    pub(crate) rest: u32,
-    /// The host function for whoever has used it up: takes what is left and the mask, gives the new allowance.
+    /// The host function for whoever has used it up.
     pub(crate) limit: u32,
-    /// Whether that function comes back.
-    pub(crate) goes_on: bool,
+    pub(crate) then: Then,
+}
+
+/// What becomes of a call that has used up its allowance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It is abandoned.
+    Abandon,
+    /// It is given so much more, and the global says that it was over its limit.
+    GoOn { piece: u64, over: u32 },
 }
 
 /// Locals that charging needs, by their indices in the function.
@@ -182,16 +190,32 @@ impl Meter {
         body.code.instructions().i64_const(0).i64_lt_s();
         body.hint(false);
         body.code.instructions().if_(BlockType::Empty);
-        let mut code = body.code.instructions();
-        code.local_get(fuel).global_get(self.rest).call(self.limit);
-        if !self.goes_on {
-            code.unreachable();
-        } else if body.keeps_fuel {
-            code.local_set(fuel);
-        } else {
-            code.global_set(self.fuel);
+        match self.then {
+            Then::Abandon => {
+                body.code.instructions().call(self.limit).unreachable();
+            }
+            Then::GoOn { piece, over } => {
+                body.poll();
+                let mut code = body.code.instructions();
+                code.i64_const(1).global_set(over).i64_const(piece.min(ALLOWANCE_MAX).cast_signed());
+                if body.keeps_fuel {
+                    code.local_set(fuel)
+                } else {
+                    code.global_set(self.fuel)
+                };
+            }
         }
-        code.end();
+        body.code.instructions().end();
+    }
+
+    /// After a packet or batch: tells the host if it was over its limit.
+    pub(crate) fn note(self, body: &mut Body) {
+        let Then::GoOn { over, .. } = self.then else { return };
+        body.code.instructions().global_get(over).i64_eqz().i32_eqz();
+        body.hint(false);
+        let mut code = body.code.instructions();
+        code.if_(BlockType::Empty).i64_const(0).global_set(over);
+        code.call(self.limit).end();
     }
 }
 

@@ -15,7 +15,7 @@
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
 use crate::batch::{Loop, Shared};
-use crate::meter::{Body, Meter, Scratch};
+use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Then};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,9 +27,9 @@ use wasm_encoder::{
 };
 use wasmparser::{CompositeInnerType, KnownCustom, Parser};
 use weir_abi::{code, imports};
-use weir_bounds::charge::{FunctionPlan, Plan, Replaced, of_host};
-use weir_bounds::{Costs, Environment, InjectedValue, Linear};
-use weir_session::{Entry, Facts, Value};
+use weir_bounds::charge::{Plan, Replaced, of_host};
+use weir_bounds::{Costs, EntryPoint, Environment, InjectedValue, Linear};
+use weir_session::{Entry, Facts, Limits, Value};
 
 /// Imports that get one more argument.
 const WIDENED: [&str; 2] = ["emit", "patch"];
@@ -42,8 +42,20 @@ pub(crate) const RUN: &str = "weir_run";
 pub(crate) const REST: &str = "weir_rest";
 pub(crate) const DROPS: &str = "weir_drops";
 pub(crate) const FUEL: &str = "weir_fuel";
-pub(crate) const BEGIN: &str = "weir_begin";
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
+
+/// The export by which weir calls an entry point that takes no packets.
+pub(crate) const fn enter(entry: EntryPoint) -> &'static str {
+    match entry {
+        EntryPoint::Begin => "weir_enter_begin",
+        EntryPoint::Initialize => "weir_enter_initialize",
+        EntryPoint::Start => "weir_enter_start",
+        EntryPoint::Tick => "weir_enter_tick",
+        EntryPoint::Stop => "weir_enter_stop",
+        EntryPoint::Lost => "weir_enter_lost",
+        EntryPoint::Packet | EntryPoint::Batch => RUN,
+    }
+}
 
 /// What is checked while a module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +64,10 @@ pub(crate) enum Checks {
     None,
     /// Whoever has used up its allowance: is abandoned, or goes on.
     Charged {
-        /// What a packet may use.
-        packet: Linear,
-        /// Whether whoever has used it up goes on.
-        goes_on: bool,
+        /// What any call may use; without it, what the limits say.
+        most: Option<u64>,
+        /// Whoever has used it up goes on with so much more; without it, the call is abandoned.
+        piece: Option<u64>,
         /// Whether what is charged is to be what was used, to the unit.
         exact: bool,
     },
@@ -67,6 +79,7 @@ pub(crate) struct Task<'a> {
     pub(crate) facts: &'a Facts,
     pub(crate) values: &'a [Value],
     pub(crate) plan: &'a Plan,
+    pub(crate) limits: &'a Limits,
     pub(crate) costs: &'a Costs,
     pub(crate) environment: &'a Environment,
     pub(crate) checks: Checks,
@@ -131,11 +144,13 @@ impl<'a> Pass<'a> {
         let imported = task.plan.imports.len();
         let meter = match task.checks {
             Checks::None => None,
-            Checks::Charged { goes_on, .. } => Some(Meter {
+            Checks::Charged { piece, .. } => Some(Meter {
                 fuel: task.facts.globals + 2,
-                rest: task.facts.globals,
                 limit: u32::try_from(imported).unwrap_or(u32::MAX),
-                goes_on,
+                then: match piece {
+                    Some(piece) => Then::GoOn { piece, over: task.facts.globals + 3 },
+                    None => Then::Abandon,
+                },
             }),
         };
         let needs_one = |name: &str| meter.is_some() || WIDENED.contains(&name);
@@ -230,8 +245,23 @@ impl<'a> Pass<'a> {
         code.function(&body.code);
     }
 
+    /// Where the functions begin that call entry points, and how many there are.
+    fn entered(&self) -> u32 {
+        self.added() + u32::from(self.adds_run())
+    }
+
+    fn entries(&self) -> u32 {
+        let count = self.meter.map_or(0, |_| self.task.plan.entries.len());
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     fn write_globals(&mut self, globals: &mut GlobalSection) {
-        for _ in 0..if self.meter.is_some() { 3 } else { 2 } {
+        let count = match self.meter.map(|meter| meter.then) {
+            None => 2,
+            Some(Then::Abandon) => 3,
+            Some(Then::GoOn { .. }) => 4,
+        };
+        for _ in 0..count {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
             globals.global(ty, &ConstExpr::i64_const(0));
         }
@@ -247,9 +277,9 @@ impl<'a> Pass<'a> {
     /// What that function charges.
     pub(crate) fn in_loop(&self) -> Option<Loop> {
         let (meter, entry) = (self.meter?, self.task.plan.function(self.task.facts.entry_function)?);
-        let Checks::Charged { packet, exact, .. } = self.task.checks else { return None };
-        let packets = if exact { 1 } else { weir_abi::BATCH_PACKETS as u64 };
-        let charged = self.charged_by_run(entry);
+        let packets = if self.is_exact() { 1 } else { weir_abi::BATCH_PACKETS as u64 };
+        let charged = self.is_charged_outside(self.task.facts.entry_function).then_some(entry.entry);
+        let packet = self.allowance(EntryPoint::Packet);
         Some(Loop { meter, packet, packets, charged, is_silent: entry.is_silent })
     }
 
@@ -261,11 +291,43 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What the batch loop takes for the entry of the packet function, because nothing else calls it; `None` where the function does that itself.
-    pub(crate) fn charged_by_run(&self, entry: &FunctionPlan) -> Option<u64> {
-        let Checks::Charged { packet, exact: false, .. } = self.task.checks else { return None };
-        let is_ours = self.task.facts.entry == Entry::Packet && !entry.is_called;
-        (is_ours && entry.entry <= packet.constant).then_some(entry.entry)
+    /// What one call of an entry point may use.
+    fn allowance(&self, entry: EntryPoint) -> Linear {
+        match self.task.checks {
+            Checks::Charged { most: Some(most), .. } => Linear::constant(most),
+            _ => self.task.limits.of(entry),
+        }
+    }
+
+    /// Whether whatever calls a function takes from its allowance what its entry costs: nothing but weir calls it. Else it does that itself.
+    pub(crate) fn is_charged_outside(&self, index: u32) -> bool {
+        let Some(plan) = self.task.plan.function(index) else { return false };
+        let facts = self.task.facts;
+        let packet = (EntryPoint::Packet, facts.entry_function);
+        let is_packet = facts.entry == Entry::Packet;
+        let entries = self.task.plan.entries.iter().copied().chain(is_packet.then_some(packet));
+        let mut limits =
+            entries.filter(|(_, of)| *of == index).map(|(entry, _)| self.allowance(entry).constant);
+        let is_entry = limits.next().is_some_and(|first| limits.fold(first, u64::min) >= plan.entry);
+        is_entry && !plan.is_called && !self.is_exact()
+    }
+
+    /// A function that gives a call of an entry point what it may use.
+    fn enter(&self, meter: Meter, entry: EntryPoint, index: u32) -> Body {
+        let plan = self.task.plan.function(index);
+        let taken = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
+        let given = self.allowance(entry).constant.min(ALLOWANCE_MAX).saturating_sub(taken);
+        let arguments = self.signature(index).parameters;
+        let mut body = Body::new([], Scratch::after(arguments));
+        let mut code = body.code.instructions();
+        code.i64_const(given.cast_signed()).global_set(meter.fuel);
+        for argument in 0..arguments {
+            code.local_get(argument);
+        }
+        code.call(self.direct(index));
+        meter.note(&mut body);
+        body.code.instructions().end();
+        body
     }
 
     /// A function that does what the host function does, for the module to refer to.
@@ -353,7 +415,7 @@ impl Reencode for Pass<'_> {
             types.ty().function(wide, [ValType::I32]);
         }
         if self.meter.is_some() {
-            types.ty().function([ValType::I64, ValType::I64], [ValType::I64]);
+            types.ty().function([], []);
         }
         Ok(())
     }
@@ -382,7 +444,7 @@ impl Reencode for Pass<'_> {
     /// Whatever in the module refers to an imported function now refers to the one in its place, if there is one.
     fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
         let place = (0..).zip(&self.stands_in).find(|(_, import)| **import == index).map(|(place, _)| place);
-        Ok(place.map_or(self.direct(index), |place: u32| self.added() + u32::from(self.adds_run()) + place))
+        Ok(place.map_or(self.direct(index), |place: u32| self.entered() + self.entries() + place))
     }
 
     fn parse_function_section(
@@ -397,6 +459,9 @@ impl Reencode for Pass<'_> {
         }
         if self.adds_run() {
             functions.function(self.added_type(0));
+        }
+        for (_, index) in self.meter.iter().flat_map(|_| &self.task.plan.entries) {
+            functions.function(self.type_of(*index));
         }
         for import in &self.stands_in {
             functions.function(self.type_of(*import));
@@ -428,9 +493,9 @@ impl Reencode for Pass<'_> {
         }
         let run = if self.adds_run() { self.added() } else { self.direct(facts.entry_function) };
         exports.export(RUN, ExportKind::Func, run);
-        if let Some(index) = facts.start_function {
-            let index = self.function_index(index)?;
-            exports.export(BEGIN, ExportKind::Func, index);
+        for (place, (entry, index)) in (self.entered()..).zip(&self.task.plan.entries) {
+            let index = if self.meter.is_some() { place } else { self.direct(*index) };
+            exports.export(enter(*entry), ExportKind::Func, index);
         }
         if let Some(index) = facts.stack_pointer {
             exports.export(STACK_POINTER, ExportKind::Global, index);
@@ -464,6 +529,11 @@ impl Reencode for Pass<'_> {
         let mut added = Vec::new();
         if self.adds_run() {
             added.push(self.run());
+        }
+        if let Some(meter) = self.meter {
+            added.extend(
+                self.task.plan.entries.iter().map(|(entry, index)| self.enter(meter, *entry, *index)),
+            );
         }
         added.extend(self.stands_in.iter().map(|import| self.stand_in(*import)));
         for (index, body) in (self.added()..).zip(added) {

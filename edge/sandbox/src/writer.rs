@@ -45,9 +45,8 @@ impl<'a> Writer<'a> {
         given: &[(u32, ValType)],
     ) -> Self {
         let is_in_loop = pass.is_in_loop(index);
-        let is_packet = index == pass.task.facts.entry_function;
-        let is_charged_by_run = is_packet && pass.charged_by_run(plan).is_some();
-        let entry = if is_charged_by_run { 0 } else { plan.entry };
+        let is_charged_outside = pass.is_charged_outside(index);
+        let entry = if is_charged_outside { 0 } else { plan.entry };
         let meter = pass.meter.filter(|_| entry > 0 || !plan.charges.is_empty());
         let result = pass.signature(index).result;
         let keeps_fuel = meter.is_some() && plan.has_hot_loop && !pass.is_exact() && result.is_some();
@@ -80,8 +79,8 @@ impl<'a> Writer<'a> {
         }
         let place = match result {
             Some(_) if is_in_loop => Place::Loop,
-            // After a packet nobody asks how much is left.
-            Some(_) if keeps_fuel && !is_charged_by_run => Place::Wrapped,
+            // Where nothing but weir calls it, nobody asks afterwards how much is left.
+            Some(_) if keeps_fuel && !is_charged_outside => Place::Wrapped,
             _ => Place::Plain,
         };
         if let (Place::Loop | Place::Wrapped, Some(result)) = (place, result) {
