@@ -20,6 +20,9 @@ const ROUNDS: u32 = 200;
 /// Rounds before those, which count for nothing: memory is touched, caches and clocks settle.
 const WARM_UP: u32 = 5;
 
+/// Where half of a kernel's rounds took more than so many times the least, others were using the processor's caches and memory.
+const DISTURBED: u64 = 2;
+
 /// Why nothing was measured, or nothing is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
@@ -148,6 +151,11 @@ fn show(out: &mut impl Write, workers: &mut [Worker], calibration: &Calibration)
     const BAR: u64 = 20;
     let name_width = workers.iter().map(|worker| worker.kernel.name.len()).max().unwrap_or(0);
     let rates: Vec<_> = workers.iter_mut().map(|worker| (worker.kernel, worker.spread())).collect();
+    let disturbed = rates
+        .iter()
+        .map(|(kernel, [least, median, _])| (kernel.name, *least, *median))
+        .filter(|(_, least, median)| *median > least.saturating_mul(DISTURBED))
+        .max_by_key(|(_, least, median)| median / least);
     let most = rates.iter().map(|(_, [_, median, _])| *median).max().unwrap_or(1).max(1);
     writeln!(out, "Nanoseconds for 1000 units of fuel, in {ROUNDS} rounds:\n")?;
     writeln!(out, "{:name_width$}  {:>6}  {:>6}  {:>6}", "KERNEL", "LEAST", "MEDIAN", "MOST")?;
@@ -164,6 +172,10 @@ fn show(out: &mut impl Write, workers: &mut [Worker], calibration: &Calibration)
     writeln!(out, "\n{calibration}.")?;
     let advice = "Of the kernels' medians, the least, the middle and the most; limits and bounds are converted by the most";
     writeln!(out, "{advice}: {max} ns, {} times the middle.", tenths(max, median))?;
+    if let Some((name, least, median)) = disturbed {
+        let advice = "the node was busy, and looks slower than it is; calibrate again when it is not";
+        writeln!(out, "`{name}` took {median} ns in the middle, and {least} ns at least: {advice}.")?;
+    }
     Ok(())
 }
 
