@@ -131,6 +131,7 @@ impl Constants {
                     self.0.truncate(self.0.len().saturating_sub(taken as usize));
                     self.0.extend((0..given).map(|_| None));
                 }
+                // The others end what is known.
                 None => self.0.clear(),
             },
         }
@@ -140,8 +141,8 @@ impl Constants {
     }
 }
 
-/// Without types and labels, `operator_arity` knows only instructions that have the same number of operands everywhere: the others end what is known.
-struct NoModule;
+/// Without types and labels, `operator_arity` knows only instructions that have the same number of operands everywhere.
+pub(crate) struct NoModule;
 
 impl ModuleArity for NoModule {
     fn sub_type_at(&self, _: u32) -> Option<&SubType> {

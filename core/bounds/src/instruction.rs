@@ -2,13 +2,14 @@
 
 use crate::Linear;
 use crate::arith::{Arith, Binary, Bits, LENGTH};
+use crate::decode::NoModule;
 use crate::length::TABLE_MAX;
 use crate::range::{Range, Width};
 use crate::state::{State, Stop};
 use crate::value::{Cmp, Id, Op, Sum, Values, from};
 use crate::walk::{Frame, Walker};
 use std::collections::HashSet;
-use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, Operator, RefType, SubType};
+use wasmparser::{MemArg, Operator};
 use weir_abi::{DESCRIPTOR_BYTES, DESCRIPTORS_BASE};
 
 /// How memory is read.
@@ -500,38 +501,5 @@ fn result_of(operator: &Operator<'_>) -> (Width, Range) {
         }
         O::I64ReinterpretF64 | O::I64x2ExtractLane { .. } => (Width::W64, Range::any(Width::W64)),
         _ => (Width::Other, Range::any(Width::Other)),
-    }
-}
-
-/// The number of operands of an instruction that needs nothing else of its module.
-struct NoModule;
-
-impl ModuleArity for NoModule {
-    fn sub_type_at(&self, _: u32) -> Option<&SubType> {
-        None
-    }
-
-    fn tag_type_arity(&self, _: u32) -> Option<(u32, u32)> {
-        None
-    }
-
-    fn type_index_of_function(&self, _: u32) -> Option<u32> {
-        None
-    }
-
-    fn func_type_of_cont_type(&self, _: &ContType) -> Option<&FuncType> {
-        None
-    }
-
-    fn sub_type_of_ref_type(&self, _: &RefType) -> Option<&SubType> {
-        None
-    }
-
-    fn control_stack_height(&self) -> u32 {
-        0
-    }
-
-    fn label_block(&self, _: u32) -> Option<(BlockType, FrameKind)> {
-        None
     }
 }
