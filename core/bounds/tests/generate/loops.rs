@@ -1,6 +1,7 @@
 //! Loops of the kinds that LLVM emits, and ones that look like them and are wrong.
 
 use super::pieces::{Maker, Type};
+use super::shapes;
 use arbitrary::Unstructured;
 
 const IMPORTS: &str = r#"
@@ -28,6 +29,8 @@ pub fn module(input: &[u8]) -> String {
     text += &format!("(global $sp (mut i32) (i32.const {bottom}))\n");
     let names: String = (0..helpers).map(|i| format!(" $helper{i}")).collect();
     text += &format!("(table funcref (elem{names}))\n");
+    text += &shapes::data();
+    text += &shapes::lone(&mut choices);
     for i in 0..helpers {
         let params = [("$x", Type::I32), ("$y", Type::I32)];
         text += &function(
@@ -80,7 +83,7 @@ impl Maker<'_, '_> {
     /// A loop of any kind.
     pub fn any_loop(&mut self) {
         self.loops += 1;
-        match self.below(12) {
+        match self.below(24) {
             0..=4 => self.counting(),
             5 => self.pointer(),
             6 => self.bits(),
@@ -88,7 +91,8 @@ impl Maker<'_, '_> {
             8 => self.on_the_stack(),
             9 => self.through_memory(),
             10 => self.two_counters(),
-            _ => self.arbitrary_loop(),
+            11 => self.arbitrary_loop(),
+            _ => self.shape(),
         }
         self.loops -= 1;
     }
@@ -106,7 +110,7 @@ impl Maker<'_, '_> {
     }
 
     /// A limit: held in a local, or evaluated anew each time.
-    fn limit(&mut self, ty: Type) -> String {
+    pub fn limit(&mut self, ty: Type) -> String {
         let value = if self.seldom(5) { self.value(ty, 2) } else { self.small(ty) };
         if self.seldom(4) {
             return value;
@@ -219,7 +223,7 @@ impl Maker<'_, '_> {
     }
 
     /// What a loop does, which may spoil its counter.
-    fn body(&mut self, counter: &str, ty: Type) {
+    pub fn body(&mut self, counter: &str, ty: Type) {
         self.statements(3);
         if self.seldom(9) {
             let value = self.value(ty, 1);

@@ -6,6 +6,7 @@
 
 pub mod loops;
 pub mod pieces;
+pub mod shapes;
 pub mod smith;
 pub mod values;
 
