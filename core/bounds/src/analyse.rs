@@ -7,6 +7,8 @@ use crate::state::{Hot, Spot, Stop};
 use crate::value::{Id, Op, from};
 use crate::walk::{Summary, Walker};
 use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Lines, Reason, Why};
+use std::collections::BTreeSet;
+use wasmparser::Operator;
 
 /// Bytes that are no valid module. Admission validates them before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +50,7 @@ pub fn analyse(bytes: &[u8], environment: &Environment, costs: &Costs) -> Result
         }
     }
     // What was seen of a loop counts only where all ways to it were.
-    let (loops, host_calls) = if is_whole { walker.places() } else { (Vec::new(), Vec::new()) };
+    let (loops, host_calls) = if is_whole { walker.places()? } else { (Vec::new(), Vec::new()) };
     Ok(Analysis { entries: found, loops, host_calls })
 }
 
@@ -169,23 +171,53 @@ impl Walker<'_, '_> {
         steps
     }
 
-    fn places(&self) -> (Vec<LoopBound>, Vec<HostCall>) {
-        let loops = self.loops.iter().map(|(offset, found)| LoopBound {
-            place: self.place(found.function, *offset),
-            depth: found.depth,
-            trips: found.trips,
-            body: found.body,
-            total: found.total,
-            class: if found.why.is_some() { Class::Unbounded } else { class_of(found.from) },
-            reason: found.why.clone().map(|why| Reason { place: self.place(found.function, *offset), why }),
-            on_entry: found.on_entry.clone(),
-        });
-        let calls = self.hosts.iter().map(|(offset, found)| HostCall {
+    /// The functions that can run with arguments that were not looked at: those that call themselves, and what they call.
+    fn unseen(&mut self) -> Result<BTreeSet<u32>, Malformed> {
+        let (mut unseen, mut is_indirect) = (BTreeSet::new(), false);
+        let mut next: Vec<u32> = self.again.iter().copied().collect();
+        while let Some(function) = next.pop() {
+            if !unseen.insert(function) {
+                continue;
+            }
+            let Some(code) = self.module.code(function, self.costs)? else { continue };
+            for operator in &code.operators {
+                match operator {
+                    Operator::Call { function_index } => next.push(*function_index),
+                    Operator::CallIndirect { .. } if !is_indirect => {
+                        next.extend(&self.module.referenced);
+                        is_indirect = true;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(unseen)
+    }
+
+    fn places(&mut self) -> Result<(Vec<LoopBound>, Vec<HostCall>), Malformed> {
+        let unseen = self.unseen()?;
+        let loops = self.loops.iter().filter(|(_, found)| !unseen.contains(&found.function)).map(
+            |(offset, found)| LoopBound {
+                place: self.place(found.function, *offset),
+                depth: found.depth,
+                trips: found.trips,
+                body: found.body,
+                total: found.total,
+                class: if found.why.is_some() { Class::Unbounded } else { class_of(found.from) },
+                reason: found
+                    .why
+                    .clone()
+                    .map(|why| Reason { place: self.place(found.function, *offset), why }),
+                on_entry: found.on_entry.clone(),
+            },
+        );
+        let hosts = self.hosts.iter().filter(|(_, found)| !unseen.contains(&found.function));
+        let calls = hosts.map(|(offset, found)| HostCall {
             place: self.place(found.function, *offset),
             name: found.name,
             fuel: found.fuel,
         });
-        (loops.collect(), calls.collect())
+        Ok((loops.collect(), calls.collect()))
     }
 }
 

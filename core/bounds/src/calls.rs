@@ -146,6 +146,7 @@ impl<'a> Walker<'a, '_> {
             if self.probing == 0 {
                 frame.tally.blame(frame.function, frame.code.offsets[at], why);
             }
+            self.again.insert(function);
             self.unknown(frame, function);
             return Ok(None);
         }

@@ -343,12 +343,14 @@ impl Facts {
                 // The bits that were masked off: the sum has what they are of.
                 0 => match values.node(id).op {
                     Op::And(of, _) => match values.sum(of).terms.last() {
-                        Some((part, share @ (1 | -1))) => sum.coefficient(*part) * share * own,
+                        Some((part, share @ (1 | -1))) => {
+                            sum.coefficient(*part).wrapping_mul(*share).wrapping_mul(own)
+                        }
                         _ => 0,
                     },
                     _ => 0,
                 },
-                by => by * own,
+                by => by.wrapping_mul(own),
             };
             if by != 0 {
                 found.push(Values::combined(width, sum, 1, &zero, by.wrapping_neg()));
@@ -395,11 +397,11 @@ impl Facts {
             );
             sum = Values::combined(width, &without, 1, &values.sum(of), scale);
             let scale = i128::from(scale);
-            less += (-scale * least).min(-scale * most);
-            more += (-scale * least).max(-scale * most);
+            less = less.checked_add((-scale * least).min(-scale * most))?;
+            more = more.checked_add((-scale * least).max(-scale * most))?;
             let range = |id| self.range_deep(values, id, at, DEEP - 1);
             let (lo, hi) = values.interval(&sum, range);
-            let (lo, hi) = (lo + less, hi + more);
+            let (lo, hi) = (lo.checked_add(less)?, hi.checked_add(more)?);
             if lo >= 0 && hi < width.modulus() {
                 return Some(Range::integer(width, lo, hi));
             }
@@ -612,7 +614,7 @@ fn rounded_pair(
         let (lo, hi) = values.interval(&rest, &range);
         let zeros = mask.trailing_ones() + by.trailing_zeros();
         let zeros = u8::try_from(zeros).unwrap_or(0).min(values.zeros_of(&rest, width));
-        Some((lo + least.min(most), hi + least.max(most), zeros))
+        Some((lo.checked_add(least.min(most))?, hi.checked_add(least.max(most))?, zeros))
     })
 }
 

@@ -37,9 +37,11 @@ impl Linear {
     }
 
     /// Its value for a packet with so many captured bytes; `u64::MAX` where there is no bound.
+    #[expect(clippy::cast_possible_truncation, reason = "compared before")]
     pub const fn at(self, packet_bytes: u64) -> u64 {
         if self.is_bounded() {
-            self.constant.saturating_add(self.per_kib.saturating_mul(packet_bytes).div_ceil(KIB))
+            let slope = (self.per_kib as u128 * packet_bytes as u128).div_ceil(KIB as u128);
+            if slope > u64::MAX as u128 { u64::MAX } else { self.constant.saturating_add(slope as u64) }
         } else {
             u64::MAX
         }
@@ -79,15 +81,15 @@ impl Linear {
         if !self.is_bounded() || !times.is_bounded() {
             return Self::UNBOUNDED;
         }
-        let square = u128::from(self.per_kib) * u128::from(times.per_kib) * u128::from(packet_max);
-        let square = u64::try_from(square.div_ceil(u128::from(KIB))).unwrap_or(u64::MAX);
+        let square = (u128::from(self.per_kib) * u128::from(times.per_kib)).checked_mul(packet_max.into());
+        let square = square.and_then(|square| u64::try_from(square.div_ceil(u128::from(KIB))).ok());
         Self {
             constant: self.constant.saturating_mul(times.constant),
             per_kib: self
                 .per_kib
                 .saturating_mul(times.constant)
                 .saturating_add(self.constant.saturating_mul(times.per_kib))
-                .saturating_add(square),
+                .saturating_add(square.unwrap_or(u64::MAX)),
         }
         .checked()
     }

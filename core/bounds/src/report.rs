@@ -267,9 +267,10 @@ impl EntryBound {
 pub struct Analysis {
     /// The entry points that the module has, in the order in which weir calls them.
     pub entries: Vec<EntryBound>,
-    /// All loops that an entry point can reach, by function and offset.
+    /// All loops that an entry point can reach, by function and offset; but for those that are run again by a function that calls itself, where
+    /// nothing is known of them.
     pub loops: Vec<LoopBound>,
-    /// All calls of host functions that an entry point can reach, by offset.
+    /// All calls of host functions that an entry point can reach, by offset; with the same exception.
     pub host_calls: Vec<HostCall>,
 }
 

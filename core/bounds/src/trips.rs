@@ -292,10 +292,13 @@ impl Trips<'_> {
                 let is_positive = lo >= 1 && hi < width.modulus();
                 let is_same = slack.terms.is_empty() && slack.constant >= 0;
                 let is_like = left.as_ref().is_none_or(|left: &Sum| *left == start);
-                // A sum of which a constant was taken must not have wrapped before.
+                // A sum of which a constant was taken must not have wrapped before, nor wrap because of it.
                 let whole =
                     self.values.interval(&taken_sum, |id| self.facts.range(self.values, id, edge.facts));
-                let wraps = slack.constant != 0 && (whole.0 < 0 || whole.1 >= width.modulus());
+                let wraps = slack.constant != 0
+                    && (whole.0 < 0
+                        || whole.1 >= width.modulus()
+                        || lo != whole.0 - i128::from(slack.constant));
                 (is_fixed && is_positive && is_same && is_like && !wraps)
                     .then(|| (start, u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
             });
@@ -374,7 +377,15 @@ impl Trips<'_> {
         let apart = apart.map(|(range, _)| range);
         let is_exact =
             step == step_most && step.is_power_of_two() && u32::from(zeros) >= step.trailing_zeros();
-        let on_entry = Some((distance.clone(), step)).filter(|_| is_fixed && step.is_power_of_two());
+        let on_entry = || {
+            // Also where the loop is entered and the test will not hold; and the last step can be a part of one.
+            let (apart, _) = facts.apart(values, &distance, test.width, self.entry, None)?;
+            let part = if is_exact { 0 } else { step - 1 };
+            let is_known =
+                is_fixed && step.is_power_of_two() && apart.hi.checked_add(part)? <= test.width.max();
+            let part = Sum { terms: Vec::new(), constant: i64::try_from(part).ok()? };
+            is_known.then(|| (Values::combined(test.width, &distance, 1, &part, 1), step))
+        };
         let done = |trips: Linear, on_entry: Option<(Sum, u64)>| {
             if trips.is_bounded() && trips.constant <= TRIPS_MAX {
                 Ok(Count { trips, from, on_entry })
@@ -397,7 +408,7 @@ impl Trips<'_> {
                         constant: upper.constant / step + u64::from(!upper.constant.is_multiple_of(step)),
                         per_kib: upper.per_kib.div_ceil(step),
                     };
-                    return done(trips, on_entry);
+                    return done(trips, on_entry());
                 }
                 match apart.only() {
                     Some(all) if step == step_most && all.is_multiple_of(step) => {
@@ -461,7 +472,7 @@ impl Trips<'_> {
                     .flatten()
                     .min_by_key(|linear| linear.at(USUAL_PACKET))
                     .ok_or(Why::LimitUnknown)?;
-                done(found, on_entry.filter(|_| strict && by_distance == Some(found)))
+                done(found, if strict && by_distance == Some(found) { on_entry() } else { None })
             }
             _ => Err(Why::NoCounter),
         }

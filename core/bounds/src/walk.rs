@@ -8,7 +8,7 @@ use crate::report::Usage;
 use crate::state::{Hot, Meeting, Spot, State, Stop, Tally};
 use crate::value::{Id, Op, Values, from};
 use crate::{Costs, Environment, Linear, Lines, Why};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use wasmparser::Operator;
 
@@ -87,6 +87,8 @@ pub(crate) struct Walker<'a, 'e> {
     pub(crate) known: HashMap<(u32, Vec<u64>), Rc<Summary>>,
     pub(crate) loops: BTreeMap<u32, LoopFound>,
     pub(crate) hosts: BTreeMap<u32, HostFound>,
+    /// Functions that call themselves: with which arguments was not looked at.
+    pub(crate) again: BTreeSet<u32>,
     pub(crate) fields: HashMap<(u32, u8, Width), Id>,
     pub(crate) descriptor: Id,
     /// Bytes of the descriptors that the entry point is given: of one packet, or of a batch.
@@ -180,6 +182,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             known: HashMap::new(),
             loops: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            again: BTreeSet::new(),
             fields: HashMap::new(),
             descriptor,
             descriptor_bytes: weir_abi::DESCRIPTOR_BYTES,

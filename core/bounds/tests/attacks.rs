@@ -162,3 +162,93 @@ fn an_operand_of_a_loop_is_another_one_in_each_iteration() {
                 (br $l))))",
     );
 }
+
+/// What is taken is compared as x - 2^31, from 0 to 100, and is 200 less: so there is more left each time.
+#[test]
+fn what_is_taken_is_below_zero() {
+    never_ends(&format!(
+        "(local.set $a (i32.load8_u (i32.const 4)))
+        (block $out (loop $l
+            (local.set $b {WORD})
+            (br_if $out (i32.lt_u (local.get $b) (i32.const 0x80000000)))
+            (br_if $out (i32.gt_u (local.get $b) (i32.const 0x80000064)))
+            (local.set $c (i32.sub (local.get $b) (i32.const 0x80000000)))
+            (br_if $out (i32.gt_u (local.get $c) (local.get $a)))
+            (local.set $a (i32.sub (local.get $a) (i32.sub (local.get $c) (i32.const 200))))
+            (br $l)))"
+    ));
+}
+
+/// A function's loop is short with what it is called with, and endless with what it calls itself with, or another one that has the loop. So
+/// nothing is known of such a loop: least of all that it need not be charged for while it runs.
+#[test]
+fn a_recursive_call_has_other_arguments() {
+    let counts = "(local $i i64)
+        (loop $l (br_if $l (i64.lt_u
+            (local.tee $i (i64.add (local.get $i) (i64.const 1))) (local.get $n))))";
+    for functions in [
+        format!(
+            "(func $f (param $n i64) {counts}
+                (if (i64.lt_u (local.get $n) (i64.const 100)) (then (call $f (i64.const -1)))))"
+        ),
+        format!(
+            "(func $g (param $n i64) {counts})
+            (func $f (param $n i64) (call $g (local.get $n))
+                (if (i64.lt_u (local.get $n) (i64.const 100)) (then (call $f (i64.const -1)))))"
+        ),
+        format!(
+            "(type $t (func (param i64))) (table 2 funcref) (elem (i32.const 0) func $g)
+            (func $g (param $n i64) {counts})
+            (func $f (param $n i64) (call_indirect (type $t) (local.get $n) (i32.const 0))
+                (if (i64.lt_u (local.get $n) (i64.const 100)) (then (call $f (i64.const -1)))))"
+        ),
+    ] {
+        let analysis = analysed(&format!(
+            r#"{functions}
+            (func (export "weir_packet") (param $p i32) (result i32) (call $f (i64.const 3)) (i32.const 0))"#
+        ));
+        assert!(!analysis.is_bounded());
+        assert!(analysis.loops.iter().all(|found| !found.total.is_bounded()), "{:?}", analysis.loops);
+    }
+}
+
+/// Up to n by twos: one trip more where n is odd.
+#[test]
+fn the_last_step_can_be_a_part_of_one() {
+    let analysis = analysed(
+        r#"(func (export "weir_packet") (param $p i32) (result i32)
+            (local $a i32) (local $n i32)
+            (local.set $n (i32.load8_u (i32.const 0)))
+            (block (br_if 0 (i32.lt_u (local.get $n) (i32.const 2)))
+                (loop $l (br_if $l (i32.lt_u
+                    (local.tee $a (i32.add (local.get $a) (i32.const 2))) (local.get $n)))))
+            (i32.const 0))"#,
+    );
+    let found = analysis.loops.first().expect("it has a loop");
+    for n in [2u32, 3, 4, 5, 254, 255] {
+        let trips = (2..n).step_by(2).fold(1, |trips, _| trips + 1);
+        if let Some(on_entry) = &found.on_entry {
+            assert_eq!(on_entry.terms, [(2, 1)]);
+            assert!(
+                1 + n.wrapping_add_signed(on_entry.constant) / on_entry.step >= trips,
+                "{n}: {on_entry:?}"
+            );
+        }
+        assert!(found.trips.constant >= trips.into());
+    }
+}
+
+/// Where the loop is entered with n = 0, it runs once: n - 1 is no number of trips then.
+#[test]
+fn what_the_way_back_knows_is_not_known_on_entry() {
+    let analysis = analysed(
+        r#"(func (export "weir_packet") (param $p i32) (result i32)
+            (local $a i32) (local $n i32)
+            (local.set $n (i32.load8_u (i32.const 0)))
+            (loop $l (br_if $l (i32.lt_u
+                (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $n))))
+            (i32.const 0))"#,
+    );
+    let found = analysis.loops.first().expect("it has a loop");
+    assert_eq!((found.trips.constant, found.on_entry.as_ref()), (255, None));
+}
