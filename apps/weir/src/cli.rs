@@ -147,7 +147,7 @@ pub struct Run {
     /// time runs
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Processor time after which a module's call is ended
+    /// Processor time after which a call is ended, of a module that is not proved, should its other limits fail
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,
     /// Neither use nor keep compiled modules

@@ -1,6 +1,6 @@
-//! What ends a call that runs too long.
+//! The last line of defence: what ends a call that runs too long though it is charged for what it does. Proved modules are not watched.
 //!
-//! A module that has been in one call for longer than the limit loses its poll page: the next check that the loader put into it traps. What counts is
+//! A module that has been in one call for longer than the limit loses its poll page: the next read of it that the loader put there traps. What counts is
 //! the processor time of the calling thread, so that a busy machine or a hypervisor that takes time away is not held against a module.
 
 use crate::space::set_poll_page;
