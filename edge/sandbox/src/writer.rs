@@ -79,8 +79,7 @@ impl<'a> Writer<'a> {
         }
         let place = match result {
             Some(_) if is_in_loop => Place::Loop,
-            // Where nothing but weir calls it, nobody asks afterwards how much is left.
-            Some(_) if keeps_fuel && !is_charged_outside => Place::Wrapped,
+            Some(_) if keeps_fuel => Place::Wrapped,
             _ => Place::Plain,
         };
         if let (Place::Loop | Place::Wrapped, Some(result)) = (place, result) {

@@ -11,10 +11,14 @@ use oracle::space::{Creator, GUARD, RESERVED, Shown};
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val};
 use weir_sandbox::{Control, Options};
-use weir_session::{Admitted, Tier};
+use weir_session::{Admitted, Profile, Terms, Tier};
+use weir_units::Nanos;
 
 /// What a call may use at most; a call that is charged for more is abandoned.
 const FUEL: i64 = 3_000_000;
+
+/// What a nanosecond is in fuel where nobody has calibrated.
+const FUEL_PER_NANOSECOND: u64 = 4;
 
 struct Runner {
     engine: Engine,
@@ -46,7 +50,7 @@ impl Runner {
         let engine = Engine::new(&config).unwrap();
         let mut linker = Linker::new(&engine);
         linker
-            .func_wrap("weir", "limit", |_: i64, _: i64| -> wasmtime::Result<i64> {
+            .func_wrap("weir", "limit", || -> wasmtime::Result<()> {
                 Err(wasmtime::Error::msg("no fuel left"))
             })
             .unwrap();
@@ -62,7 +66,7 @@ impl Runner {
         Self { engine, linker, shown }
     }
 
-    /// Calls the functions that are not given fuel by the loader's batch loop, one after the other until one ends early.
+    /// Calls the functions that take no packets, one after the other until one ends early.
     fn run(&self, bytes: &[u8], seed: u64) -> Vec<Ended> {
         fill(&self.shown, seed);
         let module = Module::new(&self.engine, bytes).unwrap();
@@ -71,10 +75,10 @@ impl Runner {
         let mut ends = Vec::new();
         let now = Val::I64(1_700_000_000_000_000_000);
         for (name, arguments) in [
-            ("weir_start", vec![]),
-            ("weir_tick", vec![now, Val::I64(1)]),
-            ("weir_tick", vec![now, Val::I64(PACKETS.into())]),
-            ("weir_stop", vec![now]),
+            ("weir_enter_start", vec![]),
+            ("weir_enter_tick", vec![now, Val::I64(1)]),
+            ("weir_enter_tick", vec![now, Val::I64(PACKETS.into())]),
+            ("weir_enter_stop", vec![now]),
         ] {
             match Self::call(&mut store, &instance, name, &arguments) {
                 Some(Ended::Early) => {
@@ -90,7 +94,6 @@ impl Runner {
     fn call(store: &mut Store<()>, instance: &Instance, name: &str, arguments: &[Val]) -> Option<Ended> {
         let fuel = instance.get_global(&mut *store, "weir_fuel")?;
         let function = instance.get_func(&mut *store, name)?;
-        fuel.set(&mut *store, Val::I64(FUEL)).unwrap();
         let mut results = vec![Val::I32(0); function.ty(&*store).results().len()];
         if function.call(&mut *store, arguments, &mut results).is_err() {
             return Some(Ended::Early);
@@ -105,12 +108,15 @@ fn what_is_charged_is_never_less_than_what_ran() {
     let loader =
         |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
     let metered = loader(Control::As(Tier::Metered));
-    let exact = loader(Control::Exact(1 << 50));
+    let exact = loader(Control::Exact(FUEL.cast_unsigned()));
+    let limit = Nanos(FUEL.cast_unsigned() / FUEL_PER_NANOSECOND);
+    let profile = Profile { start: limit, tick: limit, stop: limit, ..Profile::default() };
+    let terms = Terms { profile, ..Terms::default() };
     let runner = Runner::new();
     let (mut calls, mut unbounded, mut equal, mut abandoned) = (0, 0, 0, 0);
     for seed in 0..600_u64 {
         let text = loops::module(&generate::bytes(seed, 300));
-        let Ok(admitted) = Admitted::admit(generate::assembled(&text), &[]) else { continue };
+        let Ok(admitted) = Admitted::admit_by(generate::assembled(&text), &[], &terms) else { continue };
         let is_bounded = admitted.analysis().is_bounded();
         let charged = runner.run(&metered.rewritten(&admitted).unwrap(), seed);
         let used = runner.run(&exact.rewritten(&admitted).unwrap(), seed);

@@ -120,7 +120,7 @@ impl Runner {
             .wasm_threads(true);
         let engine = Engine::new(&config).unwrap();
         let mut linker = Linker::new(&engine);
-        linker.func_wrap("weir", "limit", |_: i64, _: i64| PLENTY).unwrap();
+        linker.func_wrap("weir", "limit", || ()).unwrap();
         let loader =
             |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
         Self { engine, linker, loaders: CONTROLS.map(loader).into(), tally: Tally::default() }
@@ -158,7 +158,7 @@ impl Runner {
         store.limiter(|ceiling| ceiling);
         let instance = self.linker.instantiate(&mut store, &module).map_err(|error| trap(&error))?;
         // The start function, which the loader has made an ordinary one.
-        if let Some(outcome) = call(&mut store, &instance, "weir_begin", &[]) {
+        if let Some(outcome) = call(&mut store, &instance, "weir_enter_begin", &[]) {
             outcome?;
         }
         Ok((store, instance))
