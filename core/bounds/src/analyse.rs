@@ -173,7 +173,7 @@ impl Walker<'_, '_> {
 
     /// The functions that can run with arguments that were not looked at: those that call themselves, and what they call.
     fn unseen(&mut self) -> Result<BTreeSet<u32>, Malformed> {
-        let (mut unseen, mut is_indirect) = (BTreeSet::new(), false);
+        let (mut unseen, mut types) = (BTreeSet::new(), BTreeSet::new());
         let mut next: Vec<u32> = self.again.iter().copied().collect();
         while let Some(function) = next.pop() {
             if !unseen.insert(function) {
@@ -183,9 +183,10 @@ impl Walker<'_, '_> {
             for operator in &code.operators {
                 match operator {
                     Operator::Call { function_index } => next.push(*function_index),
-                    Operator::CallIndirect { .. } if !is_indirect => {
-                        next.extend(&self.module.referenced);
-                        is_indirect = true;
+                    Operator::CallIndirect { type_index, .. } if types.insert(*type_index) => {
+                        let wanted = self.module.type_at(*type_index);
+                        let is_like = |function: &&u32| self.module.type_of(**function) == wanted;
+                        next.extend(self.module.referenced.iter().filter(is_like));
                     }
                     _ => {}
                 }

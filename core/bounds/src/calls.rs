@@ -27,8 +27,9 @@ impl<'a> Walker<'a, '_> {
         let facts = state.facts;
         let (arguments, key) = self.handed_over(&arguments, facts);
         let summary = self.summary_of(frame, at, function, arguments, key)?;
-        if let Some(summary) = summary {
-            self.apply(frame, at, Some(function), &[summary]);
+        match summary {
+            Some(summary) => self.apply(frame, at, Some(function), &[summary]),
+            None => self.unknown(frame, function),
         }
         Ok(())
     }
@@ -44,7 +45,7 @@ impl<'a> Walker<'a, '_> {
         if candidates.len() > CANDIDATES_MAX {
             return Err(Stop::TooLarge);
         }
-        let mut found = Vec::new();
+        let (mut found, mut again) = (Vec::new(), None);
         for function in candidates {
             self.step(1)?;
             if self.module.type_of(function) != Some(&wanted) {
@@ -55,7 +56,14 @@ impl<'a> Walker<'a, '_> {
                 continue;
             }
             let (arguments, key) = self.handed_over(&arguments, facts);
-            found.extend(self.summary_of(frame, at, function, arguments, key)?);
+            match self.summary_of(frame, at, function, arguments, key)? {
+                Some(summary) => found.push(summary),
+                None => again = Some(function),
+            }
+        }
+        if let Some(function) = again {
+            self.unknown(frame, function);
+            return Ok(());
         }
         if found.is_empty() {
             // It can only trap.
@@ -147,7 +155,6 @@ impl<'a> Walker<'a, '_> {
                 frame.tally.blame(frame.function, frame.code.offsets[at], why);
             }
             self.again.insert(function);
-            self.unknown(frame, function);
             return Ok(None);
         }
         let key = (function, key);

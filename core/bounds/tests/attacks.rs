@@ -252,3 +252,20 @@ fn what_the_way_back_knows_is_not_known_on_entry() {
     let found = analysis.loops.first().expect("it has a loop");
     assert_eq!((found.trips.constant, found.on_entry.as_ref()), (255, None));
 }
+
+/// Through the table it may call itself, or another function: what it returns afterwards is what it began with, -1, and not 3.
+#[test]
+fn operands_stay_in_their_places_after_a_recursive_call() {
+    let analysis = analysed(
+        r#"(type $t (func (result i32))) (table 2 funcref) (elem (i32.const 0) func $f $one)
+        (func $one (result i32) (i32.const 1))
+        (func $f (result i32)
+            (i32.const -1) (i32.const 3) (call_indirect (type $t) (i32.const 1)) (drop) (drop))
+        (func $count (param $n i32) (local $a i32)
+            (loop $l (br_if $l (i32.lt_u
+                (local.tee $a (i32.add (local.get $a) (i32.const 1))) (local.get $n)))))
+        (func (export "weir_packet") (param $p i32) (result i32) (call $count (call $f)) (i32.const 0))"#,
+    );
+    let found = analysis.loops.first().expect("it has a loop");
+    assert!(!found.total.is_bounded(), "{found:?}");
+}
