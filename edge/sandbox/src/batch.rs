@@ -33,7 +33,7 @@ pub(crate) struct Shared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loop {
     pub(crate) meter: Meter,
-    /// What each may use.
+    /// What each may use, without its length at most [`ALLOWANCE_MAX`].
     pub(crate) packet: Linear,
     /// For how many packets a batch that is taken whole is given that.
     pub(crate) packets: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Loop {
 impl Loop {
     /// What a packet without a byte is given.
     fn constant(&self) -> i64 {
-        self.packet.constant.min(ALLOWANCE_MAX).saturating_sub(self.charged.unwrap_or(0)).cast_signed()
+        self.packet.constant.saturating_sub(self.charged.unwrap_or(0)).cast_signed()
     }
 
     /// What each 1024 bytes add. The product with a length of 32 bits does not overflow.

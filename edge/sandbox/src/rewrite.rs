@@ -119,7 +119,7 @@ pub(crate) struct Pass<'a> {
     signatures: Vec<Signature>,
     /// Type of each function, the imported ones first.
     functions: Vec<u32>,
-    /// The imported functions that are not only called directly: in element segments, exports and references a function of a few instructions
+    /// The imported functions, in their order, that are not only called directly: in element segments, exports and references a function of a few instructions
     /// stands in their place.
     stands_in: Vec<u32>,
     /// Place of the function that is read, among the module's own.
@@ -293,10 +293,11 @@ impl<'a> Pass<'a> {
 
     /// What one call of an entry point may use.
     fn allowance(&self, entry: EntryPoint) -> Linear {
-        match self.task.checks {
+        let limit = match self.task.checks {
             Checks::Charged { most: Some(most), .. } => Linear::constant(most),
             _ => self.task.limits.of(entry),
-        }
+        };
+        Linear { constant: limit.constant.min(ALLOWANCE_MAX), ..limit }
     }
 
     /// Whether whatever calls a function takes from its allowance what its entry costs: nothing but weir calls it. Else it does that itself.
@@ -316,7 +317,7 @@ impl<'a> Pass<'a> {
     fn enter(&self, meter: Meter, entry: EntryPoint, index: u32) -> Body {
         let plan = self.task.plan.function(index);
         let taken = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
-        let given = self.allowance(entry).constant.min(ALLOWANCE_MAX).saturating_sub(taken);
+        let given = self.allowance(entry).constant.saturating_sub(taken);
         let arguments = self.signature(index).parameters;
         let mut body = Body::new([], Scratch::after(arguments));
         let mut code = body.code.instructions();
@@ -443,8 +444,8 @@ impl Reencode for Pass<'_> {
 
     /// Whatever in the module refers to an imported function now refers to the one in its place, if there is one.
     fn function_index(&mut self, index: u32) -> Result<u32, Error<Infallible>> {
-        let place = (0..).zip(&self.stands_in).find(|(_, import)| **import == index).map(|(place, _)| place);
-        Ok(place.map_or(self.direct(index), |place: u32| self.entered() + self.entries() + place))
+        let place = self.stands_in.binary_search(&index).ok().and_then(|place| u32::try_from(place).ok());
+        Ok(place.map_or(self.direct(index), |place| self.entered() + self.entries() + place))
     }
 
     fn parse_function_section(
