@@ -14,8 +14,8 @@ use std::time::Duration;
 use wasmtime::{
     Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
 };
-use weir_bounds::charge::{self, Rules};
 use weir_bounds::Costs;
+use weir_bounds::charge::{self, Rules};
 use weir_session::{Admitted, STACK_MAX, Tier};
 
 /// How an engine works.
