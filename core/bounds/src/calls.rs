@@ -98,6 +98,8 @@ impl<'a> Walker<'a, '_> {
                 // The descriptor's address and its fields are the same everywhere.
                 let is_global = matches!(self.values.node(*id).op, Op::Descriptor | Op::Field(..));
                 let known = renamed.iter().position(|(old, _)| old == id);
+                // Says how the numbers that follow are to be read, so that no two kinds of arguments have one key.
+                key.push(if is_global { 2 } else { u64::from(known.is_none()) });
                 let new = match known {
                     _ if is_global => *id,
                     Some(place) => renamed[place].1,
@@ -126,11 +128,7 @@ impl<'a> Walker<'a, '_> {
             // A sum's own range can be known better than its terms tell.
             let node = self.values.node(id);
             let is_better = node.range != whole.range && !matches!(node.op, Op::Field(..) | Op::Descriptor);
-            if is_better
-                && sum.terms.len() == 1
-                && !sum.terms.is_empty()
-                && self.values.sum(id).terms.len() == 1
-            {
+            if is_better && sum.terms.len() == 1 && self.values.sum(id).terms.len() == 1 {
                 let node = self.values.node_mut(id);
                 node.range = node.range.and(whole.range, whole.width);
             }

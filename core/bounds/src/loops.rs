@@ -53,8 +53,6 @@ impl<'a> Walker<'a, '_> {
         }
 
         // And now for what it costs, with what is known about them.
-        let trips = shape.trips.clone();
-        let first = self.values.next();
         let mut start = self.specific(&entry, &counters, &shape);
         for (cmp, local, limit, is_left) in tested {
             let now = start.locals[local];
@@ -64,8 +62,8 @@ impl<'a> Walker<'a, '_> {
             }
         }
         let walked = self.once(frame, at, params, start)?;
-        let again = self.shape(&entry, first, &[], &walked);
-        let trips = if walked.around.back.is_empty() { again.trips } else { trips };
+        // With what is known now it may turn out never to repeat.
+        let trips = if walked.around.back.is_empty() { Ok(Linear::ZERO) } else { shape.trips };
         self.finish(frame, at, &entry, trips, shape.from, shape.on_entry, walked)
     }
 
