@@ -1,0 +1,3 @@
+//! Many packet filters at once: one look at each field of a packet says who wants it.
+
+#![forbid(unsafe_code)]

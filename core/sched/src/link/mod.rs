@@ -1,0 +1,1 @@
+//! Shares of a link, by virtual clocks.
