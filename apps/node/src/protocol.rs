@@ -1,0 +1,353 @@
+//! What is said over the node's socket.
+//!
+//! A message is one line of JSON, at most [`LINE_BYTES_MAX`] long; one with a `body` is followed by that many bytes, a module's file. The client
+//! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
+//! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
+
+use crate::quantity;
+use crate::spec::{Given, ModuleSpec, ProcessorSpec, SessionSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use weir_session::Name;
+use weir_units::{Bytes, Nanos};
+
+/// The version that this node speaks.
+pub const VERSION: u32 = 1;
+/// The longest line.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// From a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// The protocol's version.
+    pub weir: u32,
+    /// What is wanted.
+    pub ask: Request,
+    /// Bytes that follow the line.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub body: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Ask {
+    /// A request without a body.
+    pub fn new(ask: Request) -> Self {
+        Self { weir: VERSION, ask, body: 0 }
+    }
+}
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What the node is and does: [`Reply::Snapshot`].
+    Show,
+    /// A [`Reply::Snapshot`] now and after each such time.
+    Watch {
+        /// How often.
+        #[serde(with = "quantity::text")]
+        every: Nanos,
+    },
+    /// A session: [`Reply::Done`].
+    Create(SessionSpec),
+    /// Other reservations for a session: [`Reply::Done`].
+    Change(Change),
+    /// The end of a session: [`Reply::Done`], when its modules have stopped.
+    Close {
+        /// Which.
+        #[serde(with = "quantity::text")]
+        session: Name,
+    },
+    /// A module for a session; its file is the body, or none where `module` is the name of a shipped one. [`Reply::Done`].
+    Load {
+        /// Which session.
+        #[serde(with = "quantity::text")]
+        session: Name,
+        /// Which module, and how it is set.
+        module: ModuleSpec,
+    },
+    /// The end of a module: [`Reply::Done`].
+    Unload {
+        /// Which session.
+        #[serde(with = "quantity::text")]
+        session: Name,
+        /// Which module, as it is called there.
+        #[serde(with = "quantity::text")]
+        module: Name,
+    },
+    /// The records of a stream as they come: [`Reply::Record`].
+    Follow {
+        /// Which session.
+        #[serde(with = "quantity::text")]
+        session: Name,
+        /// Which module.
+        #[serde(with = "quantity::text")]
+        module: Name,
+        /// Which of its streams.
+        #[serde(with = "quantity::text")]
+        stream: Name,
+    },
+    /// Reads the configuration again: [`Reply::Done`].
+    Reload,
+}
+
+/// What changes in a session; what is missing stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Which session.
+    #[serde(with = "quantity::text")]
+    pub session: Name,
+    /// Virtual processors: those with a name that there is are changed, others are new.
+    #[serde(default)]
+    pub cpu: Vec<ProcessorSpec>,
+    /// Memory.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Priority under overload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+}
+
+/// From the node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The protocol's version.
+    pub weir: u32,
+    /// What it says.
+    pub reply: Reply,
+}
+
+/// What a node says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// It is done. What the asking party should know beside that.
+    Done {
+        /// Lines for people.
+        notes: Vec<String>,
+    },
+    /// It is not done, and nothing has changed.
+    Refused {
+        /// Why, and what to do.
+        why: String,
+    },
+    /// How things are.
+    Snapshot(Box<Snapshot>),
+    /// A row of a stream: its fields by name.
+    Record(BTreeMap<String, Given>),
+    /// Rows that a follower was too slow for.
+    Missed {
+        /// So many.
+        rows: u64,
+    },
+}
+
+/// How things are on a node. Counters count from the start of what they belong to and never go back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The node's name.
+    pub node: String,
+    /// What it runs: weir's version.
+    pub version: String,
+    /// How long it has run, ns.
+    pub uptime_ns: u64,
+    /// When this was taken, ns since 1970.
+    pub at_ns: u64,
+    /// Its cores.
+    pub cores: Vec<CoreShot>,
+    /// Its interfaces.
+    pub interfaces: Vec<InterfaceShot>,
+    /// Its sessions.
+    pub sessions: Vec<SessionShot>,
+    /// Memory that sessions can reserve, and have reserved, bytes.
+    pub memory: Taken,
+}
+
+/// Of something that can be reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// So much is reserved,
+    pub reserved: u64,
+    /// of so much.
+    pub of: u64,
+}
+
+/// A core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CoreShot {
+    /// Its number.
+    pub core: u16,
+    /// Reserved of it, in millionths.
+    pub reserved_ppm: u32,
+    /// Reservable of it, in millionths.
+    pub reservable_ppm: u32,
+    /// Time in modules and on their behalf, ns.
+    pub busy_ns: u64,
+    /// Time on deciding and waking, ns.
+    pub overhead_ns: u64,
+    /// Time that the thread was ready to run and did not get, ns.
+    pub stolen_ns: u64,
+}
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceShot {
+    /// Its name.
+    pub name: String,
+    /// `up`, or what is the matter with it.
+    pub state: String,
+    /// Packets that the node got.
+    pub packets: u64,
+    /// Their bytes on the link.
+    pub bytes: u64,
+    /// Packets that the kernel had no room for.
+    pub missed: u64,
+    /// Packets that no channel wanted.
+    pub unwanted: u64,
+}
+
+/// A session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionShot {
+    /// Its name.
+    pub name: String,
+    /// Priority under overload.
+    pub priority: u8,
+    /// Memory that it has reserved, bytes.
+    pub memory_reserved: u64,
+    /// Memory that its modules have, bytes.
+    pub memory_used: u64,
+    /// Its virtual processors.
+    pub cpu: Vec<ProcessorShot>,
+    /// Its channels.
+    pub channels: Vec<ChannelShot>,
+    /// Its modules.
+    pub modules: Vec<ModuleShot>,
+}
+
+/// A virtual processor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessorShot {
+    /// Its name in its session.
+    pub name: String,
+    /// The core that it is on.
+    pub core: u16,
+    /// Its period, ns; 0 without a reservation.
+    pub period_ns: u64,
+    /// Its slice, ns.
+    pub slice_ns: u64,
+    /// Whether it takes spare time.
+    pub spare: bool,
+    /// Processor time that it had, ns.
+    pub used_ns: u64,
+    /// Of that, beyond its reservation.
+    pub spare_ns: u64,
+    /// Periods in which it had work all the time and did not get its slice.
+    pub periods_missed: u64,
+    /// Times that it ran for longer than it had left.
+    pub overruns: u64,
+}
+
+/// A channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChannelShot {
+    /// Its name in its session.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// The filter; empty for all.
+    pub filter: String,
+    /// Packets that wait now.
+    pub waiting: u64,
+    /// Packets that can wait.
+    pub queue: u64,
+    /// Packets that came for it.
+    pub packets: u64,
+    /// Their bytes on the link.
+    pub bytes: u64,
+    /// Packets that it lost, by cause.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModuleShot {
+    /// What it is called in its session.
+    pub name: String,
+    /// What it calls itself, with its version.
+    pub module: String,
+    /// Its tier.
+    pub tier: String,
+    /// `running`, or what is the matter with it.
+    pub state: String,
+    /// Packets that it has seen.
+    pub packets: u64,
+    /// Records that it has emitted.
+    pub records: u64,
+    /// Records that were not taken, or could not be written.
+    pub records_lost: u64,
+    /// Calls that were lost.
+    pub faults: u64,
+    /// Strikes against it.
+    pub strikes: u64,
+    /// Processor time in it, ns.
+    pub used_ns: u64,
+    /// Memory that it has, bytes.
+    pub memory: u64,
+    /// The last fault, in words.
+    pub last_fault: Option<String>,
+    /// Its streams, which can be followed.
+    pub streams: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_read_as_they_were_written_and_look_like_this() {
+        let name = |text| Name::new(text).unwrap();
+        let load = Request::Load {
+            session: name("alice"),
+            module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
+        };
+        for (ask, line) in [
+            (Ask::new(Request::Show), r#"{"weir":1,"ask":"show"}"#),
+            (
+                Ask::new(Request::Watch { every: Nanos(500_000_000) }),
+                r#"{"weir":1,"ask":{"watch":{"every":"500000000ns"}}}"#,
+            ),
+            (
+                Ask::new(Request::Close { session: name("alice") }),
+                r#"{"weir":1,"ask":{"close":{"session":"alice"}}}"#,
+            ),
+            (
+                Ask { body: 4, ..Ask::new(load) },
+                r#"{"weir":1,"ask":{"load":{"session":"alice","module":{"module":"theirs.wasm","set":{"port":53},"channel":"main","cpu":"main"}}},"body":4}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&ask).unwrap(), line);
+            assert_eq!(serde_json::from_str::<Ask>(line).unwrap(), ask);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_a_reason() {
+        for (line, says) in [
+            ("{", "EOF"),
+            (r#"{"weir":1}"#, "missing field `ask`"),
+            (r#"{"weir":1,"ask":"explode"}"#, "unknown variant `explode`"),
+            (r#"{"weir":1,"ask":{"close":{"session":"../x"}}}"#, "is not a name"),
+            (r#"{"weir":1,"ask":"show","more":1}"#, "unknown field `more`"),
+        ] {
+            let error = serde_json::from_str::<Ask>(line).unwrap_err().to_string();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Quantities and names in configuration and messages: text in, checked values out; and out again without losing anything.
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+use weir_session::Name;
+use weir_units::{Bytes, Nanos};
+
+/// A quantity that is written as text.
+pub(crate) trait Exact: Sized {
+    /// As it reads back to the same value.
+    fn exact(&self) -> String;
+    /// What the text says, or why it says nothing.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl Exact for Nanos {
+    fn exact(&self) -> String {
+        format!("{}ns", self.0)
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
+    }
+}
+
+impl Exact for Bytes {
+    fn exact(&self) -> String {
+        self.0.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
+    }
+}
+
+impl Exact for Name {
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        Name::new(text).map_err(|error| error.to_string())
+    }
+}
+
+/// For `#[serde(with = "quantity::text")]`.
+pub(crate) mod text {
+    use super::*;
+
+    pub(crate) fn serialize<T: Exact, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&value.exact())
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        T::read(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+/// For `#[serde(default, with = "quantity::maybe")]`: a key that may be missing.
+pub(crate) mod maybe {
+    use super::*;
+
+    #[expect(clippy::ref_option, reason = "what serde calls it with")]
+    pub(crate) fn serialize<T: Exact, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.serialize_some(&value.exact()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| T::read(&text).map_err(D::Error::custom)).transpose()
+    }
+}

@@ -1,0 +1,509 @@
+//! What a session asks for: the same in the node's configuration and in a request to create one.
+
+use crate::quantity;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_session::{Name, Setting};
+use weir_units::{Bytes, Nanos};
+
+/// Channels, virtual processors and modules of one session at most, of each.
+pub const PARTS_MAX: usize = 64;
+/// The longest filter expression, in bytes.
+pub const FILTER_BYTES_MAX: usize = 4096;
+/// Packets that a channel's queue holds at most.
+pub const QUEUE_MAX: u32 = 1 << 20;
+/// The shortest and the longest period of a virtual processor.
+pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
+
+/// A session: a principal with reserved CPU and memory, the packets that it gets, and the modules that it runs on them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSpec {
+    /// What it is called. No two sessions of a node have one name.
+    #[serde(with = "quantity::text")]
+    pub name: Name,
+    /// Memory that it may use at most, for all its modules together. It is charged for all of it.
+    #[serde(with = "quantity::text", default = "memory_default")]
+    pub memory: Bytes,
+    /// The operator's profile by which its modules are admitted; the node's own where none is named.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Name>,
+    /// Under overload sessions lose packets in the order of this number, the lowest first.
+    #[serde(default)]
+    pub priority: u8,
+    /// Its virtual processors; without any it has one without a reservation, `main`.
+    #[serde(default, rename = "cpu")]
+    pub processors: Vec<ProcessorSpec>,
+    /// Its channels.
+    #[serde(default, rename = "channel")]
+    pub channels: Vec<ChannelSpec>,
+    /// Its modules.
+    #[serde(default, rename = "module")]
+    pub modules: Vec<ModuleSpec>,
+}
+
+fn memory_default() -> Bytes {
+    Bytes(64 << 20)
+}
+
+/// A virtual processor: a slice of a core in each period, or a share of what others leave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessorSpec {
+    /// What it is called in its session.
+    #[serde(with = "quantity::text", default = "main")]
+    pub name: Name,
+    /// The core that it is on; the node chooses one with room where none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u16>,
+    /// How often its slice is renewed. With `slice`, or neither.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub period: Option<Nanos>,
+    /// Processor time that it is guaranteed in each period.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Nanos>,
+    /// Whether it also takes time that nobody has reserved, or that others do not use.
+    #[serde(default)]
+    pub spare: bool,
+    /// Its share of what is left, relative to others; for those without a reservation, and for spare time.
+    #[serde(default = "weight_default")]
+    pub weight: u32,
+}
+
+fn weight_default() -> u32 {
+    100
+}
+
+fn main() -> Name {
+    // A constant that is a name: the test below reads it.
+    Name::new("main").unwrap_or_else(|_| unreachable!())
+}
+
+impl Default for ProcessorSpec {
+    /// `main`, without a reservation.
+    fn default() -> Self {
+        Self { name: main(), core: None, period: None, slice: None, spare: true, weight: weight_default() }
+    }
+}
+
+/// Packets for a session: those of an interface that a filter selects, and a queue for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelSpec {
+    /// What it is called in its session.
+    #[serde(with = "quantity::text", default = "main")]
+    pub name: Name,
+    /// The interface that the packets are from.
+    pub interface: String,
+    /// Which of them, in the language of pcap-filter(7); all where it is empty.
+    #[serde(default)]
+    pub filter: String,
+    /// Packets that wait for the session at most.
+    #[serde(default = "queue_default")]
+    pub queue: u32,
+    /// What the session's modules may read.
+    #[serde(default)]
+    pub sees: Sees,
+    /// How far, in bytes of traffic, its oldest packet may lag behind the newest of the interface; half of the interface's arena where
+    /// nothing is said. Only for channels that see all.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub lag: Option<Bytes>,
+    /// What becomes of one that lags further.
+    #[serde(default)]
+    pub late: Late,
+}
+
+fn queue_default() -> u32 {
+    4096
+}
+
+/// What is mapped for the modules of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sees {
+    /// A copy of the packets that the filter selects, and nothing else.
+    #[default]
+    Selected,
+    /// The interface's own memory, with every packet of it: nothing is copied.
+    All,
+}
+
+/// What becomes of a reader that lags too far behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Late {
+    /// It loses its oldest packets.
+    #[default]
+    Lose,
+    /// Its session is closed.
+    Terminate,
+}
+
+/// A module in a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModuleSpec {
+    /// What it is called in its session; the module's own name where nothing is said.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// A shipped module's name, or in the configuration a file's path. A request brings the file's bytes with it.
+    pub module: String,
+    /// Its parameters.
+    #[serde(default, rename = "set")]
+    pub settings: BTreeMap<String, Given>,
+    /// The channel whose packets it gets.
+    #[serde(with = "quantity::text", default = "main")]
+    pub channel: Name,
+    /// The virtual processor that it runs on.
+    #[serde(with = "quantity::text", default = "main")]
+    pub cpu: Name,
+}
+
+/// A parameter's value as TOML and JSON have it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Given {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Whole(i64),
+    /// A number.
+    Number(f64),
+    /// Text: also durations, prefixes, and what has a unit.
+    Text(String),
+    /// Several.
+    List(Vec<Given>),
+}
+
+// A number is what was written: it is compared only to see whether a configuration has changed.
+impl Eq for Given {}
+
+impl Given {
+    /// As the command line would have it.
+    fn words(&self) -> Vec<String> {
+        match self {
+            Self::Bool(value) => vec![value.to_string()],
+            Self::Whole(value) => vec![value.to_string()],
+            Self::Number(value) => vec![value.to_string()],
+            Self::Text(value) => vec![value.clone()],
+            Self::List(values) => values.iter().flat_map(Self::words).collect(),
+        }
+    }
+}
+
+impl ModuleSpec {
+    /// Its parameters as admission takes them.
+    pub fn settings(&self) -> Vec<Setting> {
+        self.settings.iter().map(|(name, given)| (name.clone(), given.words())).collect()
+    }
+}
+
+/// What is wrong with a session's description. To blame is whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Two of one name.
+    #[error("session `{session}` has two {what}s called `{name}`")]
+    Twice {
+        /// The session.
+        session: Name,
+        /// Channel, virtual processor or module.
+        what: &'static str,
+        /// Their name.
+        name: Name,
+    },
+    /// Too many.
+    #[error("session `{session}` has {count} {what}s; {PARTS_MAX} is the most")]
+    TooMany {
+        /// The session.
+        session: Name,
+        /// Of what.
+        what: &'static str,
+        /// So many.
+        count: usize,
+    },
+    /// Half a reservation.
+    #[error(
+        "session `{session}`, virtual processor `{name}`: `period` and `slice` belong together, e.g. period = \"10ms\", slice = \"2ms\""
+    )]
+    Half {
+        /// The session.
+        session: Name,
+        /// The virtual processor.
+        name: Name,
+    },
+    /// A value out of range.
+    #[error("session `{session}`, {what} `{name}`: `{key}` is {given}; it must be {wanted}")]
+    Range {
+        /// The session.
+        session: Name,
+        /// Channel, virtual processor or module.
+        what: &'static str,
+        /// Its name.
+        name: Name,
+        /// The key.
+        key: &'static str,
+        /// What it is.
+        given: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// A reference to something that is not there.
+    #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", there(known))]
+    Missing {
+        /// The session.
+        session: Name,
+        /// Channel or module.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What is missing.
+        missing: &'static str,
+        /// As it was named.
+        given: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+}
+
+fn there(known: &[String]) -> String {
+    if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) }
+}
+
+impl SessionSpec {
+    /// An empty session of this name.
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            memory: memory_default(),
+            profile: None,
+            priority: 0,
+            processors: Vec::new(),
+            channels: Vec::new(),
+            modules: Vec::new(),
+        }
+    }
+
+    /// Its virtual processors, with the one that it has without saying so.
+    pub fn all_processors(&self) -> Vec<ProcessorSpec> {
+        if self.processors.is_empty() { vec![ProcessorSpec::default()] } else { self.processors.clone() }
+    }
+
+    /// Checks what can be checked without a node: names, ranges, references within the session, and to these interfaces and profiles.
+    pub fn check(&self, interfaces: &[String], profiles: &[Name]) -> Result<(), SpecError> {
+        let session = &self.name;
+        let processors = self.all_processors();
+        distinct(session, "virtual processor", processors.iter().map(|cpu| &cpu.name))?;
+        distinct(session, "channel", self.channels.iter().map(|channel| &channel.name))?;
+        distinct(session, "module", self.modules.iter().filter_map(|module| module.name.as_ref()))?;
+        if self.modules.len() > PARTS_MAX {
+            return Err(SpecError::TooMany {
+                session: session.clone(),
+                what: "module",
+                count: self.modules.len(),
+            });
+        }
+        processors.iter().try_for_each(|cpu| cpu.check(session))?;
+        self.channels.iter().try_for_each(|channel| channel.check(session, interfaces))?;
+        let missing = |what, name: String, missing, given: String, known| SpecError::Missing {
+            session: session.clone(),
+            what,
+            name,
+            missing,
+            given,
+            known,
+        };
+        if let Some(profile) = self.profile.as_ref().filter(|profile| !profiles.contains(profile)) {
+            let known = profiles.iter().map(Name::to_string).collect();
+            return Err(missing("session", session.to_string(), "profile", profile.to_string(), known));
+        }
+        for module in &self.modules {
+            let name = || module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
+            if !self.channels.iter().any(|channel| channel.name == module.channel) {
+                let known = self.channels.iter().map(|channel| channel.name.to_string()).collect();
+                return Err(missing("module", name(), "channel", module.channel.to_string(), known));
+            }
+            if !processors.iter().any(|cpu| cpu.name == module.cpu) {
+                let known = processors.iter().map(|cpu| cpu.name.to_string()).collect();
+                return Err(missing("module", name(), "virtual processor", module.cpu.to_string(), known));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn distinct<'a>(
+    session: &Name,
+    what: &'static str,
+    names: impl Iterator<Item = &'a Name>,
+) -> Result<(), SpecError> {
+    let mut seen = BTreeSet::new();
+    let mut count = 0;
+    for name in names {
+        count += 1;
+        if !seen.insert(name) {
+            return Err(SpecError::Twice { session: session.clone(), what, name: name.clone() });
+        }
+    }
+    if count > PARTS_MAX {
+        return Err(SpecError::TooMany { session: session.clone(), what, count });
+    }
+    Ok(())
+}
+
+impl ProcessorSpec {
+    /// Period and slice, where it has a reservation.
+    pub fn reservation(&self) -> Option<(Nanos, Nanos)> {
+        self.period.zip(self.slice)
+    }
+
+    fn check(&self, session: &Name) -> Result<(), SpecError> {
+        let range = |key, given: String, wanted: String| SpecError::Range {
+            session: session.clone(),
+            what: "virtual processor",
+            name: self.name.clone(),
+            key,
+            given,
+            wanted,
+        };
+        if self.period.is_some() != self.slice.is_some() {
+            return Err(SpecError::Half { session: session.clone(), name: self.name.clone() });
+        }
+        if let Some((period, slice)) = self.reservation() {
+            if !PERIOD.contains(&period) {
+                let wanted = format!("between {} and {}", PERIOD.start(), PERIOD.end());
+                return Err(range("period", period.to_string(), wanted));
+            }
+            if slice.0 == 0 || slice > period {
+                return Err(range(
+                    "slice",
+                    slice.to_string(),
+                    format!("above 0 and at most the period, {period}"),
+                ));
+            }
+        }
+        if self.weight == 0 || self.weight > 1_000_000 {
+            return Err(range("weight", self.weight.to_string(), "between 1 and 1000000".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl ChannelSpec {
+    fn check(&self, session: &Name, interfaces: &[String]) -> Result<(), SpecError> {
+        let range = |key, given: String, wanted: String| SpecError::Range {
+            session: session.clone(),
+            what: "channel",
+            name: self.name.clone(),
+            key,
+            given,
+            wanted,
+        };
+        if !interfaces.contains(&self.interface) {
+            return Err(SpecError::Missing {
+                session: session.clone(),
+                what: "channel",
+                name: self.name.to_string(),
+                missing: "interface",
+                given: self.interface.clone(),
+                known: interfaces.to_vec(),
+            });
+        }
+        if self.queue == 0 || self.queue > QUEUE_MAX {
+            return Err(range("queue", self.queue.to_string(), format!("between 1 and {QUEUE_MAX} packets")));
+        }
+        if self.filter.len() > FILTER_BYTES_MAX {
+            let given = format!("{} bytes long", self.filter.len());
+            return Err(range("filter", given, format!("at most {FILTER_BYTES_MAX}")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<SessionSpec, String> {
+        toml::from_str(text).map_err(|error| error.message().to_owned())
+    }
+
+    fn checked(text: &str) -> Result<SessionSpec, String> {
+        let spec = read(text)?;
+        let strict = Name::new("strict").map_err(|error| error.to_string())?;
+        spec.check(&["eth0".to_owned()], &[strict]).map_err(|error| error.to_string())?;
+        Ok(spec)
+    }
+
+    const WHOLE: &str = r#"
+        name = "alice"
+        memory = "32 MiB"
+        profile = "strict"
+        priority = 7
+        cpu = [{ name = "fast", period = "10ms", slice = "2.5ms" }, { name = "rest", weight = 50 }]
+        channel = [{ name = "web", interface = "eth0", filter = "tcp port 80", sees = "all", lag = "8 MiB", late = "terminate" }]
+        [[module]]
+        name = "w"
+        module = "worm"
+        channel = "web"
+        cpu = "fast"
+        set = { signatures = ["a", "b"], threshold = 3, window = "1s" }
+    "#;
+
+    #[test]
+    fn a_session_says_the_same_in_toml_and_in_json() {
+        let spec = checked(WHOLE).unwrap();
+        assert_eq!(spec.processors[0].reservation(), Some((Nanos(10_000_000), Nanos(2_500_000))));
+        assert_eq!(spec.channels[0].lag, Some(Bytes(8 << 20)));
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let settings = [("signatures", &["a", "b"][..]), ("threshold", &["3"]), ("window", &["1s"])];
+        assert_eq!(spec.modules[0].settings(), settings.map(|(key, list)| (key.to_owned(), words(list))));
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<SessionSpec>(&json).unwrap(), spec);
+    }
+
+    #[test]
+    fn what_is_not_said_is_sensible() {
+        let spec =
+            checked("name = \"a\"\nchannel = [{ interface = \"eth0\" }]\nmodule = [{ module = \"rtt\" }]")
+                .unwrap();
+        assert_eq!(spec.all_processors(), [ProcessorSpec::default()]);
+        assert_eq!((spec.channels[0].sees, spec.channels[0].late), (Sees::Selected, Late::Lose));
+        assert_eq!(spec.modules[0].channel, spec.channels[0].name);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, says) in [
+            ("name = \"A\"", "`A` is not a name"),
+            ("name = \"a\"\ncolour = 1", "unknown field `colour`"),
+            ("name = \"a\"\nmemory = \"much\"", "`much` is not a number of bytes"),
+            ("name = \"a\"\ncpu = [{ period = \"1ms\" }]", "`period` and `slice` belong together"),
+            (
+                "name = \"a\"\ncpu = [{ period = \"1ms\", slice = \"2ms\" }]",
+                "`slice` is 2 ms; it must be above 0 and at most the period, 1 ms",
+            ),
+            (
+                "name = \"a\"\ncpu = [{ period = \"1us\", slice = \"1us\" }]",
+                "`period` is 1 us; it must be between 100 us and 10 s",
+            ),
+            ("name = \"a\"\ncpu = [{ weight = 0 }]", "`weight` is 0"),
+            ("name = \"a\"\ncpu = [{}, {}]", "two virtual processors called `main`"),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth1\" }]",
+                "channel `main`: there is no interface `eth1`; there is eth0",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", queue = 0 }]",
+                "`queue` is 0; it must be between 1 and 1048576 packets",
+            ),
+            (
+                "name = \"a\"\nmodule = [{ module = \"rtt\" }]",
+                "module `rtt`: there is no channel `main`; there are none",
+            ),
+            ("name = \"a\"\nprofile = \"lax\"", "there is no profile `lax`; there is strict"),
+        ] {
+            let error = checked(text).unwrap_err();
+            assert!(error.contains(says), "{text}\n{error}");
+        }
+    }
+}
