@@ -6,19 +6,20 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, DESCRIPTORS_BASE, DESCRIPTORS_MAX, Descriptor};
 use weir_units::Bytes;
 
-/// How many blocks can be in use at once.
+/// How many blocks of a capture can be in use at once.
 const SLOTS: usize = 16;
+/// How many blocks of live traffic can be in use at once: more, because some have few packets, and readers may lag.
+pub(crate) const SLOTS_LIVE: usize = 256;
 const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
-const RING_BYTES: usize = SLOTS * SLOT_BYTES;
-const ALL_IN_USE: u32 = (1 << SLOTS) - 1;
+/// Slots of which one word says which are in use.
+const WORD: usize = 64;
 
-const _: () = assert!(RING_BYTES <= DESCRIPTORS_MAX as usize);
+const _: () = assert!(SLOTS_LIVE * SLOT_BYTES <= DESCRIPTORS_MAX as usize);
 const _: () = assert!(SLOT_BYTES == BLOCK_PACKETS / BATCH_PACKETS * BATCH_BYTES);
-const _: () = assert!(SLOTS < 32);
 
 /// The descriptors of all blocks in use: a sealed memory file that sandboxes map read-only at
 /// [`weir_abi::DESCRIPTORS_BASE`], whole, once.
@@ -31,17 +32,24 @@ pub struct DescriptorRing {
 struct Shared {
     file: File,
     mapping: Mapping,
-    /// Bit i: slot i belongs to a `Slot`.
-    in_use: AtomicU32,
+    slots: usize,
+    /// Bit i % 64 of word i / 64: slot i belongs to a `Slot`.
+    in_use: Box<[AtomicU64]>,
 }
 
 impl DescriptorRing {
-    /// Length of every ring.
-    pub const SIZE: Bytes = Bytes(RING_BYTES as u64);
+    /// Length of a capture's ring.
+    pub const SIZE: Bytes = Bytes((SLOTS * SLOT_BYTES) as u64);
 
     pub(crate) fn new() -> io::Result<Self> {
-        let (file, mapping) = sealed(c"weir-descriptors", RING_BYTES)?;
-        Ok(Self { shared: Arc::new(Shared { file, mapping, in_use: AtomicU32::new(0) }) })
+        Self::with_slots(SLOTS)
+    }
+
+    /// Room for the descriptors of so many blocks. Memory is taken when it is first used, lowest slots first.
+    pub(crate) fn with_slots(slots: usize) -> io::Result<Self> {
+        let (file, mapping) = sealed(c"weir-descriptors", slots * SLOT_BYTES)?;
+        let in_use = (0..slots.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { shared: Arc::new(Shared { file, mapping, slots, in_use }) })
     }
 
     /// The memory file.
@@ -51,7 +59,8 @@ impl DescriptorRing {
 
     /// Its length.
     pub fn len(&self) -> Bytes {
-        Self::SIZE
+        // usize is not wider than u64 on any platform that this is built for.
+        Bytes(u64::try_from(self.shared.mapping.len()).unwrap_or(u64::MAX))
     }
 
     /// Always false: a ring has slots.
@@ -61,24 +70,27 @@ impl DescriptorRing {
 
     /// Takes the lowest free slot, which is the likeliest to be in the processor's cache.
     pub(crate) fn take(&self) -> Option<Slot> {
-        let mut in_use = self.shared.in_use.load(Ordering::Relaxed);
-        loop {
-            if in_use & ALL_IN_USE == ALL_IN_USE {
-                return None;
-            }
-            let index = in_use.trailing_ones();
-            let taken = in_use | 1 << index;
-            // Acquire: what the slot's last owner read, it read before we write.
-            match self.shared.in_use.compare_exchange_weak(
-                in_use,
-                taken,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(Slot { shared: Arc::clone(&self.shared), index }),
-                Err(now) => in_use = now,
+        for (word, in_use) in self.shared.in_use.iter().enumerate() {
+            let mut seen = in_use.load(Ordering::Relaxed);
+            while seen != u64::MAX {
+                let bit = seen.trailing_ones();
+                let index = word * WORD + bit as usize;
+                if index >= self.shared.slots {
+                    break;
+                }
+                // Acquire: what the slot's last owner read, it read before we write.
+                match in_use.compare_exchange_weak(
+                    seen,
+                    seen | 1 << bit,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Some(Slot { shared: Arc::clone(&self.shared), index }),
+                    Err(now) => seen = now,
+                }
             }
         }
+        None
     }
 }
 
@@ -86,15 +98,15 @@ impl DescriptorRing {
 #[derive(Debug)]
 pub(crate) struct Slot {
     shared: Arc<Shared>,
-    index: u32,
+    index: usize,
 }
 
 impl Slot {
     fn base(&self) -> *mut Descriptor {
         // Mappings are page aligned, and so are slots: aligned for a descriptor.
         let base = self.shared.mapping.base().as_ptr();
-        // SAFETY: `take` gives indices below SLOTS only, so the slot is inside the ring.
-        unsafe { base.add(self.index as usize * SLOT_BYTES).cast() }
+        // SAFETY: `take` gives indices below the number of slots only, so the slot is inside the ring.
+        unsafe { base.add(self.index * SLOT_BYTES).cast() }
     }
 
     /// Descriptor `i`, which is below [`BLOCK_PACKETS`].
@@ -116,14 +128,15 @@ impl Slot {
 
     /// Where sandboxes see descriptor `i`.
     pub(crate) fn guest_address(&self, i: usize) -> u32 {
-        let offset = self.index as usize * SLOT_BYTES + i.min(BLOCK_PACKETS) * DESCRIPTOR_BYTES;
+        let offset = self.index * SLOT_BYTES + i.min(BLOCK_PACKETS) * DESCRIPTOR_BYTES;
         DESCRIPTORS_BASE.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX))
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.shared.in_use.fetch_and(!(1 << self.index), Ordering::Release);
+        let (word, bit) = (self.index / WORD, self.index % WORD);
+        self.shared.in_use[word].fetch_and(!(1 << bit), Ordering::Release);
     }
 }
 
@@ -143,5 +156,17 @@ mod tests {
 
         drop(slots.remove(5));
         assert_eq!(ring.take().unwrap().guest_address(0), DESCRIPTORS_BASE + 5 * 65_536);
+    }
+
+    #[test]
+    fn a_ring_has_as_many_slots_as_it_was_made_for() {
+        for count in [1, 63, 64, 65, SLOTS_LIVE] {
+            let ring = DescriptorRing::with_slots(count).unwrap();
+            let mut slots: Vec<Slot> = std::iter::from_fn(|| ring.take()).collect();
+            assert_eq!(slots.len(), count);
+            let last = slots.pop().unwrap().guest_address(0);
+            assert_eq!(u64::from(last - DESCRIPTORS_BASE), (count as u64 - 1) * 65_536);
+            assert_eq!(ring.take().unwrap().guest_address(0), last);
+        }
     }
 }
