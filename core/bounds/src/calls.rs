@@ -3,7 +3,7 @@
 use crate::facts::FactId;
 use crate::range::{Range, Width};
 use crate::state::{Hot, Spot, Stop};
-use crate::value::{Id, Op, Sum, Values, from};
+use crate::value::{Id, Node, Op, Sum, Values, from};
 use crate::walk::{Effect, Frame, HostFound, Shadow, Summary, Walker};
 use crate::{Given, Length, Linear, Why, injected};
 use std::rc::Rc;
@@ -132,6 +132,9 @@ impl<'a> Walker<'a, '_> {
                 let node = self.values.node_mut(id);
                 node.range = node.range.and(whole.range, whole.width);
             }
+            // What is known here of the packet's length and other fields went into the range, and nothing else in the key tells it.
+            let Node { range, zeros, from, .. } = *self.values.node(id);
+            push_key(&mut key, &Shadow { range, zeros, from, ..whole });
             given.push(id);
         }
         (given, key)

@@ -265,7 +265,7 @@ impl Trips<'_> {
             return None;
         }
         let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
-        let (mut left, mut least, mut from) = (None::<Sum>, u64::MAX, 0);
+        let (mut left, mut least, mut from) = (None::<(Sum, i64)>, u64::MAX, 0);
         for edge in back {
             let next = *edge.locals.get(counter.local)?;
             if self.values.width(next) != width {
@@ -291,7 +291,8 @@ impl Trips<'_> {
                     self.values.interval(&step, |id| self.facts.range(self.values, id, edge.facts));
                 let is_positive = lo >= 1 && hi < width.modulus();
                 let is_same = slack.terms.is_empty() && slack.constant >= 0;
-                let is_like = left.as_ref().is_none_or(|left: &Sum| *left == start);
+                // One way to count for all edges: what one takes another must not give back.
+                let is_like = left.as_ref().is_none_or(|(left, sign)| *left == start && *sign == by);
                 // A sum of which a constant was taken must not have wrapped before, nor wrap because of it.
                 let whole =
                     self.values.interval(&taken_sum, |id| self.facts.range(self.values, id, edge.facts));
@@ -300,14 +301,14 @@ impl Trips<'_> {
                         || whole.1 >= width.modulus()
                         || lo != whole.0 - i128::from(slack.constant));
                 (is_fixed && is_positive && is_same && is_like && !wraps)
-                    .then(|| (start, u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
+                    .then(|| ((start, by), u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
             });
             let (start, step, bits) = found?;
             left = Some(start);
             least = least.min(step);
             from |= bits;
         }
-        let start = left?;
+        let (start, _) = left?;
         let range = |id| self.facts.range(self.values, id, self.entry);
         let (lo, hi) = self.values.interval(&start, range);
         let mut known = Range::integer(width, lo, hi);

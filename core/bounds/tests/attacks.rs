@@ -269,3 +269,41 @@ fn operands_stay_in_their_places_after_a_recursive_call() {
     let found = analysis.loops.first().expect("it has a loop");
     assert!(!found.total.is_bounded(), "{found:?}");
 }
+
+/// What is left is counted from the start of the buffer on one way and from its end on the other: forth and back for ever.
+#[test]
+fn what_is_left_is_compared_in_both_directions() {
+    never_ends(&format!(
+        "(local.set $b {HALF})
+        (block $out (loop $l
+            (if (i32.and {WORD} (i32.const 1)) (then
+                (br_if $out (i32.gt_u (i32.const 1) (i32.add (local.get $b) (local.get $a))))
+                (local.set $a (i32.sub (local.get $a) (i32.const 1)))
+                (br $l)))
+            (br_if $out (i32.gt_u (i32.const 1) (i32.sub (local.get $b) (local.get $a))))
+            (local.set $a (i32.add (local.get $a) (i32.const 1)))
+            (br $l)))"
+    ));
+}
+
+/// The first call's argument is at most 5 because of what is known of the packet's length, the second one's is not; of the sums themselves the same
+/// is known.
+#[test]
+fn a_callee_sees_no_more_of_a_length_than_its_key_says() {
+    for (start, end) in [("", ""), ("(i32.add", "(i32.const 1))")] {
+        let argument = format!("{start} (i32.load offset=12 (local.get $p)) {end}");
+        let found = bound_with(
+            &format!(
+                "(func $f (param $n i32)
+                    (if (i32.gt_u (local.get $n) (i32.const 10)) (then {ENDLESS})))"
+            ),
+            &format!(
+                "(local.set $a {argument})
+                (if (i32.lt_u (local.get $a) (i32.const 1000)) (then
+                    (if (i32.lt_u (i32.load offset=12 (local.get $p)) (i32.const 5)) (then (call $f (local.get $a))))
+                    (call $f (local.get $a))))"
+            ),
+        );
+        assert_eq!(found, None, "{argument}");
+    }
+}
