@@ -1,6 +1,7 @@
 //! Packets on their way to the modules.
 
 use crate::arena::Hold;
+use crate::live::RingHold;
 use crate::ring::Slot;
 use crate::view::copy_once;
 use crate::window::Window;
@@ -11,6 +12,27 @@ use weir_units::Timestamp;
 /// How many batches a block has at most.
 pub(crate) const BATCHES: usize = crate::BLOCK_PACKETS / BATCH_PACKETS;
 
+/// What keeps the bytes of a block's packets as they are, until it is dropped.
+#[derive(Debug)]
+pub(crate) enum Keep {
+    /// Chunks of an arena.
+    Chunks { _hold: Hold },
+    /// Blocks of a packet socket's ring.
+    Ring { hold: RingHold },
+}
+
+impl From<Hold> for Keep {
+    fn from(hold: Hold) -> Self {
+        Self::Chunks { _hold: hold }
+    }
+}
+
+impl From<RingHold> for Keep {
+    fn from(hold: RingHold) -> Self {
+        Self::Ring { hold }
+    }
+}
+
 /// Up to [`crate::BLOCK_PACKETS`] packets in a row, all in one [`Window`].
 ///
 /// Dropping it gives back the room of its descriptors and packets.
@@ -19,7 +41,7 @@ pub struct Block {
     pub(crate) slot: Slot,
     pub(crate) window: Arc<Window>,
     /// Keeps the packets' bytes as they are, where they are not a file's.
-    pub(crate) _hold: Hold,
+    pub(crate) _hold: Keep,
     pub(crate) number: u64,
     pub(crate) first_packet: u64,
     pub(crate) len: usize,

@@ -1,7 +1,7 @@
 //! An open capture, and how its packets get into blocks.
 
 use crate::arena::Hold;
-use crate::block::{BATCHES, Block};
+use crate::block::Block;
 use crate::error::{ReadError, SourceName};
 use crate::file::{Extend, MappedFile};
 use crate::format::AnyFormat;
@@ -13,8 +13,7 @@ use crate::window::Window;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use weir_abi::{BATCH_PACKETS, Descriptor};
-use weir_units::{Bytes, Timestamp};
+use weir_units::Bytes;
 
 /// What [`Capture::next_block`] finds.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub struct Capture {
     pub(crate) skipped: u64,
     pub(crate) blocks: u64,
     pub(crate) counts: Counts,
-    pub(crate) filling: Option<Filling>,
+    pub(crate) filling: Option<Filling<Hold>>,
     pub(crate) ended: bool,
     pub(crate) truncated: Option<Truncation>,
     pub(crate) error: Option<ReadError>,
@@ -116,14 +115,7 @@ impl Capture {
     pub fn next_block(&mut self) -> Result<Next, ReadError> {
         if self.filling.is_none() && !self.ended {
             let Some(slot) = self.ring.take() else { return Ok(Next::Full) };
-            self.filling = Some(Filling {
-                slot,
-                hold: Hold::default(),
-                count: 0,
-                bytes: 0,
-                latest: [Timestamp(0); BATCHES],
-                before: self.counts,
-            });
+            self.filling = Some(Filling::new(slot, Hold::default(), self.counts));
         }
         if !self.fill_block() {
             return Ok(Next::Full);
@@ -212,7 +204,7 @@ impl Capture {
     }
 
     /// Makes a block of it, unless it is empty.
-    fn finish(&mut self, mut filling: Filling) -> Option<Block> {
+    fn finish(&mut self, mut filling: Filling<Hold>) -> Option<Block> {
         if let Source::File(file) = &mut self.source
             && let Some(end) = file.lost_from()
             && end < self.offset
@@ -231,23 +223,8 @@ impl Capture {
             Source::File(file) => file.window()?,
             Source::Stream(stream) => stream.window(),
         };
-        if filling.count == 0 {
-            return None;
-        }
-        // What is left of the last batch's page says nothing of packets that were there before.
-        for i in filling.count..filling.count.next_multiple_of(BATCH_PACKETS) {
-            *filling.slot.descriptor(i) = Descriptor::default();
-        }
-        let number = self.blocks;
+        let block = filling.into_block(window, self.blocks)?;
         self.blocks += 1;
-        Some(Block {
-            slot: filling.slot,
-            window: Arc::clone(window),
-            _hold: filling.hold,
-            number,
-            first_packet: filling.before.packets,
-            len: filling.count,
-            latest: filling.latest,
-        })
+        Some(block)
     }
 }

@@ -29,6 +29,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Live::open`] does the same for an interface: blocks of the same kind, from the kernel's own buffers.
+//!
 //! # Files that change while they are read
 //!
 //! Mapped bytes can change at any time, and touching a page that a file has lost raises SIGBUS. So trusted code reads
@@ -51,6 +53,7 @@ mod faults;
 mod file;
 mod filter;
 mod format;
+mod live;
 mod memory;
 mod open;
 mod pcap;
@@ -68,6 +71,7 @@ pub use capture::{Capture, Next, Progress};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{Filter, FilterError};
+pub use live::{Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals};
 pub use open::{Input, Options};
 pub use ring::DescriptorRing;
 pub use totals::{Interface, Reason, Totals, Truncation};

@@ -2,11 +2,13 @@
 
 use crate::BLOCK_PACKETS;
 use crate::arena::Hold;
-use crate::block::BATCHES;
+use crate::block::{BATCHES, Block, Keep};
 use crate::format::{Format, Record, Step};
 use crate::ring::Slot;
 use crate::totals::{Counts, Reason};
 use crate::view::{Head, View};
+use crate::window::Window;
+use std::sync::Arc;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_units::Timestamp;
 use weir_wire::{Meta, PEEK, PEEK_MAX, UnknownLinkType, classify_into};
@@ -23,16 +25,77 @@ const PREFETCH_AHEAD: u64 = 4096;
 const PREFETCH_LINES: u64 = 8;
 const CACHE_LINE: u64 = 64;
 
-/// A block that is being filled.
+/// A block that is being filled, with what keeps its packets' bytes as they are.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct Filling<H> {
     pub(crate) slot: Slot,
-    pub(crate) hold: Hold,
+    pub(crate) hold: H,
     pub(crate) count: usize,
     pub(crate) bytes: u64,
     pub(crate) latest: [Timestamp; BATCHES],
     /// As they were before it.
     pub(crate) before: Counts,
+}
+
+impl<H> Filling<H> {
+    /// An empty one, after the packets that `before` counts.
+    pub(crate) fn new(slot: Slot, hold: H, before: Counts) -> Self {
+        Self { slot, hold, count: 0, bytes: 0, latest: [Timestamp(0); BATCHES], before }
+    }
+
+    /// Makes block `number` of it, unless it is empty.
+    pub(crate) fn into_block(mut self, window: &Arc<Window>, number: u64) -> Option<Block>
+    where
+        Keep: From<H>,
+    {
+        if self.count == 0 {
+            return None;
+        }
+        // What is left of the last batch's page says nothing of packets that were there before.
+        for i in self.count..self.count.next_multiple_of(BATCH_PACKETS) {
+            *self.slot.descriptor(i) = Descriptor::default();
+        }
+        Some(Block {
+            slot: self.slot,
+            window: Arc::clone(window),
+            _hold: self.hold.into(),
+            number,
+            first_packet: self.before.packets,
+            len: self.count,
+            latest: self.latest,
+        })
+    }
+
+    /// Adds the packet of a record whose captured bytes are all in the view. There is room for it.
+    #[inline(always)]
+    pub(crate) fn add(
+        &mut self,
+        view: &View<'_>,
+        counts: &mut Counts,
+        record: &Record,
+        head: &mut Head<PEEK>,
+    ) {
+        let meta = Meta {
+            // A packet without a time gets that of the packet before it, so that packet time goes on.
+            ts: Timestamp(record.ts.unwrap_or(counts.last)),
+            cap_len: record.cap_len,
+            wire_len: record.wire_len,
+            link_type: record.link_type,
+            interface: record.interface,
+            number: counts.packets,
+            data: view.guest_address(record.data),
+        };
+        let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
+        let len = view.peek(record.data, wanted, head);
+        let i = self.count;
+        let descriptor = self.slot.descriptor(i);
+        if classify_into(head.bytes(len), &meta, descriptor).is_err() {
+            long_headers(view, record, &meta, descriptor);
+        }
+        counts.add(descriptor);
+        self.latest[i / BATCH_PACKETS] = Timestamp(counts.latest);
+        self.count = i + 1;
+    }
 }
 
 /// Why filling a block pauses.
@@ -50,7 +113,7 @@ pub(crate) struct Reader<'a, 'b> {
     pub(crate) offset: u64,
     pub(crate) skipped: u64,
     pub(crate) counts: Counts,
-    pub(crate) filling: &'b mut Filling,
+    pub(crate) filling: &'b mut Filling<Hold>,
 }
 
 impl Reader<'_, '_> {
@@ -70,7 +133,7 @@ impl Reader<'_, '_> {
                     for i in 0..(bytes / CACHE_LINE + 1).min(PREFETCH_LINES) {
                         self.view.prefetch(ahead.saturating_add(CACHE_LINE * i));
                     }
-                    self.packet(&record, &mut head);
+                    self.filling.add(&self.view, &mut self.counts, &record, &mut head);
                     self.filling.bytes += bytes;
                     self.offset = record.next;
                 }
@@ -83,30 +146,6 @@ impl Reader<'_, '_> {
                 Step::LinkType { unknown, interface } => return Stop::LinkType { unknown, interface },
             }
         }
-    }
-
-    #[inline(always)]
-    fn packet(&mut self, record: &Record, head: &mut Head<PEEK>) {
-        let meta = Meta {
-            // A packet without a time gets that of the packet before it, so that packet time goes on.
-            ts: Timestamp(record.ts.unwrap_or(self.counts.last)),
-            cap_len: record.cap_len,
-            wire_len: record.wire_len,
-            link_type: record.link_type,
-            interface: record.interface,
-            number: self.counts.packets,
-            data: self.view.guest_address(record.data),
-        };
-        let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
-        let len = self.view.peek(record.data, wanted, head);
-        let i = self.filling.count;
-        let descriptor = self.filling.slot.descriptor(i);
-        if classify_into(head.bytes(len), &meta, descriptor).is_err() {
-            long_headers(&self.view, record, &meta, descriptor);
-        }
-        self.counts.add(descriptor);
-        self.filling.latest[i / BATCH_PACKETS] = Timestamp(self.counts.latest);
-        self.filling.count = i + 1;
     }
 }
 

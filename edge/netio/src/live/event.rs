@@ -1,0 +1,200 @@
+//! What happens to an interface while it is open, and keeping track of it.
+
+use super::error::LiveError;
+use super::netlink::{self, Link, Message, Netlink};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Something happened to an interface.
+#[derive(Debug)]
+pub enum LiveEvent {
+    /// It was set down, or has lost its carrier: no packets come until [`Up`](Self::Up).
+    Down {
+        /// Which.
+        interface: String,
+    },
+    /// It is up, and has a carrier.
+    Up {
+        /// Which.
+        interface: String,
+    },
+    /// It is no longer there. Packets that arrived before may still follow.
+    Removed {
+        /// Which.
+        interface: String,
+    },
+    /// One of the same name came, and has been opened.
+    Reopened {
+        /// Which.
+        interface: String,
+    },
+    /// One of the same name came and could not be opened. It is tried again when it changes.
+    NotReopened {
+        /// Why.
+        error: LiveError,
+    },
+    /// It has another name; packets come as before.
+    Renamed {
+        /// Its name before.
+        from: String,
+        /// Its name now.
+        to: String,
+    },
+    /// It takes packets of another length.
+    Mtu {
+        /// Which.
+        interface: String,
+        /// The largest packet before, without its link header, in bytes.
+        from: u32,
+        /// The largest now.
+        to: u32,
+    },
+}
+
+impl fmt::Display for LiveEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down { interface } => write!(f, "{interface} is down"),
+            Self::Up { interface } => write!(f, "{interface} is up"),
+            Self::Removed { interface } => write!(f, "{interface} is no longer there"),
+            Self::Reopened { interface } => write!(f, "{interface} is there again, and open"),
+            Self::NotReopened { error } => write!(f, "cannot be opened again: {error}"),
+            Self::Renamed { from, to } => write!(f, "{from} is now called {to}"),
+            Self::Mtu { interface, from, to } => write!(f, "{interface}: the MTU was {from} and is {to}"),
+        }
+    }
+}
+
+/// Whether there is an interface to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    There,
+    Gone,
+    /// One of the name that is waited for has come or changed.
+    Back,
+}
+
+/// Follows one interface through its changes.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    netlink: Netlink,
+    /// The name it was asked for by.
+    name: String,
+    pub(crate) link: Link,
+    pub(crate) presence: Presence,
+    pub(crate) events: VecDeque<LiveEvent>,
+}
+
+/// More events than these are not kept: who does not ask for so long learns the state, not the way to it.
+const EVENTS_MAX: usize = 256;
+
+impl Monitor {
+    /// Finds an interface by name, and follows it from then on.
+    pub(crate) fn new(name: &str) -> Result<Self, LiveError> {
+        let system = |error| LiveError::system(name, "asking for interfaces")(error);
+        // First this, so that no change between the two is missed.
+        let netlink = Netlink::watching().map_err(system)?;
+        let link = find(name)?;
+        let (name, events) = (name.to_owned(), VecDeque::new());
+        Ok(Self { netlink, name, link, presence: Presence::There, events })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.netlink.fd()
+    }
+
+    /// Looks for news.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        let mut news = Vec::new();
+        let whole = self.netlink.changes(|message| news.push(message))?;
+        for message in news {
+            self.note(message);
+        }
+        if !whole {
+            let all = netlink::interfaces()?;
+            if self.presence == Presence::There && !all.iter().any(|link| link.index == self.link.index) {
+                self.note(Message::Gone(self.link.index));
+            }
+            all.into_iter().for_each(|link| self.note(Message::There(link)));
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: LiveEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    fn note(&mut self, message: Message) {
+        let old = self.link.clone();
+        match message {
+            Message::Gone(index) if index == old.index && self.presence == Presence::There => {
+                self.presence = Presence::Gone;
+                self.link.running = false;
+                self.event(LiveEvent::Removed { interface: old.name });
+            }
+            Message::There(link) if self.presence == Presence::There && link.index == old.index => {
+                self.link = link.clone();
+                if link.name != old.name {
+                    self.event(LiveEvent::Renamed { from: old.name, to: link.name.clone() });
+                }
+                if link.mtu != old.mtu {
+                    let interface = link.name.clone();
+                    self.event(LiveEvent::Mtu { interface, from: old.mtu, to: link.mtu });
+                }
+                self.running(&link, old.running);
+            }
+            Message::There(link)
+                if self.presence != Presence::There
+                    && (link.name == self.name || link.name == self.link.name) =>
+            {
+                self.presence = Presence::Back;
+            }
+            _ => {}
+        }
+    }
+
+    fn running(&mut self, link: &Link, before: bool) {
+        let interface = link.name.clone();
+        match (before, link.running) {
+            (false, true) => self.event(LiveEvent::Up { interface }),
+            (true, false) => self.event(LiveEvent::Down { interface }),
+            _ => {}
+        }
+    }
+
+    /// The interface that has come back, by the name it had last or else by that it was asked for.
+    pub(crate) fn returned(&self) -> Option<Link> {
+        find(&self.link.name).or_else(|_| find(&self.name)).ok()
+    }
+
+    /// Follows this one from now on.
+    pub(crate) fn follow(&mut self, link: Link) {
+        self.presence = Presence::There;
+        self.event(LiveEvent::Reopened { interface: link.name.clone() });
+        self.running(&link, false);
+        self.link = link;
+    }
+
+    /// The one that has come cannot be opened.
+    pub(crate) fn failed(&mut self, error: LiveError) {
+        self.presence = Presence::Gone;
+        self.event(LiveEvent::NotReopened { error });
+    }
+}
+
+/// An interface by its name.
+pub(crate) fn find(name: &str) -> Result<Link, LiveError> {
+    let all = netlink::interfaces().map_err(LiveError::system(name, "asking for interfaces"))?;
+    match all.iter().find(|link| link.name == name) {
+        Some(link) => Ok(link.clone()),
+        None => Err(LiveError::NoSuchInterface {
+            interface: name.to_owned(),
+            there: all.into_iter().map(|link| link.name).collect(),
+        }),
+    }
+}

@@ -1,0 +1,20 @@
+//! Packets of live interfaces: see [`Live`].
+
+mod error;
+mod event;
+mod hardware_time;
+mod netlink;
+mod options;
+mod packet;
+mod packet_ring;
+mod port;
+mod source;
+mod sys;
+mod totals;
+
+pub use error::LiveError;
+pub use event::LiveEvent;
+pub use options::{Direction, Kind, LiveOptions};
+pub(crate) use packet_ring::RingHold;
+pub use source::{Live, LiveNext};
+pub use totals::{Drops, LiveTotals};

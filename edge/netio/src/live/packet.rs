@@ -1,0 +1,286 @@
+//! Receiving with AF_PACKET.
+
+use super::error::LiveError;
+use super::netlink::Link;
+use super::options::{Direction, LiveOptions};
+use super::packet_ring::{BLOCKS_MAX, Ring, RingHold};
+use super::port::{self, Got};
+use super::sys::{self, Plain};
+use super::totals::Drops;
+use crate::BLOCK_PACKETS;
+use crate::block::Keep;
+use crate::format::Record;
+use crate::reader::Filling;
+use crate::totals::Counts;
+use crate::view::{Head, View};
+use crate::window::Window;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use weir_abi::ARENA_BASE;
+use weir_units::Bytes;
+use weir_wire::{LinkType, PEEK};
+
+/// `tpacket3_hdr`, and the address of the link layer behind it.
+const HEADER: usize = size_of::<libc::tpacket3_hdr>();
+const IN_FRONT: u64 = (HEADER + size_of::<libc::sockaddr_ll>()) as u64;
+/// A VLAN tag is as long, and goes in behind the two addresses.
+const TAG: u32 = 4;
+const ADDRESSES: usize = 12;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Small blocks hold few packets, and cut long ones (a host's own can have 64 KiB before the card segments them).
+const BLOCK_MIN: usize = 16 << 10;
+const BLOCK_MAX: usize = 4 << 20;
+
+const CAPABILITY: &str = "cap_net_raw";
+
+/// A packet socket with its ring.
+#[derive(Debug)]
+pub(crate) struct PacketPort {
+    ring: Arc<Ring>,
+    link_type: LinkType,
+    snap_len: u32,
+    number: u16,
+    /// The block that the kernel fills next.
+    next: usize,
+    current: Option<Current>,
+    drops: Drops,
+}
+
+/// The block that is being read.
+#[derive(Debug)]
+struct Current {
+    hold: RingHold,
+    /// Offset in the ring of the next packet's header, and of the block's end.
+    at: u64,
+    end: u64,
+    left: u32,
+}
+
+impl PacketPort {
+    pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
+        let name = &link.name;
+        let link_type = port::link_type(link)?;
+        let system = |what| LiveError::system(name, what);
+        // Without a protocol nothing arrives before all is set up.
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(LiveError::refused(
+            name,
+            "opening a packet socket",
+            CAPABILITY,
+        ))?;
+        let fd = socket.as_fd();
+        let set = |option, value: u32, what| {
+            sys::set_option(fd, libc::SOL_PACKET, option, &value).map_err(system(what))
+        };
+        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as u32, "choosing TPACKET_V3")?;
+        set(libc::PACKET_RESERVE, TAG, "reserving room for VLAN tags")?;
+        let incoming = options.direction == Direction::Incoming || link.hardware == libc::ARPHRD_LOOPBACK;
+        set(libc::PACKET_IGNORE_OUTGOING, u32::from(incoming), "leaving outgoing packets out")?;
+        if options.hardware_time {
+            super::hardware_time::turn_on(name, fd)?;
+        }
+        sys::cut_after(fd, options.snap_len.max(1)).map_err(system("limiting the captured length"))?;
+
+        let (block_bytes, blocks) = shape(options.ring);
+        let size = Bytes((block_bytes * blocks) as u64);
+        let memory = |error| LiveError::Memory { interface: name.clone(), size, error };
+        let small = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let request = libc::tpacket_req3 {
+            tp_block_size: small(block_bytes),
+            tp_block_nr: small(blocks),
+            // Frames of a fixed size are not used in this version, but have to divide blocks.
+            tp_frame_size: 2048,
+            tp_frame_nr: small(block_bytes / 2048 * blocks),
+            tp_retire_blk_tov: u32::try_from(options.latency.0.div_ceil(1_000_000))
+                .unwrap_or(1000)
+                .clamp(1, 1000),
+            ..libc::tpacket_req3::zeroed()
+        };
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request).map_err(memory)?;
+        let ring = Ring::new(File::from(socket), block_bytes, blocks).map_err(memory)?;
+        let window = Arc::clone(ring.window());
+        let port = Self {
+            ring: Arc::new(ring),
+            link_type,
+            snap_len: options.snap_len,
+            number: options.number,
+            next: 0,
+            current: None,
+            drops: Drops::default(),
+        };
+
+        let index = libc::c_int::try_from(link.index).unwrap_or(-1);
+        let address = libc::sockaddr_ll {
+            sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
+            sll_protocol: u16::try_from(libc::ETH_P_ALL).unwrap_or_default().to_be(),
+            sll_ifindex: index,
+            ..libc::sockaddr_ll::zeroed()
+        };
+        let fd = window.fd();
+        sys::bind(fd, &address).map_err(system("listening"))?;
+        // An interface that is down is an event, not an error.
+        sys::take_error(fd).map_err(system("listening"))?;
+        if options.promiscuous {
+            port::be_promiscuous(fd, index).map_err(system("listening for packets to other hosts"))?;
+        }
+        if let Some(group) = options.fanout {
+            let mode = libc::PACKET_FANOUT_HASH
+                | if incoming { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
+            let value = u32::from(group) | mode << 16;
+            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
+                .map_err(system("joining the group that shares the interface's packets"))?;
+        }
+        Ok(port)
+    }
+
+    pub(crate) fn window(&self) -> &Arc<Window> {
+        self.ring.window()
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.window().fd()
+    }
+
+    pub(crate) fn hold(&self) -> Keep {
+        RingHold::none(&self.ring).into()
+    }
+
+    /// Packets that the kernel has dropped since the socket was opened.
+    pub(crate) fn drops(&mut self) -> Drops {
+        // Reading sets the kernel's counters to zero. Should it fail, they are read the next time.
+        if let Ok(now) =
+            sys::option::<libc::tpacket_stats_v3>(self.fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)
+        {
+            self.drops.ring_full += u64::from(now.tp_drops);
+            self.drops.freezes += u64::from(now.tp_freeze_q_cnt);
+        }
+        self.drops
+    }
+
+    /// Adds what has arrived.
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+        let window = Arc::clone(self.ring.window());
+        let mapping = window.mapping();
+        // SAFETY: all of the mapping, which `window` keeps. The kernel may write it meanwhile.
+        let view = unsafe { View::new(mapping.base().as_ptr(), 0, mapping.len() as u64, ARENA_BASE) };
+        let mut head = Head::<PEEK>::new();
+        loop {
+            let Some(current) = &mut self.current else {
+                match self.begin(&view) {
+                    Some(current) => self.current = Some(current),
+                    None if self.ring.is_held(self.next) => return Got::Held,
+                    None => return Got::Nothing,
+                }
+                continue;
+            };
+            if current.left > 0
+                && filling.count < BLOCK_PACKETS
+                && let Keep::Ring { hold } = &mut filling.hold
+            {
+                hold.also(&current.hold);
+            }
+            while current.left > 0 && filling.count < BLOCK_PACKETS {
+                let Some((record, next)) = current.packet(&view, self.link_type, self.snap_len, self.number)
+                else {
+                    self.drops.invalid += u64::from(current.left);
+                    current.left = 0;
+                    break;
+                };
+                view.prefetch(next);
+                filling.add(&view, counts, &record, &mut head);
+                current.at = next;
+                current.left -= 1;
+            }
+            if current.left > 0 {
+                return Got::Full;
+            }
+            self.current = None;
+        }
+    }
+
+    /// The next block, if the kernel has handed it over.
+    fn begin(&mut self, view: &View<'_>) -> Option<Current> {
+        let hold = self.ring.take(self.next)?;
+        let block_bytes = self.ring.block_bytes() as u64;
+        let start = self.next as u64 * block_bytes;
+        self.next = (self.next + 1) % self.ring.blocks();
+        let [packets, first] = [12, 16].map(|at| view.read(start + at).map_or(0, u32::from_ne_bytes));
+        Some(Current { hold, at: start + u64::from(first), end: start + block_bytes, left: packets })
+    }
+}
+
+impl Drop for PacketPort {
+    fn drop(&mut self) {
+        // Sandboxes may keep the ring mapped, and with it the socket, for longer: nothing more is to arrive in it.
+        let _ = sys::cut_after(self.fd(), 0);
+    }
+}
+
+impl Current {
+    /// The packet at `at`, and where the next header is; nothing where the kernel's header makes no sense.
+    fn packet(
+        &self,
+        view: &View<'_>,
+        link_type: LinkType,
+        snap_len: u32,
+        number: u16,
+    ) -> Option<(Record, u64)> {
+        let header: [u8; HEADER] = view.read(self.at)?;
+        let word =
+            |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let [next, seconds, nanos, mut cap_len, mut wire_len, status] = [0, 4, 8, 12, 16, 20].map(word);
+        let mac = u16::from_ne_bytes([header[24], header[25]]);
+        let mut data = self.at + u64::from(mac);
+        if u64::from(mac) < IN_FRONT || data + u64::from(cap_len) > self.end {
+            return None;
+        }
+        let tagged = status & libc::TP_STATUS_VLAN_VALID != 0 && link_type == LinkType::Ethernet;
+        if tagged && cap_len as usize >= ADDRESSES && data - u64::from(TAG) >= self.at + IN_FRONT {
+            let has_type = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+            let ether_type =
+                if has_type { u16::from_ne_bytes([header[36], header[37]]) } else { ETHERTYPE_VLAN };
+            let tci = u16::from_ne_bytes([header[32], header[33]]);
+            data -= u64::from(TAG);
+            let addresses: [u8; ADDRESSES] = view.read(data + u64::from(TAG))?;
+            let mut front = [0; ADDRESSES + TAG as usize];
+            front[..ADDRESSES].copy_from_slice(&addresses);
+            front[ADDRESSES..ADDRESSES + 2].copy_from_slice(&ether_type.to_be_bytes());
+            front[ADDRESSES + 2..].copy_from_slice(&tci.to_be_bytes());
+            self.hold.write(data, &front);
+            cap_len += TAG;
+            wire_len = wire_len.saturating_add(TAG);
+        }
+        let record = Record {
+            ts: Some(u64::from(seconds) * 1_000_000_000 + u64::from(nanos)),
+            cap_len: cap_len.min(snap_len),
+            wire_len,
+            link_type,
+            interface: number,
+            data,
+            next: 0,
+        };
+        Some((record, self.at + u64::from(next)))
+    }
+}
+
+/// Length and number of the blocks of a ring of about this size.
+fn shape(ring: Bytes) -> (usize, usize) {
+    let ring = usize::try_from(ring.0).unwrap_or(usize::MAX).clamp(16 * BLOCK_MIN, BLOCKS_MAX * BLOCK_MAX);
+    let block = (ring / BLOCKS_MAX).max(BLOCK_MIN);
+    let block = 1 << block.ilog2();
+    (block, (ring / block).min(BLOCKS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_whole_blocks_and_is_no_larger_than_asked_for() {
+        assert_eq!(shape(Bytes(64 << 20)), (1 << 20, 64));
+        assert_eq!(shape(Bytes(100 << 20)), (1 << 20, 64));
+        assert_eq!(shape(Bytes(1 << 20)), (16 << 10, 64));
+        assert_eq!(shape(Bytes(0)), (16 << 10, 16));
+        assert_eq!(shape(Bytes(u64::MAX)), (4 << 20, 64));
+    }
+}

@@ -1,0 +1,99 @@
+//! What packets come through, whichever kind it is.
+
+use super::error::LiveError;
+use super::netlink::Link;
+use super::options::{Kind, LiveOptions};
+use super::packet::PacketPort;
+use super::sys::{self, Plain};
+use super::totals::Drops;
+use crate::block::Keep;
+use crate::reader::Filling;
+use crate::totals::Counts;
+use crate::window::Window;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use weir_wire::LinkType;
+
+/// What a look for packets gave, besides those that were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    /// The block is full.
+    Full,
+    /// There are no more now.
+    Nothing,
+    /// There is no room for more: blocks in use hold it.
+    Held,
+}
+
+/// An open way to an interface.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Packet(PacketPort),
+}
+
+impl Port {
+    pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
+        match options.kind {
+            Kind::Auto | Kind::Packet => PacketPort::open(link, options).map(Self::Packet),
+        }
+    }
+
+    pub(crate) fn window(&self) -> &Arc<Window> {
+        match self {
+            Self::Packet(port) => port.window(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Packet(port) => port.fd(),
+        }
+    }
+
+    /// What a new block holds.
+    pub(crate) fn hold(&self) -> Keep {
+        match self {
+            Self::Packet(port) => port.hold(),
+        }
+    }
+
+    /// Packets lost since it was opened.
+    pub(crate) fn drops(&mut self) -> Drops {
+        match self {
+            Self::Packet(port) => port.drops(),
+        }
+    }
+
+    /// Adds what has arrived, until the block is full.
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+        match self {
+            Self::Packet(port) => port.receive(filling, counts),
+        }
+    }
+}
+
+/// What packets of an interface begin with.
+pub(crate) fn link_type(link: &Link) -> Result<LinkType, LiveError> {
+    const RAW_IP: u16 = 519;
+    match link.hardware {
+        libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkType::Ethernet),
+        libc::ARPHRD_NONE
+        | RAW_IP
+        | libc::ARPHRD_PPP
+        | libc::ARPHRD_TUNNEL
+        | libc::ARPHRD_TUNNEL6
+        | libc::ARPHRD_SIT => Ok(LinkType::Raw),
+        hardware => Err(LiveError::Hardware { interface: link.name.clone(), hardware }),
+    }
+}
+
+/// Makes the interface receive packets to other hosts for as long as this packet socket lives.
+pub(crate) fn be_promiscuous(fd: BorrowedFd<'_>, index: libc::c_int) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).unwrap_or_default(),
+        ..libc::packet_mreq::zeroed()
+    };
+    sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+}

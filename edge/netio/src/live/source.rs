@@ -1,0 +1,293 @@
+//! An open interface, and how its packets get into blocks.
+
+use super::error::LiveError;
+use super::event::{LiveEvent, Monitor, Presence};
+use super::options::LiveOptions;
+use super::port::{self, Got, Port};
+use super::sys::{self, Waiter, Waked};
+use super::totals::{Drops, LiveTotals};
+use crate::block::{Block, Keep};
+use crate::reader::Filling;
+use crate::ring::DescriptorRing;
+use crate::totals::{Counts, Interface};
+use std::os::fd::BorrowedFd;
+use weir_units::Nanos;
+use weir_wire::LinkType;
+
+/// What [`Live::next_block`] finds.
+#[derive(Debug)]
+pub enum LiveNext {
+    /// Packets.
+    Block(Block),
+    /// Something happened to the interface.
+    Event(LiveEvent),
+    /// All room is taken by blocks in use: drop some first. Packets that arrive meanwhile are lost, and counted.
+    Full,
+    /// Nothing came within the time given.
+    Quiet,
+    /// The interface was removed, and is not to be opened again.
+    End,
+}
+
+/// An interface from which packets are received, as [`crate::Capture`] reads them from a file: the same blocks, windows and
+/// descriptors. Dropping a block, in any order and on any thread, gives its packets' room back to the kernel.
+///
+/// It belongs to the network namespace of the thread that opens it, and is used on threads of that namespace.
+///
+/// - VLAN tags that the kernel has taken off are put back, so that packets are as on the link. (AF_XDP: a card that takes
+///   them off does so unseen; turn that off with `ethtool -K IFACE rxvlan off`.)
+/// - Checksums of packets that the host sends, or that come from another interface of it, are as they were handed to the
+///   driver: often not yet computed. Such packets, and those that a card has merged, can be longer than the MTU.
+/// - Of packets longer than the snapshot length, or a block of the ring (a 64th of it), the rest is cut.
+/// - Packets' times are the kernel's when they arrive, in ns; or the card's ([`LiveOptions::hardware_time`]).
+/// - What is left of packets that were there before, in memory beyond `cap_len` or not yet used again, can be seen by
+///   whoever maps a window. So a window is only for those that may see every packet of the source. No memory is ever part
+///   of two sources.
+#[derive(Debug)]
+pub struct Live {
+    options: LiveOptions,
+    monitor: Monitor,
+    waiter: Waiter,
+    port: Option<Port>,
+    link_type: LinkType,
+    ring: DescriptorRing,
+    filling: Option<Filling<Keep>>,
+    counts: Counts,
+    blocks: u64,
+    /// Of ports that are closed.
+    drops: Drops,
+    reopened: u64,
+    /// When news of the interface are looked for, in ns of the coarse clock.
+    next_look: u64,
+    /// When the port of an interface that is gone is closed.
+    close_at: u64,
+}
+
+/// How often news are looked for while packets come without a pause.
+const LOOK_EVERY: u64 = 10_000_000;
+
+impl Live {
+    /// Opens an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`]: there is none of that name, the process may not, or it is nothing that weir reads.
+    pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
+        let monitor = Monitor::new(interface)?;
+        let link_type = port::link_type(&monitor.link)?;
+        let system = |what| LiveError::system(interface, what);
+        let waiter = Waiter::new().map_err(system("preparing to wait for packets"))?;
+        waiter.add(monitor.fd(), Waked::NEWS).map_err(system("preparing to wait for news"))?;
+        let ring = DescriptorRing::new().map_err(|error| LiveError::Memory {
+            interface: interface.to_owned(),
+            size: DescriptorRing::SIZE,
+            error,
+        })?;
+        let port = Port::open(&monitor.link, &options)?;
+        waiter.add(port.fd(), Waked::PACKETS).map_err(system("preparing to wait for packets"))?;
+        Ok(Self {
+            options,
+            monitor,
+            waiter,
+            port: Some(port),
+            link_type,
+            ring,
+            filling: None,
+            counts: Counts::new(),
+            blocks: 0,
+            drops: Drops::default(),
+            reopened: 0,
+            next_look: 0,
+            close_at: u64::MAX,
+        })
+    }
+
+    /// Its name; after a change the new one.
+    pub fn name(&self) -> &str {
+        &self.monitor.link.name
+    }
+
+    /// What its packets begin with.
+    pub fn link_type(&self) -> LinkType {
+        self.link_type
+    }
+
+    /// The longest packet that it takes, without the link header, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.monitor.link.mtu
+    }
+
+    /// Whether it is up and has a carrier, as far as the events tell that were handed out.
+    pub fn is_up(&self) -> bool {
+        self.monitor.link.running
+    }
+
+    /// Where the descriptors of all blocks are.
+    pub fn descriptors(&self) -> &DescriptorRing {
+        &self.ring
+    }
+
+    /// A descriptor to wait for, among others, that becomes readable once for each change: call
+    /// [`next_block`](Self::next_block) until it says [`LiveNext::Quiet`] before waiting again.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.waiter.fd()
+    }
+
+    /// What it gave, up to the last block that was handed out, and what was lost up to now.
+    pub fn totals(&mut self) -> LiveTotals {
+        let counts = self.filling.as_ref().map_or(&self.counts, |filling| &filling.before);
+        let interface = Interface {
+            link_type_number: u32::from(self.link_type.number()),
+            link_type: Some(self.link_type),
+            snap_len: self.options.snap_len,
+        };
+        let received = counts.totals(&[interface], None);
+        let open = self.port.as_mut().map(Port::drops).unwrap_or_default();
+        LiveTotals { received, drops: self.drops.and(open), reopened: self.reopened }
+    }
+
+    /// The next packets or event. Waits for it at most so long (in steps of a millisecond); with 0, and where packets are
+    /// there already, it makes hardly any system calls, which is for whoever keeps asking on a core of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`], where the system fails in a way that is none of [`LiveEvent`].
+    pub fn next_block(&mut self, wait: Nanos) -> Result<LiveNext, LiveError> {
+        let mut deadline = None;
+        loop {
+            let now = sys::coarse();
+            if now >= self.next_look {
+                self.next_look = now.saturating_add(LOOK_EVERY);
+                self.look(now)?;
+            }
+            if let Some(event) = self.monitor.events.pop_front() {
+                return Ok(LiveNext::Event(event));
+            }
+            match self.receive() {
+                Received::Block(block) => return Ok(LiveNext::Block(block)),
+                Received::Full => return Ok(LiveNext::Full),
+                Received::Nothing => {}
+            }
+            if self.port.is_none() && !self.options.reopen {
+                return Ok(LiveNext::End);
+            }
+            if wait.0 == 0 {
+                return Ok(LiveNext::Quiet);
+            }
+            let now = sys::monotonic();
+            let until = *deadline.get_or_insert(now.saturating_add(wait.0));
+            if now >= until {
+                return Ok(LiveNext::Quiet);
+            }
+            let mut longest = Nanos(until - now);
+            if self.close_at != u64::MAX {
+                longest = longest.min(Nanos::MILLISECOND);
+            }
+            self.wait(longest)?;
+        }
+    }
+
+    fn wait(&mut self, longest: Nanos) -> Result<(), LiveError> {
+        let failed = |error| LiveError::system(&self.monitor.link.name, "waiting for packets")(error);
+        let waked = self.waiter.wait(longest).map_err(failed)?;
+        if waked.news || waked.error || self.close_at != u64::MAX {
+            self.next_look = 0;
+        }
+        if waked.error
+            && let Some(port) = &self.port
+            && let Some(error) = sys::take_error(port.fd()).map_err(failed)?
+            && !matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
+        {
+            return Err(failed(error));
+        }
+        Ok(())
+    }
+
+    /// Adds what has arrived to the present block, and hands it out if there is anything in it.
+    fn receive(&mut self) -> Received {
+        let Some(port) = &mut self.port else { return Received::Nothing };
+        let filling = match &mut self.filling {
+            Some(filling) => filling,
+            none => {
+                let Some(slot) = self.ring.take() else { return Received::Full };
+                none.insert(Filling::new(slot, port.hold(), self.counts))
+            }
+        };
+        let got = port.receive(filling, &mut self.counts);
+        if filling.count == 0 {
+            return if got == Got::Held { Received::Full } else { Received::Nothing };
+        }
+        let block = self.filling.take().and_then(|filling| filling.into_block(port.window(), self.blocks));
+        match block {
+            Some(block) => {
+                self.blocks += 1;
+                Received::Block(block)
+            }
+            None => Received::Nothing,
+        }
+    }
+
+    /// Looks for news of the interface.
+    fn look(&mut self, now: u64) -> Result<(), LiveError> {
+        self.monitor
+            .look()
+            .map_err(|error| LiveError::system(&self.monitor.link.name, "asking for interfaces")(error))?;
+        if self.monitor.presence == Presence::There {
+            return Ok(());
+        }
+        if self.port.is_some() {
+            // What has arrived is handed over after the time for which the kernel gathers packets.
+            if self.close_at == u64::MAX {
+                self.close_at =
+                    now.saturating_add(self.options.latency.0.saturating_mul(2)).saturating_add(LOOK_EVERY);
+            }
+            if now < self.close_at {
+                return Ok(());
+            }
+            self.close();
+        }
+        if self.options.reopen && self.monitor.presence == Presence::Back {
+            self.reopen();
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) {
+        self.close_at = u64::MAX;
+        if let Some(mut port) = self.port.take() {
+            self.drops = self.drops.and(port.drops());
+            self.waiter.remove(port.fd());
+            // It holds nothing yet: blocks are handed out as soon as there is a packet in them.
+            self.filling = None;
+        }
+    }
+
+    fn reopen(&mut self) {
+        let Some(link) = self.monitor.returned() else {
+            self.monitor.presence = Presence::Gone;
+            return;
+        };
+        let opened = port::link_type(&link).and_then(|link_type| {
+            let port = Port::open(&link, &self.options)?;
+            self.waiter
+                .add(port.fd(), Waked::PACKETS)
+                .map_err(LiveError::system(&link.name, "preparing to wait for packets"))?;
+            Ok((link_type, port))
+        });
+        match opened {
+            Ok((link_type, port)) => {
+                self.link_type = link_type;
+                self.port = Some(port);
+                self.reopened += 1;
+                self.monitor.follow(link);
+            }
+            Err(error) => self.monitor.failed(error),
+        }
+    }
+}
+
+enum Received {
+    Block(Block),
+    Full,
+    Nothing,
+}

@@ -1,0 +1,5 @@
+//! Live interfaces, in network namespaces that the tests make. They need root and ip(8).
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
+mod net;
+mod receiving;
