@@ -4,5 +4,7 @@
 
 pub mod config;
 pub mod protocol;
+mod queue;
 mod quantity;
+pub mod seat;
 pub mod spec;

@@ -1,0 +1,173 @@
+//! A module's instance before the packets of one source: what is mapped for it, and what time it is for it.
+
+use std::io;
+use weir_netio::{Block, DescriptorRing, WatchError, WatchGuard};
+use weir_sandbox::{Area, Batch, Instance};
+use weir_units::Timestamp;
+
+/// Why an instance could not go on. To blame is the node.
+#[derive(Debug, thiserror::Error)]
+pub enum SeatError {
+    /// The packets could not be mapped into the sandbox.
+    #[error(
+        "packets cannot be mapped into a sandbox: {0}; more address space may help (ulimit -v, vm.max_map_count)"
+    )]
+    Map(#[from] io::Error),
+    /// The mapping could not be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+}
+
+/// An instance and its source.
+#[derive(Debug)]
+pub struct Seat {
+    // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
+    window: Option<(u64, WatchGuard)>,
+    /// The sandbox.
+    pub instance: Instance,
+    clock: Clock,
+}
+
+impl Seat {
+    /// Puts an instance before the source of this ring; ticks come every `tick` nanoseconds of packet time.
+    pub fn new(mut instance: Instance, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
+        let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
+        instance.map_descriptors(Area { fd: ring.fd(), offset: 0, len })?;
+        Ok(Self { window: None, instance, clock: Clock::new(tick) })
+    }
+
+    /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
+    pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
+        let window = block.window();
+        if self.window.as_ref().is_some_and(|(id, _)| *id == window.id()) {
+            return Ok(());
+        }
+        let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
+        let area = Area { fd: window.fd(), offset: window.file_offset(), len };
+        // The old mapping is gone with this call, so its watch must not outlive it.
+        self.window = None;
+        let addresses = self.instance.map_packets(area)?;
+        let guard = weir_netio::watch(addresses, window)?;
+        self.window = Some((window.id(), guard));
+        Ok(())
+    }
+
+    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them. The block is one that it
+    /// [faces](Self::face). Returns the packets that it drops.
+    pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
+        let batch = block.batch(batch);
+        let mask = mask & batch.mask;
+        let dropped = if self.clock.is_due(batch.latest) {
+            self.run_with_ticks(block, &batch, mask)
+        } else {
+            self.call(&batch, mask)
+        };
+        self.clock.advance(batch.latest);
+        dropped
+    }
+
+    fn call(&mut self, batch: &weir_netio::Batch, mask: u64) -> u64 {
+        let first = u32::try_from(batch.first).unwrap_or(u32::MAX);
+        self.instance.run(Batch { descriptors: batch.guest_address, mask, first })
+    }
+
+    /// A batch in which packet time passes a period: ticks come between the packets.
+    #[cold]
+    fn run_with_ticks(&mut self, block: &Block, batch: &weir_netio::Batch, mask: u64) -> u64 {
+        let mut dropped = 0;
+        let mut from = 0;
+        for (i, descriptor) in block.descriptors().iter().skip(batch.first).take(batch.count).enumerate() {
+            if let Some((now, periods)) = self.clock.reach(descriptor.ts_ns) {
+                dropped |= self.call(batch, mask & below(i) & !below(from));
+                let index = u32::try_from(batch.first + i).unwrap_or(u32::MAX);
+                self.instance.tick(Timestamp(now), periods, index);
+                from = i;
+            }
+        }
+        dropped | self.call(batch, mask & !below(from))
+    }
+
+    /// Time goes on though no packet says so. Does nothing where no tick is due.
+    pub fn pass(&mut self, now: Timestamp) {
+        if let Some((at, periods)) = self.clock.reach(now.0) {
+            self.instance.tick(Timestamp(at), periods, 0);
+        }
+        self.clock.advance(now);
+    }
+
+    /// When the next tick is due; never where it has none, or none yet.
+    pub fn next_tick(&self) -> Option<Timestamp> {
+        (self.clock.next != u64::MAX).then_some(Timestamp(self.clock.next))
+    }
+
+    /// Tells the module that no more packets come.
+    pub fn stop(&mut self) {
+        self.instance.stop(Timestamp(self.clock.now));
+    }
+}
+
+/// Bits 0 to i - 1.
+fn below(i: usize) -> u64 {
+    1u64.checked_shl(u32::try_from(i).unwrap_or(u32::MAX)).map_or(u64::MAX, |bit| bit - 1)
+}
+
+/// Packet time: the latest time stamp so far, and when the next tick is due.
+#[derive(Debug)]
+struct Clock {
+    now: u64,
+    period: Option<u64>,
+    next: u64,
+}
+
+impl Clock {
+    fn new(period: Option<u64>) -> Self {
+        // Due at once: the first packet says where the periods begin.
+        Self { now: 0, period, next: if period.is_some() { 0 } else { u64::MAX } }
+    }
+
+    fn is_due(&self, latest: Timestamp) -> bool {
+        self.period.is_some() && latest.0 >= self.next
+    }
+
+    fn advance(&mut self, latest: Timestamp) {
+        self.now = self.now.max(latest.0);
+    }
+
+    /// A packet of time `ts`: the tick that comes before it, and how many periods that is.
+    fn reach(&mut self, ts: u64) -> Option<(u64, u64)> {
+        let period = self.period?;
+        if ts < self.next {
+            return None;
+        }
+        let begun = ts / period;
+        let periods = begun - (self.next / period).wrapping_sub(1).min(begun);
+        let first = self.next == 0;
+        self.next = (begun + 1).saturating_mul(period);
+        (!first).then_some((begun * period, periods))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_come_at_multiples_of_the_period_and_once_for_a_gap() {
+        let mut clock = Clock::new(Some(10));
+        assert_eq!(clock.reach(25), None, "the first packet only says where we are");
+        assert_eq!(clock.reach(29), None);
+        assert_eq!(clock.reach(30), Some((30, 1)));
+        assert_eq!(clock.reach(25), None, "time going backwards does not tick");
+        assert_eq!(clock.reach(71), Some((70, 4)));
+        assert_eq!(clock.reach(79), None);
+        assert_eq!(clock.reach(80), Some((80, 1)));
+        let (now, periods) = clock.reach(u64::MAX).unwrap();
+        assert_eq!((now, periods), (u64::MAX / 10 * 10, u64::MAX / 10 - 8));
+        assert_eq!(Clock::new(None).reach(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_mask_of_the_packets_before_one() {
+        assert_eq!([below(0), below(1), below(63), below(64)], [0, 1, u64::MAX >> 1, u64::MAX]);
+    }
+}
