@@ -5,10 +5,12 @@
 
 mod bytes;
 mod nanos;
+mod rate;
 mod text;
 
 pub use bytes::Bytes;
 pub use nanos::{Nanos, Timestamp};
+pub use rate::BitsPerSecond;
 pub use text::{is_plain, shown};
 
 /// A quantity that could not be read.

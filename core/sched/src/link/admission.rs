@@ -1,0 +1,177 @@
+//! What of a link is promised to whom.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use weir_units::{BitsPerSecond, Nanos};
+
+/// Why a link cannot be set up so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The rate is zero, or over 2^60.
+    #[error("a link has a rate of more than zero and at most 2^60 bit/s")]
+    NoRate,
+    /// More could be reserved than there is.
+    #[error("{reservable} cannot be reserved on a link of {rate}")]
+    ReservableOverRate {
+        /// What was to be reservable.
+        reservable: BitsPerSecond,
+        /// The link's rate.
+        rate: BitsPerSecond,
+    },
+    /// The longest frame, with framing, is too long.
+    #[error("frames of {given} bytes on the wire are longer than {most}")]
+    FrameTooLong {
+        /// The longest frame on the wire.
+        given: u32,
+        /// What it may be.
+        most: u32,
+    },
+    /// No channels, or too many.
+    #[error("a link has 1 to {most} channels, not {given}")]
+    Channels {
+        /// How many there were to be.
+        given: u32,
+        /// How many there may be.
+        most: u32,
+    },
+}
+
+/// Why a channel is not opened or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The link has not as much left.
+    #[error(
+        "{wanted} more is to be reserved, {left} is left; {held} of closed or lowered reservations comes back by {until}"
+    )]
+    OverReserved {
+        /// What would be reserved beyond what the channel has.
+        wanted: BitsPerSecond,
+        /// What is left.
+        left: BitsPerSecond,
+        /// What comes back, as channels that are closed or were lowered have sent ahead of their clocks.
+        held: BitsPerSecond,
+        /// When all of it is back, on the caller's clock.
+        until: Nanos,
+    },
+    /// As many channels are open as the link has.
+    #[error("all {most} channels of the link are open")]
+    TooManyChannels {
+        /// How many there are.
+        most: u32,
+    },
+    /// The channel is closed, or never was open.
+    #[error("there is no such channel")]
+    NoSuchChannel,
+    /// The guarantee could not be kept.
+    #[error("a cap of {cap} is under the reservation of {reserved}")]
+    CapUnderReservation {
+        /// What is to be reserved.
+        reserved: BitsPerSecond,
+        /// The cap.
+        cap: BitsPerSecond,
+    },
+    /// It would never send.
+    #[error("a channel without a reservation has to have a weight")]
+    NeitherReservationNorWeight,
+}
+
+/// What is reserved of a link.
+///
+/// A channel may have sent ahead of its clock: by its burst, in the time of others who were not in a hurry, which the clock pays back later. If it
+/// is closed or lowered before it has, its rate stays taken until then; else a channel that is opened and closed in a loop would get a burst
+/// each time, and the guarantees of others would pay for it.
+#[derive(Debug)]
+pub struct Ledger {
+    reservable: u64,
+    reserved: u64,
+    held: u64,
+    /// Until when how much is held, the earliest first.
+    holds: BinaryHeap<Reverse<(Nanos, u64)>>,
+    holds_max: usize,
+    /// When the last is over.
+    until: Nanos,
+}
+
+impl Ledger {
+    /// For a link of which `reservable` can be promised, with room for as many holds as it has channels.
+    pub fn new(reservable: BitsPerSecond, holds_max: usize) -> Ledger {
+        let holds = BinaryHeap::with_capacity(holds_max);
+        Ledger { reservable: reservable.0, reserved: 0, held: 0, holds, holds_max, until: Nanos(0) }
+    }
+
+    /// What nobody has.
+    pub fn left(&mut self, now: Nanos) -> BitsPerSecond {
+        while let Some(Reverse((until, rate))) = self.holds.peek().copied()
+            && until <= now
+        {
+            self.holds.pop();
+            self.held -= rate;
+        }
+        BitsPerSecond(self.reservable - self.reserved - self.held)
+    }
+
+    /// Takes `to` instead of `from`, if there is as much. What is lowered has to be held by [`Ledger::hold`] as long as its clock is ahead.
+    pub fn exchange(&mut self, from: BitsPerSecond, to: BitsPerSecond, now: Nanos) -> Result<(), Refused> {
+        let left = self.left(now);
+        if to.0 > from.0 && to.0 - from.0 > left.0 {
+            return Err(Refused::OverReserved {
+                wanted: BitsPerSecond(to.0 - from.0),
+                left,
+                held: BitsPerSecond(self.held),
+                until: if self.held > 0 { self.until } else { now },
+            });
+        }
+        self.reserved = self.reserved - from.0 + to.0;
+        Ok(())
+    }
+
+    /// Keeps a rate that was just given back until `until`.
+    pub fn hold(&mut self, rate: BitsPerSecond, until: Nanos, now: Nanos) {
+        if until <= now || rate.0 == 0 {
+            return;
+        }
+        self.held += rate.0;
+        self.until = self.until.max(until);
+        let mut entry = (until, rate.0);
+        if self.holds.len() >= self.holds_max
+            && let Some(Reverse((first, held))) = self.holds.pop()
+        {
+            entry = (first.max(until), held + rate.0);
+        }
+        self.holds.push(Reverse(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_ahead_is_held() {
+        let mut ledger = Ledger::new(BitsPerSecond(100), 1);
+        let exchange = |ledger: &mut Ledger, from, to, now| {
+            ledger.exchange(BitsPerSecond(from), BitsPerSecond(to), Nanos(now))
+        };
+        assert_eq!(exchange(&mut ledger, 0, 70, 0), Ok(()));
+        assert_eq!(exchange(&mut ledger, 70, 20, 0), Ok(()));
+        ledger.hold(BitsPerSecond(50), Nanos(10), Nanos(0));
+        let refused = Refused::OverReserved {
+            wanted: BitsPerSecond(40),
+            left: BitsPerSecond(30),
+            held: BitsPerSecond(50),
+            until: Nanos(10),
+        };
+        assert_eq!(exchange(&mut ledger, 0, 40, 9), Err(refused));
+        assert_eq!(exchange(&mut ledger, 0, 40, 10), Ok(()));
+        assert_eq!(exchange(&mut ledger, 60, 20, 10), Ok(()));
+        for until in [20, 30] {
+            ledger.hold(BitsPerSecond(20), Nanos(until), Nanos(10));
+        }
+        assert_eq!(
+            ledger.left(Nanos(29)),
+            BitsPerSecond(40),
+            "with no room for two holds, both last as long as the longer one"
+        );
+        assert_eq!(ledger.left(Nanos(30)), BitsPerSecond(80));
+    }
+}

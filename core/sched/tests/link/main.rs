@@ -1,0 +1,12 @@
+//! What a link's scheduler promises, in simulated time.
+
+#![forbid(unsafe_code)]
+
+mod changes;
+mod disciplines;
+mod figures;
+mod judge;
+mod properties;
+mod simulator;
+mod small;
+mod traces;

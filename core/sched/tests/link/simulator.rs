@@ -1,0 +1,103 @@
+//! A link in simulated time: sources, a discipline that decides, and a log of what began when.
+
+use std::collections::BTreeMap;
+use weir_sched::link::ChannelTerms;
+
+/// What decides: the scheduler under test, or one of those that promise nothing.
+pub trait Discipline {
+    /// A packet arrives; false: it was dropped.
+    fn arrive(&mut self, who: usize, length: u32, now: u64) -> bool;
+    /// What to do.
+    fn next(&mut self, now: u64) -> Step;
+    /// New terms: the channel is opened, changed or (None) closed. False: refused.
+    fn terms(&mut self, who: usize, terms: Option<ChannelTerms>, now: u64) -> bool;
+}
+
+/// A decision.
+#[derive(Debug)]
+pub enum Step {
+    Send { who: usize, arrived: u64, length: u32, reserved: bool },
+    Wait(u64),
+    Idle,
+}
+
+/// What happens at a moment.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A packet.
+    Packet { who: usize, length: u32 },
+    /// From now on the channel always has packets of this length waiting; 0: no more.
+    Greedy { who: usize, length: u32 },
+    /// New terms, as [`Discipline::terms`].
+    Terms { who: usize, terms: Option<ChannelTerms> },
+}
+
+/// A transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub who: usize,
+    pub arrived: u64,
+    pub begin: u64,
+    pub length: u32,
+    pub reserved: bool,
+}
+
+/// What a run left behind.
+pub struct Log {
+    pub sent: Vec<Sent>,
+    /// Terms that were refused: which event, of those in order of time.
+    pub refused: Vec<usize>,
+    pub dropped: usize,
+}
+
+/// How many packets a greedy source keeps waiting.
+const GREEDY_WAITING: usize = 2;
+
+/// Runs `events` (time, event), then until nothing waits or until `end`. The discipline paces itself.
+pub fn run(discipline: &mut dyn Discipline, events: &[(u64, Event)], end: u64) -> Log {
+    let mut log = Log { sent: Vec::new(), refused: Vec::new(), dropped: 0 };
+    let mut greedy: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut order: Vec<usize> = (0..events.len()).collect();
+    order.sort_by_key(|event| events[*event].0);
+    let mut due = order.iter().copied().peekable();
+    let mut wake = None;
+    loop {
+        let next_event = due.peek().map(|event| events[*event].0);
+        let Some(now) = [next_event, wake].into_iter().flatten().min().filter(|now| *now <= end) else {
+            return log;
+        };
+        while let Some(event) = due.next_if(|event| events[*event].0 <= now) {
+            match events[event].1 {
+                Event::Packet { who, length } => {
+                    log.dropped += usize::from(!discipline.arrive(who, length, now));
+                }
+                Event::Greedy { who, length: 0 } => _ = greedy.remove(&who),
+                Event::Greedy { who, length } => {
+                    if greedy.insert(who, length).is_none() {
+                        (0..GREEDY_WAITING).for_each(|_| _ = discipline.arrive(who, length, now));
+                    }
+                }
+                Event::Terms { who, terms } => {
+                    if !discipline.terms(who, terms, now) {
+                        log.refused.push(event);
+                    }
+                }
+            }
+        }
+        wake = loop {
+            match discipline.next(now) {
+                Step::Send { who, arrived, length, reserved } => {
+                    log.sent.push(Sent { who, arrived, begin: now, length, reserved });
+                    if let Some(length) = greedy.get(&who) {
+                        discipline.arrive(who, *length, now);
+                    }
+                }
+                Step::Wait(until) => {
+                    assert!(until > now, "waiting for {until} at {now} would not end");
+                    break Some(until);
+                }
+                Step::Idle => break None,
+            }
+        };
+    }
+}

@@ -1,0 +1,88 @@
+//! Rates of data.
+
+use crate::{ParseError, scaled, split_unit};
+use std::fmt;
+
+/// A number of bits per second. Prefixes are powers of ten, as everywhere on links: 1 Mbit/s is 10^6 bit/s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitsPerSecond(pub u64);
+
+impl BitsPerSecond {
+    /// 10^6 bits per second.
+    pub const MEGABIT: BitsPerSecond = BitsPerSecond(1_000_000);
+    /// 10^9 bits per second.
+    pub const GIGABIT: BitsPerSecond = BitsPerSecond(1_000_000_000);
+}
+
+impl std::str::FromStr for BitsPerSecond {
+    type Err = ParseError;
+
+    /// Reads "9600bit/s", "64 kbit/s", "40Mbit/s", "1.5Gbit/s". A bare number is refused: it might mean bytes.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError {
+            given: text.to_owned(),
+            wanted: "a rate such as 64kbit/s, 40Mbit/s or 1.5Gbit/s",
+        };
+        let (number, unit) = split_unit(text);
+        let scale = match unit {
+            "bit/s" => 1,
+            "kbit/s" => 1_000,
+            "Mbit/s" => 1_000_000,
+            "Gbit/s" => 1_000_000_000,
+            _ => return Err(wrong()),
+        };
+        scaled(number, scale).map(BitsPerSecond).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for BitsPerSecond {
+    /// The largest unit in which the value is at least 1, with at most three decimals.
+    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            0..1_000 => return write!(f, "{} bit/s", self.0),
+            1_000..1_000_000 => (1e3, "kbit/s"),
+            1_000_000..1_000_000_000 => (1e6, "Mbit/s"),
+            _ => (1e9, "Gbit/s"),
+        };
+        let text = format!("{:.3}", self.0 as f64 / scale);
+        write!(f, "{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_exactly() {
+        for (text, rate) in [
+            ("9600bit/s", 9_600),
+            ("64 kbit/s", 64_000),
+            ("40Mbit/s", 40_000_000),
+            ("1.5Gbit/s", 1_500_000_000),
+            ("0bit/s", 0),
+        ] {
+            assert_eq!(text.parse(), Ok(BitsPerSecond(rate)), "{text}");
+        }
+        for text in [
+            "",
+            "40",
+            "40M",
+            "40MB/s",
+            "40mbit/s",
+            "-1bit/s",
+            "1.5bit/s",
+            "Mbit/s",
+            "18446744073709551615kbit/s",
+        ] {
+            assert!(text.parse::<BitsPerSecond>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_shown_in_the_unit_that_fits() {
+        let shown = [0, 999, 64_000, 33_333_334, 1_500_000_000].map(|rate| BitsPerSecond(rate).to_string());
+        assert_eq!(shown, ["0 bit/s", "999 bit/s", "64 kbit/s", "33.333 Mbit/s", "1.5 Gbit/s"]);
+    }
+}
