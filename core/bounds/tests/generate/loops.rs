@@ -31,6 +31,7 @@ pub fn module(input: &[u8]) -> String {
     text += &format!("(table funcref (elem{names}))\n");
     text += &shapes::data();
     text += &shapes::lone(&mut choices);
+    text += &shapes::picky(&mut choices);
     for i in 0..helpers {
         let params = [("$x", Type::I32), ("$y", Type::I32)];
         text += &function(

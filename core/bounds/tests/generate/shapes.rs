@@ -42,6 +42,19 @@ pub fn lone(choices: &mut Unstructured<'_>) -> String {
     )
 }
 
+/// A function that costs more with some arguments than with others.
+pub fn picky(choices: &mut Unstructured<'_>) -> String {
+    let mut maker = Maker::new(choices, &[("$x", I32)], false, 0);
+    let guard = maker.against(I32, "(local.get $x)");
+    maker.line(&format!("(if {guard} (then"));
+    maker.long();
+    maker.line("))");
+    if maker.seldom(2) {
+        maker.up_to(I32, "(i32.and (local.get $x) (i32.const 65535))");
+    }
+    maker.finish("$picky (param $x i32)", 1, "")
+}
+
 fn get(local: &str) -> String {
     format!("(local.get {local})")
 }
@@ -54,7 +67,7 @@ fn number(ty: Type, value: i64) -> String {
 impl Maker<'_, '_> {
     /// A loop of one of the shapes.
     pub fn shape(&mut self) {
-        match self.below(14) {
+        match self.below(16) {
             0 => self.two_edges(),
             1 => self.two_ways(),
             2 => self.operands(),
@@ -68,6 +81,8 @@ impl Maker<'_, '_> {
             10 => self.smaller_limit(),
             11 => self.narrow_counter(),
             12 => self.mixed_widths(),
+            13 => self.both_ends(),
+            14 => self.guarded_fields(),
             _ => self.held_function(),
         }
     }
@@ -498,6 +513,45 @@ impl Maker<'_, '_> {
         self.line(&format!("(br_if {label} ({t}.{cmp} {} {end}))", get(&left)));
         self.close();
         self.close();
+    }
+
+    /// What is left is counted from the start on one way back and from the end on another, and what one takes the other may give back.
+    fn both_ends(&mut self) {
+        let ty = self.any_type();
+        let t = ty.name();
+        let value = self.unknown(ty);
+        let (base, counter) = (self.held(ty, &value), self.held(ty, &number(ty, 0)));
+        let (b, c) = (get(&base), get(&counter));
+        let out = self.open("block");
+        let label = self.open("loop");
+        let first = if self.seldom(3) { self.condition(1) } else { format!("({t}.eqz {c})") };
+        let ways = [0, 1].map(|_| {
+            let by = self.some_number(ty, &[1, 1, 1, 2, 4]);
+            let ways = [("add", "sub"), ("add", "sub"), ("sub", "add"), ("sub", "add"), ("add", "add")];
+            let (rest, step) = ways[self.below(ways.len())];
+            format!(
+                "(br_if {out} ({t}.gt_u {by} ({t}.{rest} {b} {c}))) (local.set {counter} ({t}.{step} {c} {by})) (br {label})"
+            )
+        });
+        self.line(&format!("(if {first} (then {}))", ways[0]));
+        self.line(&ways[1]);
+        self.close();
+        self.close();
+    }
+
+    /// Calls a function with the same sum of a packet's field twice, where more is known of the field than of the sum.
+    fn guarded_fields(&mut self) {
+        if !self.has_packet {
+            return;
+        }
+        let load = ["load offset=12", "load offset=12", "load offset=40", "load16_u offset=32"];
+        let field = format!("(i32.{} (local.get $d))", self.one_of(&load));
+        let sum = self.sum_of(I32, &field);
+        let sum = get(&self.held(I32, &sum));
+        let most = self.some_number(I32, &[256, 1000, 65_536]);
+        let guard = self.against(I32, &field);
+        let call = format!("(call $picky {sum})");
+        self.line(&format!("(if (i32.lt_u {sum} {most}) (then (if {guard} (then {call})) {call}))"));
     }
 
     /// The smaller of two as the limit, or the larger one, or by another comparison than it should be.
