@@ -1,1 +1,195 @@
+//! Small stories: one thing each.
 
+use crate::disciplines::Weir;
+use crate::properties::QUEUE;
+use crate::simulator::{Event, run};
+use weir_sched::link::{
+    Cap, ChannelTerms, Class, ConfigError, Decision, DropCause, Dropped, Framing, Link, LinkConfig, Pacing,
+    QueueLimit, Reservation,
+};
+use weir_units::{BitsPerSecond, Bytes, Nanos};
+
+/// 8 Mbit/s, without framing: a byte is a microsecond.
+fn config() -> LinkConfig {
+    LinkConfig { framing: Framing::NONE, frame_max: 1_000, ..LinkConfig::ethernet(BitsPerSecond(8_000_000)) }
+}
+
+fn best_effort(weight: u16) -> ChannelTerms {
+    ChannelTerms { reservation: None, cap: None, weight, queue: QUEUE }
+}
+
+fn reserved(rate: u64) -> ChannelTerms {
+    ChannelTerms { reservation: Reservation::rate(BitsPerSecond(rate)), ..best_effort(0) }
+}
+
+const MICROS: u64 = 1_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// Half of the link, idle for a second: then it gets half, and not what it did not use.
+#[test]
+fn an_idle_channel_has_saved_no_credit() {
+    let mut weir = Weir::new(config());
+    let events = [
+        (0, Event::Terms { who: 0, terms: Some(reserved(4_000_000)) }),
+        (0, Event::Terms { who: 1, terms: Some(best_effort(1)) }),
+        (0, Event::Greedy { who: 1, length: 1_000 }),
+        (SECOND, Event::Greedy { who: 0, length: 1_000 }),
+    ];
+    let log = run(&mut weir, &events, SECOND + 100_000 * MICROS);
+    let after: Vec<usize> =
+        log.sent.iter().filter(|sent| sent.begin >= SECOND).map(|sent| sent.who).collect();
+    let mine = after.iter().filter(|who| **who == 0).count();
+    assert!((50..=51).contains(&mine), "{mine} of {}", after.len());
+    assert!(after.windows(3).all(|three| three.contains(&1)), "never three in a row: {after:?}");
+}
+
+/// VirtualClock's known fault: a channel that used the whole link while nobody else wanted it would have to wait until real time caught up with its clock.
+/// Here it has its tenth from the first packet on.
+#[test]
+fn who_used_what_was_idle_is_not_punished() {
+    let mut weir = Weir::new(config());
+    let events = [
+        (0, Event::Terms { who: 0, terms: Some(ChannelTerms { weight: 1, ..reserved(800_000) }) }),
+        (0, Event::Terms { who: 1, terms: Some(best_effort(60_000)) }),
+        (0, Event::Greedy { who: 0, length: 1_000 }),
+        (SECOND, Event::Greedy { who: 1, length: 1_000 }),
+    ];
+    let log = run(&mut weir, &events, 2 * SECOND);
+    let mine = |from: u64| {
+        log.sent
+            .iter()
+            .filter(|sent| sent.who == 0 && (from..from + 20_000 * MICROS).contains(&sent.begin))
+            .count()
+    };
+    assert_eq!(mine(SECOND - 20_000 * MICROS), 20, "all of the link");
+    assert!((2..=3).contains(&mine(SECOND)), "{} of 20, a tenth and the one of its weight", mine(SECOND));
+}
+
+/// Up to its limit a channel with a period goes before those without a reservation, at once; then at its rate.
+#[test]
+fn a_period_is_how_much_may_go_at_once() {
+    let reservation = Reservation::per_period(Bytes(3_000), Nanos(10_000 * MICROS));
+    let mut link = Link::new(config()).expect("a link");
+    let greedy = link.open(best_effort(1), Nanos(0)).expect("a channel");
+    let bursty = link.open(ChannelTerms { reservation, ..best_effort(0) }, Nanos(0)).expect("a channel");
+    for _ in 0..5 {
+        assert!(link.enqueue(greedy, "greedy", 1_000, Nanos(0)).is_ok());
+        assert!(link.enqueue(bursty, "bursty", 1_000, Nanos(0)).is_ok());
+    }
+    let mut order = Vec::new();
+    let mut now = Nanos(0);
+    loop {
+        match link.next(now) {
+            Decision::Send { packet, .. } => order.push((packet, now.0 / (1_000 * MICROS))),
+            Decision::Wait { until } => now = until,
+            Decision::Idle => break,
+        }
+    }
+    let expected = [
+        ("bursty", 0),
+        ("bursty", 1),
+        ("bursty", 2),
+        ("greedy", 3),
+        ("bursty", 4),
+        ("greedy", 5),
+        ("greedy", 6),
+    ];
+    assert_eq!(
+        order[..7],
+        expected,
+        "the fourth conforms at 10 ms x 4,000 / 3,000 - 10 ms, between the greedy one's"
+    );
+    let delays = link.counters(bursty).expect("a channel").delays;
+    assert_eq!(delays.max, Nanos(7_000 * MICROS), "the fifth conforms at 6.7 ms");
+}
+
+#[test]
+fn a_queue_is_bounded_and_what_is_dropped_is_counted() {
+    let mut link = Link::new(config()).expect("a link");
+    let queue = QueueLimit { packets: 2, bytes: Bytes(1_500) };
+    let id = link.open(ChannelTerms { queue, ..best_effort(1) }, Nanos(0)).expect("a channel");
+    let dropped = |cause, packet| Err(Dropped { cause, packet });
+    assert_eq!(link.enqueue(id, 'a', 1_000, Nanos(0)), Ok(()));
+    assert_eq!(link.enqueue(id, 'b', 501, Nanos(0)), dropped(DropCause::QueueBytes, 'b'));
+    assert_eq!(link.enqueue(id, 'c', 500, Nanos(0)), Ok(()));
+    assert_eq!(link.enqueue(id, 'd', 1, Nanos(0)), dropped(DropCause::QueuePackets, 'd'));
+    assert_eq!(link.enqueue(id, 'e', 1_001, Nanos(0)), dropped(DropCause::TooLong, 'e'));
+    let counters = *link.counters(id).expect("a channel");
+    let drops = [counters.dropped_queue_bytes, counters.dropped_queue_packets, counters.dropped_too_long];
+    assert_eq!(drops.map(|volume| (volume.packets, volume.bytes.0)), [(1, 501), (1, 1), (1, 1_001)]);
+    assert_eq!(link.waiting(id), Some((2, Bytes(1_500))));
+    // A longer queue takes more at once.
+    let queue = QueueLimit { packets: 3, bytes: Bytes(2_000) };
+    assert_eq!(link.change(id, ChannelTerms { queue, ..best_effort(1) }, Nanos(0)), Ok(()));
+    assert_eq!(link.enqueue(id, 'f', 500, Nanos(0)), Ok(()));
+    let closed = link.close(id, Nanos(0)).expect("a channel");
+    assert_eq!(closed.unsent, ['a', 'c', 'f'], "what waited is given back");
+    assert_eq!(link.next(Nanos(0)), Decision::Idle);
+    let again = link.open(best_effort(1), Nanos(0)).expect("a channel");
+    assert_ne!(again, id, "a closed channel's name is not given again");
+    assert_eq!(link.enqueue(id, 'g', 1, Nanos(0)), dropped(DropCause::NoSuchChannel, 'g'));
+    assert!(link.close(id, Nanos(0)).is_none() && link.counters(id).is_none());
+}
+
+/// A device that paces is asked whether it has room; the link asks for no time of its own. A cap still does.
+#[test]
+fn the_device_may_pace() {
+    let mut link = Link::new(LinkConfig { pacing: Pacing::Device, ..config() }).expect("a link");
+    let free = link.open(best_effort(1), Nanos(0)).expect("a channel");
+    let cap = Cap::strict(BitsPerSecond(800_000));
+    let capped = link.open(ChannelTerms { cap, ..best_effort(1) }, Nanos(0)).expect("a channel");
+    for id in [free, free, capped, capped] {
+        assert!(link.enqueue(id, (), 1_000, Nanos(0)).is_ok());
+    }
+    for channel in [free, capped, free] {
+        let sent = Decision::Send { channel, packet: (), length: 1_000, class: Class::Excess };
+        assert_eq!(link.next(Nanos(0)), sent);
+    }
+    assert_eq!(link.next(Nanos(0)), Decision::Wait { until: Nanos(10_000 * MICROS) });
+}
+
+/// A caller that comes late may make up for it, up to what it is allowed, and never for time in which there was nothing to send.
+#[test]
+fn a_late_caller_catches_up() {
+    for (catch_up, expected) in [(0, 1), (2_500 * MICROS, 3), (60_000 * MICROS, 5)] {
+        let pacing = Pacing::Link { catch_up: Nanos(catch_up) };
+        let mut link = Link::new(LinkConfig { pacing, ..config() }).expect("a link");
+        let id = link.open(best_effort(1), Nanos(0)).expect("a channel");
+        let start = 100_000 * MICROS;
+        for _ in 0..20 {
+            assert!(link.enqueue(id, (), 1_000, Nanos(start)).is_ok());
+        }
+        let mut at = |now| {
+            std::iter::from_fn(|| Some(link.next(Nanos(now))))
+                .take_while(|decision| matches!(decision, Decision::Send { .. }))
+                .count()
+        };
+        assert_eq!(at(start), 1, "nothing to catch up with");
+        assert_eq!(at(start + 5_000 * MICROS), expected, "4 ms late: {catch_up}");
+    }
+}
+
+#[test]
+fn a_link_that_cannot_be_is_refused() {
+    let link = |config: LinkConfig| Link::<()>::new(config).err();
+    assert_eq!(link(LinkConfig { rate: BitsPerSecond(0), ..config() }), Some(ConfigError::NoRate));
+    let most = 1 << 20;
+    assert_eq!(
+        link(LinkConfig { frame_max: most + 1, ..config() }),
+        Some(ConfigError::FrameTooLong { given: most + 1, most })
+    );
+    let most = 1 << 16;
+    assert_eq!(
+        link(LinkConfig { channels_max: 0, ..config() }),
+        Some(ConfigError::Channels { given: 0, most })
+    );
+    let (reservable, rate) = (BitsPerSecond(8_000_001), config().rate);
+    assert_eq!(
+        link(LinkConfig { reservable, ..config() }),
+        Some(ConfigError::ReservableOverRate { reservable, rate })
+    );
+    let mut one = Link::<()>::new(LinkConfig { channels_max: 1, ..config() }).expect("a link");
+    let id = one.open(best_effort(1), Nanos(0)).expect("a channel");
+    assert!(one.open(best_effort(1), Nanos(0)).is_err());
+    assert!(one.close(id, Nanos(0)).is_some() && one.open(best_effort(1), Nanos(0)).is_ok());
+}
