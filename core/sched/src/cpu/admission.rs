@@ -1,0 +1,207 @@
+//! Whether a core can keep one more promise.
+//!
+//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes", Real-Time Systems 3, 1991; for
+//! pieces that cannot be interrupted see also Jeffay, Stanat and Martel, RTSS 1991), with a term for overruns. With the reservations in the order
+//! of their periods, for each k:
+//!
+//! ```text
+//! sum over i <= k of slice_i / period_i  +  (blocking + sum over i <= k of overrun_i) / period_k  <=  cap
+//! ```
+//!
+//! Why: whatever a server runs has a deadline at least its period away ([`super::server`]), so that what is to be done in an interval of length t
+//! comes from servers with period_i <= t, is at most `t * slice_i / period_i + overrun_i` (an overrun is debited from the next budget, so only the last one of an interval
+//! is too much), and waits for at most one run of somebody with a later deadline. Rounded against whoever asks.
+
+use super::terms::{Config, Ppm, Refusal, Reservation, Share, Terms, VpId};
+use weir_units::Nanos;
+
+/// Utilisation is in fractions of 2^-40.
+const ONE: u128 = 1 << 40;
+
+/// What a reservation takes.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    period: u64,
+    utilisation: u64,
+    overrun: u64,
+}
+
+impl Load {
+    fn of(reservation: &Reservation, overrun: Nanos) -> Load {
+        let share = (u128::from(reservation.slice.0) * ONE).div_ceil(u128::from(reservation.period.0));
+        Load {
+            period: reservation.period.0,
+            utilisation: u64::try_from(share).unwrap_or(u64::MAX),
+            overrun: overrun.0,
+        }
+    }
+
+    /// Whatever lies between the one and the other takes no more than this.
+    fn or(self, other: Load) -> Load {
+        Load {
+            period: self.period.min(other.period),
+            utilisation: self.utilisation.max(other.utilisation),
+            overrun: self.overrun.max(other.overrun),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// `None`: of one that has been closed, or is best effort now.
+    owner: Option<VpId>,
+    load: Load,
+    /// What it takes from `change_at` on.
+    then: Option<Load>,
+    change_at: u64,
+}
+
+/// The promises of a core.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    entries: Vec<Entry>,
+}
+
+impl Admission {
+    pub(super) fn new() -> Admission {
+        Admission { entries: Vec::new() }
+    }
+
+    /// How much of the core is promised at `now`, without blocking and overruns.
+    pub(super) fn promised(&mut self, now: u64) -> Ppm {
+        self.settle(now);
+        let sum: u128 = self.entries.iter().map(|entry| u128::from(entry.load.utilisation)).sum();
+        Ppm(u32::try_from((sum * 1_000_000 + ONE / 2) / ONE).unwrap_or(u32::MAX))
+    }
+
+    /// Promises `terms` to `owner`, which has had `old` terms until now; what those give holds until `until`, when its period ends.
+    pub(super) fn admit(
+        &mut self,
+        owner: VpId,
+        terms: &Terms,
+        until: u64,
+        now: u64,
+        config: &Config,
+    ) -> Result<(), Refusal> {
+        self.settle(now);
+        let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
+        let Share::Reserved(reservation) = terms.share else {
+            self.release(owner, until);
+            return Ok(());
+        };
+        let asked = Load::of(&reservation, terms.overrun);
+        let before = place.map(|place| self.entries[place].load).filter(|_| until > now);
+        let load = before.map_or(asked, |before| before.or(asked));
+        let room = self.room(&load, owner, config);
+        if u128::from(load.utilisation) > room {
+            // While the old terms last, there is room for no change if they do not fit themselves.
+            let room =
+                if before.is_some_and(|before| u128::from(before.utilisation) > room) { 0 } else { room };
+            let largest = room * u128::from(reservation.period.0) / ONE;
+            return Err(Refusal::NoRoom {
+                period: reservation.period,
+                slice: reservation.slice,
+                largest: Nanos(u64::try_from(largest).unwrap_or(u64::MAX).min(reservation.period.0)),
+            });
+        }
+        let change_at = place.map_or(until, |place| until.max(self.entries[place].change_at));
+        let entry = Entry { owner: Some(owner), load, then: Some(asked), change_at };
+        match place {
+            Some(place) => self.entries[place] = entry,
+            None => self.entries.push(entry),
+        }
+        Ok(())
+    }
+
+    /// `owner` needs its promise no longer than `until`.
+    pub(super) fn release(&mut self, owner: VpId, until: u64) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.owner == Some(owner)) {
+            (entry.owner, entry.then) = (None, None);
+            entry.change_at = entry.change_at.max(until);
+        }
+    }
+
+    /// What changes by `now`.
+    fn settle(&mut self, now: u64) {
+        self.entries.retain_mut(|entry| {
+            if entry.change_at > now {
+                return true;
+            }
+            entry.then.inspect(|then| entry.load = *then).is_some()
+        });
+    }
+
+    /// The utilisation that a reservation of the period and overrun of `new` can have, beside those of everybody but `owner`.
+    fn room(&self, new: &Load, owner: VpId, config: &Config) -> u128 {
+        let mut loads: Vec<Load> =
+            self.entries.iter().filter(|entry| entry.owner != Some(owner)).map(|entry| entry.load).collect();
+        loads.push(Load { utilisation: 0, ..*new });
+        loads.sort_by_key(|load| load.period);
+        let cap = u128::from(config.cap.0) * ONE / u128::from(Ppm::ONE.0);
+        let (mut taken, mut blocking) = (0, u128::from(config.blocking.0));
+        let mut room = cap;
+        for (place, load) in loads.iter().enumerate() {
+            taken += u128::from(load.utilisation);
+            blocking += u128::from(load.overrun);
+            let is_last_of_its_period = loads.get(place + 1).is_none_or(|next| next.period > load.period);
+            if load.period >= new.period && is_last_of_its_period {
+                let needed = taken + (blocking * ONE).div_ceil(u128::from(load.period));
+                room = room.min(cap.saturating_sub(needed));
+            }
+        }
+        room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(period: u64, slice: u64, overrun: u64) -> Terms {
+        let reservation = Reservation { period: Nanos(period), slice: Nanos(slice), spare: None };
+        Terms { share: Share::Reserved(reservation), overrun: Nanos(overrun) }
+    }
+
+    fn id(index: u32) -> VpId {
+        VpId { index, generation: 0 }
+    }
+
+    const CONFIG: Config = Config { blocking: Nanos(100), cap: Ppm(900_000), arrears: Nanos(0) };
+
+    #[test]
+    fn a_refusal_says_what_there_is_room_for() {
+        let mut admission = Admission::new();
+        assert_eq!(admission.admit(id(0), &terms(4000, 1000, 0), 0, 0, &CONFIG), Ok(()));
+        // 0.9 - 0.25 - 100/4000 = 0.625 is left at 4000, and more at 8000; at 1000 it is 0.9 - 100/1000 = 0.8, but 0.625 counts.
+        for (period, largest) in [(4000, 2500), (8000, 5100), (1000, 625), (200, 80), (100, 0)] {
+            let refused = admission.admit(id(1), &terms(period, period, 0), 0, 0, &CONFIG);
+            let Err(Refusal::NoRoom { largest: room, .. }) = refused else { panic!("{refused:?}") };
+            assert!([largest, largest - largest.min(1)].contains(&room.0), "{room}: {largest}, rounded down");
+            let largest = room.0;
+            if largest > 0 {
+                assert!(
+                    admission.clone().admit(id(1), &terms(period, largest + 1, 0), 0, 0, &CONFIG).is_err()
+                );
+                assert_eq!(admission.clone().admit(id(1), &terms(period, largest, 0), 0, 0, &CONFIG), Ok(()));
+            }
+        }
+        // Overruns of 50 and 30 count like blocking.
+        assert_eq!(admission.admit(id(0), &terms(4000, 1000, 50), 0, 0, &CONFIG), Ok(()));
+        let refused = admission.admit(id(1), &terms(4000, 4000, 30), 0, 0, &CONFIG);
+        assert!(matches!(refused, Err(Refusal::NoRoom { largest: Nanos(2419..=2420), .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn what_was_promised_is_free_only_when_its_period_has_ended() {
+        let mut admission = Admission::new();
+        let half = terms(4000, 2400, 0);
+        assert_eq!(admission.admit(id(0), &half, 0, 0, &CONFIG), Ok(()));
+        admission.release(id(0), 5000);
+        assert!(admission.admit(id(1), &half, 0, 4999, &CONFIG).is_err());
+        assert_eq!(admission.promised(4999), Ppm(600_000));
+        assert_eq!(admission.admit(id(1), &half, 0, 5000, &CONFIG), Ok(()));
+        // Less from 9000 on: until then the old terms hold.
+        assert_eq!(admission.admit(id(1), &terms(4000, 400, 0), 9000, 6000, &CONFIG), Ok(()));
+        assert_eq!((admission.promised(8999), admission.promised(9000)), (Ppm(600_000), Ppm(100_000)));
+    }
+}

@@ -1,0 +1,511 @@
+//! The scheduler of one pinned core.
+
+use super::admission::Admission;
+use super::fair::{Fair, Tag};
+use super::heap::Heap;
+use super::server::Server;
+use super::stats::Stats;
+use super::terms::{Config, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId};
+use weir_units::Nanos;
+
+/// On whose account a run goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// On the virtual processor's guaranteed slice.
+    Reserved,
+    /// On time that nobody has reserved, or does not use.
+    Spare,
+}
+
+/// What the core does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Run `vp` for at most `budget` of CPU time, and then [`Core::charge`] it.
+    Run {
+        /// Who runs.
+        vp: VpId,
+        /// For how much CPU time. With the overrun that its terms allow it is at most [`Config::blocking`].
+        budget: Nanos,
+        /// Who pays.
+        account: Account,
+    },
+    /// Nobody may run before `until`, or, where that is `None`, before somebody wakes up.
+    Idle {
+        /// When a period begins for which somebody waits.
+        until: Option<Nanos>,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is more to do.
+    Ready,
+    /// A call was suspended at the end of its budget, and is to be resumed.
+    Suspended,
+    /// There is nothing to do before somebody wakes it up.
+    Idle,
+}
+
+/// A period of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// When it began.
+    pub begin: Nanos,
+    /// When it ends; in the past where it has ended without its slice having been given, or where its virtual processor sleeps.
+    pub end: Nanos,
+    /// CPU time that is left of its slice.
+    pub left: Nanos,
+}
+
+/// Nothing was running that could be charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing runs on this core")]
+pub struct NotRunning;
+
+#[derive(Clone, Debug)]
+struct Vp {
+    generation: u32,
+    terms: Terms,
+    /// Terms that hold from the next period on.
+    pending: Option<Terms>,
+    server: Server,
+    tag: Tag,
+    stats: Stats,
+    has_work: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    index: usize,
+    vp: VpId,
+    budget: u64,
+    account: Account,
+    since: u64,
+    /// Work came for it meanwhile.
+    woken: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Slot {
+    Used(Box<Vp>),
+    /// The generation of the next one here.
+    Free(u32),
+}
+
+/// The virtual processors of one core, and whose turn it is.
+///
+/// `now` is wall time on any clock that all calls share; one that goes backwards stands still. CPU time is what the thread really got: what the
+/// hypervisor took is in the first and not in the second. Calls come from the core's own thread, between two runs: [`Core::next`], the run, [`Core::charge`], and so on.
+#[derive(Clone, Debug)]
+pub struct Core {
+    config: Config,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Those with work and budget, by deadline.
+    ready: Heap<u64>,
+    /// Those with work and no budget, by the beginning of their next period.
+    waiting: Heap<u64>,
+    /// Those who share what is left.
+    fair: Fair,
+    running: Option<Run>,
+    admission: Admission,
+    /// Of all, also of those that were closed.
+    totals: Stats,
+    /// By the wall, as the caller tells it.
+    now: u64,
+    /// By how much the clock that reservations live by is behind the wall: periods that were forfeited by all. Deadlines are by that clock.
+    lost: u64,
+}
+
+impl Core {
+    /// A core with nobody on it.
+    pub fn new(config: Config) -> Core {
+        Core {
+            config,
+            slots: Vec::new(),
+            free: Vec::new(),
+            ready: Heap::default(),
+            waiting: Heap::default(),
+            fair: Fair::default(),
+            running: None,
+            admission: Admission::new(),
+            totals: Stats::default(),
+            now: 0,
+            lost: 0,
+        }
+    }
+
+    /// Admits a virtual processor. It has no work until it is woken.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being admitted; the core is as it was.
+    pub fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+        let now = self.pass(now);
+        terms.check(&self.config)?;
+        let place = self.free.last().map_or(self.slots.len(), |&index| index as usize);
+        let generation = match self.slots.get(place) {
+            Some(Slot::Free(generation)) => *generation,
+            _ => 0,
+        };
+        let Some(index) = u32::try_from(place).ok().filter(|_| place < VPS_MAX) else {
+            return Err(Refusal::TooMany);
+        };
+        let vp = VpId { index, generation };
+        self.admission.admit(vp, &terms, 0, now, &self.config)?;
+        let server = match terms.share {
+            Share::Reserved(Reservation { period, slice, .. }) => Server::new(period.0, slice.0),
+            Share::BestEffort(_) => Server::new(1, 1),
+        };
+        let slot = Slot::Used(Box::new(Vp {
+            generation,
+            terms,
+            pending: None,
+            server,
+            tag: Tag::default(),
+            stats: Stats::default(),
+            has_work: false,
+        }));
+        if self.free.pop().is_some() {
+            self.slots[place] = slot;
+        } else {
+            self.slots.push(slot);
+            let members = self.slots.len();
+            self.ready.grow(members);
+            self.waiting.grow(members);
+            self.fair.grow(members);
+        }
+        Ok(vp)
+    }
+
+    /// Gives `vp` other terms. A reservation's old terms hold until its present period ends, and no longer than the new ones does it take from
+    /// what others may be promised; while both can be in force there has to be room for the larger slice and the shorter period of the two.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being admitted; the old terms then hold on.
+    pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        terms.check(&self.config)?;
+        let runs = self.running.is_some_and(|run| run.index == index);
+        let one = &self.slots[index];
+        let Slot::Used(one) = one else { return Err(Refusal::Unknown(vp)) };
+        let (until, waits) = match one.terms.share {
+            Share::Reserved(_) => (one.server.paid_at_latest(), true),
+            Share::BestEffort(_) => (0, runs),
+        };
+        self.admission.admit(vp, &terms, until, now, &self.config)?;
+        let Some(one) = self.vp(index) else { return Err(Refusal::Unknown(vp)) };
+        one.pending = Some(terms);
+        if !waits {
+            self.take_over(index, now);
+        }
+        Ok(())
+    }
+
+    /// Ends `vp` and gives back all that it has used. What it was guaranteed can be promised to others when its present period has ended.
+    ///
+    /// # Errors
+    ///
+    /// It runs, or there is none such.
+    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        if self.running.is_some_and(|run| run.index == index) {
+            return Err(Refusal::Running(vp));
+        }
+        self.rest(index, now);
+        let next = Slot::Free(vp.generation.wrapping_add(1));
+        let Slot::Used(one) = std::mem::replace(&mut self.slots[index], next) else {
+            return Err(Refusal::Unknown(vp));
+        };
+        self.free.push(vp.index);
+        self.admission.release(vp, one.server.paid_at_latest());
+        self.totals.add(&one.stats);
+        Ok(one.stats)
+    }
+
+    /// There is work for `vp`. One that has some already, or that is running, is not disturbed; the latter has more to do then, however its run ends.
+    ///
+    /// # Errors
+    ///
+    /// There is none such.
+    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        if let Some(run) = self.running.as_mut().filter(|run| run.index == index) {
+            run.woken = true;
+            return Ok(());
+        }
+        let Some(one) = self.vp(index).filter(|one| !one.has_work) else { return Ok(()) };
+        one.has_work = true;
+        self.start(index, now);
+        Ok(())
+    }
+
+    /// The work of `vp` has gone without having been done. One that is running says so by its outcome.
+    ///
+    /// # Errors
+    ///
+    /// There is none such.
+    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        match self.running.as_mut().filter(|run| run.index == index) {
+            Some(run) => run.woken = false,
+            None => self.rest(index, now),
+        }
+        Ok(())
+    }
+
+    /// Who runs next, and for how long: of those with work and budget the one with the earliest deadline; where there is none, of those who share
+    /// the rest the one that has had least of it by its weight. The same again until it has been charged.
+    pub fn next(&mut self, now: Nanos) -> Decision {
+        let now = self.pass(now);
+        if let Some(run) = self.running {
+            return run.decision();
+        }
+        let now = self.forfeit(now);
+        while let Some((end, index)) = self.waiting.peek()
+            && end <= now
+        {
+            self.begin_period(index);
+        }
+        let (index, account) = if let Some((_, index)) = self.ready.peek() {
+            (index, Account::Reserved)
+        } else if let Some(index) = self.fair.pick() {
+            (index, Account::Spare)
+        } else {
+            return Decision::Idle { until: self.waiting.peek().map(|(end, _)| self.by_the_wall(end)) };
+        };
+        let blocking = self.config.blocking.0;
+        let Some(one) = self.vp(index) else { return Decision::Idle { until: None } };
+        let most = blocking.saturating_sub(one.terms.overrun.0);
+        let budget = match account {
+            Account::Reserved => one.server.budget().min(most),
+            Account::Spare => most,
+        };
+        let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: one.generation };
+        let run = Run { index, vp, budget, account, since: now, woken: false };
+        self.running = Some(run);
+        run.decision()
+    }
+
+    /// The run that [`Core::next`] decided on has ended, having had `used` of CPU time. Its wall time beyond that is counted as stolen and not
+    /// billed. A run that measures as nothing still moves its virtual processor on by a nanosecond, or it might run for ever.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was running.
+    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) -> Result<(), NotRunning> {
+        let now = self.pass(now);
+        let run = self.running.take().ok_or(NotRunning)?;
+        let Run { index, .. } = run;
+        let Slot::Used(one) = &mut self.slots[index] else { return Err(NotRunning) };
+        one.count(&run, used.0, now);
+        let moved = used.0.max(1);
+        match run.account {
+            Account::Reserved => one.server.spend(moved, now, self.lost, &mut one.stats),
+            Account::Spare => {
+                let weight = one.terms.weight().map_or(1, super::Weight::get);
+                self.fair.charge(index, &mut one.tag, moved, weight);
+            }
+        }
+        if outcome == Outcome::Idle && !run.woken {
+            self.rest(index, now);
+        } else if run.account == Account::Reserved && !one.server.has_budget() {
+            self.ready.remove(index);
+            self.place(index);
+        }
+        self.adopt_best_effort_change(index, now);
+        Ok(())
+    }
+
+    /// What `vp` has used.
+    pub fn stats(&self, vp: VpId) -> Option<Stats> {
+        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
+        Some(one.stats)
+    }
+
+    /// What all have used since the beginning, those that have been closed included.
+    pub fn totals(&self) -> Stats {
+        let mut sum = self.totals;
+        for slot in &self.slots {
+            if let Slot::Used(one) = slot {
+                sum.add(&one.stats);
+            }
+        }
+        sum
+    }
+
+    /// The terms that `vp` has at present. What it was changed to shows when it takes effect.
+    pub fn terms(&self, vp: VpId) -> Option<Terms> {
+        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
+        Some(one.terms)
+    }
+
+    /// The present or last period of `vp`; `None` for best effort.
+    pub fn period(&self, vp: VpId) -> Option<Period> {
+        let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
+        let Share::Reserved(reservation) = one.terms.share else { return None };
+        let (end, left) = (one.server.end(), one.server.budget());
+        let begin = end.saturating_sub(reservation.period.0);
+        Some(Period { begin: self.by_the_wall(begin), end: self.by_the_wall(end), left: Nanos(left) })
+    }
+
+    /// How much of the core is promised.
+    pub fn promised(&mut self, now: Nanos) -> Ppm {
+        let now = self.pass(now);
+        self.admission.promised(now)
+    }
+
+    /// What the core was told about itself.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+impl Core {
+    fn pass(&mut self, now: Nanos) -> u64 {
+        self.now = self.now.max(now.0);
+        self.now - self.lost
+    }
+
+    /// Sets the clock of reservations back, to where the first of them is late by no more than the arrears.
+    fn forfeit(&mut self, now: u64) -> u64 {
+        let first = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
+        let late = first.map_or(0, |first| now.saturating_sub(first));
+        let lost = late.saturating_sub(self.config.arrears.0);
+        self.lost += lost;
+        now - lost
+    }
+
+    fn by_the_wall(&self, at: u64) -> Nanos {
+        Nanos(at.saturating_add(self.lost))
+    }
+
+    fn find(&self, vp: VpId) -> Option<usize> {
+        let index = vp.index as usize;
+        match self.slots.get(index) {
+            Some(Slot::Used(one)) if one.generation == vp.generation => Some(index),
+            _ => None,
+        }
+    }
+
+    fn vp(&mut self, index: usize) -> Option<&mut Vp> {
+        match self.slots.get_mut(index) {
+            Some(Slot::Used(one)) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// It has work and had none, or is new under its terms.
+    fn start(&mut self, index: usize, now: u64) {
+        let lost = self.lost;
+        let Some(one) = self.vp(index) else { return };
+        if let Share::Reserved(_) = one.terms.share {
+            if one.server.is_paid(now) || one.server.end() <= now && one.pending.is_some() {
+                one.take_pending();
+            }
+            if let Share::Reserved(_) = one.terms.share {
+                one.server.wake(now, lost, &mut one.stats);
+            }
+        }
+        self.place(index);
+    }
+
+    /// Where one that has work and does not stand in `ready` belongs.
+    fn place(&mut self, index: usize) {
+        let Slot::Used(one) = &mut self.slots[index] else { return };
+        let is_best_effort = matches!(one.terms.share, Share::BestEffort(_));
+        if !is_best_effort && one.server.has_budget() {
+            self.fair.leave(index);
+            self.ready.set(index, one.server.deadline());
+            return;
+        }
+        if !is_best_effort {
+            self.waiting.set(index, one.server.end());
+        }
+        match one.terms.weight() {
+            Some(_) => self.fair.enter(index, &mut one.tag),
+            None => self.fair.leave(index),
+        }
+    }
+
+    /// It has no work.
+    fn rest(&mut self, index: usize, now: u64) {
+        self.ready.remove(index);
+        self.waiting.remove(index);
+        self.fair.leave(index);
+        let lost = self.lost;
+        let Some(one) = self.vp(index) else { return };
+        if one.has_work {
+            one.has_work = false;
+            one.server.sleep(now, lost, &mut one.stats);
+        }
+    }
+
+    /// The period for which it has been waiting.
+    fn begin_period(&mut self, index: usize) {
+        self.waiting.remove(index);
+        let lost = self.lost;
+        let Some(one) = self.vp(index) else { return };
+        one.take_pending();
+        if let Share::Reserved(_) = one.terms.share {
+            one.server.begin(lost, &mut one.stats);
+        }
+        self.place(index);
+    }
+
+    /// Changes of best effort wait for nothing but the end of a run.
+    fn adopt_best_effort_change(&mut self, index: usize, now: u64) {
+        let Some(one) = self.vp(index) else { return };
+        if one.pending.is_some() && matches!(one.terms.share, Share::BestEffort(_)) {
+            self.take_over(index, now);
+        }
+    }
+
+    fn take_over(&mut self, index: usize, now: u64) {
+        let Some(one) = self.vp(index) else { return };
+        one.take_pending();
+        if one.has_work {
+            self.fair.leave(index);
+            self.start(index, now);
+        }
+    }
+}
+
+impl Vp {
+    /// The terms that were waiting for the present period to end.
+    fn take_pending(&mut self) {
+        let Some(terms) = self.pending.take() else { return };
+        self.terms = terms;
+        if let Share::Reserved(Reservation { period, slice, .. }) = terms.share {
+            self.server.adopt(period.0, slice.0);
+        }
+    }
+
+    fn count(&mut self, run: &Run, used: u64, now: u64) {
+        let stats = &mut self.stats;
+        stats.runs += 1;
+        let account = match run.account {
+            Account::Reserved => &mut stats.reserved,
+            Account::Spare => &mut stats.spare,
+        };
+        account.0 = account.0.saturating_add(used);
+        stats.stolen.0 = stats.stolen.0.saturating_add((now - run.since).saturating_sub(used));
+        if let Some(over) = used.checked_sub(run.budget).filter(|over| *over > 0) {
+            stats.overruns += 1;
+            stats.overrun.0 = stats.overrun.0.saturating_add(over);
+            stats.overrun_max.0 = stats.overrun_max.0.max(over);
+        }
+    }
+}
+
+impl Run {
+    fn decision(&self) -> Decision {
+        Decision::Run { vp: self.vp, budget: Nanos(self.budget), account: self.account }
+    }
+}

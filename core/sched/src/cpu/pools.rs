@@ -1,0 +1,349 @@
+//! Which event of a virtual processor runs.
+//!
+//! RCANE's thread pools ("The price of safety in an active network", section IV.C): a pool is where events (packet batches, ticks, alarms, service
+//! calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended or blocked holds its thread.
+//! All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in each.
+
+use super::fair::{Fair, Tag};
+use std::collections::VecDeque;
+use weir_units::Nanos;
+
+/// The most pools of a virtual processor.
+pub const POOLS_MAX: usize = 64;
+
+/// Room in a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Events that may wait, at least one.
+    pub events: u16,
+    /// Events that may be in execution at once, at least one.
+    pub concurrency: u16,
+}
+
+/// A pool of a virtual processor. One that has been closed is never mistaken for a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId {
+    index: u16,
+    generation: u32,
+}
+
+/// A thread of a pool: what keeps the place of an event in execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId {
+    /// Its pool.
+    pub pool: PoolId,
+    /// From zero to the pool's concurrency.
+    pub number: u16,
+}
+
+/// What a virtual processor does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work<E> {
+    /// Begin with `event` on `thread`.
+    Begin {
+        /// Whose place it takes.
+        thread: ThreadId,
+        /// What is to be done.
+        event: E,
+    },
+    /// Go on with what is suspended on the thread.
+    Resume(ThreadId),
+}
+
+/// An event that was not accepted; to be counted by whoever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused<E> {
+    /// The event.
+    pub event: E,
+    /// The queue is full; else there is no such pool.
+    pub is_full: bool,
+}
+
+/// Counters of a pool: they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Events that were accepted.
+    pub accepted: u64,
+    /// Events that were refused, because the queue was full.
+    pub refused: u64,
+    /// Events that are done.
+    pub done: u64,
+    /// CPU time on them.
+    pub used: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    Free,
+    Running,
+    Suspended,
+    Blocked,
+}
+
+#[derive(Clone, Debug)]
+struct Pool<E> {
+    events_max: usize,
+    queue: VecDeque<E>,
+    threads: Vec<Thread>,
+    free: Vec<u16>,
+    /// Threads to be resumed, the longest suspended first.
+    suspended: VecDeque<u16>,
+    tag: Tag,
+    stats: PoolStats,
+}
+
+/// The pools of one virtual processor, with events of any kind.
+#[derive(Clone, Debug)]
+pub struct Pools<E> {
+    pools: Vec<(u32, Option<Pool<E>>)>,
+    /// Those that have something to run.
+    fair: Fair,
+}
+
+impl<E> Default for Pools<E> {
+    fn default() -> Self {
+        Pools { pools: Vec::new(), fair: Fair::default() }
+    }
+}
+
+impl<E> Pools<E> {
+    /// Opens a pool; `None` where there are [`POOLS_MAX`], or where its depth leaves room for no event or no execution.
+    pub fn open(&mut self, depth: Depth) -> Option<PoolId> {
+        if depth.events == 0 || depth.concurrency == 0 {
+            return None;
+        }
+        let place = self.pools.iter().position(|(_, pool)| pool.is_none()).unwrap_or(self.pools.len());
+        if place >= POOLS_MAX {
+            return None;
+        }
+        let threads = usize::from(depth.concurrency);
+        let pool = Pool {
+            events_max: usize::from(depth.events),
+            queue: VecDeque::with_capacity(usize::from(depth.events)),
+            threads: vec![Thread::Free; threads],
+            free: (0..depth.concurrency).rev().collect(),
+            suspended: VecDeque::with_capacity(threads),
+            tag: Tag::default(),
+            stats: PoolStats::default(),
+        };
+        match self.pools.get_mut(place) {
+            Some((_, free)) => *free = Some(pool),
+            None => self.pools.push((0, Some(pool))),
+        }
+        self.fair.grow(self.pools.len());
+        Some(PoolId { index: u16::try_from(place).ok()?, generation: self.pools[place].0 })
+    }
+
+    /// Ends a pool. Gives back the events that were waiting, first come first, and its counters; what was in execution is to be abandoned.
+    pub fn close(&mut self, id: PoolId) -> Option<(Vec<E>, PoolStats)> {
+        self.pool(id)?;
+        let index = usize::from(id.index);
+        self.fair.leave(index);
+        let (generation, pool) = self.pools.get_mut(index)?;
+        *generation = generation.wrapping_add(1);
+        pool.take().map(|pool| (pool.queue.into(), pool.stats))
+    }
+
+    /// Appends an event to a pool's queue.
+    ///
+    /// # Errors
+    ///
+    /// The event, where the queue is full or the pool is not there.
+    pub fn push(&mut self, id: PoolId, event: E) -> Result<(), Refused<E>> {
+        let Some(pool) = self.pool(id) else { return Err(Refused { event, is_full: false }) };
+        if pool.queue.len() >= pool.events_max {
+            pool.stats.refused += 1;
+            return Err(Refused { event, is_full: true });
+        }
+        pool.queue.push_back(event);
+        pool.stats.accepted += 1;
+        self.place(id);
+        Ok(())
+    }
+
+    /// Whether there is anything to run: whether the virtual processor is to be awake.
+    pub fn has_work(&self) -> bool {
+        !self.fair.is_empty()
+    }
+
+    /// What runs next: of the pools with something to run the one that has used least; in it, what was suspended first, before new events.
+    pub fn take(&mut self) -> Option<Work<E>> {
+        let index = self.fair.pick()?;
+        let (generation, pool) = self.pools.get_mut(index)?;
+        let pool = pool.as_mut()?;
+        let id = PoolId { index: u16::try_from(index).ok()?, generation: *generation };
+        let work = if let Some(number) = pool.suspended.pop_front() {
+            pool.threads[usize::from(number)] = Thread::Running;
+            Work::Resume(ThreadId { pool: id, number })
+        } else {
+            let event = pool.queue.pop_front()?;
+            let number = pool.free.pop()?;
+            pool.threads[usize::from(number)] = Thread::Running;
+            Work::Begin { thread: ThreadId { pool: id, number }, event }
+        };
+        self.place(id);
+        Some(work)
+    }
+
+    /// What ran on `thread` is done, having had `used` since it was last taken. False where nothing ran there.
+    pub fn done(&mut self, thread: ThreadId, used: Nanos) -> bool {
+        self.stop(thread, used, Thread::Free)
+    }
+
+    /// What ran on `thread` was interrupted, and can be resumed at any time. False where nothing ran there.
+    pub fn suspend(&mut self, thread: ThreadId, used: Nanos) -> bool {
+        self.stop(thread, used, Thread::Suspended)
+    }
+
+    /// What ran on `thread` waits for something other than time. False where nothing ran there.
+    pub fn block(&mut self, thread: ThreadId, used: Nanos) -> bool {
+        self.stop(thread, used, Thread::Blocked)
+    }
+
+    /// What `thread` was waiting for has come. False where it was not blocked.
+    pub fn unblock(&mut self, thread: ThreadId) -> bool {
+        let Some(pool) = self.pool(thread.pool) else { return false };
+        let Some(state) = pool.threads.get_mut(usize::from(thread.number)) else { return false };
+        if *state != Thread::Blocked {
+            return false;
+        }
+        *state = Thread::Suspended;
+        pool.suspended.push_back(thread.number);
+        self.place(thread.pool);
+        true
+    }
+
+    /// A pool's counters.
+    pub fn stats(&self, id: PoolId) -> Option<PoolStats> {
+        self.get(id).map(|pool| pool.stats)
+    }
+
+    /// How many events of a pool wait, and how many are in execution.
+    pub fn load(&self, id: PoolId) -> Option<(usize, usize)> {
+        self.get(id).map(|pool| (pool.queue.len(), pool.threads.len() - pool.free.len()))
+    }
+
+    fn stop(&mut self, thread: ThreadId, used: Nanos, then: Thread) -> bool {
+        let Some((generation, Some(pool))) = self.pools.get_mut(usize::from(thread.pool.index)) else {
+            return false;
+        };
+        if *generation != thread.pool.generation {
+            return false;
+        }
+        let Some(state) = pool.threads.get_mut(usize::from(thread.number)) else { return false };
+        if *state != Thread::Running {
+            return false;
+        }
+        *state = then;
+        pool.stats.used.0 = pool.stats.used.0.saturating_add(used.0);
+        match then {
+            Thread::Free => {
+                pool.free.push(thread.number);
+                pool.stats.done += 1;
+            }
+            Thread::Suspended => pool.suspended.push_back(thread.number),
+            Thread::Running | Thread::Blocked => {}
+        }
+        self.fair.charge(usize::from(thread.pool.index), &mut pool.tag, used.0.max(1), 1);
+        self.place(thread.pool);
+        true
+    }
+
+    /// Into the queue of those with something to run, or out of it.
+    fn place(&mut self, id: PoolId) {
+        let index = usize::from(id.index);
+        let Some((_, Some(pool))) = self.pools.get_mut(index) else { return };
+        let can_begin = !pool.queue.is_empty() && !pool.free.is_empty();
+        if can_begin || !pool.suspended.is_empty() {
+            self.fair.enter(index, &mut pool.tag);
+        } else {
+            self.fair.leave(index);
+        }
+    }
+
+    fn get(&self, id: PoolId) -> Option<&Pool<E>> {
+        let (generation, pool) = self.pools.get(usize::from(id.index))?;
+        pool.as_ref().filter(|_| *generation == id.generation)
+    }
+
+    fn pool(&mut self, id: PoolId) -> Option<&mut Pool<E>> {
+        let (generation, pool) = self.pools.get_mut(usize::from(id.index))?;
+        pool.as_mut().filter(|_| *generation == id.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn depth(events: u16, concurrency: u16) -> Depth {
+        Depth { events, concurrency }
+    }
+
+    fn begun(work: Option<Work<u32>>) -> (ThreadId, u32) {
+        match work {
+            Some(Work::Begin { thread, event }) => (thread, event),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn events_run_first_come_first_as_many_at_once_as_the_pool_allows() {
+        let mut pools = Pools::default();
+        let pool = pools.open(depth(3, 2)).unwrap();
+        for event in 1..=3 {
+            assert_eq!(pools.push(pool, event), Ok(()));
+        }
+        assert_eq!(pools.push(pool, 4), Err(Refused { event: 4, is_full: true }));
+        let (first, event) = begun(pools.take());
+        assert_eq!(event, 1);
+        let (second, event) = begun(pools.take());
+        assert_eq!((event, pools.load(pool)), (2, Some((1, 2))));
+        assert!(!pools.has_work(), "two are in execution; that is the most");
+        assert!(pools.block(first, Nanos(5)) && !pools.has_work(), "what is blocked holds its thread");
+        assert!(pools.suspend(second, Nanos(5)) && pools.has_work());
+        assert_eq!(pools.take(), Some(Work::Resume(second)), "what was begun goes before what was not");
+        assert!(pools.done(second, Nanos(5)));
+        assert_eq!(begun(pools.take()).1, 3);
+        assert!(pools.unblock(first) && !pools.unblock(first));
+        assert_eq!(pools.take(), Some(Work::Resume(first)));
+        assert!(pools.done(first, Nanos(1)) && !pools.done(first, Nanos(1)));
+        let stats = PoolStats { accepted: 3, refused: 1, done: 2, used: Nanos(16) };
+        assert_eq!(pools.stats(pool), Some(stats));
+    }
+
+    #[test]
+    fn pools_share_alike_by_time_and_not_by_events() {
+        let mut pools = Pools::default();
+        let (long, short) = (pools.open(depth(9, 1)).unwrap(), pools.open(depth(9, 1)).unwrap());
+        let mut used = [0_u64; 2];
+        for _ in 0..1000 {
+            for pool in [long, short] {
+                while pools.push(pool, 0).is_ok() {}
+            }
+            let (thread, _) = begun(pools.take());
+            let took = if thread.pool == long { 900 } else { 100 };
+            used[usize::from(thread.pool == short)] += took;
+            assert!(pools.done(thread, Nanos(took)));
+            assert!(used[0].abs_diff(used[1]) <= 1000, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn a_closed_pool_gives_its_events_back_and_its_name_means_nothing_more() {
+        let mut pools = Pools::default();
+        let old = pools.open(depth(9, 1)).unwrap();
+        for event in 0..3 {
+            assert_eq!(pools.push(old, event), Ok(()));
+        }
+        let (thread, _) = begun(pools.take());
+        assert_eq!(pools.close(old).map(|(events, _)| events), Some(vec![1, 2]));
+        let new = pools.open(depth(9, 1)).unwrap();
+        assert_ne!(old, new);
+        assert_eq!(pools.push(old, 7), Err(Refused { event: 7, is_full: false }));
+        assert!(!pools.done(thread, Nanos(1)) && pools.close(old).is_none() && !pools.has_work());
+        assert_eq!((pools.open(depth(0, 1)), pools.open(depth(1, 0))), (None, None));
+        let opened = std::iter::from_fn(|| pools.open(depth(1, 1))).count();
+        assert_eq!(opened, POOLS_MAX - 1);
+    }
+}

@@ -1,0 +1,373 @@
+//! What a core was told and what it decided, a line an event; and the same again from such a record.
+//!
+//! [`Traced`] stands between a core and its caller and hands every event to a sink. The text is stable enough to be kept: the first line tells the
+//! configuration, times are in nanoseconds, and what was decided stands behind `->`.
+
+use super::{
+    Account, Config, Core, Decision, NotRunning, Outcome, Ppm, Refusal, Reservation, Share, Stats, Terms,
+    VpId, Weight,
+};
+use std::fmt;
+use std::str::{FromStr, SplitAsciiWhitespace};
+use weir_units::Nanos;
+
+/// Something that a core was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// [`Core::create`].
+    Create(Terms),
+    /// [`Core::change`].
+    Change(VpId, Terms),
+    /// [`Core::close`].
+    Close(VpId),
+    /// [`Core::wake`].
+    Wake(VpId),
+    /// [`Core::sleep`].
+    Sleep(VpId),
+    /// [`Core::next`].
+    Next,
+    /// [`Core::charge`].
+    Charge(Nanos, Outcome),
+}
+
+/// What a core answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// It was refused.
+    Refused,
+    /// A virtual processor was created.
+    Created(VpId),
+    /// What to do next.
+    Decided(Decision),
+}
+
+/// An input, when it came, and the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, on the core's clock.
+    pub now: Nanos,
+    /// What the core was told.
+    pub input: Input,
+    /// What it answered.
+    pub answer: Answer,
+}
+
+/// A core that hands every event to `sink`.
+pub struct Traced<F> {
+    core: Core,
+    sink: F,
+}
+
+impl<F: FnMut(Event)> Traced<F> {
+    /// Records a core from its beginning, with nobody on it.
+    pub fn new(config: Config, sink: F) -> Traced<F> {
+        Traced { core: Core::new(config), sink }
+    }
+
+    /// For what changes nothing.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// [`Core::create`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+        let result = self.core.create(terms, now);
+        let answer = result.map_or(Answer::Refused, Answer::Created);
+        (self.sink)(Event { now, input: Input::Create(terms), answer });
+        result
+    }
+
+    /// [`Core::change`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+        let result = self.core.change(vp, terms, now);
+        (self.sink)(Event { now, input: Input::Change(vp, terms), answer: Answer::of(&result) });
+        result
+    }
+
+    /// [`Core::close`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn close(&mut self, vp: VpId, now: Nanos) -> Result<Stats, Refusal> {
+        let result = self.core.close(vp, now);
+        (self.sink)(Event { now, input: Input::Close(vp), answer: Answer::of(&result) });
+        result
+    }
+
+    /// [`Core::wake`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wake(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+        let result = self.core.wake(vp, now);
+        (self.sink)(Event { now, input: Input::Wake(vp), answer: Answer::of(&result) });
+        result
+    }
+
+    /// [`Core::sleep`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn sleep(&mut self, vp: VpId, now: Nanos) -> Result<(), Refusal> {
+        let result = self.core.sleep(vp, now);
+        (self.sink)(Event { now, input: Input::Sleep(vp), answer: Answer::of(&result) });
+        result
+    }
+
+    /// [`Core::next`].
+    pub fn next(&mut self, now: Nanos) -> Decision {
+        let decision = self.core.next(now);
+        (self.sink)(Event { now, input: Input::Next, answer: Answer::Decided(decision) });
+        decision
+    }
+
+    /// [`Core::charge`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) -> Result<(), NotRunning> {
+        let result = self.core.charge(used, now, outcome);
+        (self.sink)(Event { now, input: Input::Charge(used, outcome), answer: Answer::of(&result) });
+        result
+    }
+}
+
+impl Answer {
+    fn of<T, E>(result: &Result<T, E>) -> Answer {
+        if result.is_ok() { Answer::Done } else { Answer::Refused }
+    }
+}
+
+/// Why a record was not replayed to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// A line is none that is written here.
+    #[error("line {line} of the trace cannot be read")]
+    Unreadable {
+        /// From 1.
+        line: usize,
+    },
+    /// The core answers otherwise than it did.
+    #[error("line {line} of the trace: the core answers `{answer}`")]
+    Diverged {
+        /// From 1.
+        line: usize,
+        /// What it answers now.
+        answer: Answer,
+    },
+}
+
+/// The first line of a record of a core.
+pub fn head(config: &Config) -> String {
+    let Config { blocking, cap, arrears } = config;
+    format!("weir-cpu-trace 1 blocking {} cap {} arrears {}", blocking.0, cap.0, arrears.0)
+}
+
+/// Puts what a record says to a new core, line by line, and compares its answers. Gives back the core as it is in the end.
+///
+/// # Errors
+///
+/// The first line that cannot be read, or that the core answers otherwise.
+pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Core, ReplayError> {
+    let mut lines = lines.into_iter().zip(1..);
+    let config = lines.next().and_then(|(line, _)| config(line));
+    let mut core = Core::new(config.ok_or(ReplayError::Unreadable { line: 1 })?);
+    for (text, line) in lines {
+        let event = Event::from_str(text).map_err(|_| ReplayError::Unreadable { line })?;
+        let answer = event.input.put_to(&mut core, event.now);
+        if answer != event.answer {
+            return Err(ReplayError::Diverged { line, answer });
+        }
+    }
+    Ok(core)
+}
+
+impl Input {
+    fn put_to(self, core: &mut Core, now: Nanos) -> Answer {
+        match self {
+            Input::Create(terms) => core.create(terms, now).map_or(Answer::Refused, Answer::Created),
+            Input::Change(vp, terms) => Answer::of(&core.change(vp, terms, now)),
+            Input::Close(vp) => Answer::of(&core.close(vp, now)),
+            Input::Wake(vp) => Answer::of(&core.wake(vp, now)),
+            Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
+            Input::Next => Answer::Decided(core.next(now)),
+            Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} -> {}", self.now.0, self.input, self.answer)
+    }
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Input::Create(terms) => write!(f, "create {}", Written(terms)),
+            Input::Change(vp, terms) => write!(f, "change {vp} {}", Written(terms)),
+            Input::Close(vp) => write!(f, "close {vp}"),
+            Input::Wake(vp) => write!(f, "wake {vp}"),
+            Input::Sleep(vp) => write!(f, "sleep {vp}"),
+            Input::Next => f.write_str("next"),
+            Input::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Done => f.write_str("done"),
+            Answer::Refused => f.write_str("refused"),
+            Answer::Created(vp) => write!(f, "created {vp}"),
+            Answer::Decided(Decision::Run { vp, budget, account: Account::Reserved }) => {
+                write!(f, "run {vp} {} reserved", budget.0)
+            }
+            Answer::Decided(Decision::Run { vp, budget, account: Account::Spare }) => {
+                write!(f, "run {vp} {} spare", budget.0)
+            }
+            Answer::Decided(Decision::Idle { until: Some(until) }) => write!(f, "idle {}", until.0),
+            Answer::Decided(Decision::Idle { until: None }) => f.write_str("idle"),
+        }
+    }
+}
+
+/// Terms as a record has them.
+struct Written<'a>(&'a Terms);
+
+impl fmt::Display for Written<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.share {
+            Share::Reserved(Reservation { period, slice, spare }) => {
+                let spare = spare.map_or(0, Weight::get);
+                write!(f, "reserved {} {} {spare} {}", period.0, slice.0, self.0.overrun.0)
+            }
+            Share::BestEffort(weight) => write!(f, "best-effort {} {}", weight.get(), self.0.overrun.0),
+        }
+    }
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ready => "ready",
+        Outcome::Suspended => "suspended",
+        Outcome::Idle => "idle",
+    }
+}
+
+/// A line that is none of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an event of a trace")]
+pub struct NotAnEvent;
+
+impl FromStr for Event {
+    type Err = NotAnEvent;
+
+    /// Reads what its `Display` writes, and nothing else.
+    fn from_str(line: &str) -> Result<Event, NotAnEvent> {
+        let mut words = line.split_ascii_whitespace();
+        let event = event(&mut words).ok_or(NotAnEvent)?;
+        if words.next().is_some() { Err(NotAnEvent) } else { Ok(event) }
+    }
+}
+
+type Words<'a> = SplitAsciiWhitespace<'a>;
+
+fn config(line: &str) -> Option<Config> {
+    let mut words = line.split_ascii_whitespace();
+    for expected in ["weir-cpu-trace", "1", "blocking"] {
+        words.next().filter(|word| *word == expected)?;
+    }
+    let blocking = nanos(&mut words)?;
+    words.next().filter(|word| *word == "cap")?;
+    let cap = Ppm(words.next()?.parse().ok()?);
+    words.next().filter(|word| *word == "arrears")?;
+    let arrears = nanos(&mut words)?;
+    words.next().is_none().then_some(Config { blocking, cap, arrears })
+}
+
+fn event(words: &mut Words) -> Option<Event> {
+    let now = nanos(words)?;
+    let input = match words.next()? {
+        "create" => Input::Create(terms(words)?),
+        "change" => Input::Change(vp(words)?, terms(words)?),
+        "close" => Input::Close(vp(words)?),
+        "wake" => Input::Wake(vp(words)?),
+        "sleep" => Input::Sleep(vp(words)?),
+        "next" => Input::Next,
+        "charge" => Input::Charge(nanos(words)?, outcome(words)?),
+        _ => return None,
+    };
+    words.next().filter(|word| *word == "->")?;
+    let answer = match words.next()? {
+        "done" => Answer::Done,
+        "refused" => Answer::Refused,
+        "created" => Answer::Created(vp(words)?),
+        "run" => {
+            let (vp, budget) = (vp(words)?, nanos(words)?);
+            let account = match words.next()? {
+                "reserved" => Account::Reserved,
+                "spare" => Account::Spare,
+                _ => return None,
+            };
+            Answer::Decided(Decision::Run { vp, budget, account })
+        }
+        "idle" => {
+            let until = match words.next() {
+                Some(word) => Some(Nanos(word.parse().ok()?)),
+                None => None,
+            };
+            Answer::Decided(Decision::Idle { until })
+        }
+        _ => return None,
+    };
+    Some(Event { now, input, answer })
+}
+
+fn nanos(words: &mut Words) -> Option<Nanos> {
+    words.next()?.parse().ok().map(Nanos)
+}
+
+fn vp(words: &mut Words) -> Option<VpId> {
+    let (index, generation) = words.next()?.split_once('.')?;
+    Some(VpId { index: index.parse().ok()?, generation: generation.parse().ok()? })
+}
+
+fn outcome(words: &mut Words) -> Option<Outcome> {
+    let word = words.next()?;
+    [Outcome::Ready, Outcome::Suspended, Outcome::Idle]
+        .into_iter()
+        .find(|outcome| outcome_name(*outcome) == word)
+}
+
+fn terms(words: &mut Words) -> Option<Terms> {
+    let share = match words.next()? {
+        "reserved" => {
+            let (period, slice) = (nanos(words)?, nanos(words)?);
+            let spare = match words.next()?.parse().ok()? {
+                0 => None,
+                weight => Some(Weight::new(weight)?),
+            };
+            Share::Reserved(Reservation { period, slice, spare })
+        }
+        "best-effort" => Share::BestEffort(Weight::new(words.next()?.parse().ok()?)?),
+        _ => return None,
+    };
+    Some(Terms { share, overrun: nanos(words)? })
+}

@@ -1,0 +1,114 @@
+//! What was guaranteed, held against who got the CPU when. Nothing of the scheduler's own state or counters is used.
+
+use crate::random::Random;
+use crate::simulator::{Life, Outturn, Plan};
+use weir_sched::cpu::Weight;
+
+/// All that is not as it was promised, in words.
+pub fn broken(plan: &Plan, out: &Outturn) -> Vec<String> {
+    let mut random = Random(plan.seed ^ 0xfeed);
+    let mut broken = Vec::new();
+    for life in &out.lives {
+        slices(life, &mut random, &mut broken);
+        limits(life, out.now, &mut random, &mut broken);
+    }
+    shares(plan, out, &mut random, &mut broken);
+    broken
+}
+
+/// With work, nobody gets less than its slices.
+fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
+    let Some(reservation) = life.reservation() else { return };
+    let (period, slice, overrun) = (reservation.period.0, reservation.slice.0, life.terms.overrun.0);
+    for busy in life.busy.iter().filter(|busy| busy.from < busy.to) {
+        let periods = (busy.to - busy.from) / period;
+        for n in (1..=periods).filter(|_| busy.fresh) {
+            let end = busy.from + n * period;
+            let (all, last) = (life.within(busy.from, end), life.within(end - period, end));
+            if all < n * slice {
+                broken
+                    .push(format!("{}: {all} in {n} periods of {period}, slice {slice}, {busy:?}", life.vp));
+            }
+            if last < slice.saturating_sub(overrun) {
+                broken
+                    .push(format!("{}: {last} in period {n} of {period}, slice {slice}, {busy:?}", life.vp));
+            }
+        }
+        for _ in 0..30 {
+            let from = random.within(busy.from, busy.to);
+            let to = random.within(from, busy.to);
+            let least = (((to - from) / period).saturating_sub(1) * slice).saturating_sub(overrun);
+            let got = life.within(from, to);
+            if got < least {
+                broken.push(format!("{}: {got} of {least} from {from} to {to}, {busy:?}", life.vp));
+            }
+        }
+    }
+}
+
+/// Without spare time, nobody gets more than its slices.
+fn limits(life: &Life, now: u64, random: &mut Random, broken: &mut Vec<String>) {
+    let Some(reservation) = life.reservation().filter(|reservation| reservation.spare.is_none()) else {
+        return;
+    };
+    let (period, slice, overrun) = (reservation.period.0, reservation.slice.0, life.terms.overrun.0);
+    for busy in life.busy.iter().filter(|busy| busy.fresh) {
+        for n in 1..=(busy.to.saturating_sub(busy.from)) / period {
+            let end = busy.from + n * period;
+            let (all, last) = (life.within(busy.from, end), life.within(end - period, end));
+            if all > n * slice + overrun || last > slice + overrun {
+                broken.push(format!(
+                    "{}: {last} in period {n}, {all} in all, slice {slice}, {busy:?}",
+                    life.vp
+                ));
+            }
+        }
+    }
+    let end = life.end.min(now);
+    for _ in 0..30 {
+        let from = random.within(life.begin.min(end), end);
+        let to = random.within(from, end);
+        let most =
+            (to - from) as f64 * slice as f64 / period as f64 + 2.0 * slice as f64 + overrun as f64 + 1.0;
+        let got = life.within(from, to);
+        if got as f64 > most {
+            broken.push(format!("{}: {got} of at most {most} from {from} to {to}", life.vp));
+        }
+    }
+}
+
+/// Best effort shares by weight, and takes all that is left.
+fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<String>) {
+    let longest = plan.blocking as f64;
+    let all: Vec<(&Life, f64)> = out
+        .lives
+        .iter()
+        .filter(|life| life.reservation().is_none())
+        .map(|life| (life, f64::from(weight(life).get())))
+        .collect();
+    for _ in 0..200 {
+        let from = random.within(0, out.now);
+        let to = random.within(from, out.now);
+        for (a, weight_a) in &all {
+            for (b, weight_b) in &all {
+                let (of_a, of_b) =
+                    (a.within(from, to) as f64 / weight_a, b.within(from, to) as f64 / weight_b);
+                // A nanosecond for each of the few thousand runs that measured as nothing at most.
+                let error = (longest + 10.0) / weight_a + (longest + 10.0) / weight_b;
+                if (of_a - of_b).abs() > error {
+                    broken.push(format!("{} {of_a}, {} {of_b}, error {error}", a.vp, b.vp));
+                }
+            }
+        }
+    }
+    if !all.is_empty() && out.idle > 0 {
+        broken.push(format!("idle for {} with best effort waiting", out.idle));
+    }
+}
+
+fn weight(life: &Life) -> Weight {
+    match life.terms.share {
+        weir_sched::cpu::Share::BestEffort(weight) => weight,
+        weir_sched::cpu::Share::Reserved(_) => Weight::USUAL,
+    }
+}

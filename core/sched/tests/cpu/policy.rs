@@ -1,0 +1,104 @@
+//! Who decides in the simulator: the scheduler, or what it has to be better than.
+
+use weir_sched::cpu::trace::{Event, Traced};
+use weir_sched::cpu::{Account, Config, Decision, Outcome, Refusal, Stats, Terms, VpId};
+use weir_units::Nanos;
+
+/// What the simulator asks of a scheduler. Virtual processors have the names that the scheduler gives them.
+pub trait Policy {
+    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal>;
+    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal>;
+    fn close(&mut self, vp: VpId, now: Nanos) -> Stats;
+    fn wake(&mut self, vp: VpId, now: Nanos);
+    fn next(&mut self, now: Nanos) -> Decision;
+    fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome);
+    fn stats(&self, vp: VpId) -> Stats;
+    fn totals(&self) -> Stats;
+}
+
+/// The scheduler that is tested, with a record of all that it is told.
+pub struct Real {
+    pub core: Traced<Box<dyn FnMut(Event)>>,
+}
+
+impl Real {
+    pub fn new(config: Config, sink: impl FnMut(Event) + 'static) -> Real {
+        Real { core: Traced::new(config, Box::new(sink)) }
+    }
+}
+
+impl Policy for Real {
+    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+        self.core.create(terms, now)
+    }
+    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+        self.core.change(vp, terms, now)
+    }
+    fn close(&mut self, vp: VpId, now: Nanos) -> Stats {
+        self.core.close(vp, now).expect("it is there and does not run")
+    }
+    fn wake(&mut self, vp: VpId, now: Nanos) {
+        self.core.wake(vp, now).expect("it is there");
+    }
+    fn next(&mut self, now: Nanos) -> Decision {
+        self.core.next(now)
+    }
+    fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) {
+        self.core.charge(used, now, outcome).expect("it runs");
+    }
+    fn stats(&self, vp: VpId) -> Stats {
+        self.core.core().stats(vp).expect("it is there")
+    }
+    fn totals(&self) -> Stats {
+        self.core.core().totals()
+    }
+}
+
+/// Admits as the scheduler does, and then lets everybody with work run in turn: what there is without guarantees.
+pub struct RoundRobin {
+    admits: Real,
+    blocking: Nanos,
+    awake: std::collections::VecDeque<VpId>,
+}
+
+impl RoundRobin {
+    pub fn new(config: Config) -> RoundRobin {
+        RoundRobin { admits: Real::new(config, |_| ()), blocking: config.blocking, awake: Default::default() }
+    }
+}
+
+impl Policy for RoundRobin {
+    fn create(&mut self, terms: Terms, now: Nanos) -> Result<VpId, Refusal> {
+        self.admits.create(terms, now)
+    }
+    fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
+        self.admits.change(vp, terms, now)
+    }
+    fn close(&mut self, vp: VpId, now: Nanos) -> Stats {
+        self.awake.retain(|one| *one != vp);
+        self.admits.close(vp, now)
+    }
+    fn wake(&mut self, vp: VpId, _: Nanos) {
+        if !self.awake.contains(&vp) {
+            self.awake.push_back(vp);
+        }
+    }
+    fn next(&mut self, _: Nanos) -> Decision {
+        match self.awake.front() {
+            Some(&vp) => Decision::Run { vp, budget: self.blocking, account: Account::Spare },
+            None => Decision::Idle { until: None },
+        }
+    }
+    fn charge(&mut self, _: Nanos, _: Nanos, outcome: Outcome) {
+        let ran = self.awake.pop_front().expect("it runs");
+        if outcome != Outcome::Idle {
+            self.awake.push_back(ran);
+        }
+    }
+    fn stats(&self, vp: VpId) -> Stats {
+        self.admits.stats(vp)
+    }
+    fn totals(&self) -> Stats {
+        self.admits.totals()
+    }
+}

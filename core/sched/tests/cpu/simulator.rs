@@ -1,0 +1,388 @@
+//! A core in simulated time: what virtual processors do, what the machine does to them, and who got the CPU when.
+//!
+//! It knows the scheduler only by its interface. Runs are not interrupted, use less or more than their budgets, and are made longer by stolen time;
+//! deciding takes time; work that comes is noticed at the next decision; the core wakes up late from idling.
+
+use crate::policy::Policy;
+use crate::random::Random;
+use std::collections::BTreeMap;
+use weir_sched::cpu::{
+    Account, Config, Decision, Outcome, Refusal, Reservation, Share, Stats, Terms, VpId, Weight,
+};
+use weir_units::Nanos;
+
+/// The shortest period of any reservation.
+pub const PERIOD_MIN: u64 = 1_000_000;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// What the scheduler is told.
+    pub told: Config,
+    /// How long runs and late wake-ups really may take.
+    pub blocking: u64,
+    /// How much of the allowance for deciding and stolen time is taken, in percent: more than 100 breaks the conditions of the guarantee.
+    pub taken: u64,
+    /// How many reservations are asked for in the beginning.
+    pub reserved: u64,
+    /// How many best-effort virtual processors there are.
+    pub best_effort: u64,
+    /// All who have a reservation always have work, and none comes or goes.
+    pub steady: bool,
+    pub duration: u64,
+}
+
+/// A time with work, under the same terms.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    pub from: u64,
+    pub to: u64,
+    /// All that was used before is certainly paid for.
+    pub fresh: bool,
+}
+
+/// A virtual processor under the same terms all the time.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub vp: VpId,
+    pub terms: Terms,
+    pub busy: Vec<Busy>,
+    /// When it was on the CPU: from, to, and how much until then in total.
+    pub got: Vec<(u64, u64, u64)>,
+    /// Always has work from its beginning to its end.
+    pub greedy: bool,
+    pub begin: u64,
+    pub end: u64,
+}
+
+impl Life {
+    /// CPU time until `at`.
+    pub fn until(&self, at: u64) -> u64 {
+        let place = self.got.partition_point(|(_, to, _)| *to <= at);
+        let before = place.checked_sub(1).map_or(0, |place| self.got[place].2);
+        before + self.got.get(place).map_or(0, |(from, ..)| at.saturating_sub(*from))
+    }
+
+    pub fn within(&self, from: u64, to: u64) -> u64 {
+        self.until(to) - self.until(from)
+    }
+
+    pub fn reservation(&self) -> Option<Reservation> {
+        match self.terms.share {
+            Share::Reserved(reservation) => Some(reservation),
+            Share::BestEffort(_) => None,
+        }
+    }
+}
+
+/// What came of it.
+pub struct Outturn {
+    pub lives: Vec<Life>,
+    /// Of those that were there to the end, and of those that were closed.
+    pub stats: Vec<Stats>,
+    pub totals: Stats,
+    /// Time in which nobody ran because nobody was to.
+    pub idle: u64,
+    pub stolen_in_runs: u64,
+    pub now: u64,
+    pub refused: u64,
+}
+
+struct Actor {
+    life: usize,
+    /// CPU time until it has nothing to do.
+    work: u64,
+    greedy: bool,
+    busy_since: Option<(u64, bool)>,
+    slept_at: u64,
+}
+
+pub struct Simulator<'a, P> {
+    plan: Plan,
+    policy: &'a mut P,
+    random: Random,
+    now: u64,
+    actors: BTreeMap<VpId, Actor>,
+    /// Work that comes: when, and for whom.
+    coming: BTreeMap<(u64, VpId), u64>,
+    slot: (u64, u64),
+    out: Outturn,
+}
+
+impl<'a, P: Policy> Simulator<'a, P> {
+    pub fn run(plan: Plan, policy: &'a mut P) -> Outturn {
+        let out = Outturn {
+            lives: Vec::new(),
+            stats: Vec::new(),
+            totals: Stats::default(),
+            idle: 0,
+            stolen_in_runs: 0,
+            now: 0,
+            refused: 0,
+        };
+        let mut simulator = Simulator {
+            plan,
+            policy,
+            random: Random(plan.seed),
+            now: 0,
+            actors: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            slot: (0, 0),
+            out,
+        };
+        for _ in 0..plan.reserved {
+            let terms = simulator.any_reservation();
+            simulator.create(terms);
+        }
+        for _ in 0..plan.best_effort {
+            let weight = Weight::new(u32::try_from(simulator.random.within(1, 400)).unwrap()).unwrap();
+            let overrun = simulator.any_overrun();
+            simulator.create(Terms { share: Share::BestEffort(weight), overrun });
+        }
+        while simulator.now < plan.duration {
+            simulator.step();
+        }
+        simulator.finish()
+    }
+
+    fn step(&mut self) {
+        if !self.plan.steady && self.random.one_in(400) {
+            self.churn();
+        }
+        self.now += self.disturbance();
+        while let Some((&(at, vp), &work)) = self.coming.first_key_value()
+            && at <= self.now
+        {
+            self.coming.pop_first();
+            self.arrive(vp, work);
+        }
+        match self.policy.next(Nanos(self.now)) {
+            Decision::Run { vp, budget, account } => self.perform(vp, budget.0, account),
+            Decision::Idle { until } => {
+                let next_work = self.coming.first_key_value().map(|((at, _), _)| *at);
+                let until = until.map(|until| until.0);
+                let wanted = until.into_iter().chain(next_work).min().unwrap_or(self.plan.duration);
+                let late = self.random.within(0, self.plan.blocking);
+                let wakes = wanted.max(self.now) + late;
+                self.out.idle += wakes - self.now;
+                self.now = wakes;
+            }
+        }
+    }
+
+    fn perform(&mut self, vp: VpId, budget: u64, account: Account) {
+        let actor = self.actors.get_mut(&vp).expect("only who is there runs");
+        let Life { terms, .. } = self.out.lives[actor.life];
+        // A batch may be short of its budget; what cannot be cut to fit takes more.
+        let wanted = match self.random.within(0, 9) {
+            0 => self.random.within(1, budget.max(1)),
+            1..6 => budget + self.random.within(0, terms.overrun.0),
+            6 if account == Account::Spare => self.plan.blocking,
+            6 => budget + terms.overrun.0,
+            _ => budget,
+        };
+        let used = if actor.greedy { wanted } else { wanted.min(actor.work) };
+        let used = used.min(self.plan.blocking);
+        actor.work -= if actor.greedy { 0 } else { used };
+        let is_done = !actor.greedy && actor.work == 0;
+        let stolen = self.disturbance();
+        self.out.stolen_in_runs += stolen;
+        let from = self.now + if self.random.one_in(2) { stolen } else { 0 };
+        self.now += used + stolen;
+        let actor = self.actors.get_mut(&vp).expect("it is there");
+        let life = &mut self.out.lives[actor.life];
+        let before = life.got.last().map_or(0, |(.., total)| *total);
+        life.got.push((from, from + used, before + used));
+        let outcome = if is_done { Outcome::Idle } else { Outcome::Ready };
+        self.policy.charge(Nanos(used), Nanos(self.now), outcome);
+        if is_done {
+            let gap = match self.random.within(0, 2) {
+                0 => self.random.within(0, 200_000),
+                1 => self.random.within(0, 3_000_000),
+                _ => self.random.within(0, 60_000_000),
+            };
+            let work = self.some_work(&terms);
+            self.rest(vp);
+            self.coming.insert((self.now + gap, vp), work);
+        }
+    }
+
+    /// Time that nobody gets, within what the guarantee allows: in any interval of the shortest period or longer at most `1 - cap` of it, since it
+    /// is an eighth of that in each quarter of the shortest period.
+    fn disturbance(&mut self) -> u64 {
+        let slot = self.now / (PERIOD_MIN / 4);
+        let allowed = (1_000_000 - u64::from(self.plan.told.cap.0)) * PERIOD_MIN / 1_000_000 / 8;
+        let allowed = allowed * self.plan.taken / 100;
+        if self.slot.0 != slot {
+            self.slot = (slot, allowed);
+        }
+        let most = if self.random.one_in(5) { self.slot.1 } else { self.slot.1 / 20 };
+        let taken = self.random.within(0, most);
+        self.slot.1 -= taken;
+        taken
+    }
+
+    fn any_overrun(&mut self) -> Nanos {
+        Nanos(self.random.within(0, self.plan.told.blocking.0 / 4))
+    }
+
+    fn any_reservation(&mut self) -> Terms {
+        let period = match self.random.within(0, 2) {
+            0 => PERIOD_MIN,
+            1 => self.random.within(PERIOD_MIN, 3 * PERIOD_MIN),
+            _ => self.random.within(PERIOD_MIN, 30 * PERIOD_MIN),
+        };
+        let slice = self.random.within(1000, period / 2);
+        let spare =
+            Weight::new(u32::try_from(self.random.within(1, 400)).unwrap()).filter(|_| self.random.one_in(3));
+        let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare });
+        Terms { share, overrun: self.any_overrun() }
+    }
+
+    fn some_work(&mut self, terms: &Terms) -> u64 {
+        let usual = match terms.share {
+            Share::Reserved(reservation) => reservation.slice.0,
+            Share::BestEffort(_) => 100_000,
+        };
+        let most = if self.random.one_in(2) { usual } else { usual * 20 };
+        self.random.within(1, most)
+    }
+
+    /// Asks for terms, and where there is no room for them for as much as there is: the core is to be as full as it may be.
+    fn asking<T>(
+        &mut self,
+        terms: Terms,
+        ask: impl Fn(&mut P, Terms, Nanos) -> Result<T, Refusal>,
+    ) -> Option<(T, Terms)> {
+        match ask(self.policy, terms, Nanos(self.now)) {
+            Ok(answer) => Some((answer, terms)),
+            Err(Refusal::NoRoom { largest, .. }) => {
+                self.out.refused += 1;
+                let Share::Reserved(reservation) = terms.share else { panic!("best effort needs no room") };
+                if largest.0 == 0 {
+                    return None;
+                }
+                let share = Share::Reserved(Reservation { slice: largest, ..reservation });
+                let terms = Terms { share, ..terms };
+                let answer =
+                    ask(self.policy, terms, Nanos(self.now)).expect("a refusal says what there is room for");
+                Some((answer, terms))
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn create(&mut self, terms: Terms) {
+        let Some((vp, terms)) = self.asking(terms, |policy, terms, now| policy.create(terms, now)) else {
+            return;
+        };
+        let is_best_effort = matches!(terms.share, Share::BestEffort(_));
+        let greedy = self.plan.steady || is_best_effort || self.random.one_in(2);
+        let life = self.born(vp, terms, greedy);
+        let actor = Actor { life, work: 0, greedy, busy_since: None, slept_at: 0 };
+        self.actors.insert(vp, actor);
+        let work = self.some_work(&terms);
+        if greedy {
+            self.arrive(vp, work);
+        } else {
+            let at = self.now + self.random.within(0, 3 * PERIOD_MIN);
+            self.coming.insert((at, vp), work);
+        }
+    }
+
+    fn born(&mut self, vp: VpId, terms: Terms, greedy: bool) -> usize {
+        let (begin, end) = (self.now, u64::MAX);
+        self.out.lives.push(Life { vp, terms, busy: Vec::new(), got: Vec::new(), greedy, begin, end });
+        self.out.lives.len() - 1
+    }
+
+    fn arrive(&mut self, vp: VpId, work: u64) {
+        let Some(actor) = self.actors.get_mut(&vp) else { return };
+        actor.work += work;
+        let life = &self.out.lives[actor.life];
+        // When everything is paid for that can have been used, at the latest.
+        let paid = life.reservation().map_or(0, |reservation| {
+            actor.slept_at + reservation.period.0 * (1 + life.terms.overrun.0.div_ceil(reservation.slice.0))
+        });
+        let fresh = life.got.is_empty() && life.begin == 0
+            || life.busy.is_empty() && actor.slept_at == 0
+            || self.now >= paid;
+        actor.busy_since = Some((self.now.max(life.begin), fresh));
+        self.policy.wake(vp, Nanos(self.now));
+    }
+
+    fn rest(&mut self, vp: VpId) {
+        let Some(actor) = self.actors.get_mut(&vp) else { return };
+        // Under the old terms, it may have used more than the new ones would allow.
+        actor.slept_at = self.now.max(self.out.lives[actor.life].begin);
+        if let Some((from, fresh)) = actor.busy_since.take() {
+            self.out.lives[actor.life].busy.push(Busy { from, to: self.now, fresh });
+        }
+    }
+
+    /// Somebody comes, goes, or gets other terms.
+    fn churn(&mut self) {
+        let reserved: Vec<VpId> = self
+            .actors
+            .iter()
+            .filter(|(_, actor)| self.out.lives[actor.life].reservation().is_some())
+            .map(|(vp, _)| *vp)
+            .collect();
+        let any = reserved.get(usize::try_from(self.random.any()).unwrap() % reserved.len().max(1)).copied();
+        match (self.random.within(0, 2), any) {
+            (0, Some(vp)) => {
+                self.rest(vp);
+                let actor = self.actors.remove(&vp).expect("it is there");
+                self.coming.retain(|(_, whose), _| *whose != vp);
+                self.out.lives[actor.life].end = self.now;
+                let stats = self.policy.close(vp, Nanos(self.now));
+                self.out.stats.push(stats);
+            }
+            (1, Some(vp)) => {
+                let terms = self.any_reservation();
+                self.change(vp, terms);
+            }
+            _ => {
+                let terms = self.any_reservation();
+                self.create(terms);
+            }
+        }
+    }
+
+    /// Under new terms it is a new life, which begins when the old terms have ended at the latest.
+    fn change(&mut self, vp: VpId, terms: Terms) {
+        let Some(((), terms)) = self.asking(terms, |policy, terms, now| policy.change(vp, terms, now)) else {
+            return;
+        };
+        let was_busy = self.actors[&vp].busy_since.is_some();
+        self.rest(vp);
+        let actor = &self.actors[&vp];
+        let old = &mut self.out.lives[actor.life];
+        old.end = self.now;
+        let reservation = old.reservation().expect("only reservations are changed");
+        let over = reservation.period.0 * (1 + old.terms.overrun.0.div_ceil(reservation.slice.0));
+        let (greedy, begin) = (old.greedy, old.begin);
+        let life = self.born(vp, terms, greedy);
+        let begin = begin.max(self.now) + over;
+        self.out.lives[life].begin = begin;
+        let actor = self.actors.get_mut(&vp).expect("it is there");
+        actor.life = life;
+        actor.slept_at = begin;
+        if was_busy {
+            actor.busy_since = Some((begin, false));
+        }
+    }
+
+    fn finish(mut self) -> Outturn {
+        let there: Vec<VpId> = self.actors.keys().copied().collect();
+        for vp in there {
+            self.rest(vp);
+            self.out.lives[self.actors[&vp].life].end = self.now;
+            self.out.stats.push(self.policy.stats(vp));
+        }
+        self.out.totals = self.policy.totals();
+        self.out.now = self.now;
+        self.out
+    }
+}
