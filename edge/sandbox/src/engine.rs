@@ -3,9 +3,11 @@
 use crate::cache::{Cache, KeyHasher};
 use crate::compile::{self, CompileError, CompileLimits};
 use crate::host::{self, Host};
+use crate::interrupt::Code;
 use crate::meter::ALLOWANCE_MAX;
 use crate::rewrite::{self, Checks, Task};
 use crate::space::{Creator, GUARD, RESERVED, Spaces};
+use crate::tally::Tally;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
@@ -21,7 +23,8 @@ use weir_session::{Admitted, STACK_MAX, Tier};
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Processor time after which a call is ended.
+    /// Processor time after which a call is ended, should its other limits fail. A call of a proved module is given ten times that, or ten times what
+    /// its profile grants it.
     pub call_limit: Duration,
     /// What is checked while a module runs.
     pub control: Control,
@@ -105,7 +108,8 @@ pub enum Control {
     /// What the tier says that it was admitted in.
     #[default]
     Admitted,
-    /// What this tier says, whatever it was admitted in. In the proved one an endless loop is endless: only for measuring what checks cost.
+    /// What this tier says, whatever it was admitted in. In the proved one nothing but the watchdog ends an endless loop, after a long time: only for
+    /// measuring what checks cost.
     As(Tier),
     /// Every basic block is charged for by itself, so that [`Instance::fuel_used`](crate::Instance::fuel_used) says to the unit what a call used; and
     /// any call that uses more than this is abandoned. For tests, and for whoever searches for the dearest packet.
@@ -217,7 +221,8 @@ impl Engine {
         let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
         let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
         let imported = (checks != Checks::None).then_some(imported);
-        Ok(Program { ready, admitted: Arc::new(admitted), checks, imported, from_cache })
+        let (code, tally) = (Arc::new(Code::of(&module)), Arc::default());
+        Ok(Program { ready, admitted: Arc::new(admitted), checks, imported, code, tally, from_cache })
     }
 
     /// What [`Self::load`] compiles: the module with what is checked while it runs.
@@ -288,13 +293,15 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), Stri
     Ok((bytes, u32::try_from(plan.imports.len()).unwrap_or(u32::MAX)))
 }
 
-/// A module that is ready to be instantiated, any number of times.
+/// A module that is ready to be instantiated, any number of times. Calls over the limit count against all of its instances together.
 #[derive(Clone)]
 pub struct Program {
     pub(crate) ready: InstancePre<Host>,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
     pub(crate) imported: Option<u32>,
+    pub(crate) code: Arc<Code>,
+    pub(crate) tally: Arc<Tally>,
     from_cache: bool,
 }
 

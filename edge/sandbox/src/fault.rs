@@ -1,6 +1,8 @@
 //! What can go wrong in a call, seen from outside the sandbox.
 
-/// Why a call was lost. To blame is always the module.
+use crate::interrupt::Code;
+
+/// Why a call was lost. To blame is the module, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum FaultKind {
     /// A load, store or bulk operation outside the private memory, the packets and the descriptors, or a store to those.
@@ -27,6 +29,11 @@ pub enum FaultKind {
     /// The call took longer than the limit.
     #[error("the call took longer than the limit")]
     TimeOut,
+    /// The call went so far beyond what was proved or charged for that it was broken off: to blame is weir too.
+    #[error(
+        "the call took many times its limit, though weir had found that it cannot: a fault in weir, please report it with the module"
+    )]
+    Overrun,
     /// A guest address and length handed to the host that do not lie in one of the module's areas.
     #[error("`{function}` was given an address or length outside the module's memory")]
     WildPointer {
@@ -72,8 +79,12 @@ impl Fault {
     }
 
     /// Reads wasmtime's account of a failed call. `imported`: functions below are where they are in the module as it was given, those above one
-    /// further.
-    pub(crate) fn of(error: &wasmtime::Error, imported: Option<u32>) -> Self {
+    /// further. `code`: where they are in memory.
+    pub(crate) fn of(error: &wasmtime::Error, imported: Option<u32>, code: &Code) -> Self {
+        if let Some(BrokenOff { at }) = error.downcast_ref() {
+            let function = code.function_at(*at).map(|(index, name)| named(index, name.as_deref(), imported));
+            return Self { kind: FaultKind::Overrun, function, offset: None };
+        }
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
             use wasmtime::Trap;
             match error.downcast_ref::<Trap>() {
@@ -91,14 +102,26 @@ impl Fault {
             }
         });
         let frame = error.downcast_ref::<wasmtime::WasmBacktrace>().and_then(|trace| trace.frames().first());
-        let function = frame.map(|frame| match frame.func_name() {
-            Some(name) => name.chars().take(80).collect(),
-            None => {
-                let index = frame.func_index();
-                let is_shifted = imported.is_some_and(|imported| index > imported);
-                format!("function {}", index - u32::from(is_shifted))
-            }
-        });
+        let function = frame.map(|frame| named(frame.func_index(), frame.func_name(), imported));
         Self { kind, function, offset: frame.and_then(wasmtime::FrameInfo::module_offset) }
     }
+}
+
+/// What a function is called.
+fn named(index: u32, name: Option<&str>, imported: Option<u32>) -> String {
+    match name {
+        Some(name) => name.chars().take(80).collect(),
+        None => {
+            let is_shifted = imported.is_some_and(|imported| index > imported);
+            format!("function {}", index - u32::from(is_shifted))
+        }
+    }
+}
+
+/// A call was broken off by the watchdog.
+#[derive(Debug, thiserror::Error)]
+#[error("broken off at {at:#x}")]
+pub(crate) struct BrokenOff {
+    /// The instruction that was next.
+    pub(crate) at: usize,
 }

@@ -3,6 +3,7 @@
 use crate::fault::FaultKind;
 use crate::host::Host;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
 use weir_abi::{export, limit};
 
@@ -23,7 +24,8 @@ struct Wide(std::arch::x86_64::__m128i);
 /// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte read once.
 ///
 /// # Errors
-/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads.
+/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads;
+/// [`FaultKind::Overrun`] where the watchdog wants the call to end.
 #[inline]
 pub(crate) fn with_bytes<R>(
     caller: &mut Caller<'_, Host>,
@@ -33,6 +35,9 @@ pub(crate) fn with_bytes<R>(
     act: impl FnOnce(&[u8], &mut Host) -> R,
 ) -> Result<R, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
+    if host.overrun.load(Ordering::Relaxed) {
+        return Err(FaultKind::Overrun);
+    }
     if len > limit::HOST_READ_BYTES {
         // A call of the host must stay short, and its copy small.
         return Err(FaultKind::WildPointer { function });

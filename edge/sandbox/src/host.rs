@@ -6,6 +6,7 @@ use crate::pattern::{PatternError, Patterns};
 use crate::rewrite::LIMIT;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
 use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
@@ -71,6 +72,8 @@ pub(crate) struct Host {
     exceeded: u32,
     /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
     pub(crate) strings: u64,
+    /// Whether the call is to be broken off.
+    pub(crate) overrun: Arc<AtomicBool>,
     /// Values of the parameters, as `param_bytes` gives them.
     encoded: Vec<Vec<u8>>,
 }
@@ -90,6 +93,7 @@ impl Host {
             goes_on: false,
             exceeded: 0,
             strings: 0,
+            overrun: Arc::default(),
             admitted,
             memory: None,
             packets: 0..0,

@@ -1,11 +1,13 @@
 //! A module at work in its sandbox.
 
 use crate::engine::{Engine, LoadError, Program};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{BrokenOff, Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
+use crate::interrupt::Code;
 use crate::rewrite::{self, Checks};
 use crate::space::{Area, map_area};
-use crate::watchdog::Watch;
+use crate::tally::Tally;
+use crate::watchdog::{Late, Watch};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,10 +19,6 @@ use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.
 const FAULTS_DESCRIBED: usize = 8;
-
-/// A supervised module may exceed its limits for ever in one packet of so many. Each packet over the limit counts this much, each other one takes
-/// one off again; what comes to more than the profile's strikes, times this, is a module that keeps exceeding.
-const EXCESS: u64 = 64;
 
 /// A batch of up to 64 packets.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +46,7 @@ pub struct Counters {
     pub log_dropped: u64,
     /// Packets and other calls that were over their limit: abandoned in a metered module, gone to their end in a supervised one.
     pub exceeded: u64,
-    /// How much of that still counts against it: it is unloaded for as many as its profile says.
+    /// How much of that still counts against it, for all of its instances: it is unloaded for as many as its profile says.
     pub strikes: u64,
 }
 
@@ -90,15 +88,12 @@ pub struct Instance {
     base: *mut u8,
     counters: Counters,
     incidents: Vec<Incident>,
-    /// Calls that were abandoned because of a limit, and how many may be.
-    struck: u32,
+    code: Arc<Code>,
+    /// What counts against the module, and how many strikes it has.
+    tally: Arc<Tally>,
     strikes: u32,
-    /// How far the packets of late were over the limits of a module that goes on then: see [`EXCESS`].
-    excess: u64,
     /// Why the last call was lost, if the module has yet to be told.
     untold: Option<i32>,
-    /// It gets no more packets and ticks, but it may still stop.
-    unloaded: bool,
     ended: bool,
 }
 
@@ -150,17 +145,16 @@ impl Instance {
             base: std::ptr::null_mut(),
             counters: Counters::default(),
             incidents: Vec::new(),
-            struck: 0,
+            code: Arc::clone(&program.code),
+            tally: Arc::clone(&program.tally),
             strikes: limits.strikes,
-            excess: 0,
             untold: None,
-            unloaded: false,
             ended: false,
         };
         let instance = match program.ready.instantiate(&mut this.store) {
             Ok(instance) => instance,
             Err(error) => {
-                let fault = Fault::of(&error, None);
+                let fault = Fault::of(&error, None, &program.code);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
@@ -176,10 +170,11 @@ impl Instance {
         if !engine.spaces().made(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
-        if program.checks != Checks::None {
-            // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
-            this.watch = Some(unsafe { engine.watchdog().guard(this.base) });
-        }
+        let polls = program.checks != Checks::None;
+        // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
+        let watch = unsafe { engine.watchdog().guard(this.base, &program.admitted, &program.code, polls) };
+        this.store.data_mut().overrun = watch.overrun();
+        this.watch = Some(watch);
         this.store.data_mut().memory = Some(wasm.memory);
         this.wasm = Some(wasm);
         this.call_start(instance, program.admitted());
@@ -187,6 +182,9 @@ impl Instance {
     }
 
     fn call_start(&mut self, instance: WasmInstance, admitted: &Admitted) {
+        if self.is_over() {
+            return;
+        }
         let facts = admitted.facts();
         let constructors = [
             (facts.start_function.is_some(), EntryPoint::Begin),
@@ -227,7 +225,7 @@ impl Instance {
     }
 
     fn fault(&self, error: &wasmtime::Error) -> Fault {
-        Fault::of(error, self.imported)
+        Fault::of(error, self.imported, &self.code)
     }
 
     /// Tells the module that its last call was lost, if it wants to know.
@@ -255,9 +253,7 @@ impl Instance {
         let over = u64::from(self.store.data_mut().take_exceeded());
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
-        self.excess = (self.excess + EXCESS * over).saturating_sub(within);
-        if self.excess > EXCESS * u64::from(self.strikes) && !self.unloaded {
-            self.unloaded = true;
+        if self.tally.weigh(over, within, self.strikes) {
             self.describe(Fault::without_place(FaultKind::Unloaded), During::Idle);
         }
     }
@@ -290,6 +286,13 @@ impl Instance {
         // SAFETY: as in `map_descriptors`, with the packets' room.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
         Ok(mapped.clone())
+    }
+
+    /// The number of the block's first packet in the capture, for what is said about a call that cannot be ended.
+    pub fn set_first_packet(&mut self, number: u64) {
+        if let Some(watch) = &self.watch {
+            watch.set_block(number);
+        }
     }
 
     /// Begins a block of packets. What ticks may emit is limited for all ticks of a block together, because a capture can have one before each
@@ -382,12 +385,12 @@ impl Instance {
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
-        if self.ended || self.wasm.as_ref().is_none_or(|wasm| wasm.stop.is_none()) {
+        if self.is_over() || self.wasm.as_ref().is_none_or(|wasm| wasm.stop.is_none()) {
             return;
         }
         self.store.data_mut().begin_block();
         self.tell(0);
-        if self.ended {
+        if self.is_over() {
             return;
         }
         let Some(stop) = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref()) else { return };
@@ -409,9 +412,14 @@ impl Instance {
         self.counters.faults += 1;
         let is_over = matches!(fault.kind, FaultKind::Limit | FaultKind::TimeOut);
         if is_over {
-            self.struck += 1;
             self.counters.exceeded += 1;
-            self.ended |= self.struck >= self.strikes;
+            // What happens at the start ends the instance, and happens to all of them.
+            if during != During::Start {
+                self.tally.strike(self.strikes);
+            }
+        }
+        if fault.kind == FaultKind::Overrun {
+            self.tally.end();
         }
         self.untold = Some(if is_over { lost::LIMIT } else { lost::TRAP });
         self.describe(fault, during);
@@ -433,7 +441,7 @@ impl Instance {
         Counters {
             records_dropped: host.records_dropped,
             log_dropped: host.log_dropped,
-            strikes: self.excess.div_ceil(EXCESS).max(self.struck.into()),
+            strikes: self.tally.strikes(),
             ..self.counters
         }
     }
@@ -446,7 +454,12 @@ impl Instance {
     /// Whether it gets no more packets: it did not start, or was over its limits too often. One that was unloaded between two batches can still
     /// be [stopped](Self::stop), so that it loses nothing.
     pub fn has_ended(&self) -> bool {
-        self.ended || self.unloaded
+        self.is_over() || self.tally.is_unloaded()
+    }
+
+    /// Whether nothing of it is called any more.
+    fn is_over(&self) -> bool {
+        self.ended || self.tally.has_ended()
     }
 
     /// Its private memory now.
@@ -491,11 +504,24 @@ fn call<P: WasmParams, R: WasmResults>(
 ) -> wasmtime::Result<R> {
     store.data_mut().enter(phase);
     let Some(watch) = watch else { return function.call(store, arguments) };
-    let under_way = watch.begin();
+    let under_way = watch.begin(phase);
     let result = function.call(store, arguments);
-    let is_over = under_way.end();
-    // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
-    result.map_err(|error| if is_over { FaultKind::TimeOut.into() } else { error })
+    match under_way.end() {
+        None => result,
+        Some(late) => result.map_err(|error| late_error(error, late)),
+    }
+}
+
+/// Why a call was lost that the watchdog did something about.
+#[cold]
+fn late_error(error: wasmtime::Error, late: Late) -> wasmtime::Error {
+    match late.at {
+        Some(at) => BrokenOff { at }.into(),
+        None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
+        // The trap at a check is a memory access out of bounds; so is what happens to be one at the same time.
+        None if late.polled => FaultKind::TimeOut.into(),
+        None => error,
+    }
 }
 
 impl Wasm {

@@ -17,10 +17,12 @@ mod fault;
 mod guest;
 mod host;
 mod instance;
+mod interrupt;
 mod meter;
 mod pattern;
 mod rewrite;
 mod space;
+mod tally;
 mod watchdog;
 mod writer;
 
@@ -32,3 +34,4 @@ pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};
 pub use space::Area;
+pub use watchdog::EXIT_STUCK;

@@ -1,77 +1,223 @@
-//! The last line of defence: what ends a call that runs too long though it is charged for what it does. Proved modules are not watched.
+//! The last line of defence: what ends a call that runs too long though it was proved not to, or is charged for what it does.
 //!
-//! A module that has been in one call for longer than the limit loses its poll page: the next read of it that the loader put there traps. What counts is
-//! the processor time of the calling thread, so that a busy machine or a hypervisor that takes time away is not held against a module.
+//! 1. A charged module that has been in one call for longer than the limit loses its poll page: the next read of it that the loader put there traps.
+//! 2. A call of any module that has taken [`GRACE`] times what it may is broken off in the middle of the module's code (`interrupt.rs`). A host function
+//!    that it is in ends it by itself.
+//! 3. Where that did not help for as long again, weir ends, and says which module it was: a thread that cannot be had back would stop the run all the same.
+//!
+//! What counts is the processor time of the calling thread, so that a busy machine or a hypervisor that takes time away is not held against a module.
 
+use crate::host::Phase;
+use crate::interrupt::{self, Code};
 use crate::space::set_poll_page;
 use std::cell::Cell;
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weir_session::Admitted;
+use weir_units::Nanos;
 
 /// How often the watchdog looks: the grain of the limit.
 const PERIOD: Duration = Duration::from_millis(10);
 
+/// How many times its limit a call may take until it is broken off, whatever was proved. A bound is in fuel, and fuel is not time: a slow node, cold
+/// memory and a guess for a calibration are not held against a module.
+const GRACE: u32 = 10;
+
+/// The captured length of packets that a batch's time is reckoned with: the greatest of IP. The grace covers longer ones.
+const PACKET_BYTES: u64 = 65_535;
+
+/// weir's exit status where it ends because a call cannot be ended.
+pub const EXIT_STUCK: u8 = 70;
+
+/// Instead of the first packet: what else a call can be.
+const STARTING: u32 = u32::MAX;
+const PERIODIC: u32 = u32::MAX - 1;
+
+/// What the profile grants one call.
+#[derive(Clone, Copy)]
+struct Grant {
+    start: Duration,
+    batch: Duration,
+    periodic: Duration,
+}
+
+impl Grant {
+    fn of(admitted: &Admitted) -> Self {
+        let profile = admitted.profile();
+        let time = |nanos: Nanos| Duration::from_nanos(nanos.0);
+        let packet = profile.packet.0.saturating_add(profile.per_byte.0.saturating_mul(PACKET_BYTES));
+        Self {
+            start: time(profile.start),
+            batch: time(Nanos(packet.saturating_mul(weir_abi::BATCH_PACKETS as u64))),
+            periodic: time(profile.tick.max(profile.stop)),
+        }
+    }
+}
+
 /// One sandbox under watch.
 pub(crate) struct Watch {
     base: *mut u8,
+    /// Its module's name and code, and whether it reads the poll page.
+    name: String,
+    code: Arc<Code>,
+    polls: bool,
+    grant: Grant,
     /// Even between calls, odd in one; never the same twice.
     call: AtomicU64,
-    /// The clock of the calling thread's processor time.
+    /// The calling thread, and the clock of its processor time.
+    thread: AtomicU64,
     clock: AtomicI32,
-    /// Whether the page has been taken away, or is about to be.
+    /// What the call is: a batch, by its first packet in the block, or something else.
+    doing: AtomicU32,
+    /// The number of the block's first packet in the capture.
+    block: AtomicU64,
+    /// Whether anything was done about the call, or is about to be.
     tripped: AtomicBool,
-    /// Held while the page changes.
+    /// Whether the call is to be broken off.
+    overrun: Arc<AtomicBool>,
+    /// The instruction at which it was.
+    at: AtomicUsize,
+    /// Held while something is done about the call.
     page: Mutex<()>,
 }
 
 // SAFETY: the pointer is used only to change the protection of the poll page, in a call or under `page`.
 unsafe impl Send for Watch {}
-// SAFETY: as above; everything else is atomic.
+// SAFETY: as above; everything else is atomic or does not change.
 unsafe impl Sync for Watch {}
+
+/// What was done about a call that took too long.
+#[derive(Clone, Copy)]
+pub(crate) struct Late {
+    /// Its poll page was taken away.
+    pub(crate) polled: bool,
+    /// It was broken off at this instruction.
+    pub(crate) at: Option<usize>,
+}
 
 impl Watch {
     /// A call begins on this thread.
     #[inline]
-    pub(crate) fn begin(&self) -> UnderWay<'_> {
-        self.clock.store(clock_of_thread(), Ordering::Relaxed);
+    pub(crate) fn begin(&self, phase: Phase) -> UnderWay<'_> {
+        let (thread, clock) = this_thread();
+        self.thread.store(thread, Ordering::Relaxed);
+        self.clock.store(clock, Ordering::Relaxed);
+        let doing = match phase {
+            Phase::Start => STARTING,
+            Phase::Batch { first, .. } => first,
+            Phase::Periodic { .. } => PERIODIC,
+        };
+        self.doing.store(doing, Ordering::Relaxed);
         // Nobody else writes to it.
         self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
+        interrupt::set_under_way(Some(self));
         UnderWay(self)
     }
 
     #[inline]
-    fn end(&self) -> bool {
+    fn end(&self) -> Option<Late> {
+        interrupt::set_under_way(None);
         // With the watchdog's store and load in the other order: one of the two sees the other.
         self.call.fetch_add(1, Ordering::SeqCst);
-        self.tripped.load(Ordering::SeqCst) && self.give_back()
+        if self.tripped.load(Ordering::SeqCst) { self.give_back() } else { None }
     }
 
     #[cold]
-    fn give_back(&self) -> bool {
+    fn give_back(&self) -> Option<Late> {
         let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.tripped.swap(false, Ordering::SeqCst) {
-            return false;
+            return None;
         }
-        // SAFETY: the space is alive, for its instance is in this call. Should it fail, the module's next check traps: it loses calls, no more.
-        let _ = unsafe { set_poll_page(self.base, true) };
-        true
+        self.overrun.store(false, Ordering::SeqCst);
+        let at = self.at.swap(0, Ordering::SeqCst);
+        if self.polls {
+            // SAFETY: the space is alive, for its instance is in this call. Should it fail, the module's next check traps: it loses calls, no more.
+            let _ = unsafe { set_poll_page(self.base, true) };
+        }
+        Some(Late { polled: self.polls, at: (at != 0).then_some(at) })
     }
 
-    /// Takes the page away if the same call is still under way.
-    fn trip(&self, call: u64) {
+    /// Does something about a call if it is still under way. It cannot end meanwhile, and so its thread and its space cannot go, before it has seen
+    /// `tripped` and then had the lock that is held here.
+    fn hold(&self, call: u64, act: impl FnOnce()) {
         let _page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tripped.store(true, Ordering::SeqCst);
-        if self.call.load(Ordering::SeqCst) != call {
-            self.tripped.store(false, Ordering::SeqCst);
-            return;
+        let before = self.tripped.swap(true, Ordering::SeqCst);
+        if self.call.load(Ordering::SeqCst) == call {
+            act();
+        } else {
+            // What was done before has still to be undone by the end of the call.
+            self.tripped.store(before, Ordering::SeqCst);
         }
-        // SAFETY: the call was still under way after `tripped` was set, so it cannot end, and its space cannot go, before it has seen `tripped`
-        // and then had the lock that is held here.
-        let _ = unsafe { set_poll_page(self.base, false) };
+    }
+
+    /// Does about a call what is due after so much processor time.
+    fn look(&self, call: u64, took: Duration, limit: Duration) {
+        let doing = self.doing.load(Ordering::Relaxed);
+        let grant = match doing {
+            STARTING => self.grant.start,
+            PERIODIC => self.grant.periodic,
+            _ => self.grant.batch,
+        };
+        let patience = limit.max(grant).saturating_mul(GRACE);
+        if took >= patience.saturating_mul(2) {
+            self.hold(call, || self.give_up(doing, took));
+        } else if took >= patience {
+            self.hold(call, || {
+                self.overrun.store(true, Ordering::SeqCst);
+                let thread = self.thread.load(Ordering::Relaxed);
+                // SAFETY: the thread is in the call, which cannot end here.
+                unsafe { interrupt::send(thread) };
+            });
+        } else if self.polls && took >= limit {
+            // SAFETY: the space is alive, for the call cannot end here.
+            self.hold(call, || _ = unsafe { set_poll_page(self.base, false) });
+        }
+    }
+
+    /// Ends the process: nothing else is left. What is in files stays as it is, as where weir is killed.
+    fn give_up(&self, doing: u32, took: Duration) {
+        let call = match doing {
+            STARTING => "starting".to_owned(),
+            PERIODIC => "in a tick or its stop".to_owned(),
+            first => {
+                let first = self.block.load(Ordering::Relaxed).saturating_add(first.into());
+                let last = first.saturating_add(weir_abi::BATCH_PACKETS as u64 - 1);
+                format!("in one of the packets {first} to {last}")
+            }
+        };
+        let _ = writeln!(
+            io::stderr(),
+            "weir: {}: {call}, it has taken {:.1} s of processor time, and cannot be stopped. weir took it for a module that ends in time, which is \
+             a fault in weir: please report it, with the module. weir ends here; records that are written already are in the .part files",
+            self.name,
+            took.as_secs_f64()
+        );
+        // SAFETY: it does not return, and leaves nothing that anybody could still use. No handler for the end of a process may wait for that thread.
+        unsafe { libc::_exit(EXIT_STUCK.into()) };
+    }
+
+    /// What host functions look at: whether the call is to be broken off.
+    pub(crate) fn overrun(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.overrun)
+    }
+
+    /// Packets are numbered from here, in what is said about a call.
+    pub(crate) fn set_block(&self, first_packet: u64) {
+        self.block.store(first_packet, Ordering::Relaxed);
+    }
+
+    /// The code of the call, if it is to be broken off. For a signal handler.
+    pub(crate) fn to_break(&self) -> Option<&Code> {
+        self.overrun.load(Ordering::SeqCst).then_some(&*self.code)
+    }
+
+    /// The call is broken off at this instruction. For a signal handler.
+    pub(crate) fn broken_at(&self, pc: usize) {
+        self.at.store(pc, Ordering::SeqCst);
     }
 }
 
@@ -79,9 +225,9 @@ impl Watch {
 pub(crate) struct UnderWay<'a>(&'a Watch);
 
 impl UnderWay<'_> {
-    /// The call has ended; says whether its time was over.
+    /// The call has ended; says what was done about it meanwhile.
     #[inline]
-    pub(crate) fn end(self) -> bool {
+    pub(crate) fn end(self) -> Option<Late> {
         let watch = self.0;
         std::mem::forget(self);
         watch.end()
@@ -111,6 +257,7 @@ pub(crate) struct Watchdog {
 impl Watchdog {
     /// Begins to watch; calls may take so much processor time.
     pub(crate) fn start(limit: Duration) -> io::Result<Self> {
+        interrupt::prepare()?;
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
         let all = Arc::clone(&seen);
         let (stop, stopped) = channel();
@@ -122,16 +269,31 @@ impl Watchdog {
         Ok(Self { seen, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Watches a sandbox for as long as the result is kept.
+    /// Watches a module's sandbox for as long as the result is kept. `polls`: it reads the poll page.
     ///
     /// # Safety
     /// `base` is a live space, and stays so until the result is dropped.
-    pub(crate) unsafe fn guard(&self, base: *mut u8) -> Arc<Watch> {
+    pub(crate) unsafe fn guard(
+        &self,
+        base: *mut u8,
+        admitted: &Admitted,
+        code: &Arc<Code>,
+        polls: bool,
+    ) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             base,
+            name: admitted.manifest().name.as_str().to_owned(),
+            code: Arc::clone(code),
+            polls,
+            grant: Grant::of(admitted),
             call: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
             clock: AtomicI32::new(0),
+            doing: AtomicU32::new(0),
+            block: AtomicU64::new(0),
             tripped: AtomicBool::new(false),
+            overrun: Arc::default(),
+            at: AtomicUsize::new(0),
             page: Mutex::new(()),
         });
         let seen = Seen { watch: Arc::downgrade(&watch), call: 0, since: Duration::ZERO };
@@ -158,27 +320,29 @@ fn look(seen: &mut Seen, limit: Duration) -> bool {
         if seen.call != call {
             // Seen for the first time: it has run for less than a period.
             (seen.call, seen.since) = (call, now);
-        } else if now.saturating_sub(seen.since) >= limit {
-            watch.trip(call);
+        } else {
+            watch.look(call, now.saturating_sub(seen.since), limit);
         }
     }
     true
 }
 
-/// The clock of the calling thread's processor time, which other threads can read.
-fn clock_of_thread() -> libc::clockid_t {
+/// The calling thread, and the clock of its processor time, which other threads can read.
+fn this_thread() -> (libc::pthread_t, libc::clockid_t) {
     thread_local! {
-        static CLOCK: Cell<libc::clockid_t> = const { Cell::new(0) };
+        static KNOWN: Cell<(libc::pthread_t, libc::clockid_t)> = const { Cell::new((0, 0)) };
     }
-    let known = CLOCK.get();
-    if known != 0 {
+    let known = KNOWN.get();
+    if known.1 != 0 {
         return known;
     }
     let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
+    // SAFETY: asks for nothing but what the calling thread is called.
+    let thread = unsafe { libc::pthread_self() };
     // SAFETY: the pointer is to a live local, and a thread's own handle is always valid.
-    unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
-    CLOCK.set(clock);
-    clock
+    unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
+    KNOWN.set((thread, clock));
+    (thread, clock)
 }
 
 /// What a thread's clock shows; nothing if the thread is gone.

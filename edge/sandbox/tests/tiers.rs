@@ -190,7 +190,7 @@ fn after_so_many_strikes_a_module_ends() {
         assert_eq!(instance.run(all()), 0);
         assert!(instance.has_ended());
         assert_eq!((instance.counters().lost, instance.counters().packets), (strikes.into(), 0));
-        assert_eq!(values(&mut instance), []);
+        assert!(values(&mut instance).is_empty());
     }
 }
 
@@ -281,6 +281,59 @@ fn a_supervised_module_may_exceed_now_and_then() {
         instance.tick(Timestamp(1), 1, 0);
     }
     assert!(instance.has_ended() && instance.counters().faults == 0);
+}
+
+#[test]
+fn strikes_are_counted_for_all_instances_of_a_module() {
+    let engine = engine();
+    let body = busy("(loop (br 0))");
+    let limits = Profile { strikes: 3, ..profile(Tier::Metered, 1_000) };
+    let program = engine.load(admitted(&body, limits.clone())).unwrap();
+    let mut instances: Vec<_> = (0..3).map(|_| Instance::start(&engine, &program).unwrap()).collect();
+    for (n, instance) in instances.iter_mut().enumerate() {
+        Packets::new().map(instance);
+        instance.run(Batch { mask: 1, ..all() });
+        assert_eq!((instance.counters().lost, instance.counters().strikes), (1, n as u64 + 1));
+    }
+    assert!(instances.iter().all(Instance::has_ended));
+    for instance in &mut instances {
+        instance.run(all());
+        assert_eq!((instance.counters().faults, instance.counters().exceeded), (1, 1));
+    }
+    // Another module of the same bytes has strikes of its own, and what a start is over its limit ends only that instance.
+    let mut another = start(&engine, &body, limits.clone());
+    another.run(Batch { mask: 1, ..all() });
+    assert!(!another.has_ended());
+    let body =
+        format!(r#"{} (func (export "weir_start") (result i32) (loop (br 0)) (i32.const 0))"#, busy(""));
+    let short = Profile { start: Nanos(1_000), ..limits };
+    let program = engine.load(admitted(&body, short)).unwrap();
+    for _ in 0..5 {
+        let instance = Instance::start(&engine, &program).unwrap();
+        assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Start)]);
+    }
+}
+
+#[test]
+fn a_supervised_module_exceeds_with_all_of_its_instances() {
+    // Each of four instances does a quarter of what would have one of them unloaded.
+    let engine = engine_as(Control::As(Tier::Supervised));
+    let body = busy(&when("i32.eq (i32.const 1)", &trips(20_000)));
+    let body = with_counter(&body);
+    let limits = Profile { strikes: 3, ..profile(Tier::Metered, 1_000) };
+    let over = |programs: usize| {
+        let loaded = || engine.load(admitted(&body, limits.clone())).unwrap();
+        let shared = loaded();
+        let program = |n: usize| if n < programs { loaded() } else { shared.clone() };
+        let mut instances: Vec<_> = (0..4).map(|n| Instance::start(&engine, &program(n)).unwrap()).collect();
+        for instance in &mut instances {
+            Packets::new().map(instance);
+            instance.run(Batch { mask: 0b10, ..all() });
+            assert_eq!((instance.counters().exceeded, instance.counters().lost), (1, 0));
+        }
+        instances.iter().filter(|instance| instance.has_ended()).count()
+    };
+    assert_eq!((over(4), over(0)), (0, 4));
 }
 
 #[test]
@@ -492,22 +545,44 @@ fn recursion_is_charged_for_at_each_step() {
 
 #[test]
 fn no_number_of_charges_makes_an_allowance_whole_again() {
-    // The largest allowance and the largest charges there are: table elements by the billion, again and again, in calls that go on.
-    let body = with_counter(&busy(
-        "(loop $l (drop (call $find (i32.const 0) (i32.const 0) (i32.const 0x100000)))
-            (drop (call $hash (i32.const 0) (local.get $n) (i64.const 0)))
-            (local.set $n (i32.and (i32.add (local.get $n) (i32.const 4099)) (i32.const 0xffff))) (br $l))",
-    ))
-    .replace("(func (export", "(func $page (drop (memory.grow (i32.const 16)))) (start $page) (func (export");
+    // The dearest charges that a loop comes by cheaply: for a mebibyte to search, of which nothing is searched, again and again.
+    let charges = |go_on: &str| {
+        let body = format!(
+            "(local.set $n (i32.const 0))
+             (loop $l (drop (call $find (i32.const 0) (i32.const 0) (i32.const 0x100000)))
+                (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if $l {go_on}))"
+        );
+        let start = "(func $page (drop (memory.grow (i32.const 16)))) (start $page)";
+        format!("{start} {}", with_counter(&busy(&body)))
+    };
+    let endless = charges("(i32.const 1)");
     for packet in [1, 1_000, 50_000_000] {
-        let mut instance = start(&engine(), &body, profile(Tier::Metered, packet));
+        let mut instance = start(&engine(), &endless, profile(Tier::Metered, packet));
         instance.run(Batch { mask: 1, ..all() });
         assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))], "{packet}");
     }
-    let mut instance = start(&engine_as(Control::Exact(1 << 20)), &body, profile(Tier::Metered, 1_000));
+    let mut instance = start(&engine_as(Control::Exact(1 << 30)), &endless, profile(Tier::Metered, 1_000));
     instance.run(Batch { mask: 1, ..all() });
     assert_eq!(kinds(&instance), [(FaultKind::Limit, During::Packet(0))]);
-    assert!(instance.fuel_used().unwrap() > 1 << 20);
+    assert!(instance.fuel_used().unwrap() > 1 << 30);
+    // The largest allowance there is, which nobody uses up, does not overflow when it is given, and goes down by what each charge takes.
+    let some = |count: u32| charges(&format!("(i32.lt_u (local.get $n) (i32.const {count}))"));
+    let largest = Profile { per_byte: Nanos(u64::MAX), ..profile(Tier::Metered, u64::MAX) };
+    for control in [Control::As(Tier::Metered), Control::As(Tier::Supervised)] {
+        let mut instance = start(&engine_as(control), &some(50), largest.clone());
+        instance.run(all());
+        let counters = instance.counters();
+        assert_eq!((counters.packets, counters.exceeded), (64, 0), "{control:?}: {:?}", instance.incidents());
+    }
+    let used = |count: u32| {
+        let mut instance = start(&engine_as(Control::Exact(u64::MAX)), &some(count), largest.clone());
+        instance.run(Batch { mask: 1, ..all() });
+        assert_eq!(instance.counters().packets, 1);
+        instance.fuel_used().unwrap()
+    };
+    let (few, more, most) = (used(1), used(1_001), used(2_001));
+    assert_eq!(most - more, more - few);
+    assert!(more - few > 1_000 << 20, "a unit for each byte: {}", more - few);
 }
 
 /// Packet functions that do different things for different packets; `$n` is a local.

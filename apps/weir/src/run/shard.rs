@@ -75,6 +75,7 @@ impl Shard {
             Some(block) => {
                 self.map(block)?;
                 self.instance.begin_block();
+                self.instance.set_first_packet(block.first_packet());
                 let begin = thread_time();
                 for (index, batch) in block.batches().enumerate() {
                     let selected = work.selected(index) & batch.mask;

@@ -135,7 +135,8 @@ impl ModuleSummary {
             dropped_records: counters().map(|c| c.records_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
             exceeded: counters().map(|c| c.exceeded).sum(),
-            strikes: counters().map(|c| c.strikes).sum(),
+            // They are counted for all instances together.
+            strikes: counters().map(|c| c.strikes).max().unwrap_or(0),
             memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
             nanos_per_cycle,
