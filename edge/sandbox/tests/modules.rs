@@ -28,7 +28,7 @@ fn only_the_packets_of_the_mask_are_seen_in_order() {
     instance.run(Batch { mask: 1 << 63 | 1 << 40 | 0b101, ..all() });
     assert_eq!(values(&mut instance), [0, 2, 40, 63]);
     instance.run(Batch { mask: 0, ..all() });
-    assert_eq!(values(&mut instance), []);
+    assert!(values(&mut instance).is_empty());
 }
 
 #[test]
