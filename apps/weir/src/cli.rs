@@ -147,7 +147,8 @@ pub struct Run {
     /// time runs
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Processor time after which a call is ended, of a module that is not proved, should its other limits fail
+    /// Processor time after which a call is ended, should its other limits fail; of a proved module, ten times this, or ten times what the profile
+    /// grants the call
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub call_limit: Nanos,
     /// Neither use nor keep compiled modules
