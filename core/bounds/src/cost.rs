@@ -34,7 +34,7 @@ pub enum Class {
     Divide,
     /// Floating point but for division and square roots.
     Float,
-    /// Floating-point division, square roots.
+    /// Floating-point division, square roots; of vectors too.
     FloatDivide,
     /// Instructions on vectors.
     Vector,
@@ -46,7 +46,8 @@ pub enum Class {
     Call,
     /// An indirect call, without what is called.
     CallIndirect,
-    /// `memory.copy`, `memory.fill`, `memory.init`, without their bytes; and the same for tables.
+    /// `memory.copy`, `memory.fill`, `memory.init`, without their bytes; the same for tables; and what else is a call of the runtime:
+    /// `ref.func`, `data.drop`, `elem.drop`.
     Bulk,
     /// `memory.grow`, `table.grow`, without pages and elements.
     Grow,
@@ -59,8 +60,10 @@ const CLASSES: usize = Class::Grow as usize + 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
     classes: [u32; CLASSES],
-    /// One byte that a bulk instruction copies or fills; for tables, one element.
+    /// One byte that a bulk instruction copies or fills.
     bulk_byte: u32,
+    /// One element of a table that a bulk instruction copies or fills, or that `table.grow` adds.
+    element: u32,
     /// One page that `memory.grow` adds, which the kernel has to clear when it is used.
     page: u32,
     hosts: [(&'static str, HostCost); HOSTS],
@@ -83,11 +86,13 @@ impl Costs {
     ///
     /// Its weights are such that no kind of work takes much more time for its fuel than the others do: `weir calibrate` shows by how much they
     /// differ on a node. An indirect call is looked up, checked for its type, and waited for: on a Zen 4 it takes as long as 30 additions.
+    /// `table.init` makes a reference to a function for each element, by a call of the runtime, and so does `ref.func`.
     pub const fn standard() -> Self {
         Self {
             //        Free Move Plain Global Memory Multiply Divide Float FloatDivide Vector Branch Table Call Indirect Bulk Grow
             classes: [0, 1, 2, 3, 4, 4, 40, 8, 40, 4, 2, 8, 8, 60, 100, 20_000],
             bulk_byte: 1,
+            element: 40,
             page: 40_000,
             hosts: [
                 host("emit", 700, 2),
@@ -111,6 +116,7 @@ impl Costs {
         Self {
             classes: [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 1, 1],
             bulk_byte: 1,
+            element: 1,
             page: 1,
             hosts: [host("", 0, 0); HOSTS],
             other: HostCost { call: 0, per_byte: 0 },
@@ -140,9 +146,14 @@ impl Costs {
         self.hosts.iter().find(|(known, _)| *known == name).map_or(self.other, |(_, cost)| *cost)
     }
 
-    /// What each byte (for tables: element) of a bulk instruction costs.
+    /// What each byte of a bulk instruction costs.
     pub fn bulk_byte(&self) -> u32 {
         self.bulk_byte
+    }
+
+    /// What each element of a table costs that an instruction copies, fills or adds.
+    pub fn element(&self) -> u32 {
+        self.element
     }
 
     /// What each page of `memory.grow` costs.
@@ -166,7 +177,6 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::LocalSet { .. }
         | O::LocalTee { .. }
         | O::RefNull { .. }
-        | O::RefFunc { .. }
         | O::I32WrapI64
         | O::I64ExtendI32S
         | O::I64ExtendI32U
@@ -191,12 +201,16 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I64RemS
         | O::I64RemU => Class::Divide,
         O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Class::FloatDivide,
+        O::F32x4Div | O::F64x2Div | O::F32x4Sqrt | O::F64x2Sqrt => Class::FloatDivide,
         O::MemoryCopy { .. }
         | O::MemoryFill { .. }
         | O::MemoryInit { .. }
         | O::TableCopy { .. }
         | O::TableFill { .. }
-        | O::TableInit { .. } => Class::Bulk,
+        | O::TableInit { .. }
+        | O::RefFunc { .. }
+        | O::DataDrop { .. }
+        | O::ElemDrop { .. } => Class::Bulk,
         O::MemoryGrow { .. } | O::TableGrow { .. } => Class::Grow,
         O::I32Load { .. }
         | O::I64Load { .. }
@@ -222,9 +236,7 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
         | O::I64Store16 { .. }
         | O::I64Store32 { .. }
         | O::TableGet { .. }
-        | O::TableSet { .. }
-        | O::DataDrop { .. }
-        | O::ElemDrop { .. } => Class::Memory,
+        | O::TableSet { .. } => Class::Memory,
         O::I32Eqz
         | O::I32Eq
         | O::I32Ne

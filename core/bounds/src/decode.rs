@@ -66,10 +66,15 @@ pub(crate) fn decode<'a>(
                 }
             }
             Operator::MemoryGrow { .. } => item.grown = Some(survey.costs.page().into()),
-            Operator::TableGrow { .. } => item.grown = Some(survey.costs.bulk_byte().into()),
+            Operator::TableGrow { .. } => item.grown = Some(survey.costs.element().into()),
             operator => {
                 let length = Length::of_bulk(operator, survey.environment);
-                take_length(&mut item, length, survey.costs.bulk_byte(), &constants);
+                let is_table = matches!(
+                    operator,
+                    Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. }
+                );
+                let each = if is_table { survey.costs.element() } else { survey.costs.bulk_byte() };
+                take_length(&mut item, length, each, &constants);
             }
         }
         item.grown = item.grown.filter(|each| *each > 0);

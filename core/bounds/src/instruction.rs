@@ -105,7 +105,8 @@ impl<'a> Walker<'a, '_> {
             if is_memory { self.environment.pages_max.saturating_mul(1 << 16) } else { TABLE_MAX.into() };
         let upper =
             if range.hi <= most { range.upper() } else { range.per.unwrap_or(Linear::constant(most)) };
-        let fuel = Linear::constant(self.costs.bulk_byte().into()).times(upper, self.packet_max());
+        let each = if is_memory { self.costs.bulk_byte() } else { self.costs.element() };
+        let fuel = Linear::constant(each.into()).times(upper, self.packet_max());
         state.spend(fuel);
         let from = self.values.node(len).from;
         self.depends(frame, from);
@@ -134,7 +135,7 @@ impl<'a> Walker<'a, '_> {
         state.pop();
         let range = self.facts.range(&self.values, elements, state.facts);
         let most = Linear::constant(range.hi.min(TABLE_MAX.into()));
-        state.spend(Linear::constant(self.costs.bulk_byte().into()).times(most, self.packet_max()));
+        state.spend(Linear::constant(self.costs.element().into()).times(most, self.packet_max()));
         let result = self.values.any(Width::W32);
         state.push(result);
     }

@@ -307,3 +307,19 @@ fn a_callee_sees_no_more_of_a_length_than_its_key_says() {
         assert_eq!(found, None, "{argument}");
     }
 }
+
+/// Each element of a table is looked up by the runtime: far more work than a byte of memory.
+#[test]
+fn elements_of_tables_are_not_as_cheap_as_bytes() {
+    let table = "(table $t 3000 funcref) (elem $e func $f) (func $f)";
+    for body in [
+        "(table.init $t $e (i32.const 0) (i32.const 0) (i32.const 1000))",
+        "(table.copy $t $t (i32.const 0) (i32.const 1000) (i32.const 1000))",
+        "(drop (table.grow $t (ref.null func) (i32.const 1000)))",
+    ] {
+        let found = bound_with(table, body).expect("it has a bound");
+        assert!(found >= 20_000, "{body}: {found}");
+    }
+    let one = bound_with(table, "(drop (ref.func $f))").zip(bound_with(table, "(drop (ref.null func))"));
+    assert!(one.is_some_and(|(made, null)| made >= null + 40), "{one:?}");
+}
