@@ -1,3 +1,32 @@
 //! Many packet filters at once: one look at each field of a packet says who wants it.
+//!
+//! Each channel has a filter, a [`Program`] of the classic BPF machine as libpcap compiles it for a link type. [`Demux`] joins them: it
+//! finds what each program demands of a packet, and makes tables in which the fields that they have in common are looked up once, whatever
+//! the number of channels. The answer is a [`ChannelSet`].
+//!
+//! - D. R. Engler, M. F. Kaashoek: "DPF: Fast, Flexible Message Demultiplexing using Dynamic Code Generation", SIGCOMM 1996.
+//! - A. Begel, S. McCanne, S. L. Graham: "BPF+: Exploiting Global Data-flow Optimization in a Generalized Packet Filter Architecture",
+//!   SIGCOMM 1999.
+//!
+//! Filters are strangers' input. Programs are checked before anything is done with them, making the tables is bounded in work and memory
+//! ([`Limits`]), and a filter that does not fit is interpreted, or refused where that would take too long.
 
 #![forbid(unsafe_code)]
+
+mod budget;
+mod channels;
+mod classes;
+mod demux;
+mod expression;
+mod interpret;
+mod join;
+mod packet;
+mod paths;
+mod program;
+mod values;
+
+pub use channels::{CHANNELS_MAX, ChannelSet};
+pub use demux::Demux;
+pub use join::{JoinError, Limits};
+pub use packet::{MoreBytes, Packet};
+pub use program::{INSTRUCTIONS_MAX, Instruction, Program, ProgramError};

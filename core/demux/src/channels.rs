@@ -1,0 +1,80 @@
+//! Sets of channels.
+
+/// Channels that can be told apart, numbered from 0.
+pub const CHANNELS_MAX: usize = 1024;
+const WORDS: usize = CHANNELS_MAX / 64;
+
+/// A set of channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ChannelSet {
+    pub(crate) words: [u64; WORDS],
+}
+
+impl ChannelSet {
+    /// No channels.
+    pub const NONE: Self = Self { words: [0; WORDS] };
+
+    /// Adds a channel. One that cannot exist is not added.
+    pub fn insert(&mut self, channel: usize) {
+        if let Some(word) = self.words.get_mut(channel / 64) {
+            *word |= 1 << (channel % 64);
+        }
+    }
+
+    /// Takes a channel out.
+    pub fn remove(&mut self, channel: usize) {
+        if let Some(word) = self.words.get_mut(channel / 64) {
+            *word &= !(1 << (channel % 64));
+        }
+    }
+
+    /// Whether the channel is in the set.
+    pub fn contains(&self, channel: usize) -> bool {
+        self.words.get(channel / 64).is_some_and(|word| word >> (channel % 64) & 1 == 1)
+    }
+
+    /// Whether there is no channel in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// How many channels are in the set.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| usize::try_from(word.count_ones()).unwrap_or(0)).sum()
+    }
+
+    /// The channels, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            std::iter::successors((word != 0).then_some(word), |left| {
+                Some(left & (left - 1)).filter(|left| *left != 0)
+            })
+            .map(move |left| at * 64 + usize::try_from(left.trailing_zeros()).unwrap_or(0))
+        })
+    }
+}
+
+impl FromIterator<usize> for ChannelSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(channels: I) -> Self {
+        let mut set = Self::NONE;
+        channels.into_iter().for_each(|channel| set.insert(channel));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_comes_out_in_order() {
+        let mut set: ChannelSet = [1023, 0, 63, 64, 1024, 65, 7].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63, 64, 65, 1023]);
+        assert_eq!(set.len(), 6);
+        assert!(set.contains(1023) && !set.contains(1) && !set.contains(1024));
+        set.remove(64);
+        set.remove(5000);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63, 65, 1023]);
+        assert!(!set.is_empty() && ChannelSet::NONE.is_empty());
+    }
+}

@@ -1,0 +1,289 @@
+//! What filters compute from a packet, each expression once, however many filters compute it.
+
+use crate::interpret::{compute, header_length, holds};
+use crate::packet::{Lack, Packet, Width};
+use crate::program::{Alu, Test};
+use crate::values::Bit;
+use std::collections::HashMap;
+
+/// Operations in an expression, at most: it is computed for each packet.
+const SIZE_MAX: u8 = 16;
+
+/// An expression, by its number in its [`Expressions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Id(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Expression {
+    Constant(u32),
+    Length,
+    /// Four times the lower half of the byte there.
+    HeaderLength(u32),
+    Load {
+        width: Width,
+        at: u32,
+    },
+    LoadBehind {
+        width: Width,
+        base: Id,
+        k: u32,
+    },
+    Alu(Alu, Id, Id),
+    /// 1 if it holds, else 0.
+    Test(Test, Id, Id),
+}
+
+/// Why an expression cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoExpression {
+    /// It never has a value: whoever computes it rejects the packet.
+    Reject,
+    /// It is too large to be computed for each packet.
+    TooLarge,
+}
+
+/// All expressions that were made.
+#[derive(Debug)]
+pub(crate) struct Expressions {
+    all: Vec<Expression>,
+    sizes: Vec<u8>,
+    known: HashMap<Expression, Id>,
+}
+
+impl Default for Expressions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Expressions {
+    pub(crate) fn new() -> Self {
+        let zero = Expression::Constant(0);
+        Self { all: vec![zero], sizes: vec![1], known: HashMap::from([(zero, Self::ZERO)]) }
+    }
+
+    /// The constant 0.
+    pub(crate) const ZERO: Id = Id(0);
+
+    pub(crate) fn get(&self, id: Id) -> Expression {
+        self.all[index(id)]
+    }
+
+    pub(crate) fn constant_of(&self, id: Id) -> Option<u32> {
+        match self.get(id) {
+            Expression::Constant(k) => Some(k),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn make(&mut self, expression: Expression) -> Result<Id, NoExpression> {
+        if let Some(&id) = self.known.get(&expression) {
+            return Ok(id);
+        }
+        let size = match expression {
+            Expression::LoadBehind { base, .. } => self.sizes[index(base)].saturating_add(1),
+            Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
+                self.sizes[index(a)].saturating_add(self.sizes[index(b)]).saturating_add(1)
+            }
+            _ => 1,
+        };
+        if size > SIZE_MAX {
+            return Err(NoExpression::TooLarge);
+        }
+        let id = Id(u32::try_from(self.all.len()).map_err(|_| NoExpression::TooLarge)?);
+        self.all.push(expression);
+        self.sizes.push(size);
+        self.known.insert(expression, id);
+        Ok(id)
+    }
+
+    pub(crate) fn constant(&mut self, k: u32) -> Result<Id, NoExpression> {
+        self.make(Expression::Constant(k))
+    }
+
+    /// The packet at X + k.
+    pub(crate) fn load_behind(&mut self, width: Width, base: Id, k: u32) -> Result<Id, NoExpression> {
+        match self.constant_of(base) {
+            Some(x) => {
+                let at = x.checked_add(k).ok_or(NoExpression::Reject)?;
+                self.make(Expression::Load { width, at })
+            }
+            None => self.make(Expression::LoadBehind { width, base, k }),
+        }
+    }
+
+    pub(crate) fn alu(&mut self, alu: Alu, a: Id, b: Id) -> Result<Id, NoExpression> {
+        match (self.constant_of(a), self.constant_of(b)) {
+            (_, Some(0)) if matches!(alu, Alu::Div | Alu::Mod) => Err(NoExpression::Reject),
+            (Some(a), Some(b)) => self.constant(compute(alu, a, b).ok_or(NoExpression::Reject)?),
+            (_, Some(0)) if !matches!(alu, Alu::Mul | Alu::And) => Ok(a),
+            _ => self.make(Expression::Alu(alu, a, b)),
+        }
+    }
+
+    /// An expression as bits of another one, lowest first: masks, shifts and the like need not be computed, since they can be seen as
+    /// asking for other values of what they are applied to.
+    pub(crate) fn bits(&self, id: Id) -> (Id, [Bit; 32]) {
+        let (mut original, mut operations) = (id, Vec::new());
+        while let Expression::Alu(alu @ (Alu::And | Alu::Or | Alu::Xor | Alu::Lsh | Alu::Rsh), inner, by) =
+            self.get(original)
+        {
+            let Some(k) = self.constant_of(by) else { break };
+            operations.push((alu, k));
+            original = inner;
+        }
+        let significant = self.significant_bits(original);
+        let mut bits: [Bit; 32] = std::array::from_fn(|bit| match u8::try_from(bit) {
+            Ok(bit) if bit < significant => Bit::Of { bit, flipped: false },
+            _ => Bit::Always(false),
+        });
+        for (alu, k) in operations.into_iter().rev() {
+            let before = bits;
+            let shift = usize::try_from(k).unwrap_or(usize::MAX);
+            bits = std::array::from_fn(|at| {
+                let set = k >> at & 1 == 1;
+                match (alu, before[at]) {
+                    (Alu::And, _) if !set => Bit::Always(false),
+                    (Alu::Or, _) if set => Bit::Always(true),
+                    (Alu::Xor, Bit::Always(value)) if set => Bit::Always(!value),
+                    (Alu::Xor, Bit::Of { bit, flipped }) if set => Bit::Of { bit, flipped: !flipped },
+                    (Alu::Lsh, _) => at.checked_sub(shift).map_or(Bit::Always(false), |from| before[from]),
+                    (Alu::Rsh, _) => at
+                        .checked_add(shift)
+                        .and_then(|from| before.get(from))
+                        .copied()
+                        .unwrap_or(Bit::Always(false)),
+                    (_, bit) => bit,
+                }
+            });
+        }
+        (original, bits)
+    }
+
+    /// The same expression among `others`. It is not deeper than it is large.
+    pub(crate) fn copied(&self, id: Id, others: &mut Expressions) -> Result<Id, NoExpression> {
+        let copy = match self.get(id) {
+            Expression::LoadBehind { width, base, k } => {
+                Expression::LoadBehind { width, base: self.copied(base, others)?, k }
+            }
+            Expression::Alu(alu, a, b) => {
+                Expression::Alu(alu, self.copied(a, others)?, self.copied(b, others)?)
+            }
+            Expression::Test(test, a, b) => {
+                Expression::Test(test, self.copied(a, others)?, self.copied(b, others)?)
+            }
+            simple => simple,
+        };
+        others.make(copy)
+    }
+
+    /// How many of its lower bits can be other than 0.
+    pub(crate) fn significant_bits(&self, id: Id) -> u8 {
+        match self.get(id) {
+            Expression::HeaderLength(_) | Expression::Test(..) => 8,
+            Expression::Load { width, .. } | Expression::LoadBehind { width, .. } => match width {
+                Width::Byte => 8,
+                Width::Half => 16,
+                Width::Word => 32,
+            },
+            _ => 32,
+        }
+    }
+
+    /// Whether `outer` has a value only where `inner` has one.
+    pub(crate) fn implies(&self, outer: Id, inner: Id) -> bool {
+        if outer == inner {
+            return true;
+        }
+        let behind = |end: Option<u32>| match (self.get(inner), end) {
+            (Expression::Load { width, at }, Some(end)) => {
+                at.checked_add(width.bytes()).is_some_and(|e| e <= end)
+            }
+            (Expression::HeaderLength(at), Some(end)) => at < end,
+            (Expression::Length | Expression::Constant(_), _) => true,
+            _ => false,
+        };
+        match self.get(outer) {
+            Expression::Load { width, at } => behind(at.checked_add(width.bytes())),
+            Expression::HeaderLength(at) => behind(at.checked_add(1)),
+            Expression::LoadBehind { width, base, k } => {
+                behind(k.checked_add(width.bytes())) || self.implies(base, inner)
+            }
+            Expression::Alu(_, a, b) | Expression::Test(_, a, b) => {
+                self.implies(a, inner) || self.implies(b, inner)
+            }
+            Expression::Constant(_) | Expression::Length => behind(None),
+        }
+    }
+
+    /// How far into a packet it looks, as far as that can be said: what looks least far is computed first.
+    pub(crate) fn reach(&self, id: Id) -> u32 {
+        match self.get(id) {
+            Expression::Constant(_) | Expression::Length => 0,
+            Expression::HeaderLength(at) | Expression::Load { at, .. } => at,
+            Expression::LoadBehind { base, k, .. } => k.saturating_add(20).max(self.reach(base)),
+            Expression::Alu(_, a, b) | Expression::Test(_, a, b) => self.reach(a).max(self.reach(b)),
+        }
+    }
+
+    /// Its value for a packet. It is not deeper than it is large.
+    pub(crate) fn value(&self, id: Id, packet: &Packet<'_>) -> Result<u32, Lack> {
+        match self.get(id) {
+            Expression::Constant(k) => Ok(k),
+            Expression::Length => Ok(packet.wire_len),
+            Expression::HeaderLength(at) => header_length(packet, at),
+            Expression::Load { width, at } => packet.load(width, at),
+            Expression::LoadBehind { width, base, k } => {
+                let at = self.value(base, packet)?.checked_add(k).ok_or(Lack::Reject)?;
+                packet.load(width, at)
+            }
+            Expression::Alu(alu, a, b) => {
+                compute(alu, self.value(a, packet)?, self.value(b, packet)?).ok_or(Lack::Reject)
+            }
+            Expression::Test(test, a, b) => {
+                Ok(u32::from(holds(test, self.value(a, packet)?, self.value(b, packet)?)))
+            }
+        }
+    }
+}
+
+fn index(id: Id) -> usize {
+    usize::try_from(id.0).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_and_shifts_are_bits_of_what_they_are_applied_to() {
+        let mut all = Expressions::new();
+        let load = all.make(Expression::Load { width: Width::Half, at: 3 }).unwrap();
+        let by = |all: &mut Expressions, k| all.constant(k).unwrap();
+        let (mask, two, flip) = (by(&mut all, 0xff3), by(&mut all, 2), by(&mut all, 0b100));
+        let masked = all.alu(Alu::And, load, mask).unwrap();
+        let shifted = all.alu(Alu::Rsh, masked, two).unwrap();
+        let flipped = all.alu(Alu::Xor, shifted, flip).unwrap();
+        let (original, bits) = all.bits(flipped);
+        assert_eq!(original, load);
+        let of = |bit, flipped| Bit::Of { bit, flipped };
+        assert_eq!(bits[..4], [Bit::Always(false), Bit::Always(false), of(4, true), of(5, false)]);
+        assert_eq!(bits[9..11], [of(11, false), Bit::Always(false)]);
+        assert_eq!(all.alu(Alu::Add, load, Expressions::ZERO), Ok(load));
+        assert_eq!(all.alu(Alu::Div, two, Expressions::ZERO), Err(NoExpression::Reject));
+    }
+
+    #[test]
+    fn an_expression_cannot_grow_for_ever() {
+        let mut all = Expressions::new();
+        let mut sum = all.make(Expression::Length).unwrap();
+        let grown = (0..100).find_map(|_| match all.alu(Alu::Add, sum, sum) {
+            Ok(more) => {
+                sum = more;
+                None
+            }
+            Err(why) => Some(why),
+        });
+        assert_eq!(grown, Some(NoExpression::TooLarge));
+    }
+}

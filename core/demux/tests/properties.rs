@@ -1,0 +1,236 @@
+//! The joined filters accept what each of them accepts alone, for any programs and packets; and nothing panics.
+
+use proptest::prelude::*;
+use weir_demux::{ChannelSet, Demux, Instruction, JoinError, Limits, MoreBytes, Packet, Program};
+
+/// An instruction of a program of which `left` instructions follow; the last one always returns.
+fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
+    let plain = |code: u16, k: u32| Instruction { code, jt: 0, jf: 0, k };
+    let near = prop_oneof![Just(12_u32), Just(14), 0..24_u32];
+    let small = prop_oneof![0..4_u32, Just(0x0800), Just(0xff), Just(0xff00), any::<u32>()];
+    let load = (prop::sample::select(vec![0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0xb1]), near);
+    let alu = (
+        prop::sample::select(vec![
+            0x04, 0x14, 0x24, 0x44, 0x54, 0xa4, 0x0c, 0x1c, 0x2c, 0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x9c, 0xac,
+            0x84,
+        ]),
+        small.clone(),
+    );
+    let shift = (prop::sample::select(vec![0x64, 0x74]), 0..32_u32);
+    let memory = (prop::sample::select(vec![0x60, 0x61, 0x02, 0x03]), 0..4_u32);
+    let other = (prop::sample::select(vec![0x00, 0x01, 0x80, 0x81, 0x07, 0x87]), small.clone());
+    let returns = (prop::sample::select(vec![0x06, 0x16]), 0..2_u32);
+    let test = (
+        prop::sample::select(vec![0x15, 0x25, 0x35, 0x45, 0x1d, 0x2d, 0x3d, 0x4d]),
+        0..=left,
+        0..=left,
+        small,
+    )
+        .prop_map(|(code, jt, jf, k)| Instruction { code, jt, jf, k });
+    prop_oneof![
+        6 => load.prop_map(move |(code, k)| plain(code, k)),
+        3 => alu.prop_map(move |(code, k)| plain(code, k)),
+        1 => shift.prop_map(move |(code, k)| plain(code, k)),
+        2 => memory.prop_map(move |(code, k)| plain(code, k)),
+        2 => other.prop_map(move |(code, k)| plain(code, k)),
+        1 => returns.prop_map(move |(code, k)| plain(code, k)),
+        1 => (0..=u32::from(left)).prop_map(move |k| plain(0x05, k)),
+        8 => test,
+    ]
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    (1..24_u8)
+        .prop_flat_map(|len| {
+            let body: Vec<_> = (0..len).map(|at| instruction(len - 1 - at)).collect();
+            (body, 0..2_u32)
+        })
+        .prop_map(|(mut body, k)| {
+            body.push(Instruction { code: 6, jt: 0, jf: 0, k });
+            Program::new(&body).expect("all jumps lead to instructions")
+        })
+}
+
+/// Bytes of which many are what the programs ask for, how many of them were captured, and the length on the link.
+fn packet() -> impl Strategy<Value = (Vec<u8>, u32)> {
+    let byte = prop_oneof![0..4_u8, Just(8), Just(0xff), any::<u8>()];
+    (prop::collection::vec(byte, 0..40), prop_oneof![0..4_u32, any::<u32>()])
+}
+
+/// Asks until there are enough bytes, beginning with `first` of them.
+fn ask<T>(bytes: &[u8], wire_len: u32, first: usize, ask: impl Fn(&Packet<'_>) -> Result<T, MoreBytes>) -> T {
+    let cap_len = u32::try_from(bytes.len()).unwrap();
+    let mut have = first.min(bytes.len());
+    for _ in 0..8 {
+        match ask(&Packet { head: &bytes[..have], cap_len, wire_len }) {
+            Ok(answer) => return answer,
+            Err(MoreBytes { enough }) => {
+                let enough = usize::try_from(enough).unwrap();
+                assert!(enough > have && enough <= bytes.len(), "{enough} of {}, have {have}", bytes.len());
+                have = enough;
+            }
+        }
+    }
+    panic!("asked for more again and again")
+}
+
+fn wanted(demux: &Demux, bytes: &[u8], wire_len: u32, first: usize) -> ChannelSet {
+    ask(bytes, wire_len, first, |packet| {
+        // What was in the set before is gone.
+        let mut set: ChannelSet = (0..1024).collect();
+        demux.channels(packet, &mut set).map(|()| set)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn joined_programs_accept_what_each_accepts_alone(
+        programs in prop::collection::vec(prop::option::weighted(0.9, program()), 1..12),
+        packets in prop::collection::vec(packet(), 1..12),
+        first in 0..20_usize,
+        limits in prop_oneof![
+            4 => Just(Limits::default()),
+            // Some or all of them have to be interpreted.
+            1 => (0..300_u64, 0..3_usize, 0..2000_u64, 0..8000_usize).prop_map(|(filter_work, filter_ways, work, memory)| Limits {
+                filter_work, filter_ways, work, memory, ..Limits::default()
+            }),
+        ],
+    ) {
+        let filters: Vec<Option<&Program>> = programs.iter().map(Option::as_ref).collect();
+        let demux = Demux::new(&filters, &limits).unwrap();
+        for (bytes, wire_len) in &packets {
+            let expected: ChannelSet = filters
+                .iter()
+                .enumerate()
+                .filter(|(_, filter)| filter.is_some_and(|program| ask(bytes, *wire_len, bytes.len(), |p| program.accepts(p))))
+                .map(|(channel, _)| channel)
+                .collect();
+            prop_assert_eq!(wanted(&demux, bytes, *wire_len, first), expected);
+        }
+    }
+
+    #[test]
+    fn both_of_two_programs_accept_what_their_conjunction_accepts(a in program(), b in program(), (bytes, wire_len) in packet()) {
+        let both = a.and(&b).unwrap();
+        let accepts = |program: &Program| ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
+        prop_assert_eq!(accepts(&both), accepts(&a) && accepts(&b));
+    }
+
+    #[test]
+    fn any_instructions_are_a_program_or_an_error(
+        instructions in prop::collection::vec((0..0x110_u16, 0..6_u8, 0..6_u8, prop_oneof![0..20_u32, any::<u32>()]), 0..12),
+        (bytes, wire_len) in packet(),
+    ) {
+        let instructions: Vec<Instruction> =
+            instructions.into_iter().map(|(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
+        if let Ok(program) = Program::new(&instructions) {
+            let demux = Demux::new(&[Some(&program)], &Limits::default()).unwrap();
+            let alone = ask(&bytes, wire_len, 0, |packet| program.accepts(packet));
+            prop_assert_eq!(wanted(&demux, &bytes, wire_len, 0).contains(0), alone);
+        }
+    }
+}
+
+fn plain(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
+    Instruction { code, jt, jf, k }
+}
+
+/// Bit by bit, whether an odd number of bytes is odd: the ways to that are exponentially many, and no two can be put together.
+fn parity(bytes: u32) -> Program {
+    let mut all = vec![plain(0x00, 0, 0, 0), plain(0x02, 0, 0, 0)];
+    for at in 0..bytes {
+        // A = packet[at]; where it is odd, M[0] ^= 1.
+        all.extend([
+            plain(0x30, 0, 0, at),
+            plain(0x45, 0, 3, 1),
+            plain(0x60, 0, 0, 0),
+            plain(0xa4, 0, 0, 1),
+            plain(0x02, 0, 0, 0),
+        ]);
+    }
+    all.extend([plain(0x60, 0, 0, 0), plain(0x16, 0, 0, 0)]);
+    Program::new(&all).unwrap()
+}
+
+#[test]
+fn a_filter_with_exponentially_many_ways_is_interpreted_after_a_bounded_effort() {
+    let (odd, port) = (
+        parity(40),
+        Program::new(&[plain(0x28, 0, 0, 0), plain(0x15, 0, 1, 7), plain(6, 0, 0, 1), plain(6, 0, 0, 0)])
+            .unwrap(),
+    );
+    let limits = Limits::default();
+    let demux = Demux::new(&[Some(&odd), None, Some(&port)], &limits).unwrap();
+    assert_eq!(demux.interpreted().collect::<Vec<_>>(), [0]);
+    assert!(demux.work() <= 2 * limits.filter_work + limits.work);
+    let bytes: Vec<u8> = [0, 7].into_iter().chain([2; 38]).collect();
+    assert_eq!(wanted(&demux, &bytes, 40, 4), [0, 2].into_iter().collect());
+}
+
+#[test]
+fn too_much_to_interpret_is_refused_with_the_channel() {
+    let (odd, small) = (parity(700), parity(2));
+    let filters: Vec<Option<&Program>> = [&small, &odd, &odd, &odd, &odd, &odd].map(Some).to_vec();
+    let error = Demux::new(&filters, &Limits::default()).unwrap_err();
+    let instructions = 5 * odd.longest();
+    assert!(
+        matches!(error, JoinError::TooMuchToInterpret { channel: 1..=5, instructions: n, limit: 16_384 } if n == instructions),
+        "{error}"
+    );
+    assert_eq!(Demux::new(&[None; 1025], &Limits::default()).unwrap_err(), JoinError::TooManyChannels(1025));
+}
+
+#[test]
+fn where_all_together_are_too_much_the_heaviest_are_interpreted_and_the_rest_is_joined() {
+    // Each asks for a value of its own at two places: ((0) = n and (4) = n) or (8) = n.
+    let one = |n: u32| {
+        Program::new(&[
+            plain(0x20, 0, 0, 0),
+            plain(0x15, 0, 2, n),
+            plain(0x20, 0, 0, 4),
+            plain(0x15, 2, 0, n),
+            plain(0x20, 0, 0, 8),
+            plain(0x15, 0, 1, n),
+            plain(6, 0, 0, 1),
+            plain(6, 0, 0, 0),
+        ])
+        .unwrap()
+    };
+    let programs: Vec<Program> = (0..60).map(|n| one(n * 0x0101_0101)).collect();
+    let filters: Vec<Option<&Program>> = programs.iter().map(Some).collect();
+    let whole = Demux::new(&filters, &Limits::default()).unwrap();
+    assert_eq!(whole.interpreted().count(), 0);
+    let limits = Limits { memory: whole.memory() / 2, ..Limits::default() };
+    let demux = Demux::new(&filters, &limits).unwrap();
+    let interpreted = demux.interpreted().count();
+    assert!((1..60).contains(&interpreted), "{interpreted}");
+    assert!(demux.memory() <= limits.memory);
+    for n in 0..60_u8 {
+        let bytes: Vec<u8> = [[0xff; 8], [n; 8]].concat();
+        let expected: ChannelSet = [usize::from(n)].into_iter().collect();
+        assert_eq!(wanted(&whole, &bytes, 16, 4), expected);
+        assert_eq!(wanted(&demux, &bytes, 16, 4), expected);
+    }
+}
+
+#[test]
+fn bytes_far_inside_are_asked_for_only_where_they_matter() {
+    // (0) = 1, and the byte at 30 is 5.
+    let program = Program::new(&[
+        plain(0x30, 0, 0, 0),
+        plain(0x15, 0, 3, 1),
+        plain(0x30, 0, 0, 30),
+        plain(0x15, 0, 1, 5),
+        plain(6, 0, 0, 1),
+        plain(6, 0, 0, 0),
+    ])
+    .unwrap();
+    let demux = Demux::new(&[Some(&program)], &Limits::default()).unwrap();
+    let mut set = ChannelSet::NONE;
+    let other = Packet { head: &[2, 0], cap_len: 40, wire_len: 40 };
+    assert_eq!(demux.channels(&other, &mut set), Ok(()));
+    let mine = Packet { head: &[1, 0], cap_len: 40, wire_len: 40 };
+    assert_eq!(demux.channels(&mine, &mut set), Err(MoreBytes { enough: 31 }));
+}
