@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod guest;
 pub mod protocol;
-mod queue;
 mod quantity;
+mod queue;
+mod runner;
 pub mod seat;
 pub mod spec;

@@ -1,0 +1,251 @@
+//! A module at work in a session: what it is given, and what comes out.
+
+use crate::queue::Queue;
+use crate::seat::Seat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Instant;
+use weir_bounds::EntryPoint;
+use weir_sandbox::LogLine;
+use weir_session::{Admitted, Entry, Records, Tier};
+use weir_units::{Nanos, Timestamp};
+
+/// A frame is no longer than this where nothing else is known: Ethernet with two tags.
+const FRAME_BYTES: u64 = 1522;
+/// Packets of one call at most.
+const _: () = assert!(BATCH as usize == weir_abi::BATCH_PACKETS);
+const BATCH: u32 = 64;
+
+/// What a module did, for whoever wants to know. Counters only grow, but for the memory.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Packets that it has seen.
+    pub packets: AtomicU64,
+    /// Their bytes, as captured.
+    pub bytes: AtomicU64,
+    /// Packets whose call was lost.
+    pub lost: AtomicU64,
+    /// Calls that were lost.
+    pub faults: AtomicU64,
+    /// Strikes against it.
+    pub strikes: AtomicU64,
+    /// Records that it emitted and that were taken.
+    pub records: AtomicU64,
+    /// Records that were not taken because of its limits.
+    pub refused: AtomicU64,
+    /// Records that the writer had no room for.
+    pub unwritten: AtomicU64,
+    /// Time in it, ns.
+    pub used: AtomicU64,
+    /// Its private memory now, bytes.
+    pub memory: AtomicU64,
+    /// 1 when it gets no more packets.
+    pub ended: AtomicU64,
+}
+
+/// What came out of a module.
+#[derive(Debug)]
+pub struct Output {
+    /// Its number on this node.
+    pub module: u64,
+    /// What it emitted.
+    pub records: Records,
+    /// What it said.
+    pub log: Vec<LogLine>,
+    /// What went wrong, in words.
+    pub faults: Vec<String>,
+}
+
+/// How long one call of a module may take at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    /// For one packet of [`FRAME_BYTES`], or for a batch where it takes batches.
+    pub packet: Nanos,
+    /// For a tick, or for what it does when a call was lost.
+    pub other: Nanos,
+}
+
+impl Longest {
+    /// By its bounds where it is proved, else by its limits.
+    pub fn of(admitted: &Admitted) -> Self {
+        let calibration = &admitted.assessment().terms().calibration;
+        let time = |entry| {
+            let Some(bound) = admitted.analysis().entry(entry) else { return Nanos(0) };
+            let most =
+                if admitted.tier() == Tier::Proved { bound.usage.fuel } else { admitted.limits().of(entry) };
+            calibration.time(most.at(FRAME_BYTES))
+        };
+        let packet = match admitted.facts().entry {
+            Entry::Packet => time(EntryPoint::Packet),
+            Entry::Batch => time(EntryPoint::Batch),
+        };
+        Self { packet, other: time(EntryPoint::Tick).max(time(EntryPoint::Lost)) }
+    }
+
+    /// The longer of both: by how much a budget can be exceeded.
+    pub fn call(&self) -> Nanos {
+        self.packet.max(self.other)
+    }
+}
+
+/// A module at work.
+#[derive(Debug)]
+pub struct Guest {
+    /// Its number on this node.
+    pub number: u64,
+    seat: Seat,
+    queue: Arc<Queue>,
+    tally: Arc<Tally>,
+    output: SyncSender<Output>,
+    longest: Longest,
+    /// The block that it saw last.
+    block: Option<u64>,
+    faults_told: usize,
+    /// Emitted, and not yet handed on because nobody had room.
+    kept: Records,
+    /// Somebody looks after its ticks.
+    pub(crate) has_alarm: bool,
+}
+
+impl Guest {
+    /// A module that takes its packets from this queue.
+    pub fn new(
+        number: u64,
+        seat: Seat,
+        queue: Arc<Queue>,
+        tally: Arc<Tally>,
+        output: SyncSender<Output>,
+        longest: Longest,
+    ) -> Self {
+        Self {
+            number,
+            seat,
+            queue,
+            tally,
+            output,
+            longest,
+            block: None,
+            faults_told: 0,
+            kept: Records::default(),
+            has_alarm: false,
+        }
+    }
+
+    /// Whether packets wait for it.
+    pub fn has_packets(&self) -> bool {
+        self.queue.waiting() > 0
+    }
+
+    /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::packet`].
+    /// Returns whether anything is left.
+    pub fn serve(&mut self, budget: Nanos) -> bool {
+        let begin = Instant::now();
+        loop {
+            let left = Nanos(budget.0.saturating_sub(elapsed(begin).0));
+            let Some(ticket) = self.queue.take(self.batch(left)) else { break };
+            let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
+            if self.seat.face(block).is_err() {
+                // The node is out of address space: it cannot see these, and may see later ones.
+                self.tally.lost.fetch_add(ticket.packets().into(), Ordering::Relaxed);
+                continue;
+            }
+            if self.block.replace(block.number()) != Some(block.number()) {
+                self.seat.instance.begin_block();
+            }
+            // Nothing is sent yet on behalf of modules: what they drop they only say.
+            let _ = self.seat.run(block, ticket.batch, ticket.mask);
+            let seen = block.descriptors().iter().skip(batch.first).take(batch.count).enumerate();
+            let bytes =
+                seen.filter(|(i, _)| ticket.mask >> i & 1 == 1).map(|(_, d)| u64::from(d.cap_len)).sum();
+            self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+            if elapsed(begin) >= budget || self.seat.instance.has_ended() {
+                break;
+            }
+        }
+        self.hand_on(elapsed(begin));
+        self.has_packets()
+    }
+
+    /// Time goes on.
+    pub fn tick(&mut self, now: Timestamp) {
+        let begin = Instant::now();
+        self.seat.pass(now);
+        self.hand_on(elapsed(begin));
+    }
+
+    /// When it wants to be told of the time.
+    pub fn next_tick(&self) -> Option<Timestamp> {
+        self.seat.next_tick()
+    }
+
+    /// It gets no more packets. What it says at its end is handed on, if there is room within a second.
+    pub fn stop(mut self) {
+        self.tally.lost.fetch_add(self.queue.close(), Ordering::Relaxed);
+        let begin = Instant::now();
+        self.seat.stop();
+        self.hand_on(elapsed(begin));
+        for _ in 0..100 {
+            if self.kept.is_empty() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            self.hand_on(Nanos(0));
+        }
+        self.tally.unwritten.fetch_add(self.kept.iter().count() as u64, Ordering::Relaxed);
+    }
+
+    /// How many packets the next call may have, so that the budget is kept.
+    fn batch(&self, left: Nanos) -> u32 {
+        if self.longest.packet.0 == 0 {
+            return BATCH;
+        }
+        u32::try_from(left.0 / self.longest.packet.0).unwrap_or(BATCH).clamp(1, BATCH)
+    }
+
+    /// Gives what came out to the writer, and counts.
+    fn hand_on(&mut self, used: Nanos) {
+        let instance = &mut self.seat.instance;
+        if instance.has_records() && self.kept.is_empty() {
+            self.kept = instance.take_records(Records::default());
+        } else if instance.has_records() {
+            // The writer is behind, and has not even taken what came before.
+            let lost = instance.take_records(Records::default()).iter().count();
+            self.tally.unwritten.fetch_add(lost as u64, Ordering::Relaxed);
+        }
+        let log = instance.take_log();
+        let incidents = instance.incidents();
+        let faults: Vec<String> =
+            incidents.iter().skip(self.faults_told).map(|incident| incident.fault.to_string()).collect();
+        self.faults_told = incidents.len();
+        if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
+            let records = std::mem::take(&mut self.kept);
+            let count = records.iter().count() as u64;
+            let output = Output { module: self.number, records, log, faults };
+            match self.output.try_send(output) {
+                Ok(()) => _ = self.tally.records.fetch_add(count, Ordering::Relaxed),
+                Err(TrySendError::Full(output) | TrySendError::Disconnected(output)) => {
+                    self.kept = output.records
+                }
+            }
+        }
+        self.count(used);
+    }
+
+    fn count(&self, used: Nanos) {
+        let (tally, instance) = (&self.tally, &self.seat.instance);
+        let counters = instance.counters();
+        let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
+        set(&tally.packets, counters.packets);
+        set(&tally.faults, counters.faults);
+        set(&tally.strikes, counters.strikes);
+        set(&tally.refused, counters.records_dropped);
+        set(&tally.memory, instance.memory().0);
+        set(&tally.ended, instance.has_ended().into());
+        tally.used.fetch_add(used.0, Ordering::Relaxed);
+    }
+}
+
+fn elapsed(since: Instant) -> Nanos {
+    Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

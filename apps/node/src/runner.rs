@@ -1,0 +1,520 @@
+//! The thread of one core: it runs whom the scheduler says, for as long as it says.
+//!
+//! Everything on a core happens on its one thread, between two runs: what others want of it they put into a letter box. So nothing here is locked
+//! while a module runs, and the scheduler sees everything in one order.
+
+use crate::guest::Guest;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use weir_sandbox::thread_time;
+use weir_sched::cpu::{
+    Config, Core, Decision, Depth, Outcome, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms, VpId, Work,
+};
+use weir_units::{Nanos, Timestamp};
+
+/// How long a core's thread may take to answer. A run is far shorter; what takes longer is not answered any more.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Idle threads look after the time again, at the latest.
+const IDLE: Duration = Duration::from_secs(1);
+/// Events of a module that wait at most: packets, of which there is one event for all, and a tick.
+const EVENTS: u16 = 2;
+/// The thread's clock is asked when so much time has passed since, or when a run took longer than it was given.
+const LAP: Nanos = Nanos(1_000_000);
+
+type Job = Box<dyn FnOnce(&mut Runner) + Send>;
+
+/// What is waiting for a core's thread.
+#[derive(Default)]
+struct Letters {
+    jobs: Mutex<Vec<Job>>,
+    woken: Mutex<Vec<u64>>,
+    any: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Letters {
+    fn ring(&self) {
+        if !self.any.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+/// A core's thread, from outside. It ends when this is dropped.
+pub struct CoreThread {
+    number: u16,
+    letters: Arc<Letters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Wakes modules on a core.
+#[derive(Clone)]
+pub struct Waker(Arc<Letters>);
+
+/// A core's thread does not answer: something keeps it that should not be able to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("core {core} does not answer; the module that it runs is over its bounds, which is a fault of weir")]
+pub struct Stuck {
+    /// Which.
+    pub core: u16,
+}
+
+/// Why a core's thread could not be started. To blame is the node.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gives no thread.
+    #[error("there is no thread for core {core}: {source}")]
+    Thread {
+        /// For which.
+        core: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It cannot be bound to its core.
+    #[error(
+        "no thread can be bound to core {core}: {source}; `cores` in [cpu] names cores that this process may use"
+    )]
+    Bind {
+        /// To which.
+        core: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl std::fmt::Debug for CoreThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoreThread").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Waker").finish()
+    }
+}
+
+impl Waker {
+    /// Packets wait for a module.
+    pub fn wake(&self, guest: u64) {
+        lock(&self.0.woken).push(guest);
+        self.0.ring();
+    }
+}
+
+impl CoreThread {
+    /// Starts a thread and binds it to its core.
+    pub fn start(number: u16, config: Config) -> Result<Self, StartError> {
+        let letters = Arc::new(Letters::default());
+        let (told, hears) = channel();
+        let theirs = Arc::clone(&letters);
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-core-{number}"))
+            .spawn(move || {
+                let bound = bind(number);
+                let is_bound = bound.is_ok();
+                _ = theirs.thread.set(std::thread::current());
+                _ = told.send(bound);
+                if is_bound {
+                    Runner::new(config, theirs).run();
+                }
+            })
+            .map_err(|source| StartError::Thread { core: number, source })?;
+        let bound = hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread is gone")));
+        bound.map_err(|source| StartError::Bind { core: number, source })?;
+        Ok(Self { number, letters, thread: Some(thread) })
+    }
+
+    /// The core's number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Wakes modules on this core.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.letters))
+    }
+
+    /// Has the thread do something between two runs, and waits for what it says.
+    pub fn ask<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Runner) -> R + Send + 'static,
+    ) -> Result<R, Stuck> {
+        let (told, hears) = channel();
+        self.tell(move |runner| _ = told.send(job(runner)));
+        hears.recv_timeout(ANSWER).map_err(|error| match error {
+            RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected => Stuck { core: self.number },
+        })
+    }
+
+    /// Has the thread do something between two runs.
+    pub fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
+        lock(&self.letters.jobs).push(Box::new(job));
+        self.letters.ring();
+    }
+}
+
+impl Drop for CoreThread {
+    fn drop(&mut self) {
+        self.tell(|runner| runner.is_over = true);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+fn bind(core: u16) -> std::io::Result<()> {
+    let core = usize::from(core);
+    if core >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(std::io::Error::other(format!(
+            "there are no more than {}",
+            rustix::thread::CpuSet::MAX_CPU
+        )));
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a virtual processor does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// A module has packets.
+    Serve(u64),
+    /// Time has reached a module's tick.
+    Tick(u64),
+}
+
+/// A module on a virtual processor.
+#[derive(Debug)]
+struct Resident {
+    guest: Guest,
+    pool: PoolId,
+    /// An event says already that it has packets.
+    is_told: bool,
+}
+
+#[derive(Debug, Default)]
+struct Vp {
+    pools: Pools<Event>,
+    residents: BTreeMap<u64, Resident>,
+}
+
+/// What a core did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CoreStats {
+    /// Time that is reserved of it.
+    pub promised: Ppm,
+    /// Time that can be reserved of it.
+    pub cap: Ppm,
+    /// What its virtual processors had.
+    pub total: Stats,
+    /// Processor time of its thread: what is more than they had went into deciding and waking.
+    pub thread: Nanos,
+}
+
+/// The state of a core.
+pub struct Runner {
+    core: Core,
+    letters: Arc<Letters>,
+    vps: BTreeMap<VpId, Vp>,
+    /// On which virtual processor a module is.
+    homes: BTreeMap<u64, VpId>,
+    alarms: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    origin: Instant,
+    laps: Laps,
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner").field("core", &self.core).finish_non_exhaustive()
+    }
+}
+
+impl Runner {
+    fn new(config: Config, letters: Arc<Letters>) -> Self {
+        let origin = Instant::now();
+        Self {
+            core: Core::new(config),
+            letters,
+            vps: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            alarms: BinaryHeap::new(),
+            origin,
+            laps: Laps { cpu: thread_time(), wall: Nanos(0) },
+            is_over: false,
+        }
+    }
+
+    fn run(mut self) {
+        while !self.is_over {
+            if self.letters.any.swap(false, Ordering::AcqRel) {
+                self.read_letters();
+                continue;
+            }
+            self.sound_alarms();
+            let begin = self.now();
+            match self.core.next(begin) {
+                Decision::Run { vp, budget, .. } => self.perform(vp, budget, begin),
+                Decision::Idle { until } => {
+                    let asleep = self.now();
+                    self.wait(until);
+                    // Waiting is no processor time, so it is no time that was stolen either.
+                    self.laps.skip(asleep, self.now());
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn read_letters(&mut self) {
+        let woken = std::mem::take(&mut *lock(&self.letters.woken));
+        let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
+        woken.into_iter().for_each(|guest| self.notice(guest));
+        jobs.into_iter().for_each(|job| job(self));
+    }
+
+    /// A module has packets, if it is still here.
+    fn notice(&mut self, guest: u64) {
+        let Some(&id) = self.homes.get(&guest) else { return };
+        let Some(vp) = self.vps.get_mut(&id) else { return };
+        let Some(resident) = vp.residents.get_mut(&guest) else { return };
+        if !resident.is_told {
+            resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest)).is_ok();
+            let now = self.now();
+            _ = self.core.wake(id, now);
+        }
+    }
+
+    fn sound_alarms(&mut self) {
+        if self.alarms.is_empty() {
+            return;
+        }
+        let now = wall_clock();
+        while let Some(&Reverse((at, guest))) = self.alarms.peek()
+            && at <= now
+        {
+            self.alarms.pop();
+            let Some(&id) = self.homes.get(&guest) else { continue };
+            let Some(vp) = self.vps.get_mut(&id) else { continue };
+            let Some(resident) = vp.residents.get(&guest) else { continue };
+            // One that is still to come stands for this one too: it is told how many periods have passed.
+            _ = vp.pools.push(resident.pool, Event::Tick(guest));
+            let now = self.now();
+            _ = self.core.wake(id, now);
+        }
+    }
+
+    fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
+        let mut outcome = Outcome::Idle;
+        if let Some(vp) = self.vps.get_mut(&id)
+            && let Some(work) = vp.pools.take()
+        {
+            let (Work::Begin { thread, .. } | Work::Resume(thread)) = work;
+            let mut alarm = None;
+            if let Work::Begin { event, .. } = work {
+                let (Event::Serve(number) | Event::Tick(number)) = event;
+                if let Some(resident) = vp.residents.get_mut(&number) {
+                    match event {
+                        Event::Serve(_) => {
+                            resident.is_told = false;
+                            if resident.guest.serve(budget) {
+                                resident.is_told = vp.pools.push(resident.pool, event).is_ok();
+                            }
+                        }
+                        Event::Tick(_) => {
+                            resident.guest.tick(wall_clock());
+                            alarm = resident.guest.next_tick();
+                        }
+                    }
+                    // Its first packet tells when its first tick is.
+                    if alarm.is_none() && !resident.guest.has_alarm {
+                        alarm = resident.guest.next_tick().filter(|at| at.0 > 0);
+                    }
+                    if let Some(at) = alarm {
+                        resident.guest.has_alarm = true;
+                        self.alarms.push(Reverse((at, number)));
+                    }
+                }
+            }
+            let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
+            vp.pools.done(thread, used);
+            if vp.pools.has_work() {
+                outcome = Outcome::Ready;
+            }
+        }
+        let end = self.now();
+        let used = self.laps.used(begin, end, budget);
+        _ = self.core.charge(used, end, outcome);
+    }
+
+    fn wait(&self, until: Option<Nanos>) {
+        let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
+        let alarm = self.alarms.peek().map(|Reverse((at, _))| Duration::from_nanos(at.since(wall_clock()).0));
+        let time = until.min(IDLE).min(alarm.unwrap_or(IDLE));
+        if !time.is_zero() && !self.letters.any.load(Ordering::Acquire) {
+            std::thread::park_timeout(time);
+        }
+    }
+}
+
+/// What others ask of a core's thread.
+impl Runner {
+    /// Admits a virtual processor.
+    pub fn create(&mut self, terms: Terms) -> Result<VpId, Refusal> {
+        let id = self.core.create(terms, self.now())?;
+        self.vps.insert(id, Vp::default());
+        Ok(id)
+    }
+
+    /// Gives it another share. What it may exceed its budget by stays.
+    pub fn change(&mut self, vp: VpId, share: Share) -> Result<(), Refusal> {
+        let overrun = self.core.terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
+        self.core.change(vp, Terms { share, overrun }, self.now())
+    }
+
+    /// Ends it. Its modules have been taken away before.
+    pub fn close(&mut self, vp: VpId) -> Result<Stats, Refusal> {
+        let stats = self.core.close(vp, self.now())?;
+        self.vps.remove(&vp);
+        Ok(stats)
+    }
+
+    /// Makes room for a module whose calls can exceed a budget by so much.
+    pub fn make_room(&mut self, vp: VpId, share: Share, overrun: Nanos) -> Result<(), Refusal> {
+        let present = self.core.terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
+        if overrun <= present {
+            return Ok(());
+        }
+        self.core.change(vp, Terms { share, overrun }, self.now())
+    }
+
+    /// Puts a module on a virtual processor. Gives it back where there is no room.
+    pub fn settle(&mut self, vp: VpId, guest: Guest) -> Result<(), Box<Guest>> {
+        let number = guest.number;
+        let Some(home) = self.vps.get_mut(&vp) else { return Err(Box::new(guest)) };
+        let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
+            return Err(Box::new(guest));
+        };
+        home.residents.insert(number, Resident { guest, pool, is_told: false });
+        self.homes.insert(number, vp);
+        // Packets may have come meanwhile.
+        if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
+            self.notice(number);
+        }
+        Ok(())
+    }
+
+    /// Takes a module away.
+    pub fn evict(&mut self, guest: u64) -> Option<Guest> {
+        let id = self.homes.remove(&guest)?;
+        let vp = self.vps.get_mut(&id)?;
+        let resident = vp.residents.remove(&guest)?;
+        vp.pools.close(resident.pool);
+        if !vp.pools.has_work() {
+            let now = self.now();
+            _ = self.core.sleep(id, now);
+        }
+        Some(resident.guest)
+    }
+
+    /// What a virtual processor had.
+    pub fn stats(&self, vp: VpId) -> Option<Stats> {
+        self.core.stats(vp)
+    }
+
+    /// What the core did.
+    pub fn core_stats(&mut self) -> CoreStats {
+        let now = self.now();
+        CoreStats {
+            promised: self.core.promised(now),
+            cap: self.core.config().cap,
+            total: self.core.totals(),
+            thread: thread_time(),
+        }
+    }
+}
+
+/// How much of the time that passes is processor time. The thread's own clock is a system call; so it is asked once in a while, and when a run was
+/// longer than it may be, which is either the run's own doing or time that the hypervisor took.
+#[derive(Debug)]
+struct Laps {
+    /// The thread's clock when it was last asked.
+    cpu: Nanos,
+    /// When that was, with the time since that was spent waiting added.
+    wall: Nanos,
+}
+
+impl Laps {
+    fn skip(&mut self, from: Nanos, to: Nanos) {
+        self.wall.0 = self.wall.0.saturating_add(to.0.saturating_sub(from.0));
+    }
+
+    /// The processor time of a run.
+    fn used(&mut self, begin: Nanos, end: Nanos, budget: Nanos) -> Nanos {
+        let took = end.0.saturating_sub(begin.0);
+        if took <= budget.0 && end.0.saturating_sub(self.wall.0) < LAP.0 {
+            return Nanos(took);
+        }
+        let cpu = thread_time();
+        let passed = end.0.saturating_sub(self.wall.0);
+        let stolen = passed.saturating_sub(cpu.0.saturating_sub(self.cpu.0));
+        (self.cpu, self.wall) = (cpu, end);
+        Nanos(took.saturating_sub(stolen))
+    }
+}
+
+fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn elapsed(since: Instant) -> Nanos {
+    Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_was_stolen_in_a_run_is_not_billed() {
+        let mut laps = Laps { cpu: thread_time(), wall: Nanos(0) };
+        // Short and within its budget: taken as it is.
+        assert_eq!(laps.used(Nanos(100), Nanos(600), Nanos(1000)), Nanos(500));
+        // Ten seconds, of which this thread had next to nothing.
+        let used = laps.used(Nanos(1000), Nanos(10_000_001_000), Nanos(1000));
+        assert!(used < Nanos::SECOND, "{used}");
+    }
+
+    #[test]
+    fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
+        let core = CoreThread::start(0, Config::default()).unwrap();
+        let share = Share::BestEffort(weir_sched::cpu::Weight::USUAL);
+        let vp = core.ask(move |runner| runner.create(Terms { share, overrun: Nanos(0) })).unwrap().unwrap();
+        assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
+        assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
+        assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_refused() {
+        let error = CoreThread::start(60_000, Config::default()).unwrap_err();
+        assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
+    }
+}
