@@ -75,13 +75,14 @@ pub enum Lang {
 #[command(after_help = "\
 Examples:
   weir check rtt                                 what a packet may cost at most, and why
-  weir check mine/mine.wasm --annotate           with the cost of loops and host calls beside the lines of the source
+  weir check mine/mine.wasm --annotate           with the cost of loops and calls beside the lines of the source
   weir check theirs.wasm --profile strict.toml   by what an operator lets modules use
   weir check theirs.wasm --json                  as one JSON document; docs/CHECK.md says what its fields mean
 
 Exit status: 0 when the module would be admitted; 1 when it would not; 2 for wrong usage.")]
 pub struct Check {
-    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`
+    /// Name of a shipped module or path of a .wasm file, with parameters as in `weir run -m`. Of one that must be given and is not, every value
+    /// is looked at
     #[arg(value_name = "MODULE[,KEY=VALUE]...")]
     pub module: String,
     /// Hold it against this profile: a TOML file that says what modules may use, as docs/profiles has them
@@ -90,7 +91,7 @@ pub struct Check {
     /// Print one JSON document
     #[arg(long, conflicts_with = "annotate")]
     pub json: bool,
-    /// Show the source's lines with what loops and host calls cost beside them. Sources are looked for in the module's folder; where there are
+    /// Show the source's lines with what loops and calls cost beside them. Sources are looked for in the module's folder; where there are
     /// none, the WebAssembly text is shown
     #[arg(long)]
     pub annotate: bool,

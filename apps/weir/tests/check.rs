@@ -62,12 +62,20 @@ fn line_of(source: &str, part: &str) -> usize {
 fn a_shipped_module_is_told_with_its_tier_its_bounds_and_where_they_come_from() {
     let ended = run(["check", "rtt"]).good();
     let said = ended.text();
-    for part in ["rtt 1.", "Tier: proved: ", "CALL OF", "weir_start", "weir_packet", "Memory: at most "] {
+    for part in [
+        "rtt 1.",
+        "Tier: proved: ",
+        "CALL OF",
+        "weir_start",
+        "weir_packet",
+        "Memory: 64 KiB at the start, at most ",
+    ] {
         assert!(said.contains(part), "`{part}` is not in:\n{said}");
     }
     assert!(said.contains("Hottest path of weir_packet") && said.contains("`emit`, in "), "{said}");
-    assert!(said.contains("Set: table-size=65536") && said.contains("Admitted; compiled in "), "{said}");
-    assert!(said.contains("Times: not calibrated") && said.contains("`weir calibrate`"), "{said}");
+    assert!(said.contains("Set:  table-size=65536") && said.contains("Admitted; compiled in "), "{said}");
+    assert!(said.contains("ESTIMATED TIME") && said.contains("Times: estimates, "), "{said}");
+    assert!(said.contains("not calibrated, `weir calibrate` measures it"), "{said}");
     assert!(!said.contains("\n  limit") && !said.contains('\u{1b}'), "{said}");
     assert_eq!(ended.stderr, "");
 }
@@ -87,11 +95,16 @@ fn with_a_profile_each_limit_stands_below_its_bound_and_a_refusal_is_exit_status
     run(["check", &grows]).good();
     let refused = run(["check", &grows, "--profile", &strict])
         .fails(1, &["grows.wasm: weir_packet uses up to 3 pages", "the profile allows 0 by `pages`"]);
-    assert!(
-        refused.text().contains("Tier: refused: ") && refused.text().ends_with("Refused\n"),
-        "{}",
-        refused.text()
-    );
+    for part in [
+        "Tier: refused: ",
+        "Why:  weir_packet: pages, where none may be used",
+        "bound       3\n",
+        "limit       0, by `pages` in the profile",
+        "the profile's `tiers` are proved; with metered among them it would run",
+        "Refused: weir_packet: pages",
+    ] {
+        assert!(refused.text().contains(part), "`{part}` is not in:\n{}", refused.text());
+    }
     let missing = folder.path().join("none.toml");
     run(["check", "rtt", "--profile", missing.to_str().unwrap()]).fails(2, &["none.toml"]);
     fs::write(&missing, "packet = 'soon'").unwrap();
@@ -136,6 +149,12 @@ fn what_is_no_module_is_refused_with_its_reason_also_in_json() {
     fs::write(&path, b"\0asm\x01\0\0\0\x01\xff").unwrap();
     let path = path.to_str().unwrap();
     run(["check", path]).fails(1, &["broken.wasm: the module is not valid WebAssembly at byte"]);
+    let refused = run(["check", path]).fails(1, &["broken.wasm"]);
+    assert!(
+        refused.text().contains("Why:  the module is not valid WebAssembly at byte"),
+        "{}",
+        refused.text()
+    );
     let document = run(["check", path, "--json"]).fails(1, &["broken.wasm"]).json();
     assert_eq!(document["admitted"], Value::Bool(false));
     assert!(document["refusal"].as_str().unwrap().contains("not valid WebAssembly at byte"), "{document}");
@@ -154,7 +173,8 @@ fn json_has_what_the_table_has() {
         for entry in entries {
             let row =
                 said.text().lines().find(|line| line.starts_with(entry["name"].as_str().unwrap())).unwrap();
-            assert!(row.contains(entry["class"].as_str().unwrap()), "{row}");
+            let class = entry["class"].as_str().unwrap();
+            assert!(row.contains(if class == "constant" { "nothing" } else { class }), "{row}");
             let time =
                 entry["bounds"].as_array().unwrap().iter().find(|bound| bound["resource"] == "time").unwrap();
             let fuel = time["bound"]["constant"].as_u64().unwrap();
@@ -162,7 +182,7 @@ fn json_has_what_the_table_has() {
             assert!(
                 time["bound_ns"]["constant"].as_u64().unwrap() >= fuel / 4 && time["limit_ns"].is_object()
             );
-            assert_eq!(time["unit"], "fuel");
+            assert_eq!((&time["unit"], &time["ns_estimated"]), (&Value::from("fuel"), &Value::Bool(true)));
         }
         let rows = said.text().lines().filter(|line| line.starts_with("weir_")).count();
         assert_eq!(rows, entries.len());
@@ -175,6 +195,99 @@ fn json_has_what_the_table_has() {
         assert!(document["compiled_ns"].as_u64().unwrap() > 0);
         assert_eq!(document["calibration"]["measured"], Value::Bool(false));
     }
+}
+
+/// Goes round as often as its first parameter says.
+const BY_PARAMETER: &str = r#"(func (export "weir_packet") (param $d i32) (result i32) (local i32)
+    (local.set 1 (i32.wrap_i64 (call $param_int (i32.const 0))))
+    (if (local.get 1) (then
+        (loop $again
+            (i32.store (i32.const 64) (local.get 1))
+            (br_if $again (local.tee 1 (i32.sub (local.get 1) (i32.const 1)))))))
+    i32.const 0)"#;
+
+#[test]
+fn a_module_whose_parameters_nobody_knows_is_told_with_bounds_for_all_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("theirs.wasm");
+    let manifest =
+        MANIFEST.replace("NAME", "theirs").replace("default = 8\n", "").replace("default = 'abc'\n", "");
+    fs::write(&path, assemble(&text(BY_PARAMETER), Some(manifest.as_bytes()))).unwrap();
+    let path = path.to_str().unwrap();
+    let fuel = |spec: &str| {
+        let document = run(["check", spec, "--json"]).good().json();
+        document["entry_points"][0]["bounds"][0]["bound"]["constant"].as_u64().unwrap()
+    };
+    let open = fuel(path);
+    assert_eq!(open, fuel(&format!("{path},size=100,text=x")), "the dearest of all values");
+    assert!([0, 1, 50, 99].iter().all(|size| fuel(&format!("{path},size={size},text=x")) < open));
+
+    let said = run(["check", path]).good();
+    let words: Vec<&str> = said.text().split_whitespace().collect();
+    for part in [
+        "Open: size (u64, up to 100), text (string, up to 64 KiB); the bounds hold for every value that may be given",
+        "weir_packet configuration value",
+        "Admitted, whatever is given for what is open",
+    ] {
+        assert!(words.join(" ").contains(part), "`{part}` is not in:\n{}", said.text());
+    }
+    assert!(!said.text().contains("Set:"), "{}", said.text());
+    let half = run(["check", &format!("{path},size=7")]).good();
+    assert!(half.text().contains("Set:  size=7\nOpen: text (string"), "{}", half.text());
+
+    let document = run(["check", path, "--json"]).good().json();
+    let size = &document["parameters"][0];
+    assert_eq!((&size["name"], &size["value"], &size["max"]), (&"size".into(), &Value::Null, &"100".into()));
+    assert_eq!((&document["admitted"], &document["compiled_ns"]), (&Value::Bool(true), &Value::Null));
+    // What is given is held against the manifest, and what runs needs all of it.
+    run(["check", &format!("{path},size=101")]).fails(2, &["`size`", "101 is outside"]);
+    run(["run", "-r", "/dev/null", "-m", path]).fails(2, &["parameter `size` (u64) must be given"]);
+}
+
+#[test]
+fn a_refusal_says_on_standard_output_too_what_is_exceeded_and_what_makes_it_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = file(folder.path(), "slow", BY_PARAMETER);
+    let profile = folder.path().join("tiny.toml");
+    fs::write(&profile, "tiers = ['proved']\npacket = '2ns'\nper-byte = '0ns'\n").unwrap();
+    let profile = profile.to_str().unwrap();
+    let refused = run(["check", &slow, "--profile", profile]).fails(1, &["weir_packet takes up to"]);
+    for part in [
+        " x its time\n",
+        "limit       2 ns (8 fuel), by `packet` and `per-byte` in the profile",
+        "most of it  loop, at most 8 times, in weir_packet (byte ",
+        "with supervised among them it would run",
+    ] {
+        assert!(refused.text().contains(part), "`{part}` is not in:\n{}", refused.text());
+    }
+    let document = run(["check", &slow, "--profile", profile, "--json"]).fails(1, &["slow"]).json();
+    let excess = &document["excess"];
+    assert!(document["refusal"].as_str().unwrap().starts_with("weir_packet takes up to"), "{document}");
+    assert_eq!((&excess["entry_point"], &excess["resource"]), (&"weir_packet".into(), &"time".into()));
+    assert_eq!((&excess["limit"]["constant"], &excess["most"]["what"]), (&8.into(), &"loop".into()));
+    assert_eq!((&excess["most"]["trips"]["constant"], &excess["needs"]), (&8.into(), &"supervised".into()));
+    assert!(excess["times"].as_f64().unwrap() > 1.0 && excess["unbounded"].is_null(), "{excess}");
+
+    let endless = file(folder.path(), "endless", &answering("(loop (br 0)) (i32.const 0)"));
+    let refused = run(["check", &endless, "--profile", profile]).fails(1, &["no bound on its time"]);
+    assert!(refused.text().contains("place       weir_packet (byte "), "{}", refused.text());
+    let document = run(["check", &endless, "--profile", profile, "--json"]).fails(1, &["endless"]).json();
+    let excess = &document["excess"];
+    assert!(excess["unbounded"]["why"].as_str().unwrap().contains("no way out"), "{excess}");
+    assert!(excess["bound"].is_null() && excess["times"].is_null(), "{excess}");
+}
+
+#[test]
+fn a_call_is_shown_with_its_callee_and_what_that_costs() {
+    let said = run(["check", "rtt", "--annotate"]).good();
+    let call = said.text().lines().find(|line| line.contains("│") && line.contains("handshake(p")).unwrap();
+    let cells: Vec<&str> = call.split_whitespace().collect();
+    assert_eq!(cells[0], "handshake", "{call}");
+    let document = run(["check", "rtt", "--json"]).good().json();
+    let calls = document["calls"].as_array().unwrap();
+    let found = calls.iter().find(|call| call["name"] == "handshake").unwrap();
+    assert_eq!(found["fuel"]["constant"].as_u64(), cells[1].parse().ok(), "{found}");
+    assert_eq!(found["at"]["line"].as_u64(), cells[2].parse().ok(), "{found}");
 }
 
 #[test]

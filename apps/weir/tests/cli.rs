@@ -134,7 +134,7 @@ fn shipped_modules_are_listed_shown_and_admitted() {
         rtt.text()
     );
     let set = run(["check", "port-count,ports=1,2,3,interval=2s"]).good();
-    assert!(set.text().contains("Set: ports=1,2,3 interval=2s"), "{}", set.text());
+    assert!(set.text().contains("Set:  ports=1,2,3 interval=2s"), "{}", set.text());
     // Without -m all monitors run, and no filter.
     let document = run(["run", "-r", &capture(), "--json"]).good().json();
     let names: Vec<_> =

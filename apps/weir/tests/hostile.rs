@@ -368,9 +368,11 @@ fn what_is_not_fit_to_run_is_refused_before_anything_runs() {
         let path = bench.path().join(name);
         fs::write(&path, bytes).unwrap();
         let path = path.to_str().unwrap();
-        for command in [bench.run(&["-m", path]), run(["check", path])] {
+        for (command, told) in [(bench.run(&["-m", path]), false), (run(["check", path]), true)] {
             let ended = command.fails(1, &[path]).fails(1, says);
-            assert_eq!(ended.text(), "");
+            let words = ended.text().split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(words.contains("refused Why: "), told, "{words}");
+            assert_eq!(words.is_empty(), !told, "{words}");
             assert!(ended.stderr.starts_with("weir: "), "{}", ended.stderr);
         }
         assert!(!bench.path().join("out").exists(), "{name}: something was written");

@@ -2,7 +2,7 @@
 
 use crate::module::Module;
 use crate::range::{Range, USUAL_PACKET, Width};
-use crate::report::{EntryPoint, HostCall, LoopBound, Place, Step, Usage, What};
+use crate::report::{CallBound, EntryPoint, HostCall, LoopBound, Place, Step, Usage, What};
 use crate::state::{Hot, Spot, Stop};
 use crate::value::{Id, Op, from};
 use crate::walk::{Summary, Walker};
@@ -50,8 +50,16 @@ pub fn analyse(bytes: &[u8], environment: &Environment, costs: &Costs) -> Result
         }
     }
     // What was seen of a loop counts only where all ways to it were.
-    let (loops, host_calls) = if is_whole { walker.places()? } else { (Vec::new(), Vec::new()) };
-    Ok(Analysis { entries: found, loops, host_calls })
+    let Places { loops, calls, host_calls } = if is_whole { walker.places()? } else { Places::default() };
+    Ok(Analysis { entries: found, loops, calls, host_calls })
+}
+
+/// What was found about places that have a cost of their own.
+#[derive(Default)]
+struct Places {
+    loops: Vec<LoopBound>,
+    calls: Vec<CallBound>,
+    host_calls: Vec<HostCall>,
 }
 
 impl Walker<'_, '_> {
@@ -155,10 +163,7 @@ impl Walker<'_, '_> {
             let fuel = hot.fuel.times(times, self.packet_max());
             let what = match hot.spot {
                 Spot::Loop(trips) => What::Loop(trips),
-                Spot::Call(Some(function)) => {
-                    What::Call(self.lines.name(function).unwrap_or_else(|| format!("function {function}")))
-                }
-                Spot::Call(None) => What::Call("a function of the table".to_owned()),
+                Spot::Call(callee) => What::Call(self.callee(callee)),
                 Spot::Host(name) => What::Host(name),
                 Spot::Bulk => What::Bulk,
             };
@@ -169,6 +174,14 @@ impl Walker<'_, '_> {
             next = hot.inner.as_deref();
         }
         steps
+    }
+
+    /// The name of a called function.
+    fn callee(&self, callee: Option<u32>) -> String {
+        match callee {
+            Some(function) => self.lines.name(function).unwrap_or_else(|| format!("function {function}")),
+            None => "a function of the table".to_owned(),
+        }
     }
 
     /// The functions that can run with arguments that were not looked at: those that call themselves, and what they call.
@@ -195,7 +208,7 @@ impl Walker<'_, '_> {
         Ok(unseen)
     }
 
-    fn places(&mut self) -> Result<(Vec<LoopBound>, Vec<HostCall>), Malformed> {
+    fn places(&mut self) -> Result<Places, Malformed> {
         let unseen = self.unseen()?;
         let loops = self.loops.iter().filter(|(_, found)| !unseen.contains(&found.function)).map(
             |(offset, found)| LoopBound {
@@ -213,12 +226,18 @@ impl Walker<'_, '_> {
             },
         );
         let hosts = self.hosts.iter().filter(|(_, found)| !unseen.contains(&found.function));
-        let calls = hosts.map(|(offset, found)| HostCall {
+        let host_calls = hosts.map(|(offset, found)| HostCall {
             place: self.place(found.function, *offset),
             name: found.name,
             fuel: found.fuel,
         });
-        Ok((loops.collect(), calls.collect()))
+        let calls = self.calls.iter().filter(|(_, found)| !unseen.contains(&found.function));
+        let calls = calls.map(|(offset, found)| CallBound {
+            place: self.place(found.function, *offset),
+            callee: self.callee(found.callee),
+            fuel: found.fuel,
+        });
+        Ok(Places { loops: loops.collect(), calls: calls.collect(), host_calls: host_calls.collect() })
     }
 }
 

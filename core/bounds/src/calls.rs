@@ -4,7 +4,7 @@ use crate::facts::FactId;
 use crate::range::{Range, Width};
 use crate::state::{Hot, Spot, Stop};
 use crate::value::{Id, Node, Op, Sum, Values, from};
-use crate::walk::{Effect, Frame, HostFound, Shadow, Summary, Walker};
+use crate::walk::{CallFound, Effect, Frame, HostFound, Shadow, Summary, Walker};
 use crate::{Given, Length, Linear, Why, injected};
 use std::rc::Rc;
 use weir_abi::{imports, limit};
@@ -235,7 +235,13 @@ impl<'a> Walker<'a, '_> {
         if self.probing == 0 {
             frame.shadow = frame.shadow.zip(depth).map(|(a, b)| a.max(b));
         }
-        self.note(frame, frame.code.offsets[at], Spot::Call(function), usage.fuel, best);
+        let offset = frame.code.offsets[at];
+        if self.probing == 0 {
+            let new = CallFound { function: frame.function, callee: function, fuel: usage.fuel };
+            let found = self.calls.entry(offset).or_insert(new);
+            found.fuel = found.fuel.or(usage.fuel);
+        }
+        self.note(frame, offset, Spot::Call(function), usage.fuel, best);
 
         let Some(mut state) = frame.state.take() else { return };
         state.usage = state.usage.plus(usage);

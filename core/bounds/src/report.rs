@@ -212,6 +212,17 @@ pub struct HostCall {
     pub fuel: Linear,
 }
 
+/// A call of a function of the module, in the worst of all places that lead to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallBound {
+    /// Where.
+    pub place: Place,
+    /// Of which function; "a function of the table" where it is looked up.
+    pub callee: String,
+    /// What the function costs at most, each time that it is called so.
+    pub fuel: Linear,
+}
+
 /// A step on the way to what contributes most, from the entry point inwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -270,6 +281,9 @@ pub struct Analysis {
     /// All loops that an entry point can reach, by function and offset; but for those that are run again by a function that calls itself, where
     /// nothing is known of them.
     pub loops: Vec<LoopBound>,
+    /// All calls of functions of the module that an entry point can reach, by offset; with the same exception, and without those that call a
+    /// function that is running.
+    pub calls: Vec<CallBound>,
     /// All calls of host functions that an entry point can reach, by offset; with the same exception.
     pub host_calls: Vec<HostCall>,
 }

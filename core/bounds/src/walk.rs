@@ -69,6 +69,15 @@ pub(crate) struct HostFound {
     pub(crate) fuel: Linear,
 }
 
+/// A call of a function of the module that was met.
+#[derive(Clone, Debug)]
+pub(crate) struct CallFound {
+    pub(crate) function: u32,
+    /// `None`: through the table.
+    pub(crate) callee: Option<u32>,
+    pub(crate) fuel: Linear,
+}
+
 pub(crate) struct Walker<'a, 'e> {
     pub(crate) module: Module<'a>,
     pub(crate) lines: Lines<'a>,
@@ -86,6 +95,7 @@ pub(crate) struct Walker<'a, 'e> {
     pub(crate) active: Vec<u32>,
     pub(crate) known: HashMap<(u32, Vec<u64>), Rc<Summary>>,
     pub(crate) loops: BTreeMap<u32, LoopFound>,
+    pub(crate) calls: BTreeMap<u32, CallFound>,
     pub(crate) hosts: BTreeMap<u32, HostFound>,
     /// Functions that call themselves: with which arguments was not looked at.
     pub(crate) again: BTreeSet<u32>,
@@ -181,6 +191,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             active: Vec::new(),
             known: HashMap::new(),
             loops: BTreeMap::new(),
+            calls: BTreeMap::new(),
             hosts: BTreeMap::new(),
             again: BTreeSet::new(),
             fields: HashMap::new(),

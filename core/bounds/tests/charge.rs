@@ -27,7 +27,7 @@ fn environment() -> Environment {
 }
 
 fn none() -> Analysis {
-    Analysis { entries: Vec::new(), loops: Vec::new(), host_calls: Vec::new() }
+    Analysis { entries: Vec::new(), loops: Vec::new(), calls: Vec::new(), host_calls: Vec::new() }
 }
 
 fn planned(body: &str, costs: &Costs, rules: Rules, is_analysed: bool) -> Plan {

@@ -233,3 +233,14 @@ fn what_ends_in_a_trap_costs_too() {
     let fuel = analysed(dear).entries.first().map_or(0, |entry| entry.usage.fuel.constant);
     assert!(fuel > 4000, "{fuel}");
 }
+
+#[test]
+fn a_call_costs_what_its_callee_does_with_these_arguments() {
+    let found = analysed("(call $helper (i32.const 10)) (call $helper (i32.const 1000))");
+    let called: Vec<&str> = found.calls.iter().map(|call| call.callee.as_str()).collect();
+    assert_eq!(called, ["helper", "helper"]);
+    let [few, many] = [0, 1].map(|call| found.calls[call].fuel.constant);
+    assert!(few >= 10 && (90..=100).contains(&(many / few)), "{few} and {many}");
+    let packet = found.entries[0].usage.fuel.constant;
+    assert!((few + many..few + many + 20).contains(&packet), "{packet}");
+}

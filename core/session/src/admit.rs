@@ -2,7 +2,7 @@
 
 use crate::environment::environment;
 use crate::inspect::{Facts, Refusal, inspect};
-use crate::{Assessment, Limits, Manifest, Profile, Terms, Tier, Value, ValueError};
+use crate::{Assessment, Limits, Manifest, Parameter, Profile, Terms, Tier, Value, ValueError};
 use weir_bounds::{Analysis, Costs, Environment};
 use weir_units::{Bytes, Nanos};
 
@@ -17,6 +17,7 @@ pub type Setting = (String, Vec<String>);
 #[derive(Clone, Debug)]
 pub struct Admitted {
     tier: Tier,
+    values: Vec<Value>,
     assessment: Assessment,
 }
 
@@ -37,9 +38,9 @@ impl Admitted {
         Assessment::of(bytes, settings, terms)?.admit()
     }
 
-    /// Only for an assessment whose verdict is this tier.
-    pub(crate) fn new(tier: Tier, assessment: Assessment) -> Self {
-        Self { tier, assessment }
+    /// Only for an assessment whose verdict is this tier, and with its values.
+    pub(crate) fn new(tier: Tier, values: Vec<Value>, assessment: Assessment) -> Self {
+        Self { tier, values, assessment }
     }
 
     /// All that was found about it.
@@ -59,7 +60,7 @@ impl Admitted {
 
     /// The value of each parameter, in the manifest's order.
     pub fn values(&self) -> &[Value] {
-        self.assessment.values()
+        &self.values
     }
 
     /// What the loader needs to know.
@@ -79,9 +80,7 @@ impl Admitted {
 
     /// Why it is not proved, in a few words; `None` where it is.
     pub fn why(&self) -> Option<String> {
-        let forced = || "the profile asks for it".to_owned();
-        let why = || self.assessment.worst().map_or_else(forced, ToString::to_string);
-        (self.tier != Tier::Proved).then(why)
+        self.assessment.why()
     }
 
     /// What was found about its bytes.
@@ -91,7 +90,7 @@ impl Admitted {
 
     /// What the analysis was told about it beside its bytes.
     pub fn environment(&self) -> Environment {
-        environment(self.manifest(), self.values())
+        environment(self.manifest(), self.assessment.values())
     }
 
     /// What a call of it may use, in fuel of this node.
@@ -128,7 +127,17 @@ pub fn manifest_of(bytes: &[u8]) -> Result<(Manifest, Facts), Refusal> {
     Ok((manifest, facts))
 }
 
-pub(crate) fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Value>, ValueError> {
+/// That a parameter must be given.
+pub(crate) fn missing(parameter: &Parameter) -> ValueError {
+    ValueError::Missing {
+        parameter: parameter.name.clone(),
+        ty: parameter.ty,
+        summary: parameter.summary.clone(),
+    }
+}
+
+/// The value of each parameter: what was given, or else its default; `None` where there is neither.
+pub(crate) fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Option<Value>>, ValueError> {
     for (name, _) in settings {
         if !manifest.parameters.iter().any(|p| p.name.as_str() == name) {
             let known: Vec<String> = manifest.parameters.iter().map(|p| format!("`{}`", p.name)).collect();
@@ -148,13 +157,9 @@ pub(crate) fn values(manifest: &Manifest, settings: &[Setting]) -> Result<Vec<Va
                 .flat_map(|(_, texts)| texts.iter().map(String::as_str))
                 .collect();
             if given.is_empty() {
-                return parameter.default.clone().ok_or_else(|| ValueError::Missing {
-                    parameter: parameter.name.clone(),
-                    ty: parameter.ty,
-                    summary: parameter.summary.clone(),
-                });
+                return Ok(parameter.default.clone());
             }
-            parameter.read(&given)
+            parameter.read(&given).map(Some)
         })
         .collect()
 }

@@ -1,14 +1,17 @@
 //! What a module may use, held against what it is let: the whole answer, whether it is admitted or not.
 
-use crate::admit::values;
+use crate::admit::{missing, values};
 use crate::compare::compare;
 use crate::environment::environment;
 use crate::{
-    Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Profile, Refusal, Setting, Standing,
-    Tick, Tier, Value, manifest_of, shown,
+    Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Parameter, Profile, Refusal, Setting,
+    Standing, Tick, Tier, Value, ValueError, manifest_of, shown,
 };
 use weir_bounds::{Analysis, Costs};
 use weir_units::{Bytes, Nanos};
+
+/// Ticks come no faster, whatever a parameter asks for.
+const TICK_PERIOD_MIN: Nanos = Nanos(1_000);
 
 /// By what modules are admitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +29,7 @@ pub struct Terms {
 pub struct Assessment {
     bytes: Vec<u8>,
     manifest: Manifest,
-    values: Vec<Value>,
+    values: Vec<Option<Value>>,
     facts: Facts,
     tick: Option<Nanos>,
     terms: Terms,
@@ -45,13 +48,45 @@ impl Assessment {
     pub fn of(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
         let (manifest, facts) = manifest_of(&bytes)?;
         let values = values(&manifest, settings)?;
+        match manifest.parameters.iter().zip(&values).find(|(_, value)| value.is_none()) {
+            Some((parameter, _)) => Err(missing(parameter).into()),
+            None => Self::look(bytes, manifest, facts, values, terms),
+        }
+    }
+
+    /// As [`of`](Self::of), but a parameter that must be given and is not is left open: the bounds hold for whatever value may be given for it. It
+    /// is not [admitted](Self::admit) so.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_open(bytes: Vec<u8>, settings: &[Setting], terms: &Terms) -> Result<Self, Refusal> {
+        let (manifest, facts) = manifest_of(&bytes)?;
+        let values = values(&manifest, settings)?;
+        Self::look(bytes, manifest, facts, values, terms)
+    }
+
+    fn look(
+        bytes: Vec<u8>,
+        manifest: Manifest,
+        facts: Facts,
+        values: Vec<Option<Value>>,
+        terms: &Terms,
+    ) -> Result<Self, Refusal> {
         let tick = match manifest.tick {
             _ if !facts.has_tick => None,
             Some(Tick::Every(period)) => Some(period),
-            Some(Tick::Parameter(index)) => match values.get(index) {
-                Some(Value::Duration(period)) => Some((*period).max(Nanos(1_000))),
-                _ => None,
-            },
+            Some(Tick::Parameter(index)) => {
+                // The shortest of all that it may be.
+                let least = || manifest.parameters.get(index).and_then(|parameter| parameter.min.as_ref());
+                match values.get(index) {
+                    Some(Some(Value::Duration(period))) => Some((*period).max(TICK_PERIOD_MIN)),
+                    Some(None) => match least() {
+                        Some(Value::Duration(period)) => Some((*period).max(TICK_PERIOD_MIN)),
+                        _ => Some(TICK_PERIOD_MIN),
+                    },
+                    _ => None,
+                }
+            }
             None => None,
         };
         let environment = environment(&manifest, &values);
@@ -78,12 +113,26 @@ impl Assessment {
     /// Admits the module by what was found.
     ///
     /// # Errors
-    /// The [`Refusal`] of the [verdict](Self::verdict).
+    /// The [`Refusal`] of the [verdict](Self::verdict); or that a parameter was left open.
     pub fn admit(self) -> Result<Admitted, Refusal> {
-        match &self.verdict {
-            Ok(tier) => Ok(Admitted::new(*tier, self)),
-            Err(refusal) => Err(refusal.clone()),
-        }
+        let tier = self.verdict.clone()?;
+        let parameters = self.manifest.parameters.iter().zip(&self.values);
+        let values: Result<Vec<Value>, ValueError> =
+            parameters.map(|(parameter, value)| value.clone().ok_or_else(|| missing(parameter))).collect();
+        Ok(Admitted::new(tier, values?, self))
+    }
+
+    /// The parameters that were left open.
+    pub fn open(&self) -> impl Iterator<Item = &Parameter> {
+        let parameters = self.manifest.parameters.iter().zip(&self.values);
+        parameters.filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
+    }
+
+    /// Why it is not proved, in a few words; `None` where it is, or is refused.
+    pub fn why(&self) -> Option<String> {
+        let forced = || "the profile asks for it".to_owned();
+        let is_checked = matches!(self.verdict, Ok(Tier::Supervised | Tier::Metered));
+        is_checked.then(|| self.worst().map_or_else(forced, ToString::to_string))
     }
 
     /// The tier that it would run in, or what the profile has against it.
@@ -126,8 +175,8 @@ impl Assessment {
         &self.manifest
     }
 
-    /// The value of each parameter, in the manifest's order.
-    pub fn values(&self) -> &[Value] {
+    /// The value of each parameter, in the manifest's order; `None` where it was left open.
+    pub fn values(&self) -> &[Option<Value>] {
         &self.values
     }
 
@@ -141,7 +190,7 @@ impl Assessment {
         self.manifest.memory.min(self.terms.profile.memory)
     }
 
-    /// The period of its ticks in packet time, if it has them.
+    /// The period of its ticks in packet time, if it has them; the shortest that can be, where the parameter that gives it was left open.
     pub fn tick(&self) -> Option<Nanos> {
         self.tick
     }
@@ -217,7 +266,7 @@ mod tests {
             globals: 0,
             functions: 0,
             memory: Bytes(64 << 10),
-            imports: Vec::new(),
+            imports: vec!["emit", "patch"],
             has_initialize: false,
             has_start: false,
             has_tick: false,
@@ -248,7 +297,12 @@ mod tests {
     }
 
     fn of(entries: &[EntryBound], facts: &Facts, profile: &str) -> Result<Tier, String> {
-        let analysis = Analysis { entries: entries.to_vec(), loops: Vec::new(), host_calls: Vec::new() };
+        let analysis = Analysis {
+            entries: entries.to_vec(),
+            loops: Vec::new(),
+            calls: Vec::new(),
+            host_calls: Vec::new(),
+        };
         let terms = Terms { profile: Profile::parse(profile).unwrap(), ..Terms::default() };
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let limits = terms.profile.limits(&terms.calibration);
@@ -350,6 +404,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_module_cannot_ask_for_it_does_not_get() {
+        let mut unknown = fuel(1, 0);
+        (unknown.usage.records, unknown.usage.patches) = (Linear::UNBOUNDED, Linear::UNBOUNDED);
+        let with = |imports: Vec<&'static str>| Facts { imports, ..facts() };
+        for (imports, of_records, of_patches) in [
+            (vec![], Tier::Proved, Tier::Proved),
+            (vec!["emit"], Tier::Metered, Tier::Proved),
+            (vec!["patch", "hash"], Tier::Proved, Tier::Metered),
+        ] {
+            let by = |profile| of(&[unknown.clone()], &with(imports.clone()), profile);
+            assert_eq!(
+                (by("records = 0"), by("patches = 0")),
+                (Ok(of_records), Ok(of_patches)),
+                "{imports:?}"
+            );
+        }
+    }
+
+    #[test]
     fn an_entry_point_that_the_analysis_does_not_know_is_never_proved() {
         assert_eq!(of(&[], &facts(), ""), Ok(Tier::Metered));
         let facts = Facts { has_tick: true, ..facts() };
@@ -426,8 +499,12 @@ mod tests {
     #[test]
     fn a_few_words_say_what_is_furthest_over_its_limit() {
         let words = |bound: &EntryBound, profile: &str| {
-            let analysis =
-                Analysis { entries: vec![bound.clone()], loops: Vec::new(), host_calls: Vec::new() };
+            let analysis = Analysis {
+                entries: vec![bound.clone()],
+                loops: Vec::new(),
+                calls: Vec::new(),
+                host_calls: Vec::new(),
+            };
             let profile = Profile::parse(profile).unwrap();
             let limits = profile.limits(&Calibration::default());
             let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();

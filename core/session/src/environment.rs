@@ -1,19 +1,25 @@
 //! What the analysis is told about a module beside its bytes: what the host will answer, and no more.
 
-use crate::{Manifest, Value};
+use crate::{Manifest, Parameter, ParameterType, Value};
 use weir_abi::limit;
 use weir_bounds::{Environment, Given};
 
 const WASM_PAGE: u64 = 65_536;
 
-/// The environment of a module with these values.
+/// The environment of a module with these values, in the manifest's order. Of a parameter without one is known what the manifest says about it:
+/// nobody can give it a value that is not so.
 ///
 /// The manifest is the module's own allegation, but the host answers by it too: `param_int` and `param_bytes` give what is here, `emit` takes no
 /// stream that is not declared and reads no string field that is not, and memory grows no further. So a manifest that lies gains nothing.
-pub(crate) fn environment(manifest: &Manifest, values: &[Value]) -> Environment {
+pub(crate) fn environment(manifest: &Manifest, values: &[Option<Value>]) -> Environment {
     let string_bytes = |has_strings: bool| if has_strings { limit::RECORD_STRING_BYTES } else { 0 };
     Environment {
-        parameters: values.iter().map(given).collect(),
+        parameters: manifest
+            .parameters
+            .iter()
+            .zip(values)
+            .map(|(parameter, value)| value.as_ref().map_or_else(|| any(parameter), given))
+            .collect(),
         string_bytes: manifest
             .streams
             .iter()
@@ -34,5 +40,123 @@ fn given(value: &Value) -> Given {
                 Given::Bytes { min: len, max: len }
             }
         },
+    }
+}
+
+/// What is known of a parameter that can have any value that it may be given.
+fn any(parameter: &Parameter) -> Given {
+    const PREFIX_BYTES: u32 = 17;
+    let limit = |limit: &Option<Value>, or: i64| limit.as_ref().and_then(Value::as_int).unwrap_or(or);
+    match parameter.ty {
+        ParameterType::F64 => Given::Float,
+        ParameterType::Bool => Given::Int { min: 0, max: 1 },
+        ParameterType::I64 => {
+            Given::Int { min: limit(&parameter.min, i64::MIN), max: limit(&parameter.max, i64::MAX) }
+        }
+        // What is unsigned reaches the module bit for bit, so a range over the middle has no order that is signed.
+        ParameterType::U64 | ParameterType::Duration => {
+            match (limit(&parameter.min, 0), limit(&parameter.max, u64::MAX.cast_signed())) {
+                (min, max) if min <= max => Given::Int { min, max },
+                _ => Given::Int { min: i64::MIN, max: i64::MAX },
+            }
+        }
+        ParameterType::Prefix => Given::Bytes { min: PREFIX_BYTES, max: PREFIX_BYTES },
+        ParameterType::String | ParameterType::U64List | ParameterType::StringList => {
+            Given::Bytes { min: 0, max: u32::try_from(Value::BYTES_MAX).unwrap_or(u32::MAX) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn manifest(ty: &str, rest: &str) -> Manifest {
+        let head = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '64 KiB'\n";
+        let text = format!("{head}[[parameter]]\nname = 'p'\ntype = '{ty}'\n{rest}\n");
+        Manifest::parse(text.as_bytes()).unwrap()
+    }
+
+    fn open(manifest: &Manifest) -> Given {
+        environment(manifest, &[None]).parameters[0]
+    }
+
+    /// Whether the value is one of those that the analysis looked at.
+    fn is_covered(given: &Given, of: &Given) -> bool {
+        match (given, of) {
+            (Given::Int { min, max }, Given::Int { min: least, max: most }) => least <= min && max <= most,
+            (Given::Bytes { min, max }, Given::Bytes { min: least, max: most }) => {
+                least <= min && max <= most
+            }
+            (Given::Float, Given::Float) => true,
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_can_be_given_for_a_parameter_that_was_left_open_was_looked_at(
+            ty in proptest::sample::select(vec!["u64", "i64", "duration"]), limits: [u64; 2], bits in 0u32..64, value: u64,
+        ) {
+            let text = |number: u64| match ty {
+                "i64" => number.cast_signed().to_string(),
+                "duration" => format!("'{number}ns'"),
+                _ => number.to_string(),
+            };
+            // TOML's integers are signed.
+            let limits = limits.map(|limit| (limit >> bits) & if ty == "u64" { u64::MAX >> 1 } else { u64::MAX });
+            let [mut min, mut max] = limits;
+            if (ty == "i64" && min.cast_signed() > max.cast_signed()) || (ty != "i64" && min > max) {
+                (min, max) = (max, min);
+            }
+            let manifest = manifest(ty, &format!("min = {}\nmax = {}", text(min), text(max)));
+            let given = text(value >> bits);
+            if let Ok(value) = manifest.parameters[0].read(&[given.trim_matches('\'')]) {
+                prop_assert!(is_covered(&super::given(&value), &open(&manifest)), "{value:?}: {:?}", open(&manifest));
+            }
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_was_left_open_has_its_range() {
+        for (ty, rest, wanted) in [
+            ("u64", "min = 1\nmax = 1000", Given::Int { min: 1, max: 1000 }),
+            ("u64", "max = 1000", Given::Int { min: 0, max: 1000 }),
+            ("u64", "min = 1", Given::Int { min: i64::MIN, max: i64::MAX }),
+            ("i64", "min = -5", Given::Int { min: -5, max: i64::MAX }),
+            ("bool", "", Given::Int { min: 0, max: 1 }),
+            ("duration", "min = '1us'\nmax = '2us'", Given::Int { min: 1_000, max: 2_000 }),
+            ("f64", "", Given::Float),
+            ("prefix", "", Given::Bytes { min: 17, max: 17 }),
+            ("string", "", Given::Bytes { min: 0, max: 65_536 }),
+            ("u64-list", "max = 65535", Given::Bytes { min: 0, max: 65_536 }),
+            ("string-list", "", Given::Bytes { min: 0, max: 65_536 }),
+        ] {
+            assert_eq!(open(&manifest(ty, rest)), wanted, "{ty} {rest}");
+        }
+    }
+
+    #[test]
+    fn whatever_its_type_a_value_is_within_what_was_looked_at() {
+        for (ty, values) in [
+            ("u64", &["0", "18446744073709551615"][..]),
+            ("i64", &["-9223372036854775808", "9223372036854775807"]),
+            ("bool", &["true", "false"]),
+            ("duration", &["0ns", "18446744073709551615ns"]),
+            ("f64", &["-1e300"]),
+            ("prefix", &["10.0.0.0/8", "::/0"]),
+            ("string", &["", "abc"]),
+            ("u64-list", &["1"]),
+            ("string-list", &["", "abc"]),
+        ] {
+            let manifest = manifest(ty, "");
+            for value in values {
+                let value = manifest.parameters[0].read(&[value]).unwrap();
+                assert!(is_covered(&super::given(&value), &open(&manifest)), "{ty}: {value}");
+            }
+        }
+        let longest = Value::String(vec![b'x'; Value::BYTES_MAX]);
+        assert!(is_covered(&super::given(&longest), &open(&manifest("string", ""))));
     }
 }

@@ -63,7 +63,7 @@ impl fmt::Display for Excess {
         let tiers: Vec<&str> = self.tiers.iter().map(|tier| tier.name()).collect();
         let keys = self.comparison.keys();
         write!(f, "; the profile allows {allowed} by {keys}, and only {} modules", tiers.join(" and "))?;
-        if let (Resource::Fuel, true, Some(step)) = (resource, bound.is_bounded(), self.innermost()) {
+        if let Some(step) = self.contributor() {
             write!(f, "; most of it is {}", Shown(step))?;
         }
         match self.needs() {
@@ -84,10 +84,12 @@ impl fmt::Display for Excess {
 }
 
 impl Excess {
-    /// The last step on the way that is a place where work is done, not only a call on the way to it.
-    fn innermost(&self) -> Option<&Step> {
+    /// What contributes most, where it is time that is exceeded: the last step on the way that is a place where work is done, not only a call on
+    /// the way to it.
+    pub fn contributor(&self) -> Option<&Step> {
+        let is_time = self.comparison.resource == Resource::Fuel && self.comparison.bound.is_bounded();
         let is_work = |step: &&Step| !matches!(step.what, What::Call(_));
-        self.hottest.iter().rev().find(is_work).or(self.hottest.last())
+        self.hottest.iter().rev().find(is_work).or(self.hottest.last()).filter(|_| is_time)
     }
 }
 

@@ -328,8 +328,9 @@ fn parameter(raw: RawParameter) -> Result<Parameter, ManifestError> {
             })
             .transpose()
     };
-    let (min, max) = (read(&parameter, "min", raw.min)?, read(&parameter, "max", raw.max)?);
-    (parameter.min, parameter.max) = (min, max);
+    // What is read is held against what was read before: a lower limit that is above the upper one would leave no value.
+    parameter.min = read(&parameter, "min", raw.min)?;
+    parameter.max = read(&parameter, "max", raw.max)?;
     parameter.default = read(&parameter, "default", raw.default)?;
     Ok(parameter)
 }
@@ -456,6 +457,10 @@ mod tests {
             (
                 "[[parameter]]\nname = 'a'\ntype = 'u64'\ndefault = 5\nmax = 4\n",
                 "parameter `a`, default: parameter `a`: 5 is outside - to 4",
+            ),
+            (
+                "[[parameter]]\nname = 'a'\ntype = 'u64'\nmin = 5\nmax = 4\n",
+                "parameter `a`, max: parameter `a`: 4 is outside 5 to -",
             ),
             ("[[stream]]\nname = 'a'\n", "stream `a` has no field"),
             (

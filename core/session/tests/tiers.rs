@@ -1,6 +1,6 @@
 //! Which tier a module gets, by its bytes, its parameters and a profile; and what a refusal says.
 
-use weir_bounds::{EntryPoint, Linear};
+use weir_bounds::{Class, EntryPoint, Linear};
 use weir_session::{
     Admitted, Assessment, Calibration, Comparison, Profile, Refusal, Resource, Setting, Standing, Terms, Tier,
 };
@@ -91,6 +91,60 @@ fn bounds_follow_the_values_that_were_set_and_not_the_limits_of_the_manifest() {
     let profile = format!("tiers = ['proved']\npacket = '{ten}ns'\nper-byte = '0ns'");
     assert_eq!(assess(BY_PARAMETER, &[("size", "10")], &profile).verdict(), Ok(Tier::Proved));
     assert!(assess(BY_PARAMETER, &[("size", "11")], &profile).verdict().is_err());
+}
+
+#[test]
+fn a_parameter_that_is_left_open_is_looked_at_with_every_value_that_it_may_have() {
+    let required = MANIFEST.replace("default = 8\n", "");
+    let of = |size: &str| {
+        let bytes = module(BY_PARAMETER, &required);
+        Assessment::of(bytes, &[("size".into(), vec![size.into()])], &Terms::default()).unwrap()
+    };
+    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &Terms::default()).unwrap();
+    let names: Vec<&str> = open.open().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!((names, open.values()), (vec!["size"], &[None][..]));
+    assert_eq!(fuel(&open, EntryPoint::Packet), fuel(&of("1000"), EntryPoint::Packet));
+    assert!(fuel(&of("999"), EntryPoint::Packet).constant < fuel(&open, EntryPoint::Packet).constant);
+    assert_eq!(open.analysis().entry(EntryPoint::Packet).unwrap().class, Class::ConfigurationValue);
+    assert_eq!(open.verdict(), Ok(Tier::Proved));
+    // It was looked at, and does not run.
+    let missing = "parameter `size` (u64) must be given: ";
+    assert_eq!(open.admit().unwrap_err().to_string(), missing);
+    let strict = Assessment::of(module(BY_PARAMETER, &required), &[], &Terms::default());
+    assert_eq!(strict.unwrap_err().to_string(), missing);
+    // What is given counts, and is held against the manifest.
+    let given = Assessment::of_open(
+        module(BY_PARAMETER, &required),
+        &[("size".into(), vec!["10".into()])],
+        &Terms::default(),
+    );
+    assert_eq!(fuel(&given.unwrap(), EntryPoint::Packet), fuel(&of("10"), EntryPoint::Packet));
+    let beyond = [("size".into(), vec!["1001".into()])];
+    assert!(Assessment::of_open(module(BY_PARAMETER, &required), &beyond, &Terms::default()).is_err());
+}
+
+#[test]
+fn where_nothing_limits_a_parameter_that_is_left_open_the_loop_has_no_small_bound() {
+    let required = MANIFEST.replace("default = 8\nmax = 1000\n", "");
+    let open = Assessment::of_open(module(BY_PARAMETER, &required), &[], &Terms::default()).unwrap();
+    assert!(fuel(&open, EntryPoint::Packet).constant >= u64::from(u32::MAX));
+    assert_eq!(open.verdict(), Ok(Tier::Metered));
+}
+
+#[test]
+fn a_tick_whose_period_is_left_open_can_come_as_often_as_the_manifest_lets_it() {
+    let text = |limits: &str| {
+        let parameter = format!("[[parameter]]\nname = 'every'\ntype = 'duration'\n{limits}");
+        format!("tick = {{ parameter = 'every' }}\n{}{parameter}", &MANIFEST[..MANIFEST.find("[[").unwrap()])
+    };
+    let body = format!("{NOTHING} (func (export \"weir_tick\") (param i64 i64))");
+    let open = |limits: &str, profile: &str| {
+        Assessment::of_open(module(&body, &text(limits)), &[], &terms(profile)).unwrap()
+    };
+    assert_eq!(open("min = '1ms'", "").tick().unwrap().0, 1_000_000);
+    assert_eq!(open("", "").tick().unwrap().0, 1_000);
+    assert!(open("min = '1ms'", "tick-period = '1ms'").verdict().is_ok());
+    assert!(open("min = '999us'", "tick-period = '1ms'").verdict().is_err());
 }
 
 #[test]

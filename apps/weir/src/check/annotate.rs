@@ -1,4 +1,4 @@
-//! The author's lines, or where there are none the WebAssembly text, with what loops and calls of the host cost beside them.
+//! The author's lines, or where there are none the WebAssembly text, with what loops and calls cost beside them.
 
 use super::Findings;
 use super::paint::{Look, Paint, plain_line, wrapped};
@@ -11,6 +11,10 @@ use weir_session::shown;
 
 /// Lines that are shown around one that has a cost.
 const CONTEXT: usize = 3;
+/// Heading of what is there: a loop's trips, or a call's function.
+const WHAT: &str = "TIMES OR CALL";
+/// Characters of a called function's name that are shown.
+const CALLEE_CHARS: usize = 24;
 /// Columns of a source line that are shown.
 const COLUMNS: usize = 88;
 /// WebAssembly text is made only of modules up to this size: of larger ones it would be many times as much.
@@ -20,7 +24,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 struct Note<'a> {
     place: &'a Place,
-    /// How often, or of what.
+    /// How often, or of what function.
     times: String,
     fuel: Linear,
     share: Option<f64>,
@@ -51,16 +55,13 @@ pub fn print(
 ) -> io::Result<()> {
     let notes = notes(findings);
     if notes.is_empty() {
-        return writeln!(out, "\nNo entry point reaches a loop or a call of the host.");
+        return writeln!(out, "\nNo entry point reaches a loop or a call.");
     }
     let legend = format!(
-        "TIMES: how often a loop's body begins at most, each time that it is entered; or the host function that is called. \
-         FUEL: what that costs at most{}.",
-        if findings.analysis.loops.iter().any(|found| found.total.per_kib > 0) {
-            ", by the packet's captured bytes"
-        } else {
-            ""
-        }
+        "{WHAT}: how often the body of a loop begins at most, each time that the loop is entered; or which function is called, \
+         in quotes where it is one of weir's. FUEL: what the whole loop, or the one call, costs at most{}. Loops and calls are those that the compiler \
+         left: some it unrolls, or puts in line.",
+        if notes.iter().any(|note| note.fuel.per_kib > 0) { ", by the packet's captured bytes" } else { "" }
     );
     writeln!(out, "\n{}", paint.paint(Look::Faint, &wrapped("", 0, &legend)))?;
     let mut by_file: BTreeMap<&str, Vec<&Note<'_>>> = BTreeMap::new();
@@ -112,7 +113,14 @@ fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
     });
     let calls = findings.analysis.host_calls.iter().map(|found| Note {
         place: &found.place,
-        times: found.name.to_owned(),
+        times: format!("`{}`", found.name),
+        fuel: found.fuel,
+        share: share(found.fuel, whole),
+        why: None,
+    });
+    let own_calls = findings.analysis.calls.iter().map(|found| Note {
+        place: &found.place,
+        times: callee(&found.callee),
         fuel: found.fuel,
         share: share(found.fuel, whole),
         why: None,
@@ -128,7 +136,16 @@ fn notes<'a>(findings: &'a Findings<'_>) -> Vec<Note<'a>> {
         share: None,
         why: Some(reason.why.to_string()),
     });
-    loops.chain(calls).chain(others).collect()
+    loops.chain(own_calls).chain(calls).chain(others).collect()
+}
+
+/// The name of a called function, which a stranger gave it.
+fn callee(name: &str) -> String {
+    let name = shown(name);
+    match name.char_indices().nth(CALLEE_CHARS) {
+        Some((end, _)) => format!("{}…", name.get(..end).unwrap_or_default()),
+        None => name,
+    }
 }
 
 /// The lines that have notes, with those around them; what is left out between them is a mark.
@@ -137,11 +154,11 @@ fn regions(out: &mut impl Write, lines: &[Line<'_, '_>], paint: Paint) -> io::Re
     let notes = || lines.iter().flat_map(|line| &line.notes);
     let width =
         |texts: &mut dyn Iterator<Item = usize>, heading: &str| texts.max().unwrap_or(0).max(heading.len());
-    let times_width = width(&mut notes().map(|note| note.times.chars().count()), "TIMES");
+    let times_width = width(&mut notes().map(|note| note.times.chars().count()), WHAT);
     let fuel_width = width(&mut notes().map(|note| fuel(note).chars().count()), "FUEL");
     let number_width = width(&mut lines.iter().map(|line| line.number.len()), "");
     let gutter = times_width + fuel_width + number_width + 6;
-    let heading = format!("  {:>times_width$}  {:>fuel_width$}", "TIMES", "FUEL");
+    let heading = format!("  {:>times_width$}  {:>fuel_width$}", WHAT, "FUEL");
     writeln!(out, "{}", paint.paint(Look::Faint, &heading))?;
     let mut last_shown = None;
     for (index, line) in lines.iter().enumerate() {

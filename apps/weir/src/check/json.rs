@@ -3,8 +3,10 @@
 use super::Findings;
 use serde::Serialize;
 use std::io::{self, Write};
-use weir_bounds::{Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What};
-use weir_session::{Comparison, Resource, Standing};
+use weir_bounds::{
+    CallBound, Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What,
+};
+use weir_session::{Comparison, Excess, Refusal, Resource, Standing, Value};
 
 #[derive(Serialize)]
 struct Refused<'a> {
@@ -21,21 +23,47 @@ struct Document<'a> {
     admitted: bool,
     tier: Option<&'static str>,
     why: Option<&'a str>,
-    refusal: Option<&'a str>,
+    refusal: Option<String>,
+    excess: Option<Exceeded>,
     profile: Option<&'a str>,
     parameters: Vec<Parameter<'a>>,
+    imports: &'a [&'static str],
     calibration: Calibration<'a>,
     memory: Option<Bound>,
     entry_points: Vec<Entry>,
     loops: Vec<Loop>,
-    host_calls: Vec<Host>,
+    calls: Vec<Call>,
+    host_calls: Vec<Call>,
     compiled_ns: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct Parameter<'a> {
     name: &'a str,
-    value: &'a str,
+    #[serde(rename = "type")]
+    ty: &'static str,
+    /// `None` where it was left open.
+    value: Option<String>,
+    min: Option<String>,
+    max: Option<String>,
+}
+
+/// The limit that a refusal is about.
+#[derive(Serialize)]
+struct Exceeded {
+    /// `None`: the module as a whole.
+    entry_point: Option<&'static str>,
+    #[serde(flatten)]
+    bound: Bound,
+    /// How many times the limit the bound is.
+    times: Option<f64>,
+    /// What makes up most of it.
+    most: Option<Hot>,
+    /// Why there is no bound.
+    unbounded: Option<Unbounded>,
+    /// The tier that it would run in, were it allowed.
+    needs: &'static str,
+    tiers: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +105,9 @@ struct Bound {
     bound_ns: Option<Line>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_ns: Option<Line>,
+    /// Whether these nanoseconds are a guess, because the node is not calibrated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ns_estimated: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -115,8 +146,8 @@ struct Loop {
 }
 
 #[derive(Serialize)]
-struct Host {
-    name: &'static str,
+struct Call {
+    name: String,
     fuel: Option<Line>,
     at: At,
 }
@@ -147,9 +178,23 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
         admitted: findings.verdict.is_ok(),
         tier: findings.verdict.as_ref().ok().map(|tier| tier.name()),
         why: findings.why.as_deref(),
-        refusal: findings.verdict.as_ref().err().map(String::as_str),
+        refusal: findings.verdict.err().map(ToString::to_string),
+        excess: match findings.verdict {
+            Err(Refusal::Excess(excess)) => Some(exceeded(excess, findings)),
+            _ => None,
+        },
         profile: findings.profile.as_deref(),
-        parameters: findings.values.iter().map(|(name, value)| Parameter { name, value }).collect(),
+        parameters: findings
+            .parameters()
+            .map(|(parameter, value)| Parameter {
+                name: parameter.name.as_str(),
+                ty: parameter.ty.name(),
+                value: value.map(Value::to_string),
+                min: parameter.min.as_ref().map(Value::to_string),
+                max: parameter.max.as_ref().map(Value::to_string),
+            })
+            .collect(),
+        imports: &findings.facts.imports,
         calibration: Calibration {
             measured: findings.calibration.is_measured(),
             processor: findings.calibration.processor(),
@@ -161,6 +206,7 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
         memory: memory.map(|comparison| bound(comparison, findings)),
         entry_points: calls.map(|entry| entry_point(entry, findings)).collect(),
         loops: findings.analysis.loops.iter().map(loop_bound).collect(),
+        calls: findings.analysis.calls.iter().map(call).collect(),
         host_calls: findings.analysis.host_calls.iter().map(host_call).collect(),
         compiled_ns: findings.compiled.map(|time| time.0),
     }
@@ -209,6 +255,21 @@ fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
         },
         bound_ns: in_nanos(comparison.bound),
         limit_ns: in_nanos(comparison.limit),
+        ns_estimated: is_time.then(|| !calibration.is_measured()),
+    }
+}
+
+fn exceeded(excess: &Excess, findings: &Findings<'_>) -> Exceeded {
+    let comparison = &excess.comparison;
+    let times = comparison.times();
+    Exceeded {
+        entry_point: comparison.entry.map(EntryPoint::name),
+        bound: bound(comparison, findings),
+        times: times.is_finite().then_some(times),
+        most: excess.contributor().map(hot),
+        unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
+        needs: excess.needs().name(),
+        tiers: excess.tiers.iter().map(|tier| tier.name()).collect(),
     }
 }
 
@@ -257,6 +318,10 @@ fn loop_bound(found: &LoopBound) -> Loop {
     }
 }
 
-fn host_call(found: &HostCall) -> Host {
-    Host { name: found.name, fuel: line(found.fuel), at: at(&found.place) }
+fn call(found: &CallBound) -> Call {
+    Call { name: found.callee.clone(), fuel: line(found.fuel), at: at(&found.place) }
+}
+
+fn host_call(found: &HostCall) -> Call {
+    Call { name: found.name.to_owned(), fuel: line(found.fuel), at: at(&found.place) }
 }

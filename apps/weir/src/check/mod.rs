@@ -4,6 +4,7 @@ mod annotate;
 mod json;
 mod paint;
 mod source;
+mod summary;
 mod table;
 
 use crate::Failure;
@@ -16,7 +17,9 @@ use std::io::Write;
 use std::time::Instant;
 use weir_bounds::Analysis;
 use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
-use weir_session::{Admitted, Assessment, Calibration, Comparison, Facts, Manifest, Tier};
+use weir_session::{
+    Admitted, Assessment, Calibration, Comparison, Facts, Manifest, Parameter, Refusal, Tier, Value,
+};
 use weir_units::{Bytes, Nanos};
 
 /// Why a module is not fit to run.
@@ -38,66 +41,88 @@ struct Findings<'a> {
     manifest: &'a Manifest,
     facts: &'a Facts,
     size: Bytes,
-    /// Parameters and their values.
-    values: Vec<(String, String)>,
+    /// The value of each of the manifest's parameters; `None` where it was left open.
+    values: &'a [Option<Value>],
     /// The period of its ticks.
     tick: Option<Nanos>,
-    /// The most private memory that it may have.
-    memory: Bytes,
     analysis: &'a Analysis,
     comparisons: &'a [Comparison],
     calibration: &'a Calibration,
     /// The profile's file, where one was given.
     profile: Option<String>,
     /// The tier, or why there is none.
-    verdict: Result<Tier, String>,
+    verdict: Result<Tier, &'a Refusal>,
     /// Why it is not proved, in a few words.
     why: Option<String>,
     /// How long compiling took, where it was compiled.
     compiled: Option<Nanos>,
 }
 
+impl Findings<'_> {
+    /// The parameters with their values.
+    fn parameters(&self) -> impl Iterator<Item = (&Parameter, Option<&Value>)> {
+        self.manifest.parameters.iter().zip(self.values).map(|(parameter, value)| (parameter, value.as_ref()))
+    }
+
+    /// The parameters that were left open.
+    fn open(&self) -> impl Iterator<Item = &Parameter> {
+        self.parameters().filter(|(_, value)| value.is_none()).map(|(parameter, _)| parameter)
+    }
+}
+
 /// Finds the bounds of a module, says whether it is admitted, and compiles it if so; runs nothing of it.
 pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
     let spec = Spec::parse(&args.module)?;
     let terms = terms(args.profile.as_deref())?;
-    let assessment = match spec.assess(&terms) {
+    let paint = Paint::of_stdout();
+    let refused = |refusal| SpecError::Refused { name: spec.name.clone(), refusal };
+    let looked_at =
+        spec.bytes().and_then(|bytes| Assessment::of_open(bytes, &spec.settings, &terms).map_err(refused));
+    let assessment = match looked_at {
         Ok(assessment) => assessment,
         Err(error) => {
-            if let (true, SpecError::Refused { refusal, .. }) = (args.json, &error) {
-                json::print_refusal(out, &spec.name, &refusal.to_string())?;
+            let why = match &error {
+                SpecError::Refused { refusal, .. } => Some(refusal.to_string()),
+                SpecError::TooLarge(_) => Some(error.to_string()),
+                _ => None,
+            };
+            match why {
+                Some(why) if args.json => json::print_refusal(out, &spec.name, &why)?,
+                Some(why) if !error.is_usage() => summary::print_refusal(out, &spec.name, &why, paint)?,
+                // What is wrong is the command line, and there is nothing to say about the module.
+                _ => {}
             }
             return Err(error.into());
         }
     };
-    let admitted = assessment.clone().admit();
-    let compiled = admitted.as_ref().ok().map(|admitted| compile(&spec, admitted.clone()));
+    let is_whole = assessment.open().next().is_none();
+    let admitted = if is_whole { assessment.clone().admit().ok() } else { None };
+    let compiled = admitted.map(|admitted| compile(&spec, admitted));
     let findings = Findings {
         manifest: assessment.manifest(),
         facts: assessment.facts(),
         size: Bytes(assessment.bytes().len() as u64),
-        values: values(&assessment),
+        values: assessment.values(),
         tick: assessment.tick(),
-        memory: assessment.memory(),
         analysis: assessment.analysis(),
         comparisons: assessment.comparisons(),
         calibration: &terms.calibration,
         profile: args.profile.as_ref().map(|path| path.display().to_string()),
-        verdict: assessment.verdict().map_err(ToString::to_string),
-        why: admitted.as_ref().ok().and_then(Admitted::why),
+        verdict: assessment.verdict(),
+        why: assessment.why(),
         compiled: compiled.as_ref().and_then(|compiled| compiled.as_ref().ok()).copied(),
     };
     if args.json {
         json::print(out, &findings)?;
     } else {
-        let paint = Paint::of_stdout();
+        summary::print(out, &findings, paint)?;
         table::print(out, &findings, paint)?;
         if args.annotate {
             annotate::print(out, &findings, assessment.bytes(), &Sources::of(&spec), paint)?;
         }
-        table::print_end(out, &findings, paint)?;
+        summary::print_end(out, &findings, paint)?;
     }
-    admitted.map_err(|refusal| SpecError::Refused { name: spec.name.clone(), refusal })?;
+    assessment.verdict().map_err(|refusal| refused(refusal.clone()))?;
     compiled.transpose()?;
     Ok(())
 }
@@ -110,9 +135,4 @@ fn compile(spec: &Spec, admitted: Admitted) -> Result<Nanos, CheckError> {
     let begin = Instant::now();
     engine.load(admitted).map_err(failed)?;
     Ok(Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)))
-}
-
-fn values(assessment: &Assessment) -> Vec<(String, String)> {
-    let parameters = assessment.manifest().parameters.iter().zip(assessment.values());
-    parameters.map(|(parameter, value)| (parameter.name.to_string(), value.to_string())).collect()
 }

@@ -1,10 +1,10 @@
-//! What was found, as tables.
+//! What the entry points of a module use at most, as a table, and what makes up most of it.
 
 use super::Findings;
 use super::paint::{Look, Paint, wrapped};
 use std::io::{self, Write};
-use weir_bounds::{EntryBound, EntryPoint, Linear, Reason, Step, What};
-use weir_session::{Comparison, Resource, Standing, Tier, shown};
+use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Reason, Step, What};
+use weir_session::{Comparison, Resource, Standing, shown};
 use weir_units::Bytes;
 
 /// The packet for which shares are shown: as long as Ethernet has them.
@@ -26,25 +26,9 @@ impl Cell {
     }
 }
 
-/// What a module is, its tier and why, its bounds, and where they come from.
+/// The bounds of a module, and where they come from.
 pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let manifest = findings.manifest;
-    let title = format!("{} {}", manifest.name, manifest.version);
-    writeln!(out, "{}: {}", paint.paint(Look::Strong, &title), manifest.summary)?;
-    let tick = findings.tick.map_or(String::new(), |period| format!(", tick every {period} of packet time"));
-    writeln!(
-        out,
-        "{}, {} functions; {} of memory at the start, at most {}{tick}",
-        findings.size, findings.facts.functions, findings.facts.memory, findings.memory
-    )?;
-    if !findings.values.is_empty() {
-        let set: Vec<String> =
-            findings.values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        writeln!(out, "{}", wrapped("Set: ", 5, &set.join(" ")))?;
-    }
-    writeln!(out)?;
-    tier(out, findings, paint)?;
-    writeln!(out)?;
+    writeln!(out, "The most that one call can use:")?;
     bounds(out, findings, paint)?;
     for entry in &findings.analysis.entries {
         let is_much = findings.comparisons.iter().any(|comparison| {
@@ -56,37 +40,6 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         }
     }
     unbounded(out, findings, paint)
-}
-
-/// The tier and what it means.
-fn tier(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let (look, name, meaning) = match &findings.verdict {
-        Ok(Tier::Proved) => (
-            Look::Good,
-            Tier::Proved.name(),
-            "all its bounds are within its limits, so nothing is checked while it runs",
-        ),
-        Ok(Tier::Supervised) => (
-            Look::Warm,
-            Tier::Supervised.name(),
-            "it may need more than its limits; what it really uses is looked at while it runs, and it is unloaded where it keeps exceeding",
-        ),
-        Ok(Tier::Metered) => (
-            Look::Warm,
-            Tier::Metered.name(),
-            "it is charged while it runs, and a call that uses up its allowance is abandoned",
-        ),
-        Err(_) => (Look::Bad, "refused", "by this profile it does not run"),
-    };
-    let text = wrapped(&format!("Tier: {name}: "), 6, meaning);
-    writeln!(out, "{}", text.replacen(name, &paint.paint(look, name), 1))?;
-    if let Some(why) = &findings.why {
-        writeln!(out, "{}", wrapped("Why:  ", 6, why))?;
-    }
-    if let Some(file) = &findings.profile {
-        writeln!(out, "By:   the profile {}", shown(file))?;
-    }
-    Ok(())
 }
 
 /// The resources that have a column, with its heading.
@@ -114,14 +67,15 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
             .any(|c| c.entry.is_some() && c.resource == resource && c.bound != Linear::ZERO)
     };
     let columns: Vec<_> = COLUMNS.into_iter().filter(|(resource, _)| is_used(*resource)).collect();
+    let time = if findings.calibration.is_measured() { "TIME" } else { "ESTIMATED TIME" };
     let mut heading =
-        ["CALL OF", "GROWS WITH", "FUEL", "TIME"].map(|text| Cell::new(Look::Strong, text)).to_vec();
+        ["CALL OF", "DEPENDS ON", "FUEL", time].map(|text| Cell::new(Look::Strong, text)).to_vec();
     heading.extend(columns.iter().map(|(_, text)| Cell::new(Look::Strong, *text)));
     let mut rows = vec![heading];
     let fuels = findings.comparisons.iter().filter(|comparison| comparison.resource == Resource::Fuel);
     for (entry, fuel) in fuels.filter_map(|fuel| Some((fuel.entry?, fuel))) {
         let look = look_of(fuel);
-        let class = findings.analysis.entry(entry).map_or("-".to_owned(), |found| found.class.to_string());
+        let class = findings.analysis.entry(entry).map_or("-".to_owned(), |found| depends_on(found.class));
         let time = findings.calibration.shown(fuel.bound).to_string();
         let work = if fuel.bound.is_bounded() { fuel.bound.to_string() } else { "-".to_owned() };
         let mut row = vec![
@@ -148,21 +102,40 @@ fn bounds(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Re
     if findings.facts.entry == weir_session::Entry::Batch {
         writeln!(out, "A call of weir_batch is for 64 packets.")?;
     }
-    let memory = findings.comparisons.iter().find(|comparison| comparison.resource == Resource::Memory);
-    if let Some(memory) = memory {
-        let used = paint.paint(look_of(memory), &amount(memory, memory.bound));
-        let limit = if findings.profile.is_some() {
-            format!("; limit {}", amount(memory, memory.limit))
-        } else {
-            String::new()
-        };
-        writeln!(out, "Memory: at most {used}{limit}")?;
-    }
+    memory(out, findings, paint)?;
     if findings.facts.stack_pointer.is_none() {
         let advice = "if it keeps one, link with --export=__stack_pointer, so that weir can put it back after a lost call";
         writeln!(out, "{}", wrapped("No shadow stack pointer was found: ", 0, advice))?;
     }
     Ok(())
+}
+
+/// What the work of a class depends on.
+fn depends_on(class: Class) -> String {
+    match class {
+        Class::Constant => "nothing".to_owned(),
+        class => class.to_string(),
+    }
+}
+
+/// Memory at the start and at most, and what it is let have.
+fn memory(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
+    let is_memory = |comparison: &&Comparison| comparison.resource == Resource::Memory;
+    let Some(memory) = findings.comparisons.iter().find(is_memory) else { return Ok(()) };
+    let start = findings.facts.memory;
+    let most = amount(memory, memory.bound);
+    let used = if memory.bound == Linear::constant(start.0) {
+        format!("{start} from the start, and never more")
+    } else {
+        format!("{start} at the start, at most {most} later")
+    };
+    let allowed = if findings.profile.is_some() {
+        format!(", the profile {}", amount(memory, memory.limit))
+    } else {
+        String::new()
+    };
+    let used = paint.paint(look_of(memory), &used);
+    writeln!(out, "Memory: {used}; its manifest allows {}{allowed}", findings.manifest.memory)
 }
 
 fn look_of(comparison: &Comparison) -> Look {
@@ -227,7 +200,8 @@ pub fn heat(share: Option<f64>) -> Look {
     }
 }
 
-fn what(step: &Step) -> String {
+/// What a step is, in words.
+pub fn what(step: &Step) -> String {
     match &step.what {
         What::Loop(trips) if trips.is_bounded() => format!("loop, at most {trips} times,"),
         What::Loop(_) => "loop without a bound,".to_owned(),
@@ -237,7 +211,8 @@ fn what(step: &Step) -> String {
     }
 }
 
-fn at(step: &Step) -> String {
+/// Where a step is.
+pub fn at(step: &Step) -> String {
     format!("in {}", step.place)
 }
 
@@ -258,19 +233,6 @@ fn unbounded(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         }
     }
     Ok(())
-}
-
-/// Whether it was admitted, and by what times were told.
-pub fn print_end(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io::Result<()> {
-    let calibrate = if findings.calibration.is_measured() { "" } else { " (`weir calibrate` measures it)" };
-    writeln!(out, "\nTimes: {}{calibrate}", findings.calibration)?;
-    match (&findings.verdict, findings.compiled) {
-        (Ok(_), Some(compiled)) => {
-            writeln!(out, "{}; compiled in {compiled}", paint.paint(Look::Good, "Admitted"))
-        }
-        (Ok(_), None) => writeln!(out, "{}", paint.paint(Look::Bad, "Admitted, but it cannot be compiled")),
-        (Err(_), _) => writeln!(out, "{}", paint.paint(Look::Bad, "Refused")),
-    }
 }
 
 /// Columns as wide as their widest cell: the first two to the left, amounts to the right.
