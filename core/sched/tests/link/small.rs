@@ -43,6 +43,25 @@ fn an_idle_channel_has_saved_no_credit() {
     assert!(after.windows(3).all(|three| three.contains(&1)), "never three in a row: {after:?}");
 }
 
+/// Of two best-effort channels one was idle for a second, or kept from sending by its cap: then each gets half.
+#[test]
+fn nor_has_best_effort() {
+    for cap in [None, Cap::strict(BitsPerSecond(1_000))] {
+        let mut weir = Weir::new(config());
+        let events = [
+            (0, Event::Terms { who: 0, terms: Some(best_effort(1)) }),
+            (0, Event::Terms { who: 1, terms: Some(ChannelTerms { cap, ..best_effort(1) }) }),
+            (0, Event::Greedy { who: 0, length: 1_000 }),
+            (if cap.is_some() { 0 } else { SECOND }, Event::Greedy { who: 1, length: 1_000 }),
+            (SECOND, Event::Terms { who: 1, terms: Some(best_effort(1)) }),
+        ];
+        let log = run(&mut weir, &events, SECOND + 100_000 * MICROS);
+        let after: Vec<usize> =
+            log.sent.iter().filter(|sent| sent.begin >= SECOND).map(|sent| sent.who).collect();
+        assert!(after.windows(2).skip(1).all(|two| two[0] != two[1]), "in turns: {after:?}");
+    }
+}
+
 /// VirtualClock's known fault: a channel that used the whole link while nobody else wanted it would have to wait until real time caught up with its clock.
 /// Here it has its tenth from the first packet on.
 #[test]
