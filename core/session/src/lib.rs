@@ -15,6 +15,7 @@ mod compare;
 mod environment;
 mod excess;
 mod inspect;
+pub mod ledger;
 mod manifest;
 mod name;
 mod parameter;

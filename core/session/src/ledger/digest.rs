@@ -1,0 +1,112 @@
+//! Hashes, and the head of a chain of them.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::Digest as _;
+use std::fmt;
+use std::str::FromStr;
+
+/// A SHA-256 (FIPS 180-4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// What stands before the first line of a ledger.
+    pub const NONE: Digest = Digest([0; 32]);
+
+    /// Of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    /// 64 lower-case hexadecimal digits, as `sha256sum` writes them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = HeadError;
+
+    fn from_str(text: &str) -> Result<Self, HeadError> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(HeadError);
+        }
+        let value = |digit: u8| if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 };
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair.iter().fold(0, |byte, digit| byte << 4 | value(*digit));
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The last line of a ledger. Kept elsewhere, it proves later that all up to it is still as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Head {
+    /// The line's sequence number.
+    pub sequence: u64,
+    /// The line's hash.
+    pub hash: Digest,
+}
+
+/// A text that is no head or no hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a ledger's head: write it as it was printed, a number, a colon and 64 hexadecimal digits")]
+pub struct HeadError;
+
+impl fmt::Display for Head {
+    /// As `17:5f3c…`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.sequence, self.hash)
+    }
+}
+
+impl FromStr for Head {
+    type Err = HeadError;
+
+    fn from_str(text: &str) -> Result<Self, HeadError> {
+        let (sequence, hash) = text.trim().split_once(':').ok_or(HeadError)?;
+        if !sequence.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(HeadError);
+        }
+        Ok(Self { sequence: sequence.parse().map_err(|_| HeadError)?, hash: hash.parse()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_as_it_was_printed() {
+        let head = Head { sequence: 17, hash: Digest::of(b"abc") };
+        let text = "17:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!((head.to_string().as_str(), text.parse()), (text, Ok(head)));
+        for wrong in
+            ["", "17", "17:", ":ba", "+1:00", &text[..66], &text.to_uppercase(), &text.replace("17", "-1")]
+        {
+            assert_eq!(wrong.parse::<Head>(), Err(HeadError), "{wrong}");
+        }
+    }
+}

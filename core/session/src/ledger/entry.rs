@@ -1,0 +1,218 @@
+//! What stands in a ledger.
+
+use super::{Digest, Reserved, Text, Usage, wire};
+use crate::{Name, Tier};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use weir_units::Timestamp;
+
+/// The format of the lines, in the first line of each segment.
+pub const FORMAT: u64 = 1;
+
+/// One entry: what happened on a node, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The first is 1, and each one after it one more, over all segments and restarts of the node.
+    #[serde(rename = "seq")]
+    pub sequence: u64,
+    /// Whose ledger it is.
+    #[serde(with = "wire::name")]
+    pub node: Name,
+    /// When the interval began; for what has no duration, when it happened.
+    #[serde(with = "wire::time")]
+    pub begin: Timestamp,
+    /// When it ended, never before `begin`. Entries are in the order of their ends, but where a [`Event::ClockSet`] says that the clock was set back.
+    #[serde(with = "wire::time")]
+    pub end: Timestamp,
+    /// What it was.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// A session: whom something is charged to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Session {
+    /// As its owner calls it.
+    #[serde(with = "wire::name")]
+    pub name: Name,
+    /// Tells two sessions of one name apart, one after the other.
+    pub id: u64,
+}
+
+impl fmt::Display for Session {
+    /// As `alice#3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.name, self.id)
+    }
+}
+
+/// What an entry is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// The first line of a segment.
+    Segment {
+        /// How the lines are written: [`FORMAT`].
+        format: u64,
+        /// The segment's number, as in the name of its file. The first is 1.
+        segment: u64,
+    },
+    /// The node began.
+    NodeStart {
+        /// The version of weir.
+        version: Text,
+        /// The configuration that it runs with.
+        configuration: Digest,
+    },
+    /// The node took another configuration while it ran.
+    NodeReconfigured {
+        /// The new one.
+        configuration: Digest,
+    },
+    /// The node ended in order. What begins after another entry than this one comes after a crash.
+    NodeStop,
+    /// The node began after a crash. Of what was not yet synced, at most an interval, nothing may be left.
+    Recovered {
+        /// What was cut off after the last whole line, and put aside beside the ledger; 0 where the ledger ended with a whole line.
+        torn_bytes: u64,
+    },
+    /// The clock was set back. Times begin anew here.
+    ClockSet {
+        /// The end of the entry before this one.
+        #[serde(with = "wire::time")]
+        before: Timestamp,
+    },
+    /// The ledger could not be written for a while, and more came together than could be held in memory.
+    Backlog {
+        /// Usage entries that were added to others of the same session: their sums are right, their intervals are gone.
+        merged: u64,
+        /// Entries other than usage for which there was no room, and which are lost.
+        lost: u64,
+        /// The usage of sessions for which there was no room.
+        #[serde(default, skip_serializing_if = "is_empty")]
+        others: Box<Usage>,
+    },
+    /// A session was created.
+    SessionCreated {
+        /// Which.
+        session: Session,
+        /// What it is promised.
+        reserved: Reserved,
+    },
+    /// A session's reservation was changed.
+    SessionChanged {
+        /// Which.
+        session: Session,
+        /// What it is promised from now on.
+        reserved: Reserved,
+    },
+    /// A session was closed.
+    SessionClosed {
+        /// Which.
+        session: Session,
+        /// Why.
+        reason: Closed,
+    },
+    /// A module was loaded.
+    ModuleLoaded {
+        /// For whom.
+        session: Session,
+        /// What it is called there.
+        #[serde(with = "wire::name")]
+        module: Name,
+        /// Of its bytes.
+        code: Digest,
+        /// How it is kept within its limits.
+        #[serde(with = "wire::tier")]
+        tier: Tier,
+    },
+    /// A module was unloaded.
+    ModuleUnloaded {
+        /// From whom.
+        session: Session,
+        /// What it was called there.
+        #[serde(with = "wire::name")]
+        module: Name,
+        /// Why.
+        reason: Unloaded,
+    },
+    /// A module was not loaded.
+    ModuleRefused {
+        /// For whom it would have been.
+        session: Session,
+        /// What it would have been called; it may be no legal name.
+        module: Text,
+        /// Of its bytes.
+        code: Digest,
+        /// What was wrong.
+        reason: Text,
+    },
+    /// What a session used from `begin` to `end`.
+    Usage {
+        /// Which.
+        session: Session,
+        /// How many intervals were added up: more than one where the ledger could not be written for a while.
+        #[serde(default = "wire::one", skip_serializing_if = "wire::is_one")]
+        intervals: u64,
+        /// What it used.
+        usage: Box<Usage>,
+    },
+}
+
+/// Why a session was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Closed {
+    /// Somebody asked for it.
+    Asked,
+    /// Its right ended or was revoked.
+    Expired,
+    /// It did what ends a session by policy.
+    Misbehaved,
+    /// The node ended, or its configuration no longer has it.
+    Node,
+}
+
+/// Why a module was unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unloaded {
+    /// Somebody asked for it.
+    Asked,
+    /// It used more than it may, too often.
+    Strikes,
+    /// It could not be started, or its start trapped.
+    StartFailed,
+    /// It lagged further behind than its allowance.
+    Lagged,
+    /// Its session was closed.
+    SessionClosed,
+    /// The node ended.
+    NodeStop,
+}
+
+impl Event {
+    /// The session that it is about.
+    pub fn session(&self) -> Option<&Session> {
+        match self {
+            Self::SessionCreated { session, .. }
+            | Self::SessionChanged { session, .. }
+            | Self::SessionClosed { session, .. }
+            | Self::ModuleLoaded { session, .. }
+            | Self::ModuleUnloaded { session, .. }
+            | Self::ModuleRefused { session, .. }
+            | Self::Usage { session, .. } => Some(session),
+            Self::Segment { .. }
+            | Self::NodeStart { .. }
+            | Self::NodeReconfigured { .. }
+            | Self::NodeStop
+            | Self::Recovered { .. }
+            | Self::ClockSet { .. }
+            | Self::Backlog { .. } => None,
+        }
+    }
+}
+
+fn is_empty(usage: &Usage) -> bool {
+    usage.is_empty()
+}

@@ -1,0 +1,41 @@
+//! The ledger: what each session used, and what happened on the node, in lines that are chained by their hashes.
+//!
+//! A ledger is a row of files (segments) of lines. A line is one [`Entry`] as JSON with its fields in one fixed order, the hash of the line before
+//! it, and last its own hash: SHA-256 over the line's bytes up to, but not including, `,"hash"`. So the hash of a line also holds for all lines before it, and
+//!
+//! ```sh
+//! sed -n 7p ledger-000001.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum
+//! ```
+//!
+//! is what line 7 says at its end, and line 8 as `prev`. The chain goes on from one segment to the next: the first line of each is an [`Event::Segment`].
+//! Whoever keeps a [`Head`] elsewhere can tell later that nothing before it was changed or cut off ([`Verifier`]); without one, a chain that was
+//! computed anew from some line on, or that ends earlier, cannot be told from a true one.
+//!
+//! Pure: the files are those of `weir-ledger`.
+
+mod cause;
+mod chain;
+mod digest;
+mod entry;
+mod memory;
+mod reserved;
+mod summary;
+mod table;
+mod text;
+mod time;
+mod usage;
+mod verify;
+mod wire;
+
+pub use cause::{DropCause, Drops, Thing};
+pub use chain::{LINE_BYTES_MAX, Line, LineError, Sealed, seal, unseal};
+pub use digest::{Digest, Head, HeadError};
+pub use entry::{Closed, Entry, Event, FORMAT, Session, Unloaded};
+pub use memory::ByteSeconds;
+pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooManyReserved};
+pub use summary::{Summary, SummaryRow};
+pub use table::{Cell, Column, Table};
+pub use text::Text;
+pub use time::{TimeError, parse_time, show_time};
+pub use usage::Usage;
+pub use verify::{Check, Damage, Fed, Origin, Place, Torn, Verified, Verifier, Wrong};

@@ -1,0 +1,138 @@
+//! What sessions used over a time: for a bill.
+
+use super::{Cell, Column, DropCause, Entry, Event, Session, Table, Thing, Usage, show_time};
+use std::collections::BTreeMap;
+use weir_units::Timestamp;
+
+/// Usage by session over a range of time.
+///
+/// An interval belongs to the range in which it ends: after `since`, and not after `until`. So ranges that follow one another, months for instance,
+/// add up to the whole, and no interval is billed twice.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    since: Timestamp,
+    until: Timestamp,
+    rows: BTreeMap<Option<Session>, SummaryRow>,
+}
+
+/// What one session used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryRow {
+    /// Where its first interval begins.
+    pub begin: Timestamp,
+    /// Where its last interval ends.
+    pub end: Timestamp,
+    /// How many intervals there are; those that were merged count.
+    pub intervals: u64,
+    /// What it used.
+    pub usage: Usage,
+}
+
+impl Default for Summary {
+    /// Over all time.
+    fn default() -> Self {
+        Self::new(Timestamp(0), Timestamp(u64::MAX))
+    }
+}
+
+impl Summary {
+    /// Over what ends after `since` (0: from the beginning) and not after `until`.
+    pub fn new(since: Timestamp, until: Timestamp) -> Self {
+        Self { since, until, rows: BTreeMap::new() }
+    }
+
+    /// Takes an entry of a ledger, in any order.
+    pub fn add(&mut self, entry: &Entry) {
+        let (session, intervals, usage) = match &entry.event {
+            Event::Usage { session, intervals, usage } => (Some(session.clone()), *intervals, usage),
+            Event::Backlog { others, .. } if !others.is_empty() => (None, 1, others),
+            _ => return,
+        };
+        let is_late = entry.end > self.since || self.since == Timestamp(0);
+        if !is_late || entry.end > self.until {
+            return;
+        }
+        let row = self.rows.entry(session).or_insert_with(|| SummaryRow {
+            begin: entry.begin,
+            end: entry.end,
+            intervals: 0,
+            usage: Usage::default(),
+        });
+        row.begin = row.begin.min(entry.begin);
+        row.end = row.end.max(entry.end);
+        row.intervals = row.intervals.saturating_add(intervals);
+        row.usage.merge(usage);
+    }
+
+    /// The rows in the order of their names. Under no session stands what could not be told apart while the ledger could not be written.
+    pub fn rows(&self) -> impl Iterator<Item = (Option<&Session>, &SummaryRow)> {
+        self.rows.iter().map(|(session, row)| (session.as_ref(), row))
+    }
+
+    /// All sessions together.
+    pub fn total(&self) -> Usage {
+        self.rows.values().map(|row| &row.usage).sum()
+    }
+
+    /// As a table: always the same columns, a row for each session.
+    pub fn table(&self) -> Table {
+        let mut columns = COLUMNS.to_vec();
+        columns.extend(DropCause::ALL.iter().map(|cause| Column {
+            key: cause.name(),
+            title: cause.name(),
+            unit: cause.thing().unit(),
+        }));
+        Table::new(columns, self.rows().map(|(session, row)| cells(session, row)).collect())
+    }
+}
+
+/// The columns before those of the causes of loss. [`cells`] has the same order.
+const COLUMNS: &[Column] = &[
+    Column { key: "session", title: "session", unit: "" },
+    Column { key: "id", title: "id", unit: "" },
+    Column { key: "begin", title: "from", unit: "" },
+    Column { key: "end", title: "to", unit: "" },
+    Column { key: "intervals", title: "intervals", unit: "" },
+    Column { key: "cpu_s", title: "CPU time", unit: "s" },
+    Column { key: "stolen_s", title: "stolen (not billed)", unit: "s" },
+    Column { key: "packets_in", title: "in", unit: "packets" },
+    Column { key: "bytes_in", title: "in", unit: "B" },
+    Column { key: "packets_out", title: "out", unit: "packets" },
+    Column { key: "bytes_out", title: "out", unit: "B" },
+    Column { key: "memory_mib_h", title: "memory", unit: "MiB·h" },
+    Column { key: "records_emitted", title: "emitted", unit: "records" },
+    Column { key: "records_written", title: "written", unit: "records" },
+    Column { key: "records_lost", title: "lost", unit: "records" },
+    Column { key: "faults", title: "faults", unit: "" },
+    Column { key: "strikes", title: "strikes", unit: "" },
+    Column { key: "refusals", title: "refusals", unit: "" },
+    Column { key: "packets_dropped", title: "dropped", unit: "packets" },
+];
+
+fn cells(session: Option<&Session>, row: &SummaryRow) -> Vec<Cell> {
+    let usage = &row.usage;
+    let seconds = |nanos: u64| Cell::Decimal { scaled: nanos.into(), decimals: 9 };
+    let mut cells = vec![
+        session.map_or(Cell::None, |session| Cell::Text(session.name.to_string())),
+        session.map_or(Cell::None, |session| Cell::Count(session.id)),
+        Cell::Text(show_time(row.begin)),
+        Cell::Text(show_time(row.end)),
+        Cell::Count(row.intervals),
+        seconds(usage.cpu.0),
+        seconds(usage.stolen.0),
+        Cell::Count(usage.packets_in),
+        Cell::Count(usage.bytes_in.0),
+        Cell::Count(usage.packets_out),
+        Cell::Count(usage.bytes_out.0),
+        Cell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 },
+        Cell::Count(usage.records_emitted),
+        Cell::Count(usage.records_written),
+        Cell::Count(usage.records_lost()),
+        Cell::Count(usage.faults),
+        Cell::Count(usage.strikes),
+        Cell::Count(usage.refusals),
+        Cell::Count(usage.drops.of(Thing::Packet)),
+    ];
+    cells.extend(DropCause::ALL.iter().map(|cause| Cell::Count(usage.drops.get(*cause))));
+    cells
+}

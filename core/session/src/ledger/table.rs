@@ -1,0 +1,166 @@
+//! A table with units, as CSV and JSON.
+
+use std::fmt::Write as _;
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, with its unit where it has one, as programs read it: `cpu_s`.
+    pub key: &'static str,
+    /// Its name, as people read it: `CPU time`.
+    pub title: &'static str,
+    /// Its unit, as people read it; empty for texts.
+    pub unit: &'static str,
+}
+
+/// A value in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// There is none.
+    None,
+    /// A text of plain characters.
+    Text(String),
+    /// A whole number.
+    Count(u64),
+    /// A number with `decimals` digits after the point, in units of its last digit: exact.
+    Decimal {
+        /// The value, in units of the last digit.
+        scaled: u128,
+        /// Digits after the point, at most 9.
+        decimals: u8,
+    },
+}
+
+impl Cell {
+    /// Whether it is nothing, zero or no text.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Text(text) => text.is_empty(),
+            Self::Count(count) => *count == 0,
+            Self::Decimal { scaled, .. } => *scaled == 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => Ok(()),
+            Self::Text(text) => f.write_str(text),
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Decimal { scaled, decimals: 0 } => write!(f, "{scaled}"),
+            Self::Decimal { scaled, decimals } => {
+                let width = usize::from((*decimals).min(9));
+                let one = 10u128.pow(u32::from((*decimals).min(9)));
+                write!(f, "{}.{:0width$}", scaled / one, scaled % one)
+            }
+        }
+    }
+}
+
+/// Rows of cells under columns. Every row has as many cells as there are columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table of these columns. A row that is too short is filled up, one that is too long is cut off.
+    pub fn new(columns: Vec<Column>, mut rows: Vec<Vec<Cell>>) -> Self {
+        rows.iter_mut().for_each(|row| row.resize(columns.len(), Cell::None));
+        Self { columns, rows }
+    }
+
+    /// Its columns.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Its rows.
+    pub fn rows(&self) -> &[Vec<Cell>] {
+        &self.rows
+    }
+
+    /// Without the columns in which no row says anything: for people. Programs want the same columns always.
+    #[must_use]
+    pub fn without_empty_columns(&self) -> Table {
+        let says = |at: usize| self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()));
+        let kept: Vec<bool> = (0..self.columns.len()).map(says).collect();
+        let keep = |at: usize| kept.get(at).copied().unwrap_or(false);
+        let pick = |row: &Vec<Cell>| {
+            row.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, cell)| cell.clone()).collect()
+        };
+        Table {
+            columns: self.columns.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, c)| *c).collect(),
+            rows: self.rows.iter().map(pick).collect(),
+        }
+    }
+
+    /// As CSV with a line of names (RFC 4180, but with `\n`).
+    pub fn to_csv(&self) -> String {
+        let mut text = self.columns.iter().map(|column| column.key).collect::<Vec<_>>().join(",");
+        text.push('\n');
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(|cell| quoted(cell.to_string())).collect();
+            text.push_str(&cells.join(","));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// As a JSON list with an object for each row, a line each. All digits of a number are written.
+    pub fn to_json(&self) -> String {
+        let mut text = String::from("[");
+        for (at, row) in self.rows.iter().enumerate() {
+            text.push_str(if at == 0 { "\n  {" } else { ",\n  {" });
+            for (at, (column, cell)) in self.columns.iter().zip(row).enumerate() {
+                let comma = if at == 0 { "" } else { ", " };
+                // Writing into a String cannot fail.
+                let _ = match cell {
+                    Cell::None => write!(text, "{comma}\"{}\": null", column.key),
+                    Cell::Text(value) => {
+                        write!(text, "{comma}\"{}\": {}", column.key, serde_json::Value::from(value.as_str()))
+                    }
+                    number => write!(text, "{comma}\"{}\": {number}", column.key),
+                };
+            }
+            text.push('}');
+        }
+        text.push_str(if self.rows.is_empty() { "]\n" } else { "\n]\n" });
+        text
+    }
+}
+
+fn quoted(text: String) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_the_same_in_every_form() {
+        let column = |key| Column { key, title: key, unit: "" };
+        let decimal = |scaled| Cell::Decimal { scaled, decimals: 9 };
+        let table = Table::new(
+            ["a", "b", "c", "d"].map(column).to_vec(),
+            vec![
+                vec![Cell::Text("x,\"y".into()), decimal(1_000_000_001), Cell::Count(0)],
+                vec![Cell::None, decimal(5), Cell::Count(0), Cell::None, Cell::Count(9)],
+            ],
+        );
+        assert_eq!(table.to_csv(), "a,b,c,d\n\"x,\"\"y\",1.000000001,0,\n,0.000000005,0,\n");
+        assert_eq!(
+            table.to_json(),
+            "[\n  {\"a\": \"x,\\\"y\", \"b\": 1.000000001, \"c\": 0, \"d\": null},\n  \
+             {\"a\": null, \"b\": 0.000000005, \"c\": 0, \"d\": null}\n]\n"
+        );
+        let short = table.without_empty_columns();
+        assert_eq!(short.columns().iter().map(|column| column.key).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(short.rows()[1], [Cell::None, decimal(5)]);
+        assert_eq!(Table::default().to_json(), "[]\n");
+    }
+}

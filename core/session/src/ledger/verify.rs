@@ -1,0 +1,349 @@
+//! Whether a ledger is whole, and where it is not.
+
+use super::chain::{LINE_BYTES_MAX, Line, LineError, unseal};
+use super::{Digest, Entry, Event, FORMAT, Head, show_time};
+use std::fmt;
+use weir_units::Timestamp;
+
+/// Where the chain has to begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// With the first line of the first segment.
+    #[default]
+    Beginning,
+    /// With the line after this one, whose segments were archived elsewhere.
+    After(Head),
+    /// Wherever the first line says. What came before it is not looked at.
+    Anywhere,
+}
+
+/// What a ledger is held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// Where it has to begin.
+    pub from: Origin,
+    /// A line that it has to contain, kept elsewhere. Without one, nobody can tell whether lines were cut off at the end.
+    pub contains: Option<Head>,
+}
+
+/// A line's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number; 0 before the first.
+    pub segment: u64,
+    /// The line in it. The first is 1.
+    pub line: u64,
+    /// Where the line begins, in bytes from the segment's beginning.
+    pub offset: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment {}, line {} (byte {})", self.segment, self.line, self.offset)
+    }
+}
+
+/// The first thing that is wrong with a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct Wrong {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub what: Damage,
+}
+
+/// What can be wrong with a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// The line is not as it was written.
+    #[error("the line was changed: {0}")]
+    Changed(LineError),
+    /// The line is longer than any that weir writes.
+    #[error("the line is longer than {LINE_BYTES_MAX} bytes: weir did not write it")]
+    TooLong,
+    /// The line has no end, and is not the last one. (At the end of a ledger that is what a crash leaves.)
+    #[error("the line is cut off in the middle, though more lines come after it")]
+    Cut,
+    /// Entries are not there.
+    #[error("entries {from} to {to} are missing here")]
+    Missing {
+        /// The first of them.
+        from: u64,
+        /// The last of them.
+        to: u64,
+    },
+    /// Entries are in another order.
+    #[error("entry {found} stands where entry {expected} should, which comes later")]
+    Reordered {
+        /// What should be here.
+        expected: u64,
+        /// What is.
+        found: u64,
+    },
+    /// There is a second entry of a number.
+    #[error("a second entry {sequence}: one of the two was inserted or moved")]
+    Duplicate {
+        /// The number.
+        sequence: u64,
+    },
+    /// Both lines are right by themselves, but do not belong together.
+    #[error(
+        "the line does not follow the one before it: one of the two was replaced, and its hash computed anew"
+    )]
+    Unlinked,
+    /// An entry ends before the one before it, and none says that the clock was set.
+    #[error("time goes backwards, from {} to {}", show_time(*before), show_time(*found))]
+    Time {
+        /// The end of the entry before.
+        before: Timestamp,
+        /// The end of this one.
+        found: Timestamp,
+    },
+    /// A segment does not begin as it should.
+    #[error("the file does not begin with the first line of segment {expected}")]
+    Segment {
+        /// The number in its name.
+        expected: u64,
+    },
+    /// The first line of a segment inside another.
+    #[error("the first line of a segment stands inside of another")]
+    SegmentInside,
+    /// Written by a later weir.
+    #[error("the segment is written in format {0}; this weir reads format {FORMAT}")]
+    Format(u64),
+    /// The entry that was kept elsewhere is another one here.
+    #[error("this entry {} is not the one that was kept: it was {}", .kept.sequence, .kept.hash)]
+    OtherHead {
+        /// What was kept.
+        kept: Head,
+    },
+    /// The ledger ends before the entry that was kept elsewhere.
+    #[error("the ledger ends with entry {last}, but it had an entry {}: the rest was cut off", .kept.sequence)]
+    Truncated {
+        /// The last entry; 0 where there is none.
+        last: u64,
+        /// What was kept.
+        kept: Head,
+    },
+}
+
+/// A last line that was not written to its end. A crash leaves one, and the node puts it aside when it starts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Where it begins.
+    pub place: Place,
+    /// What there is of it.
+    pub bytes: u64,
+}
+
+/// What a line was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// A whole one.
+    Entry(Box<Entry>),
+    /// The beginning of one, with which the ledger has to end.
+    Torn(Torn),
+}
+
+/// A ledger in which nothing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The number of the first entry; 0 where there is none.
+    pub first: u64,
+    /// The last one, to be kept elsewhere.
+    pub head: Option<Head>,
+    /// How many there are.
+    pub entries: u64,
+    /// How many segments.
+    pub segments: u64,
+    /// How often a node began after a crash.
+    pub recoveries: u64,
+    /// What a crash, or a node that is writing just now, left after the last entry.
+    pub torn: Option<Torn>,
+    /// Whether the last entry says that the node ended in order.
+    pub stopped: bool,
+}
+
+/// Reads a ledger line by line. Memory and time per line are bounded.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    check: Check,
+    /// The hash that the next line has to name, and the number that it has to have; nothing where any will do.
+    next: Option<(u64, Digest)>,
+    /// Where the next line begins.
+    place: Place,
+    end: Timestamp,
+    found: Verified,
+    wrong: Option<Wrong>,
+}
+
+impl Verifier {
+    /// Before the first segment.
+    pub fn new(check: Check) -> Self {
+        let next = match check.from {
+            Origin::Beginning => Some((1, Digest::NONE)),
+            Origin::After(head) => Some((head.sequence.saturating_add(1), head.hash)),
+            Origin::Anywhere => None,
+        };
+        Self {
+            check,
+            next,
+            place: Place { segment: 0, line: 1, offset: 0 },
+            end: Timestamp(0),
+            found: Verified {
+                first: 0,
+                head: None,
+                entries: 0,
+                segments: 0,
+                recoveries: 0,
+                torn: None,
+                stopped: false,
+            },
+            wrong: None,
+        }
+    }
+
+    /// The next lines are those of this segment, by the name of its file.
+    pub fn segment(&mut self, number: u64) {
+        self.place = Place { segment: number, line: 1, offset: 0 };
+        self.found.segments += 1;
+    }
+
+    /// Takes the next line: all bytes up to and with the next `\n`, or all to the segment's end. Of a line longer than [`LINE_BYTES_MAX`] the first
+    /// `LINE_BYTES_MAX + 1` bytes are enough.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, again for each further line. Lines that follow one are still looked at, for [`Self::finish`] to
+    /// say whether entries are missing or stand elsewhere.
+    pub fn feed(&mut self, line: &[u8]) -> Result<Fed, Wrong> {
+        let place = self.place;
+        self.place.line += 1;
+        self.place.offset = self.place.offset.saturating_add(line.len() as u64);
+        if let Some(wrong) = self.wrong {
+            return Err(self.look_for_missing(wrong, line));
+        }
+        self.judge(place, line).map_err(|(place, what)| {
+            let wrong = Wrong { place, what };
+            self.wrong = Some(wrong);
+            wrong
+        })
+    }
+
+    /// The last entry so far.
+    pub fn head(&self) -> Option<Head> {
+        self.found.head
+    }
+
+    /// The end of the last entry so far.
+    pub fn end(&self) -> Timestamp {
+        self.end
+    }
+
+    /// What was found so far. It is not the last word, which is that of [`Self::finish`].
+    pub fn found(&self) -> &Verified {
+        &self.found
+    }
+
+    /// After the last line of the last segment.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn finish(&self) -> Result<Verified, Wrong> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        if let Some(kept) = self.check.contains {
+            let last = match (self.found.head, self.check.from) {
+                (Some(head), _) | (None, Origin::After(head)) => head.sequence,
+                (None, _) => 0,
+            };
+            if last < kept.sequence {
+                return Err(Wrong { place: self.place, what: Damage::Truncated { last, kept } });
+            }
+        }
+        Ok(self.found)
+    }
+
+    fn judge(&mut self, place: Place, line: &[u8]) -> Result<Fed, (Place, Damage)> {
+        let here = |what| (place, what);
+        if let Some(torn) = self.found.torn {
+            return Err((torn.place, Damage::Cut));
+        }
+        if line.len() > LINE_BYTES_MAX {
+            return Err(here(Damage::TooLong));
+        }
+        let Some(content) = line.strip_suffix(b"\n") else {
+            // A whole line with another byte in the place of its end was not cut off.
+            if line.split_last().is_some_and(|(_, content)| unseal(content).is_ok()) {
+                return Err(here(Damage::Changed(LineError::NoHash)));
+            }
+            let torn = Torn { place, bytes: line.len() as u64 };
+            self.found.torn = Some(torn);
+            return Ok(Fed::Torn(torn));
+        };
+        let line = unseal(content).map_err(|error| here(Damage::Changed(error)))?;
+        self.follows(&line).and_then(|()| self.fits(place, &line)).map_err(here)?;
+        let (Line { entry, hash, .. }, found) = (line, &mut self.found);
+        self.next = Some((entry.sequence.saturating_add(1), hash));
+        self.end = entry.end;
+        if found.entries == 0 {
+            found.first = entry.sequence;
+        }
+        found.entries += 1;
+        found.head = Some(Head { sequence: entry.sequence, hash });
+        found.recoveries += u64::from(matches!(entry.event, Event::Recovered { .. }));
+        found.stopped = entry.event == Event::NodeStop;
+        Ok(Fed::Entry(Box::new(entry)))
+    }
+
+    /// Whether the line is the next link of the chain.
+    fn follows(&self, line: &Line) -> Result<(), Damage> {
+        let found = line.entry.sequence;
+        if let Some((expected, prev)) = self.next {
+            if found > expected {
+                return Err(Damage::Missing { from: expected, to: found - 1 });
+            }
+            if found < expected {
+                return Err(Damage::Duplicate { sequence: found });
+            }
+            if line.prev != prev {
+                return Err(Damage::Unlinked);
+            }
+        }
+        match self.check.contains {
+            Some(kept) if kept.sequence == found && kept.hash != line.hash => Err(Damage::OtherHead { kept }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the entry may stand there.
+    fn fits(&self, place: Place, line: &Line) -> Result<(), Damage> {
+        match line.entry.event {
+            Event::Segment { format, .. } if format != FORMAT => return Err(Damage::Format(format)),
+            Event::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
+            Event::Segment { segment, .. } if segment == place.segment => {}
+            _ if place.line == 1 => return Err(Damage::Segment { expected: place.segment }),
+            _ => {}
+        }
+        let backwards = line.entry.end < self.end;
+        match line.entry.event {
+            Event::ClockSet { before } if before == self.end => Ok(()),
+            _ if backwards => Err(Damage::Time { before: self.end, found: line.entry.end }),
+            _ => Ok(()),
+        }
+    }
+
+    /// After entries were missing: do they come later?
+    fn look_for_missing(&mut self, mut wrong: Wrong, line: &[u8]) -> Wrong {
+        if let Damage::Missing { from, to } = wrong.what
+            && let Some(content) = line.strip_suffix(b"\n")
+            && content.len() < LINE_BYTES_MAX
+            && unseal(content).is_ok_and(|line| line.entry.sequence == from)
+        {
+            wrong.what = Damage::Reordered { expected: from, found: to.saturating_add(1) };
+            self.wrong = Some(wrong);
+        }
+        wrong
+    }
+}

@@ -1,0 +1,97 @@
+//! Usage adds up to the same, however it is split.
+
+use crate::make::{any_usage, name, session};
+use proptest::prelude::*;
+use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Session, Summary, Usage};
+use weir_units::{Bytes, Nanos, Timestamp};
+
+fn sum(parts: &[&Usage]) -> Usage {
+    parts.iter().copied().sum()
+}
+
+fn interval(session: Session, begin: u64, end: u64, usage: Usage) -> Entry {
+    let event = Event::Usage { session, intervals: 1, usage: Box::new(usage) };
+    Entry { sequence: 1, node: name("n"), begin: Timestamp(begin), end: Timestamp(end), event }
+}
+
+proptest! {
+    #[test]
+    fn merging_is_associative_and_commutative_and_nothing_is_neutral(a in any_usage(), b in any_usage(), c in any_usage()) {
+        prop_assert_eq!(sum(&[&sum(&[&a, &b]), &c]), sum(&[&a, &sum(&[&b, &c])]));
+        prop_assert_eq!(sum(&[&a, &b]), sum(&[&b, &a]));
+        prop_assert_eq!(sum(&[&a, &Usage::default()]), a);
+    }
+
+    #[test]
+    fn memory_held_adds_up_over_any_split_of_the_time(memory in 0..1u64 << 44, times in proptest::collection::vec(0..1u64 << 40, 0..20)) {
+        let parts = times.iter().fold(ByteSeconds::default(), |sum, time| {
+            sum.saturating_add(ByteSeconds::of(Bytes(memory), Nanos(*time)))
+        });
+        prop_assert_eq!(parts, ByteSeconds::of(Bytes(memory), Nanos(times.iter().sum())));
+    }
+
+    #[test]
+    fn ranges_that_follow_one_another_add_up_to_the_whole(
+        usages in proptest::collection::vec((0..3u64, 0..1_000u64, 1..100u64, any_usage()), 0..30),
+        mut cuts in proptest::collection::vec(0..1_200u64, 0..5),
+    ) {
+        let entries: Vec<Entry> =
+            usages.into_iter().map(|(id, begin, long, usage)| interval(session(id), begin, begin + long, usage)).collect();
+        cuts.extend([0, u64::MAX]);
+        cuts.sort_unstable();
+        let of = |since, until| {
+            let mut summary = Summary::new(Timestamp(since), Timestamp(until));
+            entries.iter().for_each(|entry| summary.add(entry));
+            summary
+        };
+        let whole = of(0, u64::MAX);
+        let parts: Vec<Summary> = cuts.windows(2).map(|pair| of(pair[0], pair[1])).collect();
+        let totals: Vec<Usage> = parts.iter().map(Summary::total).collect();
+        prop_assert_eq!(totals.iter().sum::<Usage>(), whole.total());
+        let intervals = |summary: &Summary| summary.rows().map(|(_, row)| row.intervals).sum::<u64>();
+        prop_assert_eq!(parts.iter().map(intervals).sum::<u64>(), entries.len() as u64);
+        prop_assert_eq!(intervals(&whole), entries.len() as u64);
+    }
+}
+
+#[test]
+fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
+    let second = 1_000_000_000;
+    let mut usage = Usage {
+        cpu: Nanos(1_500_000_001),
+        memory: ByteSeconds::of(Bytes(64 << 20), Nanos(1_800 * second)),
+        records_emitted: 5,
+        records_written: 3,
+        packets_in: 10,
+        ..Usage::default()
+    };
+    usage.drops.add(DropCause::Lagged, 4);
+    usage.drops.add(DropCause::Cap, 1);
+    usage.drops.add(DropCause::DiskFull, 2);
+    let bob = Session { name: name("bob"), id: 2 };
+    let mut summary = Summary::default();
+    for (session, begin) in [(bob, 10), (session(1), 0), (session(1), 10)] {
+        summary.add(&interval(session, begin * second, (begin + 10) * second, usage.clone()));
+    }
+    let mut lost = interval(session(1), 0, 1, Usage::default());
+    lost.event = Event::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
+    summary.add(&lost);
+
+    let table = summary.table();
+    let csv = table.without_empty_columns().to_csv();
+    assert_eq!(
+        csv,
+        "session,id,begin,end,intervals,cpu_s,packets_in,memory_mib_h,records_emitted,records_written,records_lost,packets_dropped,lagged,cap,disk-full\n\
+         ,,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:00.000000001Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n\
+         alice,1,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:20.000000000Z,2,3.000000002,20,64.000000,10,6,4,10,8,2,4\n\
+         bob,2,1970-01-01T00:00:10.000000000Z,1970-01-01T00:00:20.000000000Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n"
+    );
+    let rows: serde_json::Value = serde_json::from_str(&table.to_json()).unwrap();
+    assert_eq!((&rows[1]["session"], &rows[1]["cpu_s"]), (&"alice".into(), &3.000_000_002.into()));
+    assert_eq!((&rows[0]["session"], &rows[2]["kernel"]), (&serde_json::Value::Null, &0.into()));
+    // Every column has its own name, and every row a cell for each.
+    let keys: std::collections::BTreeSet<_> = table.columns().iter().map(|column| column.key).collect();
+    assert_eq!(keys.len(), table.columns().len());
+    assert!(table.rows().iter().all(|row| row.len() == keys.len()));
+    assert!(table.rows().iter().all(|row| row.last() == Some(&Cell::Count(0))));
+}

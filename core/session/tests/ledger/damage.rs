@@ -1,0 +1,269 @@
+//! Whatever was done to a ledger is found, and where.
+
+use crate::make::{head, joined, ledger, name, session, verify};
+use weir_session::ledger::{
+    Check, Closed, Damage, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError, Origin,
+    Place, Verifier, Wrong, seal, unseal,
+};
+use weir_units::Timestamp;
+
+type Lines = Vec<Vec<Vec<u8>>>;
+
+fn wrong(segments: &Lines) -> Wrong {
+    verify(&joined(segments), Check::default()).0.unwrap_err()
+}
+
+fn unsealed(line: &[u8]) -> Line {
+    unseal(line.strip_suffix(b"\n").unwrap()).unwrap()
+}
+
+/// Where a line of an untouched ledger is.
+fn place(segments: &Lines, segment: usize, line: usize) -> Place {
+    let offset = segments[segment][..line].iter().map(Vec::len).sum::<usize>();
+    Place { segment: segment as u64 + 1, line: line as u64 + 1, offset: offset as u64 }
+}
+
+/// All places but the very first line.
+fn lines(segments: &Lines) -> Vec<(usize, usize)> {
+    (0..segments.len())
+        .flat_map(|segment| (0..segments[segment].len()).map(move |line| (segment, line)))
+        .collect()
+}
+
+#[test]
+fn every_flipped_bit_is_found_where_it_is() {
+    let original = ledger();
+    let mut flips = 0;
+    for (segment, line) in lines(&original) {
+        let expected = place(&original, segment, line);
+        for at in 0..original[segment][line].len() {
+            for bit in 0..8 {
+                let mut segments = original.clone();
+                segments[segment][line][at] ^= 1 << bit;
+                // The lines before this one are as they were: enough to look at these two segments from here on.
+                let mut verifier = Verifier::new(Check { from: Origin::Anywhere, contains: None });
+                verifier.segment(segment as u64 + 1);
+                let bytes = segments[segment].concat();
+                for text in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    if verifier.feed(text).is_err() {
+                        break;
+                    }
+                }
+                let found = verifier.finish().unwrap_err();
+                assert_eq!(found.place, expected, "byte {at}, bit {bit}: {found}");
+                assert!(matches!(found.what, Damage::Changed(_)), "{found}");
+                flips += 1;
+            }
+        }
+    }
+    assert!(flips > 50_000, "{flips}");
+}
+
+#[test]
+fn removed_lines_are_missing_where_they_were() {
+    let original = ledger();
+    let last = head(&original).sequence;
+    let mut sequence = 0;
+    for (segment, line) in lines(&original) {
+        sequence += 1;
+        let mut segments = original.clone();
+        segments[segment].remove(line);
+        if sequence == last {
+            // Nobody can see that, but who kept the last line's hash.
+            assert!(verify(&joined(&segments), Check::default()).0.is_ok());
+            let kept = head(&original);
+            let check = Check { contains: Some(kept), ..Check::default() };
+            let found = verify(&joined(&segments), check).0.unwrap_err();
+            assert_eq!(found.what, Damage::Truncated { last: last - 1, kept });
+            continue;
+        }
+        let found = wrong(&segments);
+        // After a segment's last line, the next thing that stands somewhere is the next segment's first line.
+        let at = if line + 1 == original[segment].len() { (segment + 1, 0) } else { (segment, line) };
+        assert_eq!(found.place, place(&original, at.0, at.1));
+        assert_eq!(found.what, Damage::Missing { from: sequence, to: sequence });
+    }
+    let mut segments = original.clone();
+    segments[0].drain(3..7);
+    assert_eq!(wrong(&segments).what, Damage::Missing { from: 4, to: 7 });
+}
+
+#[test]
+fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
+    let original = ledger();
+    let first = original[..1].to_vec();
+    let kept = head(&first);
+    let verify_second = |from| {
+        let mut verifier = Verifier::new(Check { from, contains: Some(head(&original)) });
+        verifier.segment(2);
+        original[1].iter().for_each(|line| drop(verifier.feed(line)));
+        verifier.finish()
+    };
+    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 14 });
+    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 15);
+    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 14);
+    let other = Head { hash: Digest::of(b"other"), ..kept };
+    assert_eq!(verify_second(Origin::After(other)).unwrap_err().what, Damage::Unlinked);
+    // The file of another segment under its name.
+    let swapped = vec![original[1].concat()];
+    let found = verify(&swapped, Check { from: Origin::Anywhere, contains: None }).0.unwrap_err();
+    assert_eq!(found.what, Damage::Segment { expected: 1 });
+}
+
+#[test]
+fn swapped_lines_are_reordered_where_the_first_of_them_stood() {
+    let original = ledger();
+    for line in 1..original[0].len() - 1 {
+        for other in line + 1..original[0].len() {
+            let mut segments = original.clone();
+            segments[0].swap(line, other);
+            let found = wrong(&segments);
+            assert_eq!(found.place, place(&original, 0, line));
+            let (expected, stands) = (line as u64 + 1, other as u64 + 1);
+            assert_eq!(found.what, Damage::Reordered { expected, found: stands }, "{found}");
+        }
+    }
+}
+
+#[test]
+fn inserted_lines_are_found() {
+    let original = ledger();
+    for (segment, line) in lines(&original).into_iter().skip(1) {
+        // The same line twice.
+        let mut segments = original.clone();
+        let copy = segments[segment][line].clone();
+        segments[segment].insert(line, copy);
+        let found = wrong(&segments);
+        let sequence = unsealed(&original[segment][line]).entry.sequence;
+        assert_eq!((found.place.line, found.what), (line as u64 + 2, Damage::Duplicate { sequence }));
+
+        // Another line, which follows the one before as it should: then the one after it does not.
+        if line == 0 {
+            continue;
+        }
+        let mut segments = original.clone();
+        let before = unsealed(&original[segment][line - 1]);
+        let event = Event::SessionClosed { session: session(9), reason: Closed::Asked };
+        let entry = Entry { sequence: before.entry.sequence + 1, event, ..before.entry };
+        segments[segment].insert(line, seal(&entry, before.hash).line);
+        let found = wrong(&segments);
+        assert_eq!((found.place.line, found.what), (line as u64 + 2, Damage::Duplicate { sequence }));
+    }
+}
+
+#[test]
+fn a_line_whose_hash_was_computed_anew_does_not_fit_to_the_next_one() {
+    let original = ledger();
+    let all = lines(&original);
+    let kept = Check { contains: Some(head(&original)), ..Check::default() };
+    for (at, (segment, line)) in all.iter().copied().enumerate() {
+        let mut segments = original.clone();
+        let Line { mut entry, prev, .. } = unsealed(&original[segment][line]);
+        entry.node = name("forged");
+        segments[segment][line] = seal(&entry, prev).line;
+        match all.get(at + 1) {
+            Some((segment, line)) => {
+                let found = wrong(&segments);
+                let offset = segments[*segment][..*line].iter().map(Vec::len).sum::<usize>() as u64;
+                let expected = Place { offset, ..place(&original, *segment, *line) };
+                assert_eq!((found.place, found.what), (expected, Damage::Unlinked));
+            }
+            None => assert!(verify(&joined(&segments), Check::default()).0.is_ok()),
+        }
+        assert!(verify(&joined(&segments), kept).0.is_err());
+
+        // All hashes from there on computed anew: only what was kept elsewhere tells.
+        let mut prev = prev;
+        for (segment, line) in &all[at..] {
+            let Line { mut entry, .. } = unsealed(&segments[*segment][*line]);
+            entry.node = name("forged");
+            let sealed = seal(&entry, prev);
+            prev = sealed.hash;
+            segments[*segment][*line] = sealed.line;
+        }
+        assert!(verify(&joined(&segments), Check::default()).0.is_ok());
+        let found = verify(&joined(&segments), kept).0.unwrap_err();
+        assert!(matches!(found.what, Damage::OtherHead { .. }), "{found}");
+    }
+}
+
+#[test]
+fn a_ledger_that_is_cut_off_anywhere_is_whole_up_to_there() {
+    let original = ledger();
+    let bytes = original[1].concat();
+    let kept = head(&original);
+    let check = Check { from: Origin::Anywhere, contains: Some(kept) };
+    for len in 0..bytes.len() {
+        let run = |check| {
+            let mut verifier = Verifier::new(check);
+            verifier.segment(2);
+            bytes[..len].split_inclusive(|byte| *byte == b'\n').for_each(|line| drop(verifier.feed(line)));
+            verifier.finish()
+        };
+        let verified = run(Check { from: Origin::Anywhere, contains: None }).unwrap();
+        let whole: usize = original[1]
+            .iter()
+            .map(Vec::len)
+            .scan(0, |sum, len| {
+                *sum += len;
+                Some(*sum)
+            })
+            .filter(|end| *end <= len)
+            .count();
+        assert_eq!(verified.entries, whole as u64);
+        let torn = len - original[1][..whole].iter().map(Vec::len).sum::<usize>();
+        assert_eq!(verified.torn.map_or(0, |torn| torn.bytes), torn as u64);
+        assert!(matches!(run(check).unwrap_err().what, Damage::Truncated { .. }));
+    }
+    // Cut off, though there is more.
+    let mut segments = original.clone();
+    let last = segments[0].len() - 1;
+    segments[0][last].pop();
+    let found = wrong(&segments);
+    assert_eq!((found.place, found.what), (place(&original, 0, last), Damage::Cut));
+}
+
+#[test]
+fn time_goes_back_only_where_an_entry_says_so() {
+    let seal_all = |events: Vec<(u64, Event)>| {
+        let (mut prev, mut lines) = (Digest::NONE, Vec::new());
+        for (sequence, (at, event)) in (1..).zip(events) {
+            let (begin, end) = (Timestamp(at), Timestamp(at));
+            let sealed = seal(&Entry { sequence, node: name("n"), begin, end, event }, prev);
+            prev = sealed.hash;
+            lines.push(sealed.line);
+        }
+        vec![lines]
+    };
+    let segment = || Event::Segment { format: FORMAT, segment: 1 };
+    let set = |before| Event::ClockSet { before: Timestamp(before) };
+    let said = seal_all(vec![(9, segment()), (5, set(9)), (6, Event::NodeStop)]);
+    assert!(verify(&joined(&said), Check::default()).0.is_ok());
+    let time = Damage::Time { before: Timestamp(9), found: Timestamp(5) };
+    for events in [vec![(9, segment()), (5, Event::NodeStop)], vec![(9, segment()), (5, set(8))]] {
+        assert_eq!(wrong(&seal_all(events)).what, time);
+    }
+    let format = Event::Segment { format: FORMAT + 1, segment: 1 };
+    assert_eq!(wrong(&seal_all(vec![(1, format)])).what, Damage::Format(FORMAT + 1));
+    assert_eq!(wrong(&seal_all(vec![(1, Event::NodeStop)])).what, Damage::Segment { expected: 1 });
+    assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);
+}
+
+#[test]
+fn a_line_that_does_not_end_is_not_held_in_memory() {
+    let mut verifier = Verifier::new(Check::default());
+    verifier.segment(1);
+    let found = verifier.feed(&vec![b'{'; LINE_BYTES_MAX + 1]).unwrap_err();
+    assert_eq!(found.what, Damage::TooLong);
+    // What is wrong first stays what is wrong.
+    assert_eq!(verifier.feed(b"x\n"), Err(found));
+    assert_eq!(verifier.finish(), Err(found));
+    let mut verifier = Verifier::new(Check::default());
+    verifier.segment(1);
+    let found = verifier.feed(b"\n").unwrap_err();
+    assert_eq!(
+        found.to_string(),
+        "segment 1, line 1 (byte 0): the line was changed: it does not end with a hash"
+    );
+    assert_eq!(found.what, Damage::Changed(LineError::NoHash));
+}

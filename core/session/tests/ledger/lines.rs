@@ -1,0 +1,172 @@
+//! One entry is one line, and one line one entry.
+
+use crate::make::{any_usage, events, joined, ledger, name, reserved, session, verify};
+use proptest::prelude::*;
+use weir_session::Name;
+use weir_session::ledger::{
+    Check, Digest, Entry, Event, LINE_BYTES_MAX, LineError, RESERVED_MAX, Reserved, ReservedLink,
+    ReservedProcessor, Session, Text, seal, unseal,
+};
+use weir_units::{Bytes, Nanos, Timestamp};
+
+fn entry(event: Event) -> Entry {
+    let at = Timestamp(1_795_263_005_000_000_000);
+    Entry { sequence: 7, node: name("edge-1"), begin: at, end: Timestamp(at.0 + 1_000_000_000), event }
+}
+
+fn content(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap()
+}
+
+#[test]
+fn a_line_is_what_the_documentation_says() {
+    let usage = events().swap_remove(3);
+    let sealed = seal(&entry(usage), Digest::NONE);
+    let text = String::from_utf8(sealed.line).unwrap();
+    let (content, end) = text.split_once(",\"hash\":").unwrap();
+    assert_eq!(
+        content,
+        "{\"seq\":7,\"node\":\"edge-1\",\"begin\":\"2026-11-21T12:10:05.000000000Z\",\"end\":\"2026-11-21T12:10:06.000000000Z\",\
+         \"kind\":\"usage\",\"session\":{\"name\":\"alice\",\"id\":1},\"usage\":{\"cpu_ns\":123456789,\"packets_in\":1000,\
+         \"bytes_in\":64000,\"memory_byte_s\":16777216,\"memory_byte_ns\":16777216,\"records_emitted\":12,\"records_written\":10,\
+         \"drops\":{\"queue-full\":7,\"disk-full\":2}},\
+         \"prev\":\"0000000000000000000000000000000000000000000000000000000000000000\""
+    );
+    assert_eq!(end, format!("\"{}\"}}\n", Digest::of(content.as_bytes())));
+    let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&read["usage"]["drops"]["disk-full"], &read["seq"]), (&2.into(), &7.into()));
+}
+
+#[test]
+fn every_kind_of_entry_is_read_as_it_was_written() {
+    let expected: Vec<Event> = (0..2).flat_map(|_| events()).collect();
+    let (verified, entries) = verify(&joined(&ledger()), Check::default());
+    let verified = verified.unwrap();
+    assert_eq!((verified.first, verified.entries, verified.segments), (1, 28, 2));
+    assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
+    let is_segment = |entry: &Entry| matches!(entry.event, Event::Segment { .. });
+    let read: Vec<Event> =
+        entries.into_iter().filter(|entry| !is_segment(entry)).map(|entry| entry.event).collect();
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn the_longest_entry_is_a_line() {
+    let long = Name::new(&"x".repeat(Name::MAX)).unwrap();
+    let text = Text::new(&"\"".repeat(1_000));
+    let processor =
+        ReservedProcessor { core: u32::MAX, period: Nanos(u64::MAX), slice: Nanos(u64::MAX), spare: false };
+    let link = ReservedLink {
+        channel: long.clone(),
+        interface: text,
+        period: Nanos(u64::MAX),
+        limit: Bytes(u64::MAX),
+        capped: false,
+    };
+    let too_many = Reserved::new(vec![processor; RESERVED_MAX + 1], Bytes(0), vec![]);
+    assert!(too_many.unwrap_err().to_string().contains("at most 64"));
+    let reserved =
+        Reserved::new(vec![processor; RESERVED_MAX], Bytes(u64::MAX), vec![link; RESERVED_MAX]).unwrap();
+    let event = Event::SessionCreated { session: Session { name: long.clone(), id: u64::MAX }, reserved };
+    let entry =
+        Entry { sequence: u64::MAX, node: long, begin: Timestamp(u64::MAX), end: Timestamp(u64::MAX), event };
+    let sealed = seal(&entry, Digest([0xff; 32]));
+    assert!((40_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
+    assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
+}
+
+#[test]
+fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
+    let event = Event::SessionCreated { session: session(1), reserved: reserved() };
+    let sealed = seal(&entry(event), Digest::NONE);
+    let text = String::from_utf8(sealed.line).unwrap();
+    let (original, _) = text.split_once(",\"hash\":").unwrap();
+    let rehashed = |content: &str| format!("{content},\"hash\":\"{}\"}}", Digest::of(content.as_bytes()));
+    assert!(unseal(rehashed(original).as_bytes()).is_ok());
+    for (from, to) in [
+        ("{\"seq\":7,", "{ \"seq\":7,"),
+        ("{\"seq\":7,", "{\"seq\":7,\"extra\":1,"),
+        ("{\"seq\":7,", "{\"seq\":7,\"seq\":7,"),
+        ("{\"seq\":7,", "{\"seq\":7.0,"),
+        ("{\"seq\":7,", "{\"seq\":-7,"),
+        ("{\"seq\":7,", "{"),
+        ("\"id\":1", "\"id\":01"),
+        ("\"id\":1", "\"id\":1e0"),
+        ("\"alice\"", "\"al\\u0069ce\""),
+        ("\"alice\"", "\"Alice\""),
+        ("session-created", "session-forged"),
+        (".000000000Z", "Z"),
+        ("12:10:06", "12:10:04"),
+        ("\"prev\":\"0", "\"prev\":\"G"),
+        ("\"processors\"", "\"links\""),
+    ] {
+        let changed = original.replacen(from, to, 1);
+        assert_ne!(changed, original, "{from}");
+        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LineError::Foreign), "{to}");
+    }
+    assert_eq!(unseal(original.as_bytes()), Err(LineError::NoHash));
+}
+
+proptest! {
+    #[test]
+    fn any_usage_is_read_as_it_was_written(usage in any_usage(), intervals in 1..u64::MAX, at in any::<u64>()) {
+        let event = Event::Usage { session: session(at), intervals, usage: Box::new(usage) };
+        let entry = Entry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
+        let sealed = seal(&entry, Digest::of(b"before"));
+        let line = unseal(content(&sealed.line)).unwrap();
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic(segments in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4)) {
+        let (verdict, entries) = verify(&segments, Check::default());
+        prop_assert!(entries.is_empty());
+        let whole = segments.iter().all(Vec::is_empty) || verdict.is_err() || verdict.unwrap().torn.is_some();
+        prop_assert!(whole);
+    }
+
+    #[test]
+    fn no_json_with_a_right_hash_makes_a_reader_panic(json in any_json(), text in "\\PC{0,40}") {
+        for content in [format!("{{\"seq\":1,{json}"), json, text] {
+            let line = format!("{content},\"hash\":\"{}\"}}", Digest::of(content.as_bytes()));
+            prop_assert_eq!(unseal(line.as_bytes()), Err(LineError::Foreign));
+        }
+    }
+}
+
+/// Fields of entries with values that are not theirs.
+fn any_json() -> impl Strategy<Value = String> {
+    let keys: &'static [&'static str] = &[
+        "seq",
+        "node",
+        "begin",
+        "end",
+        "kind",
+        "session",
+        "usage",
+        "drops",
+        "cpu_ns",
+        "prev",
+        "memory_byte_s",
+    ];
+    let leaf = prop_oneof![
+        any::<i64>().prop_map(|n| n.to_string()),
+        any::<f64>().prop_map(|n| n.to_string()),
+        Just("null".to_owned()),
+        Just("\"usage\"".to_owned()),
+        Just("\"2026-11-21T12:10:05.000000000Z\"".to_owned()),
+        Just("99999999999999999999999".to_owned()),
+    ];
+    let value = leaf.prop_recursive(3, 20, 4, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(","))),
+            proptest::collection::vec((proptest::sample::select(keys), inner), 0..4).prop_map(|fields| {
+                let fields: Vec<_> = fields.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+                format!("{{{}}}", fields.join(","))
+            }),
+        ]
+    });
+    proptest::collection::vec((proptest::sample::select(keys), value), 0..8).prop_map(|fields| {
+        fields.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect::<Vec<_>>().join(",")
+    })
+}

@@ -1,0 +1,136 @@
+//! Ledgers for tests.
+
+use proptest::prelude::*;
+use weir_session::ledger::{
+    ByteSeconds, Check, Closed, Digest, DropCause, Entry, Event, FORMAT, Fed, Head, Reserved, ReservedLink,
+    ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier, Wrong, seal,
+};
+use weir_session::{Name, Tier};
+use weir_units::{Bytes, Nanos, Timestamp};
+
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+pub fn session(id: u64) -> Session {
+    Session { name: name("alice"), id }
+}
+
+pub fn reserved() -> Reserved {
+    let processor =
+        ReservedProcessor { core: 1, period: Nanos(4_000_000), slice: Nanos(400_000), spare: false };
+    let link = ReservedLink {
+        channel: name("out"),
+        interface: Text::new("eth0"),
+        period: Nanos(6_000_000),
+        limit: Bytes(25_000),
+        capped: true,
+    };
+    Reserved::new(vec![processor], Bytes(16 << 20), vec![link]).unwrap()
+}
+
+/// An event of every kind but [`Event::Segment`], which stands where segments begin.
+pub fn events() -> Vec<Event> {
+    let mut usage = Usage {
+        cpu: Nanos(123_456_789),
+        packets_in: 1_000,
+        bytes_in: Bytes(64_000),
+        memory: ByteSeconds::of(Bytes(16 << 20), Nanos(1_000_000_001)),
+        records_emitted: 12,
+        records_written: 10,
+        ..Usage::default()
+    };
+    usage.drops.add(DropCause::QueueFull, 7);
+    usage.drops.add(DropCause::DiskFull, 2);
+    let (code, usage) = (Digest::of(b"wasm"), Box::new(usage));
+    vec![
+        Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
+        Event::SessionCreated { session: session(1), reserved: reserved() },
+        Event::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
+        Event::Usage { session: session(1), intervals: 1, usage: usage.clone() },
+        Event::SessionChanged { session: session(1), reserved: Reserved::default() },
+        Event::ModuleRefused {
+            session: session(1),
+            module: Text::new("../x"),
+            code,
+            reason: Text::new("no \"bound\"\n"),
+        },
+        Event::Usage { session: session(2), intervals: 3, usage: usage.clone() },
+        Event::ModuleUnloaded { session: session(1), module: name("rtt"), reason: Unloaded::Strikes },
+        Event::SessionClosed { session: session(1), reason: Closed::Asked },
+        Event::NodeReconfigured { configuration: Digest::of(b"other") },
+        Event::Backlog { merged: 3, lost: 0, others: usage },
+        Event::Recovered { torn_bytes: 17 },
+        Event::NodeStop,
+    ]
+}
+
+/// A ledger in two segments, each a list of lines.
+pub fn ledger() -> Vec<Vec<Vec<u8>>> {
+    let (mut segments, mut prev, mut sequence) = (Vec::new(), Digest::NONE, 0);
+    for segment in [1, 2] {
+        let first = Event::Segment { format: FORMAT, segment };
+        let mut lines = Vec::new();
+        for event in std::iter::once(first).chain(events()) {
+            sequence += 1;
+            let at = Timestamp(1_795_263_005_000_000_000 + sequence * 1_000_000_000);
+            let entry = Entry { sequence, node: name("edge-1"), begin: at, end: at, event };
+            let sealed = seal(&entry, prev);
+            prev = sealed.hash;
+            lines.push(sealed.line);
+        }
+        segments.push(lines);
+    }
+    segments
+}
+
+/// What a verifier says of segments that consist of these bytes, and the entries that it took.
+pub fn verify(segments: &[Vec<u8>], check: Check) -> (Result<Verified, Wrong>, Vec<Entry>) {
+    let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
+    for (number, bytes) in (1..).zip(segments) {
+        verifier.segment(number);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if let Ok(Fed::Entry(entry)) = verifier.feed(line) {
+                entries.push(*entry);
+            }
+        }
+    }
+    (verifier.finish(), entries)
+}
+
+pub fn joined(segments: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
+    segments.iter().map(|lines| lines.concat()).collect()
+}
+
+/// A ledger's last line.
+pub fn head(segments: &[Vec<Vec<u8>>]) -> Head {
+    verify(&joined(segments), Check::default()).0.unwrap().head.unwrap()
+}
+
+/// Any usage; mostly small numbers, some that overflow when they are added.
+pub fn any_usage() -> impl Strategy<Value = Usage> {
+    let count = || prop_oneof![8 => 0..1_000u64, 1 => any::<u64>(), 1 => Just(u64::MAX)];
+    let counts = proptest::collection::vec(count(), 11);
+    let drops = proptest::collection::vec((0..DropCause::ALL.len(), count()), 0..4);
+    (counts, count(), count(), drops).prop_map(|(counts, memory, time, drops)| {
+        let mut usage = Usage {
+            cpu: Nanos(counts[0]),
+            stolen: Nanos(counts[1]),
+            packets_in: counts[2],
+            bytes_in: Bytes(counts[3]),
+            packets_out: counts[4],
+            bytes_out: Bytes(counts[5]),
+            memory: ByteSeconds::of(Bytes(memory), Nanos(time)),
+            records_emitted: counts[6],
+            records_written: counts[7],
+            faults: counts[8],
+            strikes: counts[9],
+            refusals: counts[10],
+            ..Usage::default()
+        };
+        for (cause, count) in drops {
+            usage.drops.add(DropCause::ALL[cause], count);
+        }
+        usage
+    })
+}

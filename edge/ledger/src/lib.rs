@@ -1,0 +1,27 @@
+//! The ledger's files (their lines are those of `weir_session::ledger`).
+//!
+//! A ledger is a folder of segments, `ledger-000001.jsonl` and so on, to which one node appends ([`Ledger`]) while anybody may read ([`Reader`], [`verify`]).
+//!
+//! - What [`Ledger::commit`] has written is synced to the disk. A node that is killed loses what it has not committed: an interval.
+//! - After a crash the last segment may end in the middle of a line. The next node cuts that off, puts the bytes aside (`ledger-000001.torn`), and says so in
+//!   the next entry.
+//! - While nothing can be written, because the disk is full for instance, entries stay in memory. There are at most [`Options::held_max`] of them: usage of the same session is
+//!   added up, so that its sum stays right, and an entry says how many were merged.
+//! - A ledger that was changed is not gone on with.
+
+#![forbid(unsafe_code)]
+
+mod backlog;
+mod error;
+mod folder;
+mod lines;
+mod reader;
+mod recover;
+mod storage;
+mod writer;
+
+pub use error::{CommitError, LedgerError, ReadError};
+pub use folder::Folder;
+pub use reader::{Filter, Reader, verify};
+pub use storage::Storage;
+pub use writer::{Held, Ledger, Opened, Options, Start};

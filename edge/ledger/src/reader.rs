@@ -1,0 +1,142 @@
+//! Reading a ledger, also while a node writes it.
+
+use crate::folder::{open_to_read, segment_path, segments};
+use crate::{ReadError, lines};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use weir_session::Name;
+use weir_session::ledger::{Check, Entry, Fed, Verified, Verifier};
+use weir_units::Timestamp;
+
+/// Which entries are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Only what is about sessions of this name.
+    pub session: Option<Name>,
+    /// Only what ends after this (0: from the beginning) …
+    pub since: Timestamp,
+    /// … and not after this.
+    pub until: Timestamp,
+}
+
+impl Default for Filter {
+    /// All.
+    fn default() -> Self {
+        Self { session: None, since: Timestamp(0), until: Timestamp(u64::MAX) }
+    }
+}
+
+impl Filter {
+    /// Whether an entry is wanted.
+    pub fn takes(&self, entry: &Entry) -> bool {
+        let is_wanted = |name: &Name| entry.event.session().is_some_and(|session| session.name == *name);
+        let is_late = entry.end > self.since || self.since == Timestamp(0);
+        is_late && entry.end <= self.until && self.session.as_ref().is_none_or(is_wanted)
+    }
+}
+
+/// The entries of a ledger, in their order. Everything is verified on the way: after the first thing that is wrong there are no more entries.
+#[derive(Debug)]
+pub struct Reader {
+    folder: PathBuf,
+    /// Segments to come, the last one first.
+    to_come: Vec<u64>,
+    current: Option<(PathBuf, BufReader<File>)>,
+    line: Vec<u8>,
+    verifier: Verifier,
+    filter: Filter,
+    is_over: bool,
+}
+
+impl Reader {
+    /// Opens the ledger in a folder, without holding it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(folder: &Path, filter: Filter, check: Check) -> Result<Self, ReadError> {
+        let mut to_come = match segments(folder) {
+            Ok(numbers) => numbers,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(ReadError::Io { path: folder.to_owned(), source }),
+        };
+        if to_come.is_empty() {
+            return Err(ReadError::None(folder.to_owned()));
+        }
+        to_come.reverse();
+        Ok(Self {
+            folder: folder.to_owned(),
+            to_come,
+            current: None,
+            line: Vec::new(),
+            verifier: Verifier::new(check),
+            filter,
+            is_over: false,
+        })
+    }
+
+    /// Reads the rest, and says what the whole ledger is.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn finish(mut self) -> Result<Verified, ReadError> {
+        loop {
+            match self.step() {
+                Ok(Some(_)) => {}
+                Ok(None) => return self.verifier.finish().map_err(ReadError::Wrong),
+                // The verifier may still find that what is missing here comes later.
+                Err(ReadError::Wrong(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The next line; nothing at the end of the ledger.
+    fn step(&mut self) -> Result<Option<Fed>, ReadError> {
+        loop {
+            if let Some((path, source)) = &mut self.current {
+                let found = lines::next(source, &mut self.line)
+                    .map_err(|source| ReadError::Io { path: path.clone(), source })?;
+                if found {
+                    return self.verifier.feed(&self.line).map(Some).map_err(ReadError::Wrong);
+                }
+            }
+            let Some(number) = self.to_come.pop() else { return Ok(None) };
+            let path = segment_path(&self.folder, number);
+            let file = open_to_read(&path).map_err(|source| ReadError::Io { path: path.clone(), source })?;
+            self.current = Some((path, BufReader::with_capacity(1 << 16, file)));
+            self.verifier.segment(number);
+        }
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Entry, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.is_over {
+            match self.step() {
+                Ok(Some(Fed::Entry(entry))) if self.filter.takes(&entry) => return Some(Ok(*entry)),
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.is_over = true;
+                    return self.verifier.finish().err().map(|wrong| Err(ReadError::Wrong(wrong)));
+                }
+                Err(error) => {
+                    self.is_over = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Reads the ledger in a folder, and says whether it is whole. The head that it returns is what the operator keeps elsewhere, to give it as
+/// [`Check::contains`] the next time.
+///
+/// # Errors
+/// There is no ledger, or the first thing that is wrong with it.
+pub fn verify(folder: &Path, check: Check) -> Result<Verified, ReadError> {
+    Reader::open(folder, Filter::default(), check)?.finish()
+}

@@ -1,0 +1,99 @@
+//! What a node finds of its ledger when it starts.
+
+use crate::{LedgerError, Storage, lines};
+use std::io::{self, BufReader};
+use weir_session::ledger::{
+    Check, Damage, Fed, Head, LINE_BYTES_MAX, Origin, Verified, Verifier, Wrong, unseal,
+};
+use weir_units::Timestamp;
+
+/// Bytes that are put aside after a crash, at the most. A crash leaves less than an interval; more than this is damage.
+pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
+
+/// Where the ledger goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The last segment; 0 where there is none.
+    pub(crate) segment: u64,
+    /// The bytes of its whole lines.
+    pub(crate) len: u64,
+    /// What is behind them.
+    pub(crate) torn: Vec<u8>,
+    /// The last whole line.
+    pub(crate) head: Option<Head>,
+    /// Its end.
+    pub(crate) end: Timestamp,
+    /// Whether it says that the node ended in order.
+    pub(crate) stopped: bool,
+}
+
+/// Looks at the last segment, and at the one before it, whose last line the first one of the last segment has to name.
+pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
+    let numbers = storage.segments().map_err(LedgerError::Io)?;
+    let Some((&last, former)) = numbers.split_last() else { return Ok(Found::default()) };
+    let mut verifier = Verifier::new(Check {
+        from: if last == 1 { Origin::Beginning } else { Origin::Anywhere },
+        contains: None,
+    });
+    if let Some(&former) = former.last() {
+        let tail = scan(storage, former, &mut verifier)?;
+        if let Some(wrong) = tail.why {
+            return Err(LedgerError::Damaged(wrong));
+        }
+        // A segment is begun only behind a whole line.
+        if let Some(torn) = verifier.found().torn {
+            return Err(LedgerError::Damaged(Wrong { place: torn.place, what: Damage::Cut }));
+        }
+    }
+    let Tail { len, torn, why } = scan(storage, last, &mut verifier)?;
+    if let Some(wrong) = why
+        && !is_crash(&wrong, &torn)
+    {
+        return Err(LedgerError::Damaged(wrong));
+    }
+    let Verified { head, stopped, .. } = *verifier.found();
+    Ok(Found { segment: last, len, torn, head, end: verifier.end(), stopped })
+}
+
+/// A segment's whole lines, and what comes after the last of them.
+struct Tail {
+    len: u64,
+    torn: Vec<u8>,
+    why: Option<Wrong>,
+}
+
+fn scan(storage: &impl Storage, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
+    let mut source = BufReader::new(storage.read(segment).map_err(LedgerError::Io)?);
+    let (mut tail, mut line) = (Tail { len: 0, torn: Vec::new(), why: None }, Vec::new());
+    verifier.segment(segment);
+    while lines::next(&mut source, &mut line).map_err(LedgerError::Io)? {
+        match verifier.feed(&line) {
+            Ok(Fed::Entry(_)) => tail.len += line.len() as u64,
+            Ok(Fed::Torn(_)) => tail.torn.extend_from_slice(&line),
+            Err(wrong) => {
+                tail.why = Some(wrong);
+                tail.torn.extend_from_slice(&line);
+                if tail.torn.len() > TORN_BYTES_MAX {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(tail)
+}
+
+/// Whether a system that lost its power can have left this: nothing of it is a whole line. (Blocks of a write reach the disk in any order, and those
+/// that did not are zeros.)
+fn is_crash(wrong: &Wrong, torn: &[u8]) -> bool {
+    let is_line = |line: &[u8]| line.len() <= LINE_BYTES_MAX && unseal(line).is_ok();
+    matches!(wrong.what, Damage::Changed(_) | Damage::TooLong)
+        && torn.len() <= TORN_BYTES_MAX
+        && !torn.split(|byte| *byte == b'\n').any(is_line)
+}
+
+/// The first steps of a node after a crash: what is torn is put aside, and then cut off.
+pub(crate) fn repair(storage: &mut impl Storage, len: u64, torn: &[u8]) -> io::Result<()> {
+    storage.put_aside(torn)?;
+    storage.truncate(len)?;
+    storage.sync()
+}

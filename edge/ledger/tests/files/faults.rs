@@ -1,0 +1,224 @@
+//! Every call of the disk fails once, for a while, or for ever; or the machine crashes there.
+
+use crate::make::{SESSIONS, options, start, sums, used};
+use crate::memory_disk::MemoryDisk;
+use std::io::ErrorKind;
+use weir_ledger::{Ledger, LedgerError, Opened};
+use weir_session::ledger::{Check, Entry, Event, Fed, Head, Verified, Verifier, Wrong};
+use weir_units::Timestamp;
+
+const INTERVALS: u64 = 40;
+
+fn verify(disk: &MemoryDisk, check: Check) -> (Result<Verified, Wrong>, Vec<Entry>) {
+    let (mut verifier, mut entries) = (Verifier::new(check), Vec::new());
+    for (number, bytes) in disk.segments_bytes() {
+        verifier.segment(number);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if let Ok(Fed::Entry(entry)) = verifier.feed(line) {
+                entries.push(*entry);
+            }
+        }
+    }
+    (verifier.finish(), entries)
+}
+
+fn open(disk: &MemoryDisk, at: u64) -> Result<(Ledger<MemoryDisk>, Opened), LedgerError> {
+    Ledger::with_storage(disk.clone(), start(at), options())
+}
+
+/// A node that runs for some intervals. What it does not commit, it goes on with. Returns how many of its commits were told to have failed, the
+/// head, and the first interval that is not certainly on the disk.
+fn run(ledger: &mut Ledger<MemoryDisk>, intervals: std::ops::Range<u64>) -> (u64, Option<Head>, u64) {
+    let (mut failed, mut safe) = (0, intervals.start);
+    for n in intervals {
+        for id in 0..SESSIONS {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        }
+        match ledger.commit() {
+            Ok(_) => safe = n + 1,
+            Err(error) => {
+                assert!(error.held as u64 >= SESSIONS, "{error}");
+                failed += 1;
+            }
+        }
+    }
+    (failed, ledger.head(), safe)
+}
+
+/// The CPU time and packets of all intervals up to this one.
+fn expected(intervals: u64) -> (u64, u64) {
+    let usages = intervals * SESSIONS;
+    (usages, usages * usages.saturating_sub(1) / 2)
+}
+
+/// How many calls a run without faults makes.
+fn calls() -> u64 {
+    let disk = MemoryDisk::default();
+    let (mut ledger, opened) = open(&disk, 0).unwrap();
+    assert!(!opened.crashed && opened.held.is_none() && opened.head.is_none());
+    run(&mut ledger, 0..INTERVALS);
+    let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
+    let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+    let verified = verified.unwrap();
+    assert!(verified.stopped && verified.segments > 5, "{verified:?}");
+    assert_eq!(sums(&entries), expected(INTERVALS));
+    disk.calls()
+}
+
+#[test]
+fn a_call_that_fails_costs_nothing_once_the_disk_is_back() {
+    let calls = calls();
+    for fault in 0..calls {
+        for count in [1, 2, 5, 30] {
+            let disk = MemoryDisk::default();
+            disk.fail(fault, count, ErrorKind::StorageFull);
+            let (mut ledger, opened) = open(&disk, 0).unwrap();
+            let (failed, ..) = run(&mut ledger, 0..INTERVALS);
+            let held_at_start = u64::from(opened.held.is_some());
+            // Until the disk is back for good.
+            let mut head = ledger.commit();
+            for _ in 0..count {
+                head = ledger.commit();
+            }
+            let head = head.unwrap();
+            let lost = ledger.held();
+            assert_eq!((lost.entries, lost.merged, lost.lost), (0, 0, 0));
+            let mut stopped = ledger.stop(Timestamp(INTERVALS * 10));
+            for _ in 0..count {
+                stopped = ledger.commit();
+            }
+            let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+            let verified = verified.unwrap_or_else(|wrong| panic!("fault {fault} x {count}: {wrong}"));
+            assert!(stopped.is_ok() && verified.stopped && verified.torn.is_none());
+            assert_eq!(sums(&entries), expected(INTERVALS), "fault {fault} x {count}");
+            // The last calls are those of the stop: a segment, a write, a sync.
+            assert!(failed + held_at_start > 0 || fault + 3 >= calls, "fault {fault} x {count}");
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_costs_detail_and_no_usage() {
+    let disk = MemoryDisk::default();
+    let (mut ledger, _) = open(&disk, 0).unwrap();
+    disk.fail(4, 10_000, ErrorKind::StorageFull);
+    let (failed, _, safe) = run(&mut ledger, 0..1_000);
+    assert!(failed > 900 && safe < 10);
+    let held = ledger.held();
+    assert!(held.entries <= options().held_max && held.merged > 2_000 && held.lost == 0, "{held:?}");
+    let error = ledger.commit().unwrap_err().to_string();
+    let says = format!(
+        "the ledger's disk is full: free some space; {} entries wait in memory, {} were added to others",
+        held.entries, held.merged
+    );
+    assert_eq!(error, says);
+    // There is room again.
+    disk.fail(0, 0, ErrorKind::StorageFull);
+    ledger.stop(Timestamp(20_000)).unwrap();
+    let (verified, entries) = verify(&disk, Check::default());
+    verified.unwrap();
+    assert_eq!(sums(&entries), expected(1_000));
+    let last = &entries[entries.len() - 1].event;
+    assert!(matches!(last, Event::Backlog { merged, lost: 0, .. } if *merged >= held.merged), "{last:?}");
+    let intervals =
+        |entry: &Entry| if let Event::Usage { intervals, .. } = entry.event { intervals } else { 0 };
+    assert_eq!(entries.iter().map(intervals).sum::<u64>(), 3_000);
+}
+
+#[test]
+fn a_crash_at_any_call_costs_at_most_what_was_not_committed() {
+    let calls = calls();
+    for crash in 0..calls {
+        for (tenths, zeros) in [(0, false), (3, false), (3, true), (7, false), (9, true), (10, false)] {
+            let disk = MemoryDisk::default();
+            disk.fail(crash, u64::MAX, ErrorKind::StorageFull);
+            let (mut ledger, _) = open(&disk, 0).unwrap();
+            let mut safe = 0;
+            let mut head = ledger.head();
+            for n in 0..INTERVALS {
+                for id in 0..SESSIONS {
+                    ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+                }
+                if ledger.commit().is_err() {
+                    break;
+                }
+                (safe, head) = (n + 1, ledger.head());
+            }
+            drop(ledger);
+
+            let disk = disk.after_crash(tenths, zeros);
+            let case = format!("crash {crash}, {tenths} tenths, zeros {zeros}");
+            let before: usize = disk.segments_bytes().iter().map(|(_, bytes)| bytes.len()).sum();
+            let (mut ledger, opened) = open(&disk, 1_000).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert!(opened.held.is_none() && (opened.crashed || before == 0), "{case}");
+            assert_eq!(opened.torn.0, disk.aside().len() as u64);
+            ledger.stop(Timestamp(2_000)).unwrap();
+            let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+            let verified = verified.unwrap_or_else(|wrong| panic!("{case}: {wrong}"));
+            assert!(verified.torn.is_none() && verified.stopped, "{case}");
+            let (packets, _) = sums(&entries);
+            // All that was committed is there, and nothing but one interval may be there beyond that.
+            assert!(
+                (safe * SESSIONS..=(safe + 1) * SESSIONS).contains(&packets),
+                "{case}: {packets} of {safe}"
+            );
+            assert_eq!(
+                sums(&entries).1,
+                packets * packets.saturating_sub(1) / 2,
+                "{case}: entries in order, without a gap"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fault_while_recovering_is_recovered_from() {
+    let disk = MemoryDisk::default();
+    let (mut ledger, _) = open(&disk, 0).unwrap();
+    run(&mut ledger, 0..5);
+    let head = ledger.head();
+    disk.fail(0, 1, ErrorKind::StorageFull);
+    ledger.push_at(Timestamp(99), used(99));
+    ledger.commit().unwrap_err();
+    drop(ledger);
+    let torn = disk.after_crash(8, false);
+    for crash in 0..6 {
+        let disk = torn.after_crash(10, false);
+        disk.fail(crash, u64::MAX, ErrorKind::StorageFull);
+        let (ledger, opened) = open(&disk, 100).unwrap();
+        assert!(opened.crashed && opened.torn.0 > 0);
+        assert_eq!(opened.held.is_some(), crash < 5);
+        drop(ledger);
+        let disk = disk.after_crash(5, false);
+        let (mut ledger, opened) = open(&disk, 200).unwrap();
+        assert!(opened.crashed && opened.held.is_none());
+        run(&mut ledger, 5..10);
+        let (verified, entries) = verify(&disk, Check { contains: head, ..Check::default() });
+        assert_eq!(verified.unwrap().torn, None);
+        assert_eq!(sums(&entries), expected(10));
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_at_all_is_told_at_once() {
+    let disk = MemoryDisk::default();
+    disk.fail(0, u64::MAX, ErrorKind::PermissionDenied);
+    let Err(error) = open(&disk, 0) else { panic!("a ledger that cannot be written was opened") };
+    assert!(matches!(error, LedgerError::Io(_)), "{error}");
+}
+
+#[test]
+fn the_clock_may_be_set_back() {
+    let disk = MemoryDisk::default();
+    let (mut ledger, _) = open(&disk, 1_000_000).unwrap();
+    run(&mut ledger, 0..30);
+    ledger.stop(Timestamp(5)).unwrap();
+    let (mut ledger, opened) = open(&disk, 0).unwrap();
+    assert!(!opened.crashed);
+    ledger.stop(Timestamp(7)).unwrap();
+    let (verified, entries) = verify(&disk, Check::default());
+    assert!(verified.unwrap().stopped);
+    let set: Vec<_> = entries.iter().filter(|entry| matches!(entry.event, Event::ClockSet { .. })).collect();
+    assert_eq!(set.iter().map(|entry| entry.end.0).collect::<Vec<_>>(), [10, 5, 0]);
+    assert_eq!(sums(&entries), expected(30));
+}

@@ -1,0 +1,115 @@
+//! Disks without room.
+
+use crate::make::{SESSIONS, options, start, sums, used};
+use std::path::Path;
+use std::process::Command;
+use weir_ledger::{Filter, Ledger, Reader, verify};
+use weir_session::ledger::{Check, Event};
+use weir_units::Timestamp;
+
+const INTERVALS: u64 = 2_000;
+
+/// A node on a disk that is full after a while, until `make_room`.
+fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
+    let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
+    let (mut failed, mut make_room) = (0, Some(make_room));
+    for n in 0..INTERVALS {
+        for id in 0..SESSIONS {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        }
+        if let Err(error) = ledger.commit() {
+            assert!(error.to_string().contains(says), "{error}");
+            // Whole as far as it goes, and it goes on from there.
+            if failed == 0 {
+                verify(folder, Check { contains: ledger.head(), ..Check::default() }).unwrap();
+            }
+            failed += 1;
+        }
+        if n == INTERVALS - 100
+            && let Some(make_room) = make_room.take()
+        {
+            assert!(failed > 100, "the disk was full {failed} times");
+            assert!(ledger.held().merged > 0 && ledger.held().entries <= options().held_max);
+            make_room();
+        }
+    }
+    let head = ledger.stop(Timestamp(INTERVALS * 10)).unwrap();
+    let verified = verify(folder, Check { contains: head, ..Check::default() }).unwrap();
+    assert!(verified.stopped && verified.torn.is_none() && verified.recoveries == 0);
+    let entries: Vec<_> =
+        Reader::open(folder, Filter::default(), Check::default()).unwrap().map(Result::unwrap).collect();
+    let usages = INTERVALS * SESSIONS;
+    assert_eq!(sums(&entries), (usages, usages * (usages - 1) / 2));
+    let said = entries
+        .iter()
+        .filter(|entry| matches!(entry.event, Event::Backlog { merged, lost: 0, .. } if merged > 0));
+    assert_eq!(said.count(), 1);
+}
+
+/// Runs in a process of its own, whose files cannot grow over a limit: a write past it fails as on a full disk.
+#[test]
+fn a_ledger_that_may_not_grow_is_merged_and_goes_on_in_the_next_segment() {
+    const DIR: &str = "WEIR_LEDGER_TEST_LIMITED_DIR";
+    if let Some(dir) = std::env::var_os(DIR) {
+        let pid = std::process::id().to_string();
+        return node(Path::new(&dir), "the largest file size that is allowed here", || {
+            let status =
+                Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:unlimited"]).status();
+            assert!(status.unwrap().success());
+        });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .arg("-c")
+        // An ignored signal stays ignored in what is executed; a shell's block has 512 or 1024 bytes. A segment is 4 kB and an interval.
+        .arg("trap '' XFSZ; ulimit -S -f 4 && exec \"$0\" \"$@\"")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "full::a_ledger_that_may_not_grow_is_merged_and_goes_on_in_the_next_segment"])
+        .env(DIR, dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// On a real file system without room: a small one in memory, in a mount namespace of its own. That needs root, or a kernel that lets users
+/// have namespaces.
+#[test]
+fn on_a_full_disk_usage_adds_up_until_there_is_room() {
+    const DIR: &str = "WEIR_LEDGER_TEST_SMALL_DIR";
+    if let Some(dir) = std::env::var_os(DIR) {
+        let dir = Path::new(&dir);
+        let ballast = dir.join("ballast");
+        std::fs::write(&ballast, vec![0; 600 << 10]).unwrap();
+        return node(&dir.join("ledger"), "the ledger's disk is full: free some space", || {
+            std::fs::remove_file(&ballast).unwrap();
+            let _ = Command::new("mount").args(["-o", "remount,size=8m"]).arg(dir).status().unwrap();
+        });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--map-root-user"]);
+    let can_mount = unshare
+        .args(["sh", "-c", "mount -t tmpfs -o size=64k none \"$0\""])
+        .arg(dir.path())
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !can_mount {
+        eprintln!("skipped: mounting a small disk needs root, or user namespaces");
+        return;
+    }
+    let output = Command::new("unshare")
+        .args(["--mount", "--map-root-user", "sh", "-c"])
+        .arg("mount -t tmpfs -o size=1m none \"$WEIR_LEDGER_TEST_SMALL_DIR\" && exec \"$0\" \"$@\"")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "full::on_a_full_disk_usage_adds_up_until_there_is_room"])
+        .env(DIR, dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the small disk went with its namespace");
+}

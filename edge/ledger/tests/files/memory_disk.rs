@@ -1,0 +1,146 @@
+//! A disk in memory whose calls fail when a test says so, and which forgets what was not synced when its machine crashes.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read};
+use std::rc::Rc;
+use weir_ledger::Storage;
+
+/// A disk, shared by the ledger and the test.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk(Rc<RefCell<State>>);
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    segments: BTreeMap<u64, File>,
+    aside: Vec<u8>,
+    calls: u64,
+    /// Calls that write fail from this one on …
+    fails_from: Option<u64>,
+    /// … up to, but not including, this one.
+    fails_to: u64,
+    error: Option<ErrorKind>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    bytes: Vec<u8>,
+    /// What is there after a crash at any rate.
+    synced: Vec<u8>,
+}
+
+impl MemoryDisk {
+    /// Calls that write fail from the `from`th one on, `count` times. A write that fails has written a part of its bytes.
+    pub fn fail(&self, from: u64, count: u64, error: ErrorKind) {
+        let mut state = self.0.borrow_mut();
+        (state.calls, state.fails_from, state.fails_to) = (0, Some(from), from.saturating_add(count));
+        state.error = Some(error);
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.0.borrow().calls
+    }
+
+    pub fn aside(&self) -> Vec<u8> {
+        self.0.borrow().aside.clone()
+    }
+
+    /// The disk after its machine lost power: of what was not synced, so many tenths are left; what is not is gone, or zeros.
+    pub fn after_crash(&self, tenths: usize, zeros: bool) -> MemoryDisk {
+        let mut state = self.0.borrow().clone();
+        for file in state.segments.values_mut() {
+            let common = file.synced.iter().zip(&file.bytes).take_while(|(a, b)| a == b).count();
+            if common < file.synced.len() {
+                // Cut off and not synced: the cut may not have reached the disk.
+                file.bytes = file.synced.clone();
+                continue;
+            }
+            let unsynced = file.bytes.len() - common;
+            let left = common + unsynced * tenths / 10;
+            if zeros {
+                file.bytes[left..].fill(0);
+            } else {
+                file.bytes.truncate(left);
+            }
+            file.synced = file.bytes.clone();
+        }
+        (state.calls, state.fails_from) = (0, None);
+        MemoryDisk(Rc::new(RefCell::new(state)))
+    }
+
+    /// The bytes of all segments.
+    pub fn segments_bytes(&self) -> Vec<(u64, Vec<u8>)> {
+        self.0.borrow().segments.iter().map(|(number, file)| (*number, file.bytes.clone())).collect()
+    }
+}
+
+impl State {
+    fn call(&mut self) -> io::Result<()> {
+        let call = self.calls;
+        self.calls += 1;
+        match (self.fails_from, self.error) {
+            (Some(from), Some(error)) if (from..self.fails_to).contains(&call) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn current(&mut self) -> io::Result<&mut File> {
+        self.segments.values_mut().last().ok_or(ErrorKind::NotFound.into())
+    }
+}
+
+impl Storage for MemoryDisk {
+    fn segments(&self) -> io::Result<Vec<u64>> {
+        Ok(self.0.borrow().segments.keys().copied().collect())
+    }
+
+    fn read(&self, segment: u64) -> io::Result<Box<dyn Read + '_>> {
+        let state = self.0.borrow();
+        let file = state.segments.get(&segment).ok_or(ErrorKind::NotFound)?;
+        Ok(Box::new(io::Cursor::new(file.bytes.clone())))
+    }
+
+    fn create(&mut self, segment: u64) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        let failed = state.call();
+        // A call that fails may have made the file all the same.
+        let file = state.segments.entry(segment).or_default();
+        assert!(file.bytes.is_empty(), "segment {segment} is begun twice");
+        failed
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        let failed = state.call();
+        let file = state.current()?;
+        assert_eq!(file.bytes.len() as u64, offset, "a gap, or bytes that were written before");
+        let written = if failed.is_err() { bytes.len() * 2 / 3 } else { bytes.len() };
+        file.bytes.extend_from_slice(&bytes[..written]);
+        failed
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        state.call()?;
+        let len = usize::try_from(len).unwrap();
+        let file = state.current()?;
+        assert!(len <= file.bytes.len());
+        file.bytes.truncate(len);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        state.call()?;
+        let file = state.current()?;
+        file.synced = file.bytes.clone();
+        Ok(())
+    }
+
+    fn put_aside(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        state.call()?;
+        state.aside.extend_from_slice(bytes);
+        Ok(())
+    }
+}

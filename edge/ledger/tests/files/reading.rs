@@ -1,0 +1,109 @@
+//! Reading a ledger, as a bill does.
+
+use crate::make::{SESSIONS, name, options, start, sums, used};
+use std::io::Write;
+use std::path::Path;
+use weir_ledger::{Filter, Ledger, ReadError, Reader, verify};
+use weir_session::ledger::{Check, Damage, Entry, Summary};
+use weir_units::Timestamp;
+
+fn write(folder: &Path, intervals: u64) {
+    let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
+    for n in 0..intervals {
+        for id in 0..SESSIONS {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        }
+        ledger.commit().unwrap();
+    }
+    ledger.stop(Timestamp(intervals * 10)).unwrap();
+}
+
+fn read(folder: &Path, filter: Filter) -> Vec<Entry> {
+    Reader::open(folder, filter, Check::default()).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn entries_are_chosen_by_session_and_time() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 50);
+    let (since, until) = (Timestamp(100), Timestamp(200));
+    let alice = Filter { session: Some(name("alice")), since, until };
+    let entries = read(dir.path(), alice.clone());
+    assert_eq!((entries.len(), entries[0].begin, entries[9].end), (10, since, until));
+    let all = Filter { session: None, ..alice.clone() };
+    assert_eq!(sums(&read(dir.path(), all.clone())).0, 30);
+    assert!(read(dir.path(), Filter { session: Some(name("nobody")), ..all }).is_empty());
+
+    // A summary over the whole ledger and one over what was chosen are the same bill.
+    let (mut whole, mut chosen) = (Summary::new(since, until), Summary::default());
+    read(dir.path(), Filter::default()).iter().for_each(|entry| whole.add(entry));
+    entries.iter().for_each(|entry| chosen.add(entry));
+    let alice =
+        |summary: &Summary| summary.rows().next().map(|(session, row)| (session.cloned(), row.clone()));
+    assert_eq!(alice(&whole), alice(&chosen));
+    assert_eq!((whole.rows().count(), chosen.rows().count()), (3, 1));
+}
+
+#[test]
+fn a_ledger_can_be_read_while_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 50);
+    let before = verify(dir.path(), Check::default()).unwrap();
+    let last = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+        .max()
+        .unwrap();
+    let mut file = std::fs::File::options().append(true).open(last).unwrap();
+    file.write_all(b"{\"seq\":").unwrap();
+    let now = verify(dir.path(), Check { contains: before.head, ..Check::default() }).unwrap();
+    assert_eq!((now.head, now.torn.map(|torn| torn.bytes)), (before.head, Some(7)));
+    assert_eq!(read(dir.path(), Filter::default()).len() as u64, before.entries);
+}
+
+#[test]
+fn after_the_first_thing_that_is_wrong_nothing_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 50);
+    let verified = verify(dir.path(), Check::default()).unwrap();
+    assert!(verified.segments > 5);
+    let path = dir.path().join("ledger-000003.jsonl");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    lines.swap(2, 3);
+    std::fs::write(&path, lines.concat()).unwrap();
+    let mut reader = Reader::open(dir.path(), Filter::default(), Check::default()).unwrap();
+    let read = reader.by_ref().take_while(Result::is_ok).count() as u64;
+    assert!(reader.next().is_none());
+    let Err(ReadError::Wrong(wrong)) = verify(dir.path(), Check::default()) else {
+        panic!("nothing is wrong")
+    };
+    assert_eq!((wrong.place.segment, wrong.place.line), (3, 3));
+    assert_eq!(wrong.what, Damage::Reordered { expected: read + 1, found: read + 2 });
+
+    // The last segment taken away: only the head that was kept tells.
+    std::fs::write(&path, text).unwrap();
+    let last = dir.path().join(format!("ledger-{:06}.jsonl", verified.segments));
+    std::fs::remove_file(last).unwrap();
+    verify(dir.path(), Check::default()).unwrap();
+    let Err(ReadError::Wrong(wrong)) =
+        verify(dir.path(), Check { contains: verified.head, ..Check::default() })
+    else {
+        panic!("what was cut off is not missed")
+    };
+    assert!(matches!(wrong.what, Damage::Truncated { .. }), "{wrong}");
+}
+
+#[test]
+fn where_there_is_no_ledger_that_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in [dir.path().to_owned(), dir.path().join("nowhere")] {
+        let error = verify(&folder, Check::default()).unwrap_err();
+        assert!(error.to_string().starts_with("there is no ledger in "), "{error}");
+    }
+    let file = dir.path().join("ledger-000001.jsonl");
+    std::fs::create_dir(&file).unwrap();
+    let error = verify(dir.path(), Check::default()).unwrap_err();
+    assert!(error.to_string().contains("ledger-000001.jsonl: it is there and is not a file"), "{error}");
+}

@@ -1,0 +1,97 @@
+//! Folders that are not written to.
+
+use crate::make::{options, start, used};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use weir_ledger::{Ledger, LedgerError, ReadError, verify};
+use weir_session::ledger::Check;
+use weir_units::Timestamp;
+
+#[test]
+fn two_nodes_do_not_write_one_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
+    let Err(error) = Ledger::open(dir.path(), start(1), options()) else {
+        panic!("two nodes hold one ledger")
+    };
+    let error = error.to_string();
+    assert!(error.contains("is being written by another node: stop that one, or give this node"), "{error}");
+    // Reading needs no lock.
+    assert_eq!(verify(dir.path(), Check::default()).unwrap().entries, 2);
+    first.stop(Timestamp(2)).unwrap();
+    drop(first);
+    let (_, opened) = Ledger::open(dir.path(), start(3), options()).unwrap();
+    assert!(!opened.crashed);
+}
+
+#[test]
+fn a_ledger_that_was_changed_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
+    for n in 0..40 {
+        ledger.push_at(Timestamp(n), used(n));
+        ledger.commit().unwrap();
+    }
+    ledger.stop(Timestamp(40)).unwrap();
+    drop(ledger);
+    let last = weir_segments(dir.path()).len();
+    assert!(last > 2);
+    // In the last segment and in the one before; what lies further back is for `verify` to find.
+    for segment in [last, last - 1] {
+        let path = dir.path().join(format!("ledger-{segment:06}.jsonl"));
+        let bytes = std::fs::read(&path).unwrap();
+        let mut changed = bytes.clone();
+        changed[100] ^= 1;
+        std::fs::write(&path, &changed).unwrap();
+        let Err(error) = Ledger::open(dir.path(), start(50), options()) else { panic!("gone on with") };
+        assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
+        let says = format!("segment {segment}, line 1 (byte 0): the line was changed");
+        assert!(
+            error.to_string().contains(&says) && error.to_string().contains("keep its folder"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), changed);
+        let error = verify(dir.path(), Check::default()).unwrap_err();
+        assert!(matches!(error, ReadError::Wrong(wrong) if wrong.to_string().contains(&says)));
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    // A segment that is not there.
+    let path = dir.path().join(format!("ledger-{:06}.jsonl", last - 1));
+    std::fs::rename(&path, path.with_extension("away")).unwrap();
+    let Err(error) = Ledger::open(dir.path(), start(50), options()) else { panic!("gone on with") };
+    assert!(error.to_string().contains("are missing here"), "{error}");
+    std::fs::rename(path.with_extension("away"), &path).unwrap();
+    Ledger::open(dir.path(), start(50), options()).unwrap().0.stop(Timestamp(51)).unwrap();
+    assert!(verify(dir.path(), Check::default()).unwrap().stopped);
+}
+
+fn weir_segments(dir: &std::path::Path) -> Vec<String> {
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".jsonl"))
+        .collect()
+}
+
+#[test]
+fn links_are_not_followed_and_files_are_not_for_everybody() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let victim = elsewhere.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    for name in ["lock", "ledger-000001.jsonl"] {
+        symlink(&victim, dir.path().join(name)).unwrap();
+        let Err(error) = Ledger::open(dir.path(), start(0), options()) else { panic!("{name} was followed") };
+        assert!(matches!(error, LedgerError::Folder { .. } | LedgerError::Io(_)), "{error}");
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+
+    let folder = dir.path().join("a/b");
+    Ledger::open(&folder, start(0), options()).unwrap();
+    let mode = std::fs::metadata(folder.join("ledger-000001.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o007, 0);
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let Err(error) = Ledger::open(&dir.path().join("file/x"), start(0), options()) else {
+        panic!("no folder")
+    };
+    assert!(error.to_string().contains("file/x: "), "{error}");
+}
