@@ -10,6 +10,7 @@ pub mod compiling;
 pub mod contest;
 pub mod corpus;
 pub mod crafted;
+pub mod demultiplexing;
 pub mod document;
 pub mod error;
 pub mod finite;

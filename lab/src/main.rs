@@ -16,7 +16,10 @@ use weir_lab::packets::{Packets, packets_of};
 use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
-use weir_lab::{BenchError, analysis, compiling, looped, machine, memory, place, ratios, run, shares, start};
+use weir_lab::{
+    BenchError, analysis, compiling, demultiplexing, looped, machine, memory, place, ratios, run, shares,
+    start,
+};
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
 #[derive(Debug, Parser)]
@@ -74,6 +77,8 @@ enum Part {
     Bounds,
     /// Time and memory of analyses
     Analysis,
+    /// Who wants a packet: joined filters against libpcap's
+    Demux,
     /// Only make the large capture
     MakeBig,
 }
@@ -163,6 +168,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Analysis) {
         add("analysis", analysis::tables(&modules, if cli.quick { 21 } else { 201 })?);
+    }
+    if wants(Part::Demux) {
+        add("demux", demultiplexing::tables(&trace, if cli.quick { 21 } else { 101 })?);
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();

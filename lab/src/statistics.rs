@@ -50,6 +50,11 @@ impl Sample {
         self.quartiles().median
     }
 
+    /// The value of the last round; NaN where there are no values.
+    pub fn last(&self) -> f64 {
+        self.values.last().copied().unwrap_or(f64::NAN)
+    }
+
     /// Its largest value; NaN where there are no values.
     pub fn most(&self) -> f64 {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)

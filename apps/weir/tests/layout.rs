@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units", "core/wire"]),
-    ("edge/netio", &["abi", "core/units", "core/wire"]),
+    ("edge/netio", &["abi", "core/demux", "core/units", "core/wire"]),
     ("edge/ledger", &["core/session", "core/units"]),
     ("edge/records", &["abi", "core/session", "core/units"]),
 ];

@@ -2,6 +2,7 @@
 
 use pcap::{BpfProgram, Linktype};
 use std::sync::OnceLock;
+use weir_demux::Instruction;
 use weir_wire::LinkType;
 
 /// An expression that libpcap does not accept.
@@ -88,6 +89,31 @@ impl Filter {
         // `bytes` or the first of them.
         let verdict = unsafe { bpf_filter(instructions.as_ptr(), bytes.as_ptr(), wire_len, captured) };
         Ok(verdict != 0)
+    }
+
+    /// What it was compiled to for packets of `link_type`: this is how filters are joined with each other.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn instructions(&self, link_type: LinkType) -> Result<Vec<Instruction>, &FilterError> {
+        /// `struct bpf_insn`, whose fields the crate `pcap` keeps to itself.
+        #[repr(C)]
+        struct Encoded {
+            code: libc::c_ushort,
+            jt: libc::c_uchar,
+            jf: libc::c_uchar,
+            k: libc::c_uint,
+        }
+        let compiled = self.program(link_type)?.0.get_instructions();
+        let decode = |instruction: &pcap::BpfInstruction| {
+            // SAFETY: `BpfInstruction` is a transparent wrapper of libpcap's `struct bpf_insn`, which has this layout.
+            let Encoded { code, jt, jf, k } =
+                unsafe { std::ptr::from_ref(instruction).cast::<Encoded>().read() };
+            Instruction { code, jt, jf, k }
+        };
+        const { assert!(size_of::<Encoded>() == size_of::<pcap::BpfInstruction>()) };
+        Ok(compiled.iter().map(decode).collect())
     }
 
     fn program(&self, link_type: LinkType) -> Result<&Program, &FilterError> {
