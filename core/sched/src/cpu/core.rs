@@ -119,10 +119,10 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core with nobody on it.
+    /// A core with nobody on it. A cap of more than all is all.
     pub fn new(config: Config) -> Core {
         Core {
-            config,
+            config: Config { cap: config.cap.min(Ppm::ONE), ..config },
             slots: Vec::new(),
             free: Vec::new(),
             ready: Heap::default(),

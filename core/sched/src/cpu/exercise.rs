@@ -10,7 +10,6 @@ const PERIOD: Nanos = Nanos(10_000_000);
 pub struct Exercise {
     core: Core,
     now: Nanos,
-    idle: u64,
 }
 
 impl Exercise {
@@ -33,7 +32,7 @@ impl Exercise {
                 core.wake(vp, Nanos(u64::from(number)))?;
             }
         }
-        Ok(Exercise { core, now: Nanos(0), idle: 0 })
+        Ok(Exercise { core, now: Nanos(0) })
     }
 
     /// One decision, and the charge for the run that it leads to: the whole budget, but at most `run`. Gives back what was decided.
@@ -46,11 +45,26 @@ impl Exercise {
                 // Something runs: it has just been decided.
                 let _charged = self.core.charge(used, self.now, Outcome::Ready);
             }
-            Decision::Idle { until } => {
-                self.now = until.unwrap_or(self.now);
-                self.idle += 1;
-            }
+            Decision::Idle { until } => self.now = until.unwrap_or(self.now),
         }
         decision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_work_use_the_core_up_and_those_without_never_run() {
+        let mut exercise = Exercise::new(10, 1000).unwrap();
+        for _ in 0..20_000 {
+            exercise.step(Nanos(100_000));
+        }
+        let totals = exercise.core.totals();
+        assert_eq!((totals.used(), totals.periods_missed), (exercise.now, 0));
+        let ran =
+            |number| exercise.core.stats(super::super::VpId { index: number, generation: 0 }).unwrap().runs;
+        assert!((0..10).all(|number| ran(number) > 0) && (10..1010).all(|number| ran(number) == 0));
     }
 }

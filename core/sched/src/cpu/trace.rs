@@ -371,3 +371,64 @@ fn terms(words: &mut Words) -> Option<Terms> {
     };
     Some(Terms { share, overrun: nanos(words)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_event_is_read_as_it_is_written_and_nothing_else_is_read() {
+        let lines = [
+            "0 create reserved 4000000 400000 0 0 -> created 0.0",
+            "0 create reserved 4000000 400000 100 5000 -> refused",
+            "7 create best-effort 10000 0 -> created 1.4294967295",
+            "18446744073709551615 change 3.1 best-effort 1 9 -> done",
+            "9 close 0.0 -> done",
+            "9 wake 0.0 -> refused",
+            "9 sleep 0.0 -> done",
+            "10 next -> run 0.0 95000 reserved",
+            "10 next -> run 0.0 95000 spare",
+            "10 next -> idle 4000000",
+            "10 next -> idle",
+            "11 charge 95001 suspended -> done",
+            "11 charge 95001 ready -> refused",
+        ];
+        for line in lines {
+            let event: Event = line.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert_eq!(event.to_string(), line);
+            let more = format!("{line} 1 1");
+            assert_eq!(more.parse::<Event>(), Err(NotAnEvent), "{more}");
+            let (less, _) = line.rsplit_once(' ').unwrap_or_default();
+            assert!(
+                less.parse::<Event>().is_ok_and(|event| event.to_string() == "10 next -> idle")
+                    || less.parse::<Event>().is_err()
+            );
+        }
+        for line in [
+            "",
+            "1",
+            "next -> idle",
+            "1 create best-effort 0 0 -> done",
+            "1 create best-effort 10001 0 -> done",
+            "-1 next -> idle",
+        ] {
+            assert_eq!(line.parse::<Event>(), Err(NotAnEvent), "{line}");
+        }
+        assert_eq!(replay([]).err(), Some(ReplayError::Unreadable { line: 1 }));
+        assert_eq!(
+            replay(["weir-cpu-trace 2 blocking 1 cap 1 arrears 1"]).err(),
+            Some(ReplayError::Unreadable { line: 1 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_too_strange(words in prop::collection::vec("create|change|next|charge|->|run|idle|reserved|best-effort|[0-9]{1,21}|[0-9]\\.[0-9]|.", 0..12)) {
+            let line = words.join(" ");
+            if let Ok(event) = line.parse::<Event>() {
+                prop_assert_eq!(event.to_string().parse(), Ok(event));
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod guarantee;
 mod policy;
 mod random;
 mod simulator;
+mod stories;
 
 use guarantee::broken;
 use policy::{Real, RoundRobin};

@@ -1,0 +1,292 @@
+//! What a core does in situations that are named, where everybody always has work and takes all that it is given.
+
+use std::collections::BTreeMap;
+use weir_sched::cpu::{
+    Account, Config, Core, Decision, Depth, Outcome, Pools, Ppm, Refusal, Reservation, Share, Terms, VpId,
+    Weight, Work,
+};
+use weir_units::Nanos;
+
+const MS: u64 = 1_000_000;
+
+/// A core with a clock, and who had how much of it.
+struct Machine {
+    core: Core,
+    now: u64,
+    got: BTreeMap<VpId, u64>,
+}
+
+impl Machine {
+    fn new(config: Config) -> Machine {
+        Machine { core: Core::new(config), now: 0, got: BTreeMap::new() }
+    }
+
+    fn create(&mut self, terms: Terms) -> Result<VpId, Refusal> {
+        let vp = self.core.create(terms, Nanos(self.now))?;
+        self.core.wake(vp, Nanos(self.now))?;
+        Ok(vp)
+    }
+
+    /// Everybody takes what it is given, but at most `piece` at once. Gives back what each had.
+    fn run_until(&mut self, end: u64, piece: u64) -> BTreeMap<VpId, u64> {
+        let before = self.got.clone();
+        while self.now < end {
+            match self.core.next(Nanos(self.now)) {
+                Decision::Run { vp, budget, .. } => {
+                    let used = budget.0.min(piece).min(end - self.now);
+                    self.now += used;
+                    *self.got.entry(vp).or_default() += used;
+                    self.core.charge(Nanos(used), Nanos(self.now), Outcome::Ready).unwrap();
+                }
+                Decision::Idle { until } => self.now = until.map_or(end, |until| until.0.min(end)),
+            }
+        }
+        self.got.iter().map(|(vp, got)| (*vp, got - before.get(vp).unwrap_or(&0))).collect()
+    }
+}
+
+fn reserved(period: u64, slice: u64) -> Terms {
+    let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare: None });
+    Terms { share, overrun: Nanos(0) }
+}
+
+fn taking_spare(period: u64, slice: u64, weight: u32) -> Terms {
+    let spare = Weight::new(weight);
+    let share = Share::Reserved(Reservation { period: Nanos(period), slice: Nanos(slice), spare });
+    Terms { share, overrun: Nanos(0) }
+}
+
+fn best_effort(weight: u32) -> Terms {
+    Terms { share: Share::BestEffort(Weight::new(weight).unwrap()), overrun: Nanos(0) }
+}
+
+/// Figure 11 of "The price of safety in an active network".
+#[test]
+fn each_of_four_gets_its_share_in_every_period_and_best_effort_the_rest() {
+    let mut machine = Machine::new(Config::default());
+    let a = machine.create(best_effort(100)).unwrap();
+    let mut shares = Vec::new();
+    for percent in [10, 20, 30] {
+        machine.run_until(machine.now + 3000 * MS, 20_000);
+        shares.push((machine.create(reserved(4 * MS, 4 * MS * percent / 100)).unwrap(), percent));
+    }
+    for _ in 0..750 {
+        let got = machine.run_until(machine.now + 4 * MS, 20_000);
+        for (vp, percent) in &shares {
+            assert_eq!(got[vp], 4 * MS * percent / 100, "{percent} %");
+        }
+        assert_eq!(got[&a], 4 * MS * 40 / 100);
+    }
+    let stats = machine.core.totals();
+    assert_eq!((stats.periods_missed, stats.overruns, stats.stolen), (0, 0, Nanos(0)));
+}
+
+#[test]
+fn a_share_is_changed_while_it_runs_and_holds_from_the_next_period_on() {
+    let mut machine = Machine::new(Config { blocking: Nanos(50_000), ..Config::default() });
+    let rest = machine.create(best_effort(1)).unwrap();
+    let other = machine.create(reserved(6 * MS, 6 * MS / 5)).unwrap();
+    let vp = machine.create(reserved(6 * MS, 6 * MS / 4)).unwrap();
+    let mut percent = 25;
+    for next in [45, 65, 25, 25] {
+        for _ in 0..10 {
+            let got = machine.run_until(machine.now + 6 * MS, 20_000);
+            assert_eq!((got[&vp], got[&other]), (6 * MS * percent / 100, 6 * MS / 5));
+            assert_eq!(got[&rest], 6 * MS * (80 - percent) / 100);
+        }
+        // In the middle of a period, of which the old slice is given.
+        let first = machine.run_until(machine.now + MS, 20_000)[&vp];
+        let terms = reserved(6 * MS, 6 * MS * next / 100);
+        machine.core.change(vp, terms, Nanos(machine.now)).unwrap();
+        let is_in_force = machine.core.terms(vp) == Some(terms);
+        assert_eq!(is_in_force, next == percent, "not before the next period");
+        let second = machine.run_until(machine.now + 5 * MS, 20_000)[&vp];
+        assert_eq!(first + second, 6 * MS * percent / 100);
+        percent = next;
+    }
+    let too_much = machine.core.change(vp, reserved(6 * MS, 6 * MS * 7 / 10), Nanos(machine.now));
+    let Err(Refusal::NoRoom { largest, .. }) = too_much else { panic!("{too_much:?}") };
+    // 90 % less 20 %, less 50 us of 6 ms.
+    assert!(largest.0.abs_diff(6 * MS * 7 / 10 - 50_000) <= 1, "{largest}");
+    assert_eq!(machine.core.terms(vp), Some(reserved(6 * MS, 6 * MS / 4)), "a refusal changes nothing");
+    machine.core.change(vp, best_effort(3), Nanos(machine.now)).unwrap();
+    machine.run_until(machine.now + 6 * MS, 20_000);
+    let got = machine.run_until(machine.now + 600 * MS, 20_000);
+    assert!(got[&vp].abs_diff(3 * got[&rest]) < 200_000, "{got:?}");
+    machine.core.change(vp, reserved(6 * MS, 3 * MS), Nanos(machine.now)).unwrap();
+    assert_eq!(machine.run_until(machine.now + 60 * MS, 20_000)[&vp], 30 * MS, "at once, from best effort");
+}
+
+#[test]
+fn what_was_promised_to_one_that_is_closed_is_free_when_its_period_has_ended() {
+    let mut machine = Machine::new(Config::default());
+    let vp = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
+    machine.run_until(5 * MS, 100_000);
+    let stats = machine.core.close(vp, Nanos(5 * MS)).unwrap();
+    assert_eq!((stats.reserved, stats.periods, stats.periods_served), (Nanos(5 * MS), 1, 1));
+    machine.now = 10 * MS - 1;
+    assert!(matches!(machine.create(reserved(10 * MS, 5 * MS)), Err(Refusal::NoRoom { .. })));
+    machine.now = 10 * MS;
+    let next = machine.create(reserved(10 * MS, 5 * MS)).unwrap();
+    assert_ne!(vp, next);
+    assert_eq!(machine.core.wake(vp, Nanos(machine.now)), Err(Refusal::Unknown(vp)));
+    assert_eq!(machine.core.close(vp, Nanos(machine.now)), Err(Refusal::Unknown(vp)));
+    assert_eq!(machine.core.totals().reserved, Nanos(5 * MS), "what it used stays counted");
+}
+
+#[test]
+fn nobody_saves_up_for_later_nor_pays_for_having_been_alone() {
+    let mut machine = Machine::new(Config::default());
+    let first = machine.create(best_effort(100)).unwrap();
+    let greedy = machine.create(taking_spare(10 * MS, MS, 100)).unwrap();
+    machine.run_until(1000 * MS, 100_000);
+    let new = machine.create(best_effort(200)).unwrap();
+    let got = machine.run_until(1400 * MS, 100_000);
+    // 10 % of 400 ms are reserved; of the rest it is a quarter, a quarter and half.
+    let expected = [(first, 90), (greedy, 40 + 90), (new, 180)];
+    for (vp, ms) in expected {
+        assert!(got[&vp].abs_diff(ms * MS) <= 300_000, "{vp}: {} and not {ms} ms", got[&vp]);
+    }
+    // One that has run ahead on a core that was otherwise idle still has its slice in each period when others come.
+    machine.core.sleep(first, Nanos(machine.now)).unwrap();
+    machine.core.sleep(new, Nanos(machine.now)).unwrap();
+    machine.run_until(2000 * MS, 100_000);
+    let other = machine.create(reserved(10 * MS, 8 * MS - 200_000)).unwrap();
+    for _ in 0..10 {
+        let got = machine.run_until(machine.now + 10 * MS, 100_000);
+        assert_eq!(got[&other], 8 * MS - 200_000);
+        assert!(got[&greedy] >= MS, "{got:?}");
+    }
+    assert_eq!(machine.core.totals().periods_missed, 0);
+}
+
+#[test]
+fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
+    let mut machine = Machine::new(Config { blocking: Nanos(400_000), ..Config::default() });
+    let slow = machine.create(reserved(10 * MS, 4_050_000)).unwrap();
+    let fast = machine.core.create(reserved(MS, 450_000), Nanos(0)).unwrap();
+    let rest = machine.core.create(best_effort(1), Nanos(0)).unwrap();
+    // It sleeps with 360 us of its slice left, and wakes up 900 us before the end of its period, just after a run that cannot be interrupted.
+    machine.run_until(3_690_000, 400_000);
+    machine.core.sleep(slow, Nanos(machine.now)).unwrap();
+    machine.core.wake(rest, Nanos(machine.now)).unwrap();
+    machine.run_until(9_100_000, 400_000);
+    let decision = machine.core.next(Nanos(machine.now));
+    assert_eq!(decision, Decision::Run { vp: rest, budget: Nanos(400_000), account: Account::Spare });
+    machine.core.wake(slow, Nanos(machine.now)).unwrap();
+    machine.core.wake(fast, Nanos(machine.now)).unwrap();
+    assert_eq!(machine.core.next(Nanos(machine.now)), decision, "the same until it is charged");
+    machine.now += 400_000;
+    machine.core.charge(Nanos(400_000), Nanos(machine.now), Outcome::Ready).unwrap();
+    let got = machine.run_until(10_100_000, 400_000);
+    assert_eq!(got[&fast], 450_000);
+}
+
+#[test]
+fn work_that_comes_while_a_run_ends_is_not_forgotten() {
+    let mut machine = Machine::new(Config::default());
+    let vp = machine.create(reserved(10 * MS, MS)).unwrap();
+    let run = Decision::Run { vp, budget: Nanos(100_000), account: Account::Reserved };
+    assert_eq!(machine.core.next(Nanos(0)), run);
+    assert_eq!(machine.core.close(vp, Nanos(0)), Err(Refusal::Running(vp)));
+    machine.core.wake(vp, Nanos(1000)).unwrap();
+    machine.core.charge(Nanos(100_000), Nanos(150_000), Outcome::Idle).unwrap();
+    assert_eq!(machine.core.next(Nanos(150_000)), run);
+    machine.core.charge(Nanos(100_000), Nanos(250_000), Outcome::Idle).unwrap();
+    assert_eq!(machine.core.next(Nanos(250_000)), Decision::Idle { until: None });
+    assert!(machine.core.charge(Nanos(1), Nanos(250_000), Outcome::Idle).is_err(), "nothing runs");
+    let stats = machine.core.stats(vp).unwrap();
+    assert_eq!((stats.reserved, stats.stolen, stats.runs), (Nanos(200_000), Nanos(50_000), 2));
+}
+
+#[test]
+fn terms_that_cannot_be_kept_say_why() {
+    let mut machine = Machine::new(Config { blocking: Nanos(1000), cap: Ppm::ONE, ..Config::default() });
+    let mut refusal = |terms| machine.create(terms).unwrap_err().to_string();
+    assert_eq!(
+        refusal(reserved(4 * MS, 4 * MS)),
+        "4 ms in each 4 ms is more than this core has left; the largest slice in that period is 3.999 ms"
+    );
+    assert_eq!(refusal(reserved(MS, 0)), "a slice of 0 ns does not fit into a period of 1 ms");
+    assert_eq!(refusal(reserved(MS, MS + 1)), "a slice of 1 ms does not fit into a period of 1 ms");
+    assert_eq!(
+        refusal(reserved(0, 0)),
+        "a period of 0 ns cannot be kept; it is longer than 0 ns and at most 60 s"
+    );
+    assert_eq!(
+        refusal(Terms { overrun: Nanos(1000), ..reserved(MS, 1) }),
+        "a run that may take 1 us more than it is given does not fit into the blocking time of 1 us"
+    );
+}
+
+#[test]
+fn an_overrun_of_any_size_is_paid_back_and_disturbs_nobody_for_long() {
+    let mut machine = Machine::new(Config::default());
+    let (bad, good) =
+        (machine.create(reserved(4 * MS, MS)).unwrap(), machine.create(reserved(4 * MS, MS)).unwrap());
+    let Decision::Run { vp, .. } = machine.core.next(Nanos(0)) else { panic!("somebody has work") };
+    assert_eq!(vp, bad);
+    // Fifty periods' slices in one run that nothing stopped.
+    machine.core.charge(Nanos(50 * MS), Nanos(50 * MS), Outcome::Ready).unwrap();
+    machine.now = 50 * MS;
+    let got = machine.run_until(202 * MS, 100_000);
+    assert_eq!(got.get(&bad), None, "it has had all that was for it until 200 ms and more");
+    assert!(got[&good] >= 37 * MS, "{got:?}");
+    // The reservations' clock was set back by 36 ms: 50 ms, less the first period, less 10 ms of arrears. So the debt is paid at 236 ms.
+    let got = machine.run_until(402 * MS, 100_000);
+    assert!(got[&good] >= 49 * MS && (41 * MS..=42 * MS).contains(&got[&bad]), "{got:?}");
+    let stats = machine.core.stats(bad).unwrap();
+    assert_eq!((stats.overruns, stats.overrun_max), (1, Nanos(50 * MS - 100_000)));
+}
+
+#[test]
+fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_up_only_its_own_pool() {
+    let mut core = Core::new(Config::default());
+    let vp = core.create(reserved(10 * MS, MS), Nanos(0)).unwrap();
+    let mut pools = Pools::default();
+    let (calls, packets) = (Depth { events: 4, concurrency: 1 }, Depth { events: 100, concurrency: 1 });
+    let (calls, packets) = (pools.open(calls).unwrap(), pools.open(packets).unwrap());
+    // A call that needs 2.5 ms, another behind it, and 20 batches that need 50 us each.
+    pools.push(calls, 2_500_000_u64).unwrap();
+    pools.push(calls, 1000).unwrap();
+    (0..20).for_each(|_| pools.push(packets, 50_000).unwrap());
+    core.wake(vp, Nanos(0)).unwrap();
+    let (mut now, mut rest, mut done) = (0, BTreeMap::new(), Vec::new());
+    while pools.has_work() {
+        let budget = match core.next(Nanos(now)) {
+            Decision::Run { budget, .. } => budget.0,
+            Decision::Idle { until } => {
+                now = until.unwrap().0;
+                continue;
+            }
+        };
+        let thread = match pools.take().unwrap() {
+            Work::Begin { thread, event } => {
+                assert_eq!(rest.insert(thread, event), None, "no event is on a thread that is in use");
+                thread
+            }
+            Work::Resume(thread) => thread,
+        };
+        let left = rest.get_mut(&thread).unwrap();
+        let used = budget.min(*left);
+        *left -= used;
+        now += used;
+        let outcome = if *left > 0 {
+            assert!(pools.suspend(thread, Nanos(used)));
+            Outcome::Suspended
+        } else {
+            rest.remove(&thread);
+            done.push((thread.pool, now));
+            assert!(pools.done(thread, Nanos(used)));
+            if pools.has_work() { Outcome::Ready } else { Outcome::Idle }
+        };
+        core.charge(Nanos(used), Nanos(now), outcome).unwrap();
+    }
+    let ends =
+        |pool| done.iter().filter(|(of, _)| *of == pool).map(|(_, at)| (at - 1) / MS).collect::<Vec<_>>();
+    // 3.501 ms at 1 ms in 10 ms; the batches have their half from the beginning.
+    assert_eq!(ends(calls), [30, 30]);
+    let batches = ends(packets);
+    assert_eq!((batches.len(), batches[0], batches[9], batches[19]), (20, 0, 0, 10));
+    assert_eq!(core.stats(vp).unwrap().reserved, Nanos(3_501_000));
+}
