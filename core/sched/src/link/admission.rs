@@ -77,9 +77,9 @@ pub enum Refused {
 
 /// What is reserved of a link.
 ///
-/// A channel may have sent ahead of its clock: by its burst, in the time of others who were not in a hurry, which the clock pays back later. If it
-/// is closed or lowered before it has, its rate stays taken until then; else a channel that is opened and closed in a loop would get a burst
-/// each time, and the guarantees of others would pay for it.
+/// A channel may have sent ahead of its clock: by its burst, in the time of others who were not in a hurry, which the clock pays back
+/// later. If it is closed or lowered before it has, its rate stays taken until then; else a channel that is opened and closed in a loop
+/// would get a burst each time, and the guarantees of others would pay for it.
 #[derive(Debug)]
 pub struct Ledger {
     reservable: u64,

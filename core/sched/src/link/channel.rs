@@ -31,8 +31,8 @@ pub struct Channel<P> {
     pub terms: ChannelTerms,
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
-    /// The virtual clock (auxVC): where the last packet that was sent by the reservation ends in the channel's own time, or when the first packet
-    /// came after there were none, if that is later.
+    /// The virtual clock (auxVC): where the last packet that was sent by the reservation ends in the channel's own time, or when the first
+    /// packet came after there were none, if that is later.
     pub clock: Clock,
     /// The head's place on the virtual clock; None without a head or a reservation.
     pub tags: Option<Tags>,
@@ -172,8 +172,9 @@ impl<P> Channel<P> {
         }
     }
 
-    /// A higher rate counts from now on: what the clock is ahead stays the same number of bytes; a head that is due already keeps its deadline,
-    /// or gets the earlier one that the new rate gives it, but none in the past, as that would be due at the new rate for the old one's time.
+    /// A higher rate counts from now on: what the clock is ahead stays the same number of bytes; a head that is due already keeps its
+    /// deadline, or gets the earlier one that the new rate gives it, but none in the past, as that would be due at the new rate for the old
+    /// one's time.
     fn raise(&mut self, old: Pace, new: Pace, now: Nanos) {
         self.clock = self.clock.rescaled(now, old, new);
         let (Some(tags), Some(head)) = (self.tags, self.queue.front()) else { return };

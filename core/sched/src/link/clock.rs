@@ -74,7 +74,8 @@ impl Clock {
         if time.0 > self.nanos { Clock::at(time) } else { self }
     }
 
-    /// Later by what a frame of `length` on the wire takes at `pace`, which has to be the pace of all the clock's steps since it was last set.
+    /// Later by what a frame of `length` on the wire takes at `pace`, which has to be the pace of all the clock's steps since it was last
+    /// set.
     pub fn after(self, length: u32, pace: Pace) -> Clock {
         debug_assert!(length <= FRAME_MAX, "the product below stays in 64 bits");
         let product = u64::from(length) * pace.nanos + self.rest;

@@ -87,7 +87,8 @@ struct Slot<P> {
 
 /// One output link. `P` is what the caller holds a packet by.
 ///
-/// All times are on one clock of the caller's, in nanoseconds since any moment; a time before the latest that was given counts as the latest.
+/// All times are on one clock of the caller's, in nanoseconds since any moment; a time before the latest that was given counts as the
+/// latest.
 pub struct Link<P> {
     config: LinkConfig,
     pace: Pace,

@@ -39,8 +39,8 @@ impl Framing {
 pub enum Pacing {
     /// The scheduler: a frame keeps the link for its length over the link's rate.
     Link {
-        /// A caller that came late may make up for as much time by sending back to back. Zero: a frame never begins before the one before it
-        /// has ended.
+        /// A caller that came late may make up for as much time by sending back to back. Zero: a frame never begins before the one before
+        /// it has ended.
         catch_up: Nanos,
     },
     /// The device: the caller asks for the next frame only when the device has room for one.
@@ -87,8 +87,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// `limit` bytes on the wire in each `period`. Up to `limit` may go at once, ahead of everybody without a reservation. None if either is
-    /// zero, the period over 10 s or the limit over 2^60 bytes.
+    /// `limit` bytes on the wire in each `period`. Up to `limit` may go at once, ahead of everybody without a reservation. None if either
+    /// is zero, the period over 10 s or the limit over 2^60 bytes.
     pub fn per_period(limit: Bytes, period: Nanos) -> Option<Reservation> {
         let pace = Pace::of_period(limit, period)?;
         Some(Reservation { pace, rate: pace.rate()?, period })
@@ -145,14 +145,15 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// Never over `rate` by more than one packet, in any interval. Time that the channel loses while the link is busy with another's packet is
-    /// lost, so a channel with a reservation of the same rate needs a burst: [`Cap::with_burst`]. None if the rate is zero or over 2^60.
+    /// Never over `rate` by more than one packet, in any interval. Time that the channel loses while the link is busy with another's packet
+    /// is lost, so a channel with a reservation of the same rate needs a burst: [`Cap::with_burst`]. None if the rate is zero or over 2^60.
     pub fn strict(rate: BitsPerSecond) -> Option<Cap> {
         Cap::with_burst(rate, Bytes(0))
     }
 
-    /// With a burst that makes up for time lost. Two of the link's longest frames are enough for a channel to get all of a reservation of the same
-    /// rate: its own packet's time, and the one that blocks it. None as in [`Cap::strict`].
+    /// With a burst that makes up for time lost. Two of the link's longest frames are enough for a channel without a weight to get all of a
+    /// reservation of the same rate: its own packet's time, and that of the one that blocks it. (With a weight, excess counts against the
+    /// cap too, and may have used it up.) None as in [`Cap::strict`].
     pub fn with_burst(rate: BitsPerSecond, burst: Bytes) -> Option<Cap> {
         Some(Cap { pace: Pace::of_rate(rate)?, rate, burst })
     }

@@ -1,7 +1,7 @@
 //! What a link was asked and what it decided, as lines of text; a replay decides the same.
 //!
-//! A line is a question, ` > `, and the answer. Fields are parted by single spaces, numbers are decimal, `-` is "none". Times are nanoseconds since
-//! the line before; lengths are without framing in questions, on the wire in answers. A channel is `slot.generation`.
+//! A line is a question, ` > `, and the answer. Fields are parted by single spaces, numbers are decimal, `-` is "none". Times are
+//! nanoseconds since the line before; lengths are without framing in questions, on the wire in answers. A channel is `slot.generation`.
 //!
 //! | question | answer |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | `e TIME CHANNEL LENGTH`: enqueue | `+`, or the cause: `p`, `b` (the queue's packets, bytes), `l` (too long), `n` (no such channel) |
 //! | `n TIME`: next | `r CHANNEL LENGTH` or `x CHANNEL LENGTH` (reserved, excess), `w TIME` (wait; since this line's time), or `i` (idle) |
 //!
-//! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (PERIOD 0: LIMIT is a rate in bits per second), the cap, the weight and the queue.
+//! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (PERIOD 0: LIMIT is a rate in bits per second), the cap, the
+//! weight and the queue.
 
 use super::admission::{ConfigError, Refused};
 use super::counters::DropCause;
@@ -162,8 +163,8 @@ pub enum ReplayError {
     },
 }
 
-/// Asks a new link what a trace asked, line by line, and compares the answers. The memory that it takes is what the recorded link took, without
-/// the packets.
+/// Asks a new link what a trace asked, line by line, and compares the answers. The memory that it takes is what the recorded link took,
+/// without the packets.
 #[derive(Default)]
 pub struct Replay {
     link: Option<Recorder<()>>,

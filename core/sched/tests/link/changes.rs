@@ -66,7 +66,8 @@ fn others(changes: &[Change], lengths: &[u32]) -> Vec<(u64, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever the others open, change and close, in whatever order, greedy all the time: a channel that keeps its terms keeps its guarantee.
+    /// Whatever the others open, change and close, in whatever order, greedy all the time: a channel that keeps its terms keeps its
+    /// guarantee.
     #[test]
     fn a_guarantee_outlives_the_changes_of_others(
         changes in prop::collection::vec(change(), 1..80),
@@ -93,8 +94,8 @@ fn rate_limit(micros: u64, rate: Fraction) -> u64 {
     if micros == 0 { 0 } else { rate.bytes }
 }
 
-/// A channel that is opened, sends its period's limit at once, is closed and opened again would take the link from others, if a closed channel's
-/// rate were free at once.
+/// A channel that is opened, sends its period's limit at once, is closed and opened again would take the link from others, if a closed
+/// channel's rate were free at once.
 #[test]
 fn reopening_gives_no_credit() {
     let victim = even(500, 0);

@@ -69,7 +69,8 @@ fn figure_12(discipline: &mut dyn Discipline) -> Result<(), String> {
         for who in [E, F] {
             holds(&log, who, phase.clone(), expected[who], 0.02 * expected[who])?;
         }
-        // What is left to the packet: at either end of the second, one of each channel is under way or due; and E's first 25,000 bytes go at once.
+        // What is left to the packet: at either end of the second, one of each channel is under way or due; and E's first 25,000 bytes go
+        // at once.
         holds(&log, D, phase, expected[D], 0.1 + 0.2)?;
     }
     Ok(())

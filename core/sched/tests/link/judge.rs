@@ -1,5 +1,5 @@
-//! Judges a log by the promises. Shares nothing with the scheduler but the log: rates are exact fractions here too, of bytes per nanoseconds, but
-//! all sums are taken from the log anew.
+//! Judges a log by the promises. Shares nothing with the scheduler but the log: rates are exact fractions here too, of bytes per
+//! nanoseconds, but all sums are taken from the log anew.
 
 use crate::simulator::Sent;
 
@@ -32,8 +32,9 @@ fn of(sent: &[Sent], who: usize) -> impl Iterator<Item = &Sent> {
     sent.iter().filter(move |sent| sent.who == who)
 }
 
-/// From any moment at which the channel begins to have packets it has begun to send at least rate x time - `longest` - what it is ahead of its clock then;
-/// over any interval in the time that it has packets, at least rate x interval - `longest` - `ahead`. The clock: what was sent by the reservation.
+/// From any moment at which the channel begins to have packets it has begun to send at least rate x time - `longest` - what it is ahead of
+/// its clock then; over any interval in the time that it has packets, at least rate x interval - `longest` - `ahead`. The clock: what was
+/// sent by the reservation.
 pub fn lag(sent: &[Sent], who: usize, rate: Fraction, longest: u32, ahead: u64) -> Result<(), String> {
     let mut begun: i128 = 0;
     let mut last_begin: Option<u64> = None;
@@ -87,7 +88,8 @@ pub fn cap(sent: &[Sent], who: usize, cap: Fraction, burst: u64) -> Result<(), S
     Ok(())
 }
 
-/// Every packet has left by its guaranteed-rate clock value (max(arrival, that of the packet before) + length / rate) and the time of the longest frame.
+/// Every packet has left by its guaranteed-rate clock value (max(arrival, that of the packet before) + length / rate) and the time of the
+/// longest frame.
 pub fn delay(sent: &[Sent], who: usize, rate: Fraction, link: Fraction, longest: u32) -> Result<(), String> {
     // In 2^-32 nanoseconds, rounded down: to the channel's favour.
     let time = |length: u32, rate: Fraction| {
@@ -135,8 +137,8 @@ pub fn work(sent: &[Sent], who: &[usize], link: Fraction) -> Result<(), String> 
     Ok(())
 }
 
-/// Channels `a` and `b` (with their weights) both have packets all the time: over any interval their excess per weight differs by at most a longest
-/// packet per weight of each.
+/// Channels `a` and `b` (with their weights) both have packets all the time: over any interval their excess per weight differs by at most a
+/// longest packet per weight of each.
 pub fn fairness(sent: &[Sent], a: (usize, u16), b: (usize, u16), longest: [u32; 2]) -> Result<(), String> {
     let [weight_a, weight_b] = [i128::from(a.1), i128::from(b.1)];
     let bound = i128::from(longest[0]) * weight_b + i128::from(longest[1]) * weight_a;
@@ -159,8 +161,8 @@ pub fn fairness(sent: &[Sent], a: (usize, u16), b: (usize, u16), longest: [u32; 
     Ok(())
 }
 
-/// Bits per second of `who` over every interval of `window` that ends at a frame's begin within `from..to`: the least and the most. A frame's bits count
-/// while they are on the wire of `link`.
+/// Bits per second of `who` over every interval of `window` that ends at a frame's begin within `from..to`: the least and the most. A
+/// frame's bits count while they are on the wire of `link`.
 pub fn rates(sent: &[Sent], who: usize, (from, to): (u64, u64), window: u64, link: u64) -> (f64, f64) {
     let mine: Vec<&Sent> = of(sent, who).collect();
     let time = |length: u32| u64::from(length) * 8_000_000_000 / link;

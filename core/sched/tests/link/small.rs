@@ -62,8 +62,8 @@ fn nor_has_best_effort() {
     }
 }
 
-/// VirtualClock's known fault: a channel that used the whole link while nobody else wanted it would have to wait until real time caught up with its clock.
-/// Here it has its tenth from the first packet on.
+/// VirtualClock's known fault: a channel that used the whole link while nobody else wanted it would have to wait until real time caught up
+/// with its clock. Here it has its tenth from the first packet on.
 #[test]
 fn who_used_what_was_idle_is_not_punished() {
     let mut weir = Weir::new(config());
