@@ -2,6 +2,7 @@
 
 use crate::make::{SESSIONS, options, start, sums, used};
 use crate::memory_disk::MemoryDisk;
+use proptest::prelude::*;
 use std::io::ErrorKind;
 use weir_ledger::{Ledger, LedgerError, Opened};
 use weir_session::ledger::{Check, Entry, Event, Fed, Head, Verified, Verifier, Wrong};
@@ -221,4 +222,43 @@ fn the_clock_may_be_set_back() {
     let set: Vec<_> = entries.iter().filter(|entry| matches!(entry.event, Event::ClockSet { .. })).collect();
     assert_eq!(set.iter().map(|entry| entry.end.0).collect::<Vec<_>>(), [10, 5, 0]);
     assert_eq!(sums(&entries), expected(30));
+}
+
+proptest! {
+    /// A whole ledger in which some bytes are others, or one that consists of any bytes.
+    #[test]
+    fn whatever_lies_in_the_folder_a_node_goes_on_with_a_whole_ledger_or_leaves_it_alone(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 0..3),
+        cut in any::<prop::sample::Index>(),
+        garbage in proptest::collection::vec(any::<u8>(), 0..200),
+        is_all_garbage in any::<bool>(),
+    ) {
+        let disk = MemoryDisk::default();
+        let (mut ledger, _) = open(&disk, 0).unwrap();
+        run(&mut ledger, 0..10);
+        let mut segments: Vec<Vec<u8>> = disk.segments_bytes().into_iter().map(|(_, bytes)| bytes).collect();
+        for (segment, at, byte) in changes {
+            let place = segment.index(segments.len());
+            let at = at.index(segments[place].len());
+            segments[place][at] = byte;
+        }
+        let last = segments.last_mut().unwrap();
+        last.truncate(cut.index(last.len()));
+        last.extend_from_slice(&garbage);
+        let disk = MemoryDisk::with(if is_all_garbage { std::slice::from_ref(&garbage) } else { &segments });
+        match open(&disk, 1_000) {
+            Ok((mut ledger, _)) => {
+                ledger.stop(Timestamp(2_000)).unwrap();
+                // What was changed further back than the last two segments is for a verifier to find.
+                let verdict = verify(&disk, Check::default()).0;
+                let is_further_back = |wrong: &Wrong| wrong.place.segment + 1 < segments.len() as u64;
+                prop_assert!(verdict.as_ref().is_ok_and(|found| found.stopped) || is_further_back(&verdict.unwrap_err()));
+            }
+            Err(error) => {
+                prop_assert!(matches!(error, LedgerError::Damaged(_)), "{}", error);
+                let now: Vec<Vec<u8>> = disk.segments_bytes().into_iter().map(|(_, bytes)| bytes).collect();
+                prop_assert!(is_all_garbage || now == segments);
+            }
+        }
+    }
 }

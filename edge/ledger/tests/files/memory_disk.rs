@@ -30,6 +30,13 @@ struct File {
 }
 
 impl MemoryDisk {
+    /// A disk with segments of these bytes, from number 1 on.
+    pub fn with(segments: &[Vec<u8>]) -> MemoryDisk {
+        let file = |bytes: &Vec<u8>| File { bytes: bytes.clone(), synced: bytes.clone() };
+        let segments = (1..).zip(segments.iter().map(file)).collect();
+        MemoryDisk(Rc::new(RefCell::new(State { segments, ..State::default() })))
+    }
+
     /// Calls that write fail from the `from`th one on, `count` times. A write that fails has written a part of its bytes.
     pub fn fail(&self, from: u64, count: u64, error: ErrorKind) {
         let mut state = self.0.borrow_mut();
