@@ -1,7 +1,7 @@
 //! Packets on their way to the modules.
 
 use crate::arena::Hold;
-use crate::live::RingHold;
+use crate::live::{FrameHold, RingHold};
 use crate::ring::Slot;
 use crate::view::copy_once;
 use crate::window::Window;
@@ -16,20 +16,28 @@ pub(crate) const BATCHES: usize = crate::BLOCK_PACKETS / BATCH_PACKETS;
 #[derive(Debug)]
 pub(crate) enum Keep {
     /// Chunks of an arena.
-    Chunks { _hold: Hold },
+    Chunks { hold: Hold },
     /// Blocks of a packet socket's ring.
     Ring { hold: RingHold },
+    /// Frames of an XDP socket.
+    Frames { hold: Box<FrameHold> },
 }
 
 impl From<Hold> for Keep {
     fn from(hold: Hold) -> Self {
-        Self::Chunks { _hold: hold }
+        Self::Chunks { hold }
     }
 }
 
 impl From<RingHold> for Keep {
     fn from(hold: RingHold) -> Self {
         Self::Ring { hold }
+    }
+}
+
+impl From<FrameHold> for Keep {
+    fn from(hold: FrameHold) -> Self {
+        Self::Frames { hold: Box::new(hold) }
     }
 }
 
@@ -117,6 +125,12 @@ impl Block {
     ///
     /// The copy is the only one that trusted code should look at: a mapped file can change between two looks.
     pub fn copy_packet(&self, i: usize, to: &mut Vec<u8>) {
+        self.copy_head(i, usize::MAX, to);
+    }
+
+    /// Copies at most `most` of the captured bytes of packet `i`, the first ones, as [`copy_packet`](Self::copy_packet) does.
+    #[inline]
+    pub fn copy_head(&self, i: usize, most: usize, to: &mut Vec<u8>) {
         to.clear();
         let Some(descriptor) = self.descriptors().get(i) else { return };
         let mapping = self.window.mapping();
@@ -129,6 +143,7 @@ impl Block {
         if from.checked_add(len).is_none_or(|end| end > mapping.len()) {
             return;
         }
+        let len = len.min(most);
         to.reserve(len);
         // SAFETY: the bytes are inside the window's mapping, by the check above, which the window keeps and watches; `to` has
         // room for them. They are initialised when the length is set.

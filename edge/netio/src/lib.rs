@@ -71,7 +71,10 @@ pub use capture::{Capture, Next, Progress};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{Filter, FilterError};
-pub use live::{Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals};
+pub use live::{
+    Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Sent, SentTotals,
+    Sink,
+};
 pub use open::{Input, Options};
 pub use ring::DescriptorRing;
 pub use totals::{Interface, Reason, Totals, Truncation};

@@ -43,6 +43,31 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
+    /// `len` bytes of memory that nobody else sees, all zero.
+    fn private(len: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: with a null address the kernel chooses free room, so no existing mapping is replaced.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { base, len })
+    }
+
+    /// Shows the first `len` bytes of `file` in place of what is at the begin of this mapping, whose addresses nobody else knows yet.
+    fn replace_begin(&self, file: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+        if len > self.len {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: replaces a part of this mapping only, by the check above, which nobody has used so far.
+        let at =
+            unsafe { libc::mmap(self.base.as_ptr().cast(), len, protection, flags, file.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Where it begins.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
@@ -95,9 +120,20 @@ pub(crate) fn file_of(bytes: &[u8]) -> io::Result<File> {
 /// A memory file of `len` bytes, and the only writable mapping of it that there will ever be: after it the file
 /// is sealed against growing, shrinking and further writable mappings.
 pub(crate) fn sealed(name: &std::ffi::CStr, len: usize) -> io::Result<(File, Mapping)> {
+    sealed_and_more(name, len, 0)
+}
+
+/// The same, with `more` bytes of private memory right behind it in the mapping, which are in no file.
+pub(crate) fn sealed_and_more(name: &std::ffi::CStr, len: usize, more: usize) -> io::Result<(File, Mapping)> {
     let file = memory_file(name)?;
     file.set_len(u64::try_from(len).unwrap_or(u64::MAX))?;
-    let mapping = Mapping::shared(file.as_fd(), 0, len, true)?;
+    let mapping = if more == 0 {
+        Mapping::shared(file.as_fd(), 0, len, true)?
+    } else {
+        let mapping = Mapping::private(len.saturating_add(more))?;
+        mapping.replace_begin(file.as_fd(), len)?;
+        mapping
+    };
     let seals = libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     // SAFETY: fcntl with integer arguments touches no memory.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {

@@ -58,6 +58,14 @@ pub enum LiveError {
         /// What was tried.
         what: &'static str,
     },
+    /// An option that makes no sense.
+    #[error("{interface}: {what}")]
+    Option {
+        /// Which interface.
+        interface: String,
+        /// What is wrong, and what is right.
+        what: &'static str,
+    },
     /// Memory for packets or descriptors cannot be had.
     #[error("{interface}: cannot set up {size} of memory for packets: {error}; ask for less")]
     Memory {

@@ -10,6 +10,9 @@ const LINK: usize = 16;
 const BUFFER_BYTES: usize = 64 * 1024;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_STATS64: u16 = 23;
+/// Where `rtnl_link_stats64` says how many were dropped.
+const TX_DROPPED: usize = 7 * 8;
 /// More answers than this are not waited for: no machine has so many interfaces.
 const MESSAGES_MAX: usize = 1 << 20;
 
@@ -23,8 +26,8 @@ pub(crate) struct Link {
     pub(crate) hardware: u16,
     /// Set up by its administrator, and with a carrier.
     pub(crate) running: bool,
-    /// Set up by its administrator.
-    pub(crate) up: bool,
+    /// Packets that it was to send and did not.
+    pub(crate) tx_dropped: u64,
 }
 
 /// A message about an interface.
@@ -199,9 +202,14 @@ fn link(gone: bool, body: &[u8]) -> Option<Message> {
         return Some(Message::Gone(index));
     }
     let has = |bit: libc::c_int| flags & bit.unsigned_abs() != 0;
-    let up = has(libc::IFF_UP);
-    let mut link =
-        Link { index, name: String::new(), mtu: 0, hardware, running: up && has(libc::IFF_RUNNING), up };
+    let mut link = Link {
+        index,
+        name: String::new(),
+        mtu: 0,
+        hardware,
+        running: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+        tx_dropped: 0,
+    };
     let mut rest = body.get(LINK..)?;
     while let (Some(len), Some(kind)) =
         (at(rest, 0).map(u16::from_ne_bytes), at(rest, 2).map(u16::from_ne_bytes))
@@ -212,6 +220,7 @@ fn link(gone: bool, body: &[u8]) -> Option<Message> {
                 let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
                 link.name = String::from_utf8_lossy(name).into_owned();
             }
+            IFLA_STATS64 => link.tx_dropped = at(value, TX_DROPPED).map_or(0, u64::from_ne_bytes),
             IFLA_MTU => link.mtu = at(value, 0).map_or(0, u32::from_ne_bytes),
             _ => {}
         }
@@ -255,7 +264,8 @@ mod tests {
         let there = message(libc::RTM_NEWLINK, 0, &[(IFLA_IFNAME, b"eth0\0"), (IFLA_MTU, &mtu)]);
         let bridge = message(libc::RTM_DELLINK, 7, &[]);
         let gone = message(libc::RTM_DELLINK, 0, &[]);
-        let link = Link { index: 7, name: "eth0".into(), mtu: 9000, hardware: 1, running: true, up: true };
+        let link =
+            Link { index: 7, name: "eth0".into(), mtu: 9000, hardware: 1, running: true, tx_dropped: 0 };
         assert_eq!(parsed(&[there, bridge, gone].concat()), [Message::There(link), Message::Gone(7)]);
     }
 

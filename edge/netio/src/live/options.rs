@@ -10,9 +10,15 @@ pub enum Kind {
     Auto,
     /// AF_PACKET: copies of the packets, which the host's own network sees too. Works on every interface.
     Packet,
+    /// AF_XDP: the packets themselves, which the host's own network then does not see. Only incoming ones.
+    Xdp,
+    /// The other end of a TAP device, which is made if there is none of that name: Ethernet frames that the host sends to it.
+    Tap,
+    /// The same for a TUN device: IP packets without a link header.
+    Tun,
 }
 
-/// Which packets of an interface are wanted.
+/// Which packets of an interface are wanted. AF_XDP, TAP and TUN have only [`Incoming`](Self::Incoming).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Those that arrive and those that the host sends. On a loopback interface, where each packet is both, only those that
@@ -43,6 +49,10 @@ pub struct LiveOptions {
     pub fanout: Option<u16>,
     /// Time stamps of the network card where there are some, instead of the kernel's (AF_PACKET only; needs CAP_NET_ADMIN).
     pub hardware_time: bool,
+    /// The card's queue (AF_XDP only): one source for each, all of one process.
+    pub queue: u32,
+    /// The card itself writes into the memory that modules read (AF_XDP only, where the driver can). Not tested: no such card was there.
+    pub zero_copy: bool,
     /// Opens the interface again when one of its name comes back after it was removed.
     pub reopen: bool,
     /// What descriptors say as [`interface`](weir_abi::Descriptor::interface).
@@ -60,6 +70,8 @@ impl Default for LiveOptions {
             latency: Nanos(2_000_000),
             fanout: None,
             hardware_time: false,
+            queue: 0,
+            zero_copy: false,
             reopen: true,
             number: 0,
         }

@@ -4,8 +4,12 @@ use super::error::LiveError;
 use super::netlink::Link;
 use super::options::{Kind, LiveOptions};
 use super::packet::PacketPort;
+use super::sink::{Sink, Way};
 use super::sys::{self, Plain};
+use super::tap::TapPort;
 use super::totals::Drops;
+use super::xdp::XdpPort;
+use crate::arena::Hold;
 use crate::block::Keep;
 use crate::reader::Filling;
 use crate::totals::Counts;
@@ -30,24 +34,32 @@ pub(crate) enum Got {
 #[derive(Debug)]
 pub(crate) enum Port {
     Packet(PacketPort),
+    Xdp(Box<XdpPort>),
+    Tap(TapPort),
 }
 
 impl Port {
     pub(crate) fn open(link: &Link, options: &LiveOptions) -> Result<Self, LiveError> {
         match options.kind {
             Kind::Auto | Kind::Packet => PacketPort::open(link, options).map(Self::Packet),
+            Kind::Xdp => XdpPort::open(link, options).map(|port| Self::Xdp(Box::new(port))),
+            Kind::Tap | Kind::Tun => TapPort::open(&link.name, options).map(Self::Tap),
         }
     }
 
     pub(crate) fn window(&self) -> &Arc<Window> {
         match self {
             Self::Packet(port) => port.window(),
+            Self::Xdp(port) => port.window(),
+            Self::Tap(port) => port.window(),
         }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Packet(port) => port.fd(),
+            Self::Xdp(port) => port.fd(),
+            Self::Tap(port) => port.fd(),
         }
     }
 
@@ -55,13 +67,32 @@ impl Port {
     pub(crate) fn hold(&self) -> Keep {
         match self {
             Self::Packet(port) => port.hold(),
+            Self::Xdp(port) => port.hold(),
+            Self::Tap(_) => Hold::default().into(),
         }
     }
 
-    /// Packets lost since it was opened.
-    pub(crate) fn drops(&mut self) -> Drops {
+    /// Packets lost since it was opened; the interface has this number.
+    pub(crate) fn drops(&mut self, index: u32) -> Drops {
         match self {
             Self::Packet(port) => port.drops(),
+            Self::Xdp(port) => port.drops(),
+            Self::Tap(port) => port.drops(index),
+        }
+    }
+
+    /// A way out by the same kind.
+    pub(crate) fn sink(&mut self, link: &Link) -> Result<Sink, LiveError> {
+        match self {
+            Self::Packet(_) => Sink::on(link),
+            Self::Tap(port) => Ok(Sink::by(&link.name, Way::Tap(Arc::clone(port.device())))),
+            Self::Xdp(port) => match port.sink() {
+                Some(sink) => Ok(Sink::by(&link.name, Way::Xdp(Box::new(sink)))),
+                None => Err(LiveError::Busy {
+                    interface: link.name.clone(),
+                    what: "sending by this AF_XDP socket",
+                }),
+            },
         }
     }
 
@@ -69,6 +100,8 @@ impl Port {
     pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
         match self {
             Self::Packet(port) => port.receive(filling, counts),
+            Self::Xdp(port) => port.receive(filling, counts),
+            Self::Tap(port) => port.receive(filling, counts),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::error::LiveError;
 use super::event::{LiveEvent, Monitor, Presence};
-use super::options::LiveOptions;
+use super::options::{Kind, LiveOptions};
 use super::port::{self, Got, Port};
+use super::sink::Sink;
 use super::sys::{self, Waiter, Waked};
+use super::tap::TapPort;
 use super::totals::{Drops, LiveTotals};
 use crate::block::{Block, Keep};
 use crate::reader::Filling;
@@ -73,7 +75,11 @@ impl Live {
     ///
     /// [`LiveError`]: there is none of that name, the process may not, or it is nothing that weir reads.
     pub fn open(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
-        let monitor = Monitor::new(interface)?;
+        let made = match options.kind {
+            Kind::Tap | Kind::Tun => Some(TapPort::open(interface, &options)?),
+            _ => None,
+        };
+        let monitor = Monitor::new(made.as_ref().map_or(interface, TapPort::name))?;
         let link_type = port::link_type(&monitor.link)?;
         let system = |what| LiveError::system(interface, what);
         let waiter = Waiter::new().map_err(system("preparing to wait for packets"))?;
@@ -83,7 +89,10 @@ impl Live {
             size: DescriptorRing::SIZE,
             error,
         })?;
-        let port = Port::open(&monitor.link, &options)?;
+        let port = match made {
+            Some(port) => Port::Tap(port),
+            None => Port::open(&monitor.link, &options)?,
+        };
         waiter.add(port.fd(), Waked::PACKETS).map_err(system("preparing to wait for packets"))?;
         Ok(Self {
             options,
@@ -142,8 +151,23 @@ impl Live {
             snap_len: self.options.snap_len,
         };
         let received = counts.totals(&[interface], None);
-        let open = self.port.as_mut().map(Port::drops).unwrap_or_default();
+        let index = self.monitor.link.index;
+        let open = self.port.as_mut().map(|port| port.drops(index)).unwrap_or_default();
         LiveTotals { received, drops: self.drops.and(open), reopened: self.reopened }
+    }
+
+    /// A way out through the interface, by the same kind. AF_XDP and devices have one only as long as they are open: after
+    /// [`LiveEvent::Reopened`] ask for another.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`]: the interface is not there, or somebody has the only way out already.
+    pub fn sink(&mut self) -> Result<Sink, LiveError> {
+        let link = &self.monitor.link;
+        match &mut self.port {
+            Some(port) => port.sink(link),
+            None => Sink::open(&link.name, Kind::Packet),
+        }
     }
 
     /// The next packets or event. Waits for it at most so long (in steps of a millisecond); with 0, and where packets are
@@ -255,7 +279,7 @@ impl Live {
     fn close(&mut self) {
         self.close_at = u64::MAX;
         if let Some(mut port) = self.port.take() {
-            self.drops = self.drops.and(port.drops());
+            self.drops = self.drops.and(port.drops(self.monitor.link.index));
             self.waiter.remove(port.fd());
             // It holds nothing yet: blocks are handed out as soon as there is a packet in them.
             self.filling = None;

@@ -34,6 +34,10 @@ plain!(
     libc::tpacket_req3,
     libc::tpacket_stats_v3,
     libc::packet_mreq,
+    libc::sockaddr_xdp,
+    libc::xdp_umem_reg,
+    libc::xdp_mmap_offsets,
+    libc::xdp_statistics,
 );
 
 /// The length of a structure, as system calls want it.
@@ -191,6 +195,11 @@ fn clock(which: libc::clockid_t) -> u64 {
     unsafe { libc::clock_gettime(which, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The time of day in ns since 1970.
+pub(crate) fn now() -> u64 {
+    clock(libc::CLOCK_REALTIME)
 }
 
 /// A clock that goes on in steps of some milliseconds, and takes next to no time to read. In ns.

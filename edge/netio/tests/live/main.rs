@@ -1,5 +1,11 @@
 //! Live interfaces, in network namespaces that the tests make. They need root and ip(8).
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
+mod changing;
+mod devices;
+mod frames;
+mod holding;
 mod net;
+mod opening;
 mod receiving;
+mod sending;

@@ -32,10 +32,27 @@ pub fn cable() -> bool {
     if !new_namespace() {
         return false;
     }
+    plug();
+    settle();
+    true
+}
+
+/// Makes the cable and both its ends, and sets them up.
+pub fn plug() {
     ip("link add name a type veth peer name b");
     ip("link set dev a up");
     ip("link set dev b up");
-    true
+}
+
+/// Waits until the kernel has noticed the carrier at both ends.
+pub fn settle() {
+    for _ in 0..500 {
+        if shown("a").contains("\"operstate\":\"UP\"") && shown("b").contains("\"operstate\":\"UP\"") {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("the cable does not come up")
 }
 
 /// Sends frames as they are.
@@ -74,4 +91,18 @@ impl Sender {
             assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS), "{error}");
         }
     }
+}
+
+/// What ip(8) says of an interface.
+fn shown(interface: &str) -> String {
+    let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What an interface itself has dropped of what arrived for it, before any socket was asked.
+pub fn lost(interface: &str) -> u64 {
+    let text = shown(interface);
+    let received = text.split("\"rx\":").nth(1).unwrap();
+    let dropped = received.split("\"dropped\":").nth(1).unwrap();
+    dropped.split([',', '}']).next().unwrap().parse().unwrap()
 }

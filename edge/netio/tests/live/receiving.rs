@@ -1,41 +1,200 @@
 //! Packets that are sent are those that are received.
 
-use crate::net::{self, Sender};
-use weir_netio::{Live, LiveNext, LiveOptions};
-use weir_units::Nanos;
+use crate::frames::{self, all, assorted, classified, packets, udp};
+use crate::net::{self, Sender, ip};
+use std::collections::HashSet;
+use std::os::fd::AsRawFd;
+use weir_abi::{ARENA_BASE, flag};
+use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
+use weir_units::{Bytes, Nanos};
+use weir_wire::LinkType;
 
-/// Long enough for what is on its way.
-const SOON: Nanos = Nanos(200_000_000);
+/// A source on `interface` with little memory, so that it is quickly made.
+pub fn open(interface: &str, kind: Kind) -> Live {
+    Live::open(interface, LiveOptions { kind, ring: Bytes(4 << 20), ..LiveOptions::default() }).unwrap()
+}
 
-#[test]
-fn all_packets_arrive_with_identical_bytes() {
+fn all_packets_arrive(kind: Kind) {
     if !net::cable() {
         return;
     }
-    let mut live = Live::open("b", LiveOptions::default()).unwrap();
+    let mut live = open("b", kind);
     let sender = Sender::new("a");
-    let mut expected = Vec::new();
-    for i in 0..1000u32 {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0, 5, 8, 0];
-        frame.resize(60 + i as usize, i as u8);
-        sender.send(&frame);
-        expected.push(frame);
-    }
-    let (mut received, mut copy) = (Vec::new(), Vec::new());
-    loop {
-        match live.next_block(SOON).unwrap() {
-            LiveNext::Block(block) => {
-                for i in 0..block.len() {
-                    block.copy_packet(i, &mut copy);
-                    received.push(copy.clone());
-                }
+    let sent = assorted();
+    let mut received = Vec::new();
+    // In portions that fit every queue on the way.
+    for portion in sent.chunks(100) {
+        portion.iter().for_each(|frame| sender.send(frame));
+        while received.len() < sent.len() {
+            match live.next_block(frames::SOON).unwrap() {
+                LiveNext::Block(block) => received.extend(packets(&block)),
+                LiveNext::Quiet => break,
+                other => panic!("{other:?}"),
             }
-            LiveNext::Quiet => break,
-            other => panic!("{other:?}"),
+            if received.len().is_multiple_of(100) {
+                break;
+            }
         }
     }
-    assert!(received == expected);
+    assert_eq!(received.len(), sent.len());
+    let mut last = 0;
+    for (i, (packet, frame)) in received.iter().zip(&sent).enumerate() {
+        assert!(packet.bytes == *frame, "packet {i}: {:x?} is not {frame:x?}", packet.bytes);
+        assert_eq!(packet.facts(), classified(frame, frame.len(), LinkType::Ethernet), "packet {i}");
+        assert_eq!(packet.descriptor.number, i as u32);
+        assert!(packet.descriptor.ts_ns >= last, "packet {i}");
+        last = packet.descriptor.ts_ns;
+    }
     let totals = live.totals();
-    assert_eq!(totals.received.packets, 1000);
-    assert_eq!(totals.drops.packets(), 0);
+    assert_eq!(totals.received.packets, sent.len() as u64);
+    assert_eq!(totals.received.bytes.0, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
+    assert_eq!(totals.drops.packets(), 0, "{totals:?}");
+    assert!(received.iter().any(|packet| packet.descriptor.vlan_count == 2));
+}
+
+#[test]
+fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_packet() {
+    all_packets_arrive(Kind::Packet);
+}
+
+#[test]
+fn all_packets_arrive_with_identical_bytes_and_true_descriptors_by_af_xdp() {
+    all_packets_arrive(Kind::Xdp);
+}
+
+fn the_window_is_mapped_again(kind: Kind) {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", kind);
+    let sender = Sender::new("a");
+    sender.send(&udp(7));
+    let LiveNext::Block(block) = live.next_block(frames::SOON).unwrap() else { panic!("nothing came") };
+    let window = block.window();
+    let len = usize::try_from(window.len().0).unwrap();
+    // As a sandbox does it: room is reserved first, and the window put in its place.
+    // SAFETY: new, inaccessible memory.
+    let room = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0)
+    };
+    assert_ne!(room, libc::MAP_FAILED);
+    let offset = i64::try_from(window.file_offset()).unwrap();
+    // SAFETY: in place of the room, which nobody uses.
+    let at = unsafe {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        libc::mmap(room, len, libc::PROT_READ, flags, window.fd().as_raw_fd(), offset)
+    };
+    assert_eq!(at, room, "{}", std::io::Error::last_os_error());
+    let descriptor = block.descriptors()[0];
+    let from = (descriptor.data - ARENA_BASE) as usize;
+    let frame = udp(7);
+    // SAFETY: inside the mapping; the block keeps the bytes as they are.
+    let seen = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(from), frame.len()) };
+    assert_eq!(seen, frame);
+    if kind == Kind::Xdp {
+        // SAFETY: only tried.
+        let done = unsafe { libc::mprotect(at, len, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_ne!(done, 0, "a sealed file could be made writable");
+    }
+    // What came before is still there when the source is gone.
+    drop(live);
+    assert_eq!(packets(&block)[0].bytes, frame);
+    assert_eq!(seen, frame);
+    // SAFETY: what was mapped above, and nobody uses `seen` any more.
+    unsafe { libc::munmap(at, len) };
+}
+
+#[test]
+fn a_ring_of_the_kernel_is_a_window_as_any_other() {
+    the_window_is_mapped_again(Kind::Packet);
+}
+
+#[test]
+fn memory_of_xdp_is_a_window_that_nobody_else_can_write() {
+    the_window_is_mapped_again(Kind::Xdp);
+}
+
+#[test]
+fn what_is_beyond_the_snapshot_length_is_cut_and_its_length_is_known() {
+    for kind in [Kind::Packet, Kind::Xdp] {
+        if !net::cable() {
+            return;
+        }
+        let options = LiveOptions { kind, snap_len: 96, ring: Bytes(4 << 20), ..LiveOptions::default() };
+        let mut live = Live::open("b", options).unwrap();
+        let sender = Sender::new("a");
+        let tagged = [&[0, 9, 8, 0][..], &frames::ipv4(1, 500, None)].concat();
+        let sent = [frames::ethernet(0x8100, &tagged), udp(300), frames::ethernet(0x0800, &[])];
+        sent.iter().for_each(|frame| sender.send(frame));
+        let (received, _) = all(&mut live);
+        assert_eq!(received.len(), 3, "{kind:?}");
+        for (packet, frame) in received.iter().zip(&sent) {
+            let kept = frame.len().min(96);
+            assert_eq!(packet.bytes, frame[..kept], "{kind:?}");
+            assert_eq!(packet.facts(), classified(&frame[..kept], frame.len(), LinkType::Ethernet));
+            assert_eq!(packet.descriptor.flags & flag::CUT != 0, frame.len() > 96);
+        }
+    }
+}
+
+#[test]
+fn what_the_host_sends_is_seen_or_not_as_one_likes_and_loopback_packets_once() {
+    if !net::cable() {
+        return;
+    }
+    ip("link set dev lo up");
+    for (direction, wanted) in [(Direction::Both, 2), (Direction::Incoming, 1)] {
+        let options = LiveOptions { direction, ring: Bytes(1 << 20), ..LiveOptions::default() };
+        let (mut cable, mut loopback) =
+            (Live::open("b", options).unwrap(), Live::open("lo", options).unwrap());
+        Sender::new("a").send(&udp(1));
+        Sender::new("b").send(&udp(2));
+        assert_eq!(all(&mut cable).0.len(), wanted, "{direction:?}");
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(b"once", socket.local_addr().unwrap()).unwrap();
+        let (received, _) = all(&mut loopback);
+        assert_eq!(received.len(), 1, "{direction:?}");
+        assert!(received[0].bytes.ends_with(b"once"));
+    }
+}
+
+#[test]
+fn two_sources_of_a_group_share_packets_by_flow() {
+    if !net::cable() {
+        return;
+    }
+    let options = LiveOptions { fanout: Some(77), ring: Bytes(4 << 20), ..LiveOptions::default() };
+    let mut both = [(); 2].map(|()| Live::open("b", options).unwrap());
+    let sender = Sender::new("a");
+    for number in 0..400 {
+        // 20 packets of each of 20 flows.
+        sender.send(&frames::ethernet(0x0800, &frames::ipv4(number % 20, 100, None)));
+    }
+    let received = both.each_mut().map(|live| all(live).0);
+    let flows = received
+        .each_ref()
+        .map(|packets| packets.iter().map(|packet| packet.descriptor.src_port).collect::<HashSet<_>>());
+    assert_eq!(received[0].len() + received[1].len(), 400);
+    assert!(flows[0].is_disjoint(&flows[1]), "{flows:?}");
+    assert!(flows.iter().all(|flows| !flows.is_empty()), "{flows:?}");
+}
+
+#[test]
+fn busy_polling_finds_packets_without_waiting() {
+    for kind in [Kind::Packet, Kind::Xdp] {
+        if !net::cable() {
+            return;
+        }
+        let mut live = open("b", kind);
+        let sender = Sender::new("a");
+        (0..50).for_each(|number| sender.send(&udp(number)));
+        let (mut received, begin) = (0, std::time::Instant::now());
+        while received < 50 && begin.elapsed().as_secs() < 5 {
+            if let LiveNext::Block(block) = live.next_block(Nanos(0)).unwrap() {
+                received += block.len();
+            }
+        }
+        assert_eq!(received, 50, "{kind:?}");
+    }
 }

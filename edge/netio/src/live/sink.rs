@@ -1,0 +1,286 @@
+//! Sending on an interface.
+
+use super::error::LiveError;
+use super::event;
+use super::netlink::Link;
+use super::options::Kind;
+use super::packet_sink::PacketSink;
+use super::port;
+use super::sys;
+use super::tap;
+use super::xdp::XdpSink;
+use crate::block::Block;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use weir_abi::{ARENA_BASE, Descriptor, flag};
+use weir_units::Bytes;
+
+/// What became of packets that were given to a sink: of those `taken`, from the first on, `sent` went to the interface, and the
+/// rest is counted in [`SentTotals`] by cause. For the others there was no room: give them again later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets that are done with.
+    pub taken: usize,
+    /// Those of them that went.
+    pub sent: usize,
+}
+
+/// What a sink has sent, and what it could not, in packets. None of these ever goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentTotals {
+    /// Handed to the interface.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// Longer than the interface takes (its MTU and link header).
+    pub too_long: u64,
+    /// Shorter than a link header, or otherwise nothing that the interface sends.
+    pub malformed: u64,
+    /// Captured only in part, so that there is nothing to send.
+    pub cut: u64,
+    /// The interface was down.
+    pub down: u64,
+    /// The interface was not there.
+    pub gone: u64,
+    /// Refused for any other cause.
+    pub refused: u64,
+}
+
+impl SentTotals {
+    /// Packets that were taken and did not go.
+    pub fn lost(&self) -> u64 {
+        self.too_long + self.malformed + self.cut + self.down + self.gone + self.refused
+    }
+}
+
+/// Why a packet did not go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No room now.
+    Full,
+    TooLong,
+    Malformed,
+    Down,
+    Gone,
+    Other,
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Self::Full,
+            Some(libc::EMSGSIZE) => Self::TooLong,
+            Some(libc::EINVAL) => Self::Malformed,
+            Some(libc::ENETDOWN | libc::EIO) => Self::Down,
+            Some(libc::ENXIO | libc::ENODEV | libc::EBADFD) => Self::Gone,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A packet's bytes, readable while a call to a sink lasts. They may change meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) base: *const u8,
+    pub(crate) len: usize,
+}
+
+/// A way out through an interface. Sending never waits.
+#[derive(Debug)]
+pub struct Sink {
+    name: String,
+    way: Way,
+    totals: SentTotals,
+    /// When an interface that is gone is looked for again, in ns of the coarse clock.
+    next_try: u64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Way {
+    Packet(PacketSink),
+    Tap(Arc<File>),
+    Xdp(Box<XdpSink>),
+}
+
+/// How often an interface that is gone is looked for while there is something to send.
+const TRY_EVERY: u64 = 100_000_000;
+/// How many packets a TAP device takes at once: it makes no difference to it.
+const TAP_ROOM: usize = 1024;
+
+impl Sink {
+    /// Opens an interface for sending: by AF_PACKET, or by queue 0 with AF_XDP. Where packets are received by AF_XDP or from a
+    /// TAP or TUN device, [`Live::sink`](super::Live::sink) is the way out: these have only one owner.
+    ///
+    /// An interface that is removed is used again as soon as there is one of its name.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`]: there is none of that name, or the process may not.
+    pub fn open(interface: &str, kind: Kind) -> Result<Sink, LiveError> {
+        let link = event::find(interface)?;
+        match kind {
+            Kind::Auto | Kind::Packet => Self::on(&link),
+            Kind::Xdp => Ok(Self::by(interface, Way::Xdp(Box::new(XdpSink::open(&link, 0)?)))),
+            Kind::Tap | Kind::Tun => Err(LiveError::Option {
+                interface: interface.to_owned(),
+                what: "open a TAP or TUN device as a source, and ask that for its sink",
+            }),
+        }
+    }
+
+    /// By AF_PACKET.
+    pub(crate) fn on(link: &Link) -> Result<Sink, LiveError> {
+        port::link_type(link)?;
+        Ok(Self::by(&link.name, Way::Packet(PacketSink::open(link)?)))
+    }
+
+    pub(crate) fn by(name: &str, way: Way) -> Sink {
+        Sink { name: name.to_owned(), way, totals: SentTotals::default(), next_try: 0 }
+    }
+
+    /// The name of the interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// By which way packets go.
+    pub fn kind(&self) -> Kind {
+        match self.way {
+            Way::Packet(_) => Kind::Packet,
+            Way::Tap(_) => Kind::Tap,
+            Way::Xdp(_) => Kind::Xdp,
+        }
+    }
+
+    /// A descriptor that becomes writable when there is room again.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Packet(sink) => sink.fd(),
+            Way::Tap(device) => device.as_fd(),
+            Way::Xdp(sink) => sink.fd(),
+        }
+    }
+
+    /// How many packets of full length can be sent now; at times more of them go, or of short ones.
+    pub fn room(&mut self) -> usize {
+        match &mut self.way {
+            Way::Packet(sink) => sink.room(),
+            Way::Tap(_) => TAP_ROOM,
+            Way::Xdp(sink) => sink.room(),
+        }
+    }
+
+    /// What it has sent so far.
+    pub fn totals(&self) -> SentTotals {
+        self.totals
+    }
+
+    /// Sends packets, each with its link header, in order, until there is no more room.
+    pub fn send(&mut self, packets: &[&[u8]]) -> Sent {
+        self.pieces(packets.iter().map(|packet| Some(Piece { base: packet.as_ptr(), len: packet.len() })))
+    }
+
+    /// Sends packets of a block, by their numbers in it, from where they lie.
+    pub fn forward(&mut self, block: &Block, packets: &[usize]) -> Sent {
+        let mapping = block.window().mapping();
+        let descriptors = block.descriptors();
+        let piece = |descriptor: &Descriptor| {
+            let from = usize::try_from(descriptor.data.checked_sub(ARENA_BASE)?).ok()?;
+            let len = usize::try_from(descriptor.cap_len).ok()?;
+            let fits = descriptor.flags & flag::CUT == 0 && from.checked_add(len)? <= mapping.len();
+            // SAFETY: inside the mapping, by the check before; the block keeps it while it is borrowed.
+            fits.then(|| Piece { base: unsafe { mapping.base().as_ptr().add(from) }, len })
+        };
+        self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)))
+    }
+
+    /// Sends what is there; nothing stands for a packet that is not whole.
+    fn pieces(&mut self, packets: impl Iterator<Item = Option<Piece>>) -> Sent {
+        let mut done = Sent::default();
+        let mut packets = packets.peekable();
+        let mut batch: Vec<Piece> = Vec::with_capacity(super::packet_sink::BATCH);
+        while packets.peek().is_some() {
+            batch.clear();
+            let mut cut = false;
+            while batch.len() < super::packet_sink::BATCH
+                && let Some(next) = packets.next()
+            {
+                match next {
+                    Some(piece) => batch.push(piece),
+                    None => {
+                        cut = true;
+                        break;
+                    }
+                }
+            }
+            if !self.batch(&batch, &mut done) {
+                return done;
+            }
+            if cut {
+                self.totals.cut += 1;
+                done.taken += 1;
+            }
+        }
+        done
+    }
+
+    /// Sends all of these; false where there is no more room.
+    fn batch(&mut self, mut pieces: &[Piece], done: &mut Sent) -> bool {
+        while let Some(first) = pieces.first() {
+            let went = match &mut self.way {
+                Way::Packet(sink) => sink.send(pieces),
+                Way::Xdp(sink) => sink.send(pieces),
+                Way::Tap(device) => {
+                    // SAFETY: readable while this call lasts, by the contract of a piece; of memory that may change meanwhile the
+                    // slice is only handed to the kernel.
+                    let bytes = unsafe { std::slice::from_raw_parts(first.base, first.len) };
+                    tap::write(device, bytes).map(|()| 1).map_err(Refused::from)
+                }
+            };
+            let taken = match went {
+                Ok(count) => {
+                    let bytes: usize = pieces.iter().take(count).map(|piece| piece.len).sum();
+                    self.totals.packets += count as u64;
+                    self.totals.bytes.0 += bytes as u64;
+                    done.sent += count;
+                    count
+                }
+                Err(Refused::Full) => return false,
+                Err(Refused::Gone) if self.revive() => 0,
+                Err(why) => {
+                    *match why {
+                        Refused::TooLong => &mut self.totals.too_long,
+                        Refused::Malformed => &mut self.totals.malformed,
+                        Refused::Down => &mut self.totals.down,
+                        Refused::Gone => &mut self.totals.gone,
+                        Refused::Full | Refused::Other => &mut self.totals.refused,
+                    } += 1;
+                    1
+                }
+            };
+            done.taken += taken;
+            pieces = pieces.get(taken..).unwrap_or_default();
+        }
+        true
+    }
+
+    /// Looks for an interface that was removed; whether there is one of its name again. What belongs to a source comes back with it.
+    fn revive(&mut self) -> bool {
+        let now = sys::coarse();
+        if now < self.next_try {
+            return false;
+        }
+        self.next_try = now.saturating_add(TRY_EVERY);
+        let Ok(link) = event::find(&self.name) else { return false };
+        match &mut self.way {
+            Way::Packet(sink) => PacketSink::open(&link).map(|new| *sink = new).is_ok(),
+            Way::Xdp(sink) => {
+                let Some(queue) = sink.alone else { return false };
+                XdpSink::open(&link, queue).map(|new| **sink = new).is_ok()
+            }
+            Way::Tap(_) => false,
+        }
+    }
+}

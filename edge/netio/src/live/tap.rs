@@ -1,0 +1,174 @@
+//! The program's end of a TAP or TUN device: what the host sends to it is read here, what is written arrives at the host.
+
+use super::error::LiveError;
+use super::netlink::{self, Link};
+use super::options::{Kind, LiveOptions};
+use super::port::Got;
+use super::sys;
+use super::totals::Drops;
+use crate::BLOCK_PACKETS;
+use crate::arena::{ARENA_BYTES, Arena, CHUNK_BYTES, Hold};
+use crate::block::Keep;
+use crate::format::Record;
+use crate::reader::Filling;
+use crate::totals::Counts;
+use crate::view::{Head, View};
+use crate::window::Window;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use weir_abi::ARENA_BASE;
+use weir_units::Bytes;
+use weir_wire::{LinkType, PEEK};
+
+/// Room for any packet: without offloads the kernel hands over none longer than IP can be, and its link header.
+const PACKET_MAX: usize = 66 << 10;
+/// Packets begin on a cache line.
+const ALIGN: usize = 64;
+const CAPABILITY: &str = "cap_net_admin";
+
+/// An open device.
+#[derive(Debug)]
+pub(crate) struct TapPort {
+    device: Arc<File>,
+    name: String,
+    arena: Arena,
+    /// The chunk that is being filled, and how far it is.
+    chunk: usize,
+    hold: Hold,
+    filled: usize,
+    link_type: LinkType,
+    snap_len: u32,
+    number: u16,
+    /// Of the device: what it had dropped before it was opened.
+    dropped_before: u64,
+    drops: Drops,
+}
+
+impl TapPort {
+    /// Opens the device of that name, and makes it if there is none. A `%d` in the name becomes a number.
+    pub(crate) fn open(name: &str, options: &LiveOptions) -> Result<Self, LiveError> {
+        let open =
+            || File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun");
+        let device = open().map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => LiveError::Unsupported {
+                interface: name.to_owned(),
+                what: "TAP and TUN",
+                error,
+                instead: "load the module tun (`modprobe tun`), or make /dev/net/tun visible",
+            },
+            _ => LiveError::refused(name, "opening /dev/net/tun", CAPABILITY)(error),
+        })?;
+        let (mode, link_type) = match options.kind {
+            Kind::Tun => (libc::IFF_TUN, LinkType::Raw),
+            _ => (libc::IFF_TAP, LinkType::Ethernet),
+        };
+        // SAFETY: a request of integers and pointers, for which zeros are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        sys::put_name(&mut request, name);
+        request.ifr_ifru.ifru_flags = libc::c_short::try_from(mode | libc::IFF_NO_PI).unwrap_or_default();
+        // SAFETY: the kernel reads and writes the request, which is alive here.
+        let done =
+            unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request) };
+        sys::checked(done).map_err(LiveError::refused(
+            name,
+            "attaching to the TAP or TUN device",
+            CAPABILITY,
+        ))?;
+        let name = request.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&byte| byte != 0);
+        let name = String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned();
+        let size = Bytes(ARENA_BYTES as u64);
+        let arena =
+            Arena::new().map_err(|error| LiveError::Memory { interface: name.clone(), size, error })?;
+        let mut hold = Hold::default();
+        arena.hold(0..1, &mut hold);
+        Ok(Self {
+            device: Arc::new(device),
+            arena,
+            chunk: 0,
+            hold,
+            filled: 0,
+            link_type,
+            snap_len: options.snap_len,
+            number: options.number,
+            dropped_before: dropped(|link| link.name == name).unwrap_or(0),
+            drops: Drops::default(),
+            name,
+        })
+    }
+
+    /// Its name when it was opened.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn window(&self) -> &Arc<Window> {
+        self.arena.window()
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    pub(crate) fn device(&self) -> &Arc<File> {
+        &self.device
+    }
+
+    /// What the device, which has this number now, says that it has dropped since nobody read fast enough.
+    pub(crate) fn drops(&mut self, index: u32) -> Drops {
+        if let Some(now) = dropped(|link| link.index == index) {
+            self.drops.ring_full = self.drops.ring_full.max(now.saturating_sub(self.dropped_before));
+        }
+        self.drops
+    }
+
+    /// Adds what has arrived.
+    pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
+        let mut head = Head::<PEEK>::new();
+        while filling.count < BLOCK_PACKETS {
+            if CHUNK_BYTES - self.filled < PACKET_MAX {
+                let Some(free) = self.arena.find(1, &self.hold) else { return Got::Held };
+                let mut hold = Hold::default();
+                self.arena.hold(free.clone(), &mut hold);
+                (self.chunk, self.hold, self.filled) = (free.start, hold, 0);
+            }
+            let base = self.arena.address(self.chunk);
+            // SAFETY: the rest of a chunk, at least PACKET_MAX bytes, that no block knows of yet.
+            let read =
+                unsafe { libc::read(self.device.as_raw_fd(), base.add(self.filled).cast(), PACKET_MAX) };
+            let Ok(len @ 1..) = usize::try_from(read) else { return Got::Nothing };
+            let whole = u32::try_from(len).unwrap_or(u32::MAX);
+            let record = Record {
+                ts: Some(sys::now()),
+                cap_len: whole.min(self.snap_len),
+                wire_len: whole,
+                link_type: self.link_type,
+                interface: self.number,
+                data: self.filled as u64,
+                next: 0,
+            };
+            let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
+            // SAFETY: the bytes of the chunk that have been read, which stay as they are while the block that is filled holds it.
+            let view =
+                unsafe { View::new(base, 0, (self.filled + len) as u64, ARENA_BASE.saturating_add(guest)) };
+            if let Keep::Chunks { hold } = &mut filling.hold {
+                self.arena.hold(self.chunk..self.chunk + 1, hold);
+            }
+            filling.add(&view, counts, &record, &mut head);
+            self.filled += len.next_multiple_of(ALIGN);
+        }
+        Got::Full
+    }
+}
+
+fn dropped(which: impl Fn(&Link) -> bool) -> Option<u64> {
+    netlink::interfaces().ok()?.into_iter().find(which).map(|link| link.tx_dropped)
+}
+
+/// Writes a packet into the device.
+pub(crate) fn write(device: &File, packet: &[u8]) -> io::Result<()> {
+    let mut device = device;
+    device.write(packet).map(|_| ())
+}

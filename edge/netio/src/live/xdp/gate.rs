@@ -1,0 +1,72 @@
+//! The program on an interface, which all of this process' sockets on it share.
+
+use super::bpf;
+use crate::live::error::LiveError;
+use crate::live::netlink::Link;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The most queues of an interface.
+const QUEUES: u32 = 256;
+const CAPABILITY: &str = "cap_net_admin,cap_bpf";
+
+/// Network namespace and number of an interface.
+type Place = (u64, u32);
+
+/// An interface whose packets go to sockets by queue. Dropping it gives all packets to the host again.
+#[derive(Debug)]
+pub(super) struct Gate {
+    map: OwnedFd,
+    _link: OwnedFd,
+}
+
+/// The gates that are open. An interface takes one program only, so sockets for several queues have to share it.
+static GATES: Mutex<Vec<(Place, Weak<Gate>)>> = Mutex::new(Vec::new());
+
+impl Gate {
+    /// The gate on this interface, made if there is none.
+    pub(super) fn on(link: &Link) -> Result<Arc<Gate>, LiveError> {
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |metadata| metadata.ino());
+        let place = (namespace, link.index);
+        let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|(_, gate)| gate.strong_count() > 0);
+        if let Some(gate) = gates.iter().find(|(at, _)| *at == place).and_then(|(_, gate)| gate.upgrade()) {
+            return Ok(gate);
+        }
+        let gate = Arc::new(Self::new(link)?);
+        gates.push((place, Arc::downgrade(&gate)));
+        Ok(gate)
+    }
+
+    fn new(link: &Link) -> Result<Gate, LiveError> {
+        let name = &link.name;
+        let map = bpf::socket_map(QUEUES).map_err(LiveError::refused(
+            name,
+            "making a map of sockets",
+            CAPABILITY,
+        ))?;
+        let program = bpf::load(&bpf::program(map.as_fd())).map_err(LiveError::refused(
+            name,
+            "loading an XDP program",
+            CAPABILITY,
+        ))?;
+        let attach = || bpf::attach(program.as_fd(), link.index);
+        let link = super::patiently(attach).map_err(|error| match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
+                interface: name.clone(),
+                what: "an XDP program",
+                error,
+                instead: "use AF_PACKET, or a smaller MTU where the driver asks for that",
+            },
+            _ => LiveError::refused(name, "attaching an XDP program", CAPABILITY)(error),
+        })?;
+        Ok(Self { map, _link: link })
+    }
+
+    /// Sends the packets of a queue to this socket.
+    pub(super) fn open(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        bpf::put(self.map.as_fd(), queue, socket)
+    }
+}

@@ -1,0 +1,203 @@
+//! An XDP socket with its memory and rings.
+
+use super::rings::Ring;
+use crate::live::error::LiveError;
+use crate::live::netlink::Link;
+use crate::live::sys::{self, Plain};
+use crate::memory::{Mapping, sealed_and_more};
+use crate::window::Window;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use weir_units::Bytes;
+
+/// Room that the kernel keeps in front of each packet (XDP_PACKET_HEADROOM).
+const HEADROOM: u32 = 256;
+/// Link header and two VLAN tags.
+const LINK_HEADER: u32 = 22;
+/// Frames for sending, and entries of the rings for that.
+pub(super) const SEND_FRAMES: u32 = 2048;
+const CAPABILITY: &str = "cap_net_raw";
+
+/// What is wanted of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) queue: u32,
+    pub(super) zero_copy: bool,
+    /// Memory for packets that arrive: none where it only sends.
+    pub(super) memory: Bytes,
+}
+
+/// A bound socket, and the memory that it shares with the kernel: first the frames for what arrives, which are a sealed memory
+/// file, then those for what is sent, which are in no file: modules must not see what others send.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    memory: Mapping,
+    /// Bytes of a frame.
+    pub(super) frame: u32,
+    /// Frames for what arrives.
+    pub(super) frames: u32,
+}
+
+/// The rings for what arrives: the kernel fills frames that it is given in `fill`.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub(super) fill: Ring<u64>,
+    pub(super) received: Ring<libc::xdp_desc>,
+    pub(super) window: Arc<Window>,
+}
+
+/// The rings for what is sent: the kernel gives frames back in `done`.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) send: Ring<libc::xdp_desc>,
+    pub(super) done: Ring<u64>,
+}
+
+impl Socket {
+    pub(super) fn open(link: &Link, wanted: Wanted) -> Result<(Self, Option<Receiving>, Sending), LiveError> {
+        let name = &link.name;
+        let system = |what| LiveError::system(name, what);
+        let fd =
+            sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+                Some(libc::EAFNOSUPPORT) => LiveError::Unsupported {
+                    interface: name.clone(),
+                    what: "AF_XDP",
+                    error,
+                    instead: "use AF_PACKET, or a kernel with CONFIG_XDP_SOCKETS",
+                },
+                _ => LiveError::refused(name, "opening an XDP socket", CAPABILITY)(error),
+            })?;
+        let long = link.mtu.saturating_add(LINK_HEADER).saturating_add(HEADROOM) > 2048;
+        let frame = if long { 4096 } else { 2048 };
+        // Two sizes of rings have to fit: a power of two of frames makes it one.
+        let frames = u32::try_from(wanted.memory.0.min(1 << 30) / u64::from(frame)).unwrap_or(0);
+        let frames = if frames == 0 { 0 } else { 1 << frames.max(64).ilog2() };
+        let bytes = |frames: u32| frames as usize * frame as usize;
+        let (receive_bytes, send_bytes) = (bytes(frames), bytes(SEND_FRAMES));
+        let size = Bytes((receive_bytes + send_bytes) as u64);
+        let no_memory = |error| LiveError::Memory { interface: name.clone(), size, error };
+        let page = usize::try_from(crate::memory::page_bytes()).unwrap_or(4096);
+        // A socket that only sends has a page of its own that nobody uses, since no file is empty.
+        let (file, memory) =
+            sealed_and_more(c"weir-frames", receive_bytes.max(page), send_bytes).map_err(no_memory)?;
+        let region = libc::xdp_umem_reg {
+            addr: memory.base().addr().get() as u64,
+            len: memory.len() as u64,
+            chunk_size: frame,
+            ..libc::xdp_umem_reg::zeroed()
+        };
+        let set = |option, value: u32| sys::set_option(fd.as_fd(), libc::SOL_XDP, option, &value);
+        sys::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &region).map_err(no_memory)?;
+        let fill_size = frames.max(64);
+        set(libc::XDP_UMEM_FILL_RING, fill_size).map_err(no_memory)?;
+        set(libc::XDP_UMEM_COMPLETION_RING, SEND_FRAMES).map_err(no_memory)?;
+        if frames > 0 {
+            set(libc::XDP_RX_RING, frames).map_err(no_memory)?;
+        }
+        set(libc::XDP_TX_RING, SEND_FRAMES).map_err(no_memory)?;
+        let offsets: libc::xdp_mmap_offsets = sys::option(fd.as_fd(), libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)
+            .map_err(system("asking for rings"))?;
+        let sending = Sending {
+            send: Ring::map(fd.as_fd(), offset(libc::XDP_PGOFF_TX_RING), offsets.tx, SEND_FRAMES)
+                .map_err(no_memory)?,
+            done: Ring::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.cr, SEND_FRAMES)
+                .map_err(no_memory)?,
+        };
+        let receiving = if frames == 0 {
+            None
+        } else {
+            let mapping = Mapping::shared(file.as_fd(), 0, receive_bytes, false).map_err(no_memory)?;
+            Some(Receiving {
+                fill: Ring::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill_size)
+                    .map_err(no_memory)?,
+                received: Ring::map(fd.as_fd(), offset(libc::XDP_PGOFF_RX_RING), offsets.rx, frames)
+                    .map_err(no_memory)?,
+                window: Arc::new(Window::of_memory(file, mapping)),
+            })
+        };
+        let socket = Self { fd, memory, frame, frames };
+        socket.bind(link, wanted)?;
+        Ok((socket, receiving, sending))
+    }
+
+    fn bind(&self, link: &Link, wanted: Wanted) -> Result<(), LiveError> {
+        let name = &link.name;
+        let mode = if wanted.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        let address = libc::sockaddr_xdp {
+            sxdp_family: u16::try_from(libc::AF_XDP).unwrap_or_default(),
+            sxdp_flags: mode | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_ifindex: link.index,
+            sxdp_queue_id: wanted.queue,
+            ..libc::sockaddr_xdp::zeroed()
+        };
+        super::patiently(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => LiveError::Busy { interface: name.clone(), what: "the queue for AF_XDP" },
+            Some(libc::EOPNOTSUPP) if wanted.zero_copy => LiveError::Unsupported {
+                interface: name.clone(),
+                what: "AF_XDP with zero copy",
+                error,
+                instead: "leave zero copy out: the driver cannot do it",
+            },
+            Some(libc::EINVAL) => LiveError::Option {
+                interface: name.clone(),
+                what: "AF_XDP cannot use that queue: the interface has fewer (`ethtool -l`)",
+            },
+            _ => LiveError::refused(name, "using a queue for AF_XDP", CAPABILITY)(error),
+        })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Where the frames for sending begin, in the memory.
+    pub(super) fn send_base(&self) -> u64 {
+        self.memory.len() as u64 - u64::from(SEND_FRAMES) * u64::from(self.frame)
+    }
+
+    /// Copies a packet into a frame for sending, which the kernel does not have.
+    ///
+    /// # Safety
+    ///
+    /// `from` is readable for `len` bytes.
+    pub(super) unsafe fn copy(&self, from: *const u8, len: usize, frame: u64) -> bool {
+        let inside =
+            frame >= self.send_base() && frame.saturating_add(len as u64) <= self.memory.len() as u64;
+        let (true, Ok(offset)) = (inside && len <= self.frame as usize, usize::try_from(frame)) else {
+            return false;
+        };
+        // SAFETY: readable by the promise of the caller, and inside the part of the memory for sending by the check above.
+        unsafe { crate::view::copy_once(from, self.memory.base().as_ptr().add(offset), len) };
+        true
+    }
+
+    /// Lets the kernel send what waits.
+    pub(super) fn wake_sender(&self) -> io::Result<()> {
+        // SAFETY: nothing is sent, so no memory is read.
+        let done = unsafe {
+            libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+        };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Lets the driver take new frames. That there is nothing to receive is no error.
+    pub(super) fn wake_receiver(&self) {
+        // SAFETY: nothing is received this way, so no memory is written.
+        unsafe {
+            libc::recvfrom(
+                self.fd.as_raw_fd(),
+                std::ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+fn offset(of: libc::off_t) -> u64 {
+    u64::try_from(of).unwrap_or(0)
+}

@@ -1,0 +1,121 @@
+//! Interfaces that change while they are open.
+
+use crate::frames::{all, udp};
+use crate::net::{self, Sender, ip};
+use crate::receiving::open;
+use weir_netio::{Kind, Live, LiveEvent, LiveNext, LiveOptions, Sink};
+use weir_units::{Bytes, Nanos};
+
+/// The events, in words, without what the kernel says twice.
+fn said(events: &[LiveEvent]) -> Vec<String> {
+    events.iter().map(ToString::to_string).collect()
+}
+
+/// Sends `count` packets, and how many of them arrive.
+fn arrive(live: &mut Live, count: u32) -> usize {
+    let sender = Sender::new("a");
+    (0..count).for_each(|number| sender.send(&udp(number)));
+    all(live).0.len()
+}
+
+/// Events until the last of them is this one.
+fn until(live: &mut Live, last: &str) -> Vec<String> {
+    let (mut events, begin) = (Vec::new(), std::time::Instant::now());
+    while events.last().map(String::as_str) != Some(last) {
+        assert!(begin.elapsed().as_secs() < 10, "{events:?}");
+        if let LiveNext::Event(event) = live.next_block(Nanos(50_000_000)).unwrap() {
+            events.push(event.to_string());
+        }
+    }
+    events
+}
+
+#[test]
+fn down_and_up_are_told_and_packets_come_again() {
+    for kind in [Kind::Packet, Kind::Xdp] {
+        if !net::cable() {
+            return;
+        }
+        let mut live = open("b", kind);
+        assert_eq!(arrive(&mut live, 10), 10);
+        ip("link set dev b down");
+        assert_eq!(said(&all(&mut live).1), ["b is down"], "{kind:?}");
+        assert!(!live.is_up());
+        ip("link set dev b up");
+        until(&mut live, "b is up");
+        assert!(live.is_up());
+        assert_eq!(arrive(&mut live, 10), 10, "{kind:?}");
+        // The other end of the cable.
+        ip("link set dev a down");
+        until(&mut live, "b is down");
+        assert_eq!(live.totals().received.packets, 20);
+    }
+}
+
+#[test]
+fn another_name_and_another_mtu_are_told_and_change_nothing() {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", Kind::Packet);
+    ip("link set dev b mtu 3000");
+    ip("link set dev a mtu 3000");
+    assert_eq!(said(&all(&mut live).1), ["b: the MTU was 1500 and is 3000"]);
+    assert_eq!(live.mtu(), 3000);
+    let long: Vec<u8> = (0..3014u32).map(|i| i as u8).collect();
+    Sender::new("a").send(&long);
+    assert_eq!(all(&mut live).0[0].bytes, long);
+    ip("link set dev b name other");
+    assert_eq!(said(&all(&mut live).1), ["b is now called other"]);
+    assert_eq!(live.name(), "other");
+    assert_eq!(arrive(&mut live, 10), 10);
+}
+
+#[test]
+fn one_that_is_removed_is_opened_again_when_it_comes_back() {
+    for kind in [Kind::Packet, Kind::Xdp] {
+        if !net::cable() {
+            return;
+        }
+        let mut live = open("b", kind);
+        let mut sink = Sink::open("b", Kind::Packet).unwrap();
+        assert_eq!(arrive(&mut live, 10), 10);
+        // What was received before is handed out all the same, and blocks outlive the interface.
+        let sender = Sender::new("a");
+        sender.send(&udp(77));
+        let LiveNext::Block(block) = live.next_block(Nanos(1_000_000_000)).unwrap() else {
+            panic!("{kind:?}")
+        };
+        ip("link del dev b");
+        until(&mut live, "b is no longer there");
+        assert_eq!(sink.send(&[&udp(1)]).taken, 1);
+        assert_eq!(sink.totals().gone, 1);
+        assert!(all(&mut live).0.is_empty());
+        net::plug();
+        until(&mut live, "b is there again, and open");
+        net::settle();
+        assert_eq!(arrive(&mut live, 20), 20, "{kind:?}");
+        let mut copy = Vec::new();
+        block.copy_packet(0, &mut copy);
+        assert_eq!(copy, udp(77));
+        let totals = live.totals();
+        assert_eq!((totals.received.packets, totals.reopened), (31, 1));
+        std::thread::sleep(std::time::Duration::from_millis(120));
+        assert_eq!(sink.send(&[&udp(1)]).sent, 1, "{:?}", sink.totals());
+    }
+}
+
+#[test]
+fn one_that_is_not_to_be_opened_again_ends() {
+    if !net::cable() {
+        return;
+    }
+    let options = LiveOptions { reopen: false, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let mut live = Live::open("b", options).unwrap();
+    ip("link del dev b");
+    until(&mut live, "b is no longer there");
+    let begin = std::time::Instant::now();
+    while !matches!(live.next_block(Nanos(50_000_000)).unwrap(), LiveNext::End) {
+        assert!(begin.elapsed().as_secs() < 5);
+    }
+}

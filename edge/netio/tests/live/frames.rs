@@ -1,0 +1,116 @@
+//! Packets byte by byte, and reading them from a source.
+
+use weir_abi::{ARENA_BASE, Descriptor};
+use weir_netio::{Live, LiveEvent, LiveNext};
+use weir_units::{Nanos, Timestamp};
+use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
+
+/// Long enough for what is on its way.
+pub const SOON: Nanos = Nanos(300_000_000);
+
+/// The addresses and EtherType of a frame, and what follows.
+pub fn ethernet(ether_type: u16, rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend(rest);
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// An IPv4 packet: a UDP datagram with this many bytes, or a fragment of one that begins at so many times eight bytes.
+pub fn ipv4(number: u16, payload: usize, fragment: Option<u16>) -> Vec<u8> {
+    let len = 28 + payload as u16;
+    let mut packet = vec![0x45, 0];
+    packet.extend(len.to_be_bytes());
+    packet.extend(number.to_be_bytes());
+    // More fragments follow, if it is one.
+    packet.extend(fragment.map_or(0, |at| 0x2000 | at).to_be_bytes());
+    packet.extend([64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend((1000 + number % 50_000).to_be_bytes());
+    packet.extend(53u16.to_be_bytes());
+    packet.extend((8 + payload as u16).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend((0..payload).map(|i| (i as u16 ^ number) as u8));
+    packet
+}
+
+/// A UDP datagram of 60 to 1514 bytes, each with another number and length.
+pub fn udp(number: u32) -> Vec<u8> {
+    ethernet(0x0800, &ipv4(number as u16, 18 + number as usize * 37 % 1454, None))
+}
+
+/// Packets of all kinds, some of them nonsense.
+pub fn assorted() -> Vec<Vec<u8>> {
+    let mut frames: Vec<Vec<u8>> = (0..600).map(udp).collect();
+    for number in 0..100u16 {
+        let inner = ipv4(number, 100 + usize::from(number), None);
+        let tag = [&(0x6000 | number).to_be_bytes()[..], &[8, 0], &inner].concat();
+        frames.push(ethernet(0x8100, &tag));
+        // One tag in another (IEEE 802.1ad).
+        let double = [&[0, 7, 0x81, 0][..], &tag].concat();
+        frames.push(ethernet(0x88a8, &double));
+        frames.push(ethernet(0x0800, &ipv4(number, 64, Some(0))));
+        frames.push(ethernet(0x0800, &ipv4(number, 64, Some(9 + number))));
+        let ipv6 = [&[0x60, 0, 0, 0, 0, 8, 17, 64][..], &[0xfd; 32], &[4, 0, 0, 53, 0, 8, 0, 0]].concat();
+        frames.push(ethernet(0x86dd, &ipv6));
+        frames.push(ethernet(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1]));
+        // An IPv4 header that contradicts itself, lengths that lie, and noise.
+        frames.push(ethernet(0x0800, &[0x4f; 40]));
+        frames.push(ethernet(0x0800, &[&[0x45, 0, 0xff, 0xff][..], &[number as u8; 60]].concat()));
+        let noise = (0..60 + usize::from(number)).map(|i| (i * i * 31 + usize::from(number) * 17) as u8);
+        frames.push(ethernet(0x0700 + number, &noise.collect::<Vec<_>>()));
+    }
+    frames
+}
+
+/// What the classifier says of these bytes, apart from time, place and number.
+pub fn classified(bytes: &[u8], wire_len: usize, link_type: LinkType) -> Descriptor {
+    let meta = Meta {
+        ts: Timestamp(0),
+        cap_len: bytes.len() as u32,
+        wire_len: wire_len as u32,
+        link_type,
+        interface: 0,
+        number: 0,
+        data: 0,
+    };
+    classify(&bytes[..bytes.len().min(PEEK_MAX)], &meta).unwrap()
+}
+
+/// A packet as it was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub descriptor: Descriptor,
+    pub bytes: Vec<u8>,
+}
+
+impl Packet {
+    /// The descriptor without what the bytes do not say.
+    pub fn facts(&self) -> Descriptor {
+        Descriptor { ts_ns: 0, data: 0, number: 0, ..self.descriptor }
+    }
+}
+
+/// Everything in a block.
+pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
+    let mut bytes = Vec::new();
+    let copy = |(i, descriptor): (usize, &Descriptor)| {
+        block.copy_packet(i, &mut bytes);
+        assert!(descriptor.data >= ARENA_BASE);
+        Packet { descriptor: *descriptor, bytes: bytes.clone() }
+    };
+    block.descriptors().iter().enumerate().map(copy).collect()
+}
+
+/// All that comes until it is quiet.
+pub fn all(live: &mut Live) -> (Vec<Packet>, Vec<LiveEvent>) {
+    let (mut received, mut events) = (Vec::new(), Vec::new());
+    loop {
+        match live.next_block(SOON).unwrap() {
+            LiveNext::Block(block) => received.extend(packets(&block)),
+            LiveNext::Event(event) => events.push(event),
+            LiveNext::Quiet | LiveNext::End => return (received, events),
+            LiveNext::Full => panic!("there is no room although no block is in use"),
+        }
+    }
+}

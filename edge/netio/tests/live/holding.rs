@@ -1,0 +1,142 @@
+//! Blocks that are kept for long, and given back in any order.
+
+use crate::frames::{self, packets, udp};
+use crate::net::{self, Sender};
+use crate::receiving::open;
+use weir_netio::{Block, Kind, Live, LiveNext, LiveOptions};
+use weir_units::{Bytes, Nanos};
+
+/// Takes what there is now, without waiting for more than what the kernel gathers.
+fn now(live: &mut Live, each: &mut impl FnMut(Block)) {
+    loop {
+        match live.next_block(Nanos(10_000_000)).unwrap() {
+            LiveNext::Block(block) => each(block),
+            LiveNext::Full | LiveNext::Quiet => return,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn held_blocks_stay(kind: Kind) {
+    if !net::cable() {
+        return;
+    }
+    const RING: u64 = 1 << 20;
+    let mut live =
+        Live::open("b", LiveOptions { kind, ring: Bytes(RING), ..LiveOptions::default() }).unwrap();
+    let sender = Sender::new("a");
+    let before = net::lost("b");
+    let (mut sent, mut received, mut bytes) = (0, 0, 0);
+    let send = |sent: &mut u32| {
+        let frame = udp(*sent);
+        sender.send(&frame);
+        *sent += 1;
+        frame.len() as u64
+    };
+    // Some blocks are kept, with copies of what is in them.
+    (0..60).for_each(|_| bytes += send(&mut sent));
+    let mut kept = Vec::new();
+    now(&mut live, &mut |block| kept.push((packets(&block), block)));
+    received += kept.iter().map(|(_, block)| block.len()).sum::<usize>();
+    assert!(received > 0);
+    // Ten times the ring goes by.
+    let mut newest = Vec::new();
+    while bytes < 10 * RING {
+        (0..50).for_each(|_| bytes += send(&mut sent));
+        now(&mut live, &mut |block| {
+            received += block.len();
+            newest = packets(&block);
+        });
+    }
+    for (copies, block) in &kept {
+        assert!(packets(block) == *copies, "a block in use was overwritten");
+    }
+    let totals = live.totals();
+    let dropped = totals.drops.packets() + net::lost("b") - before;
+    assert_eq!(received as u64, totals.received.packets);
+    assert_eq!(u64::from(sent), totals.received.packets + dropped, "{totals:?}");
+    if kind == Kind::Packet {
+        // The kernel waits for the block in its way, and says so; frames are taken in any order.
+        assert!(totals.drops.ring_full > 0 && totals.drops.freezes > 0, "{totals:?}");
+    }
+    // When they are given back, everything arrives again.
+    drop(kept);
+    now(&mut live, &mut |block| received += block.len());
+    let before = live.totals();
+    (0..60).for_each(|_| bytes += send(&mut sent));
+    let mut last = Vec::new();
+    now(&mut live, &mut |block| last.extend(packets(&block)));
+    let after = live.totals();
+    assert_eq!(last.len(), 60, "{before:?} {after:?}");
+    assert!(last.iter().map(|packet| &packet.bytes).eq(&(sent - 60..sent).map(udp).collect::<Vec<_>>()));
+    assert_eq!(before.drops, after.drops);
+}
+
+#[test]
+fn blocks_of_a_ring_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
+    held_blocks_stay(Kind::Packet);
+}
+
+#[test]
+fn frames_of_xdp_in_use_are_not_overwritten_and_what_is_lost_is_counted() {
+    held_blocks_stay(Kind::Xdp);
+}
+
+fn given_back_in_any_order(kind: Kind) {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", kind);
+    let sender = Sender::new("a");
+    let (give, take) = std::sync::mpsc::channel::<Block>();
+    // Keeps five blocks, and gives them back in another order than they came.
+    let keeper = std::thread::spawn(move || {
+        let (mut kept, mut seen) = (Vec::new(), 0u32);
+        for block in take {
+            seen += block.len() as u32;
+            kept.push(Some((packets(&block), block)));
+            if kept.len() == 5 {
+                for i in [2, 4, 0, 3, 1] {
+                    let (copies, block) = kept[i].take().unwrap();
+                    assert!(packets(&block) == copies);
+                }
+                kept.clear();
+            }
+        }
+        seen
+    });
+    let (mut received, mut lost, begin) = (0u32, 0, std::time::Instant::now());
+    for portion in 0..150 {
+        (0..100).for_each(|i| sender.send(&udp(portion * 100 + i)));
+        loop {
+            match live.next_block(frames::SOON).unwrap() {
+                LiveNext::Block(block) => {
+                    received += block.len() as u32;
+                    give.send(block).unwrap();
+                }
+                LiveNext::Full => {
+                    assert!(begin.elapsed().as_secs() < 20, "blocks do not come back");
+                    std::thread::yield_now();
+                }
+                LiveNext::Quiet => lost += 1,
+                other => panic!("{other:?}"),
+            }
+            if received == (portion + 1) * 100 || lost > 0 {
+                break;
+            }
+        }
+    }
+    drop(give);
+    assert_eq!(keeper.join().unwrap(), 15_000);
+    assert_eq!(live.totals().drops.packets(), 0);
+}
+
+#[test]
+fn blocks_of_a_ring_are_given_back_in_any_order_and_on_any_thread() {
+    given_back_in_any_order(Kind::Packet);
+}
+
+#[test]
+fn frames_of_xdp_are_given_back_in_any_order_and_on_any_thread() {
+    given_back_in_any_order(Kind::Xdp);
+}

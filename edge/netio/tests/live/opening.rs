@@ -1,0 +1,102 @@
+//! Opening interfaces, and what is said where that is not possible.
+
+use crate::net;
+use crate::receiving::open;
+use weir_netio::{Kind, Live, LiveOptions, Sink};
+use weir_units::Bytes;
+
+fn refused(interface: &str, kind: Kind) -> String {
+    Live::open(interface, LiveOptions { kind, ring: Bytes(1 << 20), ..LiveOptions::default() })
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_those_there_are() {
+    if !net::cable() {
+        return;
+    }
+    for kind in [Kind::Auto, Kind::Packet, Kind::Xdp] {
+        let message = refused("eth9\n", kind);
+        assert_eq!(message, "there is no interface `eth9\\n`; there are: lo, b, a");
+    }
+    assert!(Sink::open("eth9", Kind::Packet).unwrap_err().to_string().contains("there are: lo"));
+}
+
+#[test]
+fn a_queue_that_is_in_use_or_not_there_is_named() {
+    if !net::cable() {
+        return;
+    }
+    let first = open("b", Kind::Xdp);
+    let message = refused("b", Kind::Xdp);
+    assert!(message.starts_with("b: the queue for AF_XDP is in use"), "{message}");
+    drop(first);
+    drop(open("b", Kind::Xdp));
+    let options = LiveOptions { kind: Kind::Xdp, queue: 63, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let message = Live::open("b", options).unwrap_err().to_string();
+    assert!(message.contains("ethtool -l"), "{message}");
+    let options = LiveOptions { queue: 0, zero_copy: true, ..options };
+    let message = Live::open("b", options).unwrap_err().to_string();
+    assert!(message.contains("zero copy") && message.contains("leave zero copy out"), "{message}");
+}
+
+#[test]
+fn hardware_time_stamps_are_refused_where_there_are_none() {
+    if !net::cable() {
+        return;
+    }
+    let options = LiveOptions { hardware_time: true, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let message = Live::open("b", options).unwrap_err().to_string();
+    assert!(message.contains("use the kernel's time stamps"), "{message}");
+}
+
+#[test]
+fn without_the_capability_it_says_which() {
+    if !net::cable() {
+        return;
+    }
+    // SAFETY: integers only. The capabilities of this thread alone are dropped: it has no other user in the end.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, 65534, -1) };
+    assert_eq!(done, 0);
+    for (kind, capability) in
+        [(Kind::Packet, "cap_net_raw"), (Kind::Xdp, "cap_net_raw"), (Kind::Tap, "cap_net_admin")]
+    {
+        let message = refused(if kind == Kind::Tap { "tap9" } else { "b" }, kind);
+        assert!(message.contains(capability) && message.contains("setcap"), "{message}");
+    }
+}
+
+fn count(of: &str) -> usize {
+    match of {
+        "fds" => std::fs::read_dir("/proc/self/fd").unwrap().count(),
+        _ => std::fs::read_to_string("/proc/self/maps").unwrap().lines().count(),
+    }
+}
+
+/// Other tests run beside this one, so it looks at growth that they cannot cause.
+fn opened_and_closed(kind: Kind, times: usize) {
+    if !net::cable() {
+        return;
+    }
+    let before = ["fds", "maps"].map(count);
+    for _ in 0..times {
+        let options = LiveOptions { kind, ring: Bytes(256 << 10), ..LiveOptions::default() };
+        drop(Live::open("b", options).unwrap());
+    }
+    let after = ["fds", "maps"].map(count);
+    for (before, after) in before.into_iter().zip(after) {
+        assert!(after < before + times / 4, "{before} {after}");
+    }
+}
+
+#[test]
+fn a_thousand_sources_leave_nothing_behind() {
+    opened_and_closed(Kind::Packet, 1000);
+}
+
+#[test]
+fn a_hundred_xdp_sources_leave_nothing_behind() {
+    // Attaching a program takes the kernel some time.
+    opened_and_closed(Kind::Xdp, 100);
+}

@@ -1,0 +1,134 @@
+//! Sending, and what becomes of packets that cannot be sent.
+
+use crate::frames::{all, udp};
+use crate::net::{self, Sender, ip};
+use crate::receiving::open;
+use weir_netio::{Kind, LiveNext, Sink};
+use weir_units::Nanos;
+
+fn as_slices(frames: &[Vec<u8>]) -> Vec<&[u8]> {
+    frames.iter().map(Vec::as_slice).collect()
+}
+
+#[test]
+fn what_is_sent_arrives_as_it_was() {
+    for (out, into) in [(Kind::Packet, Kind::Packet), (Kind::Xdp, Kind::Packet), (Kind::Xdp, Kind::Xdp)] {
+        if !net::cable() {
+            return;
+        }
+        let mut live = open("b", into);
+        let mut sink = Sink::open("a", out).unwrap();
+        let sent: Vec<Vec<u8>> = (0..2000).map(udp).collect();
+        let mut received = Vec::new();
+        for portion in sent.chunks(100) {
+            let mut rest = &as_slices(portion)[..];
+            while !rest.is_empty() {
+                let done = sink.send(rest);
+                assert_eq!(done.taken, done.sent);
+                rest = &rest[done.taken..];
+            }
+            while let LiveNext::Block(block) = live.next_block(Nanos(20_000_000)).unwrap() {
+                received.extend(crate::frames::packets(&block));
+            }
+        }
+        assert!(received.iter().map(|packet| &packet.bytes).eq(&sent), "{out:?} {into:?}");
+        let totals = sink.totals();
+        assert_eq!((totals.packets, totals.lost()), (2000, 0));
+        assert_eq!(totals.bytes.0, sent.iter().map(|frame| frame.len() as u64).sum::<u64>());
+        assert!(sink.room() > 0);
+    }
+}
+
+#[test]
+fn packets_of_a_block_are_forwarded_from_where_they_lie() {
+    for kind in [Kind::Packet, Kind::Xdp] {
+        if !net::cable() {
+            return;
+        }
+        ip("link add name c type veth peer name d");
+        ip("link set dev c up");
+        ip("link set dev d up");
+        let (mut live, mut end) = (open("b", kind), open("d", Kind::Packet));
+        let mut sink = Sink::open("c", kind).unwrap();
+        let sender = Sender::new("a");
+        (0..40).for_each(|number| sender.send(&udp(number)));
+        let mut forwarded = 0;
+        while let LiveNext::Block(block) = live.next_block(crate::frames::SOON).unwrap() {
+            let odd: Vec<usize> =
+                (0..block.len()).filter(|&i| block.descriptors()[i].number % 2 == 1).collect();
+            let done = sink.forward(&block, &odd);
+            assert_eq!((done.taken, done.sent), (odd.len(), odd.len()));
+            forwarded += odd.len();
+        }
+        assert_eq!(forwarded, 20);
+        let there: Vec<Vec<u8>> = all(&mut end).0.into_iter().map(|packet| packet.bytes).collect();
+        assert!(
+            there.iter().eq((0..40).filter(|number| number % 2 == 1).map(udp).collect::<Vec<_>>().iter())
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", Kind::Packet);
+    let mut sink = Sink::open("a", Kind::Packet).unwrap();
+    let (good, long, short) = (udp(1), vec![7u8; 1600], vec![1u8; 5]);
+    let done = sink.send(&[&good, &long, &short, &good, &long]);
+    assert_eq!((done.taken, done.sent), (5, 2));
+    let totals = sink.totals();
+    assert_eq!((totals.packets, totals.too_long, totals.malformed, totals.lost()), (2, 2, 1, 3));
+    // The MTU is the kernel's at that time.
+    ip("link set dev a mtu 2000");
+    ip("link set dev b mtu 2000");
+    assert_eq!(sink.send(&[&long]).sent, 1);
+    ip("link set dev a down");
+    assert_eq!(sink.send(&[&good, &good]).taken, 2);
+    assert_eq!(sink.totals().down, 2);
+    ip("link set dev a up");
+    net::settle();
+    assert_eq!(sink.send(&[&good]).sent, 1);
+    assert_eq!(all(&mut live).0.len(), 4);
+}
+
+#[test]
+fn packets_that_were_cut_are_not_forwarded() {
+    if !net::cable() {
+        return;
+    }
+    let options = weir_netio::LiveOptions { snap_len: 100, ..Default::default() };
+    let mut live = weir_netio::Live::open("b", options).unwrap();
+    let mut sink = Sink::open("b", Kind::Packet).unwrap();
+    let sender = Sender::new("a");
+    sender.send(&udp(30));
+    sender.send(&udp(0));
+    let LiveNext::Block(block) = live.next_block(crate::frames::SOON).unwrap() else {
+        panic!("nothing came")
+    };
+    let done = sink.forward(&block, &[0, 1, 99]);
+    assert_eq!((done.taken, done.sent, sink.totals().cut), (3, 1, 2));
+}
+
+#[test]
+fn an_xdp_source_has_one_way_out_by_the_same_queue() {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", Kind::Xdp);
+    let mut sink = live.sink().unwrap();
+    assert_eq!(sink.kind(), Kind::Xdp);
+    assert!(live.sink().unwrap_err().to_string().contains("in use"));
+    let mut other = open("a", Kind::Packet);
+    assert_eq!(sink.send(&[&udp(5), &vec![0; 5000], &udp(6)]).sent, 2);
+    let there: Vec<Vec<u8>> = all(&mut other).0.into_iter().map(|packet| packet.bytes).collect();
+    assert_eq!(there, [udp(5), udp(6)]);
+    assert_eq!(sink.totals().too_long, 1);
+    ip("link set dev b down");
+    let mut taken = 0;
+    for _ in 0..3 {
+        taken += sink.send(&[&udp(7)]).taken;
+    }
+    assert!(taken > 0 && sink.totals().down > 0, "{:?}", sink.totals());
+}
