@@ -60,6 +60,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod ring;
+mod selection;
 mod stream;
 mod totals;
 mod view;
@@ -77,6 +78,7 @@ pub use live::{
 };
 pub use open::{Input, Options};
 pub use ring::DescriptorRing;
+pub use selection::{Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;
 pub use writer::{PacketWriter, WriteError, Written};

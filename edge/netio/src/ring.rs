@@ -23,7 +23,7 @@ const _: () = assert!(SLOT_BYTES == BLOCK_PACKETS / BATCH_PACKETS * BATCH_BYTES)
 
 /// The descriptors of all blocks in use: a sealed memory file that sandboxes map read-only at
 /// [`weir_abi::DESCRIPTORS_BASE`], whole, once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DescriptorRing {
     shared: Arc<Shared>,
 }

@@ -1,0 +1,232 @@
+//! Some packets of a source, copied into memory of their own.
+
+use crate::arena::{Arena, CHUNK_BYTES, Hold};
+use crate::block::Block;
+use crate::format::Record;
+use crate::reader::Filling;
+use crate::ring::{DescriptorRing, SLOTS_LIVE};
+use crate::totals::Counts;
+use crate::view::{Head, View};
+use std::io;
+use weir_abi::ARENA_BASE;
+use weir_wire::{LinkType, PEEK};
+
+/// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
+/// they look. Each packet is copied into it once, for all of its readers, and its descriptor says what is in the copy.
+///
+/// Packets are numbered in the order of the selection: that others lie between them cannot be seen.
+#[derive(Debug)]
+pub struct Selection {
+    arena: Arena,
+    ring: DescriptorRing,
+    /// The chunk that is being filled, and how far.
+    chunk: usize,
+    filled: usize,
+    hold: Hold,
+    counts: Counts,
+    blocks: u64,
+    packet: Vec<u8>,
+}
+
+/// What became of a block's packets.
+#[derive(Debug)]
+pub struct Selected {
+    /// Those that were copied, in their order; none where there are none.
+    pub block: Option<Block>,
+    /// How many were not, because their readers hold all of the memory.
+    pub lost: u64,
+}
+
+impl Selection {
+    /// An empty one.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn new() -> io::Result<Self> {
+        let arena = Arena::new()?;
+        let mut hold = Hold::default();
+        arena.hold(0..1, &mut hold);
+        Ok(Self {
+            arena,
+            ring: DescriptorRing::with_slots(SLOTS_LIVE)?,
+            chunk: 0,
+            filled: 0,
+            hold,
+            counts: Counts::new(),
+            blocks: 0,
+            packet: Vec::new(),
+        })
+    }
+
+    /// Where the descriptors of its blocks are.
+    pub fn descriptors(&self) -> &DescriptorRing {
+        &self.ring
+    }
+
+    /// Copies the packets that the masks select, one mask for each batch of the block.
+    pub fn select(&mut self, from: &Block, masks: &[u64]) -> Selected {
+        let wanted: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        if wanted == 0 {
+            return Selected { block: None, lost: 0 };
+        }
+        let Some(slot) = self.ring.take() else { return Selected { block: None, lost: wanted } };
+        let mut filling = Filling::new(slot, Hold::default(), self.counts);
+        let mut lost = 0;
+        for (batch, &mask) in from.batches().zip(masks) {
+            let mut rest = mask & batch.mask;
+            while rest != 0 {
+                let index = batch.first + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                lost += u64::from(!self.copy(from, index, &mut filling));
+            }
+        }
+        let block = filling.into_block(self.arena.window(), self.blocks);
+        self.blocks += u64::from(block.is_some());
+        Selected { block, lost }
+    }
+
+    /// Copies one packet; false where there is no room.
+    fn copy(&mut self, from: &Block, index: usize, filling: &mut Filling<Hold>) -> bool {
+        let Some(descriptor) = from.descriptors().get(index) else { return false };
+        let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else { return false };
+        from.copy_packet(index, &mut self.packet);
+        let len = self.packet.len();
+        if len > CHUNK_BYTES || (len > CHUNK_BYTES - self.filled && !self.next_chunk()) {
+            return false;
+        }
+        let (start, base) = (self.filled, self.arena.address(self.chunk));
+        // SAFETY: the bytes lie in one chunk, by the check above, which is inside the mapping. This selection holds the chunk and is its only
+        // writer, and blocks know only of bytes below `filled`.
+        unsafe { base.add(start).copy_from_nonoverlapping(self.packet.as_ptr(), len) };
+        // Headers begin at even addresses, as they do in a network card's memory.
+        self.filled = (start + len).next_multiple_of(64).min(CHUNK_BYTES);
+        self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
+        let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
+        let end = (start + len) as u64;
+        // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
+        let view = unsafe { View::new(base, 0, end, ARENA_BASE.saturating_add(guest)) };
+        let record = Record {
+            ts: Some(descriptor.ts_ns),
+            cap_len: u32::try_from(len).unwrap_or(u32::MAX),
+            wire_len: descriptor.wire_len,
+            link_type,
+            interface: descriptor.interface,
+            data: start as u64,
+            next: end,
+        };
+        filling.add(&view, &mut self.counts, &record, &mut Head::<PEEK>::new());
+        true
+    }
+
+    /// Goes on in a chunk that nobody else holds.
+    fn next_chunk(&mut self) -> bool {
+        let Some(found) = self.arena.find(1, &self.hold) else { return false };
+        let mut hold = Hold::default();
+        self.arena.hold(found.clone(), &mut hold);
+        (self.hold, self.chunk, self.filled) = (hold, found.start, 0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capture, Input, Next};
+    use weir_abi::Descriptor;
+
+    /// Frames of 60 to 1500 bytes, each with its number in it.
+    fn capture(packets: u32) -> Capture {
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0".to_vec();
+        for number in 0..packets {
+            let len = 60 + number * 97 % 1440;
+            let mut frame = vec![0u8; len as usize];
+            frame[12..18].copy_from_slice(&[0x88, 0xB5, 0, 0, 0, 0]);
+            frame[14..18].copy_from_slice(&number.to_be_bytes());
+            for field in [number, 0, len, len] {
+                bytes.extend_from_slice(&field.to_le_bytes());
+            }
+            bytes.extend_from_slice(&frame);
+        }
+        Capture::open(Input::Bytes(bytes)).unwrap()
+    }
+
+    fn number(packet: &[u8]) -> u32 {
+        u32::from_be_bytes(packet[14..18].try_into().unwrap())
+    }
+
+    #[test]
+    fn the_selected_packets_are_there_and_no_others() {
+        let mut capture = capture(3000);
+        let mut selection = Selection::new().unwrap();
+        let mut seen = Vec::new();
+        let mut packet = Vec::new();
+        while let Next::Block(block) = capture.next_block().unwrap() {
+            // Every seventh.
+            let mut masks = vec![0u64; block.batch_count()];
+            for (i, descriptor) in block.descriptors().iter().enumerate() {
+                masks[i / 64] |= u64::from(descriptor.number % 7 == 0) << (i % 64);
+            }
+            let selected = selection.select(&block, &masks);
+            assert_eq!(selected.lost, 0);
+            let copied = selected.block.unwrap();
+            for (i, descriptor) in copied.descriptors().iter().enumerate() {
+                copied.copy_packet(i, &mut packet);
+                let n = number(&packet);
+                assert_eq!(packet.len() as u32, 60 + n * 97 % 1440);
+                assert_eq!((descriptor.ts_ns, descriptor.ether_type), (u64::from(n) * 1_000_000_000, 0x88B5));
+                // Dense, whatever lies between them.
+                assert_eq!(descriptor.number as usize, seen.len());
+                seen.push(n);
+            }
+        }
+        assert_eq!(seen, (0..3000).step_by(7).collect::<Vec<u32>>());
+
+        // The whole memory, as a module could search it: no frame but the selected ones was ever there.
+        let window = selection.arena.window();
+        let bytes = std::os::unix::fs::FileExt::read_exact_at;
+        let mut memory = vec![0; usize::try_from(window.len().0).unwrap()];
+        bytes(&std::fs::File::from(window.fd().try_clone_to_owned().unwrap()), &mut memory, 0).unwrap();
+        let found: Vec<u32> = memory.chunks(64).filter(|c| c[12..14] == [0x88, 0xB5]).map(number).collect();
+        assert!(found.len() > 400 && found.iter().all(|n| n % 7 == 0));
+    }
+
+    #[test]
+    fn what_is_held_is_not_written_over_and_what_has_no_room_is_counted() {
+        let mut capture = capture(1000);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        let mut selection = Selection::new().unwrap();
+        let (mut held, mut lost, mut copied) = (Vec::new(), 0, 0);
+        for _ in 0..100 {
+            let selected = selection.select(&block, &masks);
+            lost += selected.lost;
+            copied += selected.block.as_ref().map_or(0, |block| block.len() as u64);
+            held.extend(selected.block);
+        }
+        assert!(lost > 0, "64 MiB cannot hold 100 times 800 kB");
+        assert_eq!(lost + copied, 100 * block.len() as u64);
+        let mut packet = Vec::new();
+        for block in &held {
+            let all: &[Descriptor] = block.descriptors();
+            for (i, descriptor) in all.iter().enumerate() {
+                block.copy_packet(i, &mut packet);
+                assert_eq!(u64::from(number(&packet)) * 1_000_000_000, descriptor.ts_ns);
+            }
+        }
+        // When they are gone there is room again, also for those that were lost.
+        drop(held);
+        assert_eq!(selection.select(&block, &masks).lost, 0);
+    }
+
+    #[test]
+    fn nothing_selected_takes_nothing() {
+        let mut capture = capture(10);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let mut selection = Selection::new().unwrap();
+        for _ in 0..1000 {
+            let selected = selection.select(&block, &[0]);
+            assert!(selected.block.is_none() && selected.lost == 0);
+        }
+    }
+}
