@@ -9,4 +9,5 @@ mod quantity;
 mod queue;
 mod runner;
 pub mod seat;
+mod source;
 pub mod spec;

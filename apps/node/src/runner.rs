@@ -170,7 +170,7 @@ impl Drop for CoreThread {
     }
 }
 
-fn bind(core: u16) -> std::io::Result<()> {
+pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     let core = usize::from(core);
     if core >= rustix::thread::CpuSet::MAX_CPU {
         return Err(std::io::Error::other(format!(
