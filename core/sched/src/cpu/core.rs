@@ -81,6 +81,7 @@ struct Run {
     vp: VpId,
     budget: u64,
     account: Account,
+    /// By the wall.
     since: u64,
     /// Work came for it meanwhile.
     woken: bool,
@@ -267,7 +268,6 @@ impl Core {
         if let Some(run) = self.running {
             return run.decision();
         }
-        let now = self.forfeit(now);
         while let Some((end, index)) = self.waiting.peek()
             && end <= now
         {
@@ -288,7 +288,7 @@ impl Core {
             Account::Spare => most,
         };
         let vp = VpId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: one.generation };
-        let run = Run { index, vp, budget, account, since: now, woken: false };
+        let run = Run { index, vp, budget, account, since: self.now, woken: false };
         self.running = Some(run);
         run.decision()
     }
@@ -303,8 +303,9 @@ impl Core {
         let now = self.pass(now);
         let run = self.running.take().ok_or(NotRunning)?;
         let Run { index, .. } = run;
+        let took = self.now - run.since;
         let Slot::Used(one) = &mut self.slots[index] else { return Err(NotRunning) };
-        one.count(&run, used.0, now);
+        one.count(&run, used.0, took);
         let moved = used.0.max(1);
         match run.account {
             Account::Reserved => one.server.spend(moved, now, self.lost, &mut one.stats),
@@ -368,13 +369,11 @@ impl Core {
 }
 
 impl Core {
+    /// The time by the clock of reservations. It is set back here, before anything else happens, to where the first of them is late by no
+    /// more than the arrears.
     fn pass(&mut self, now: Nanos) -> u64 {
         self.now = self.now.max(now.0);
-        self.now - self.lost
-    }
-
-    /// Sets the clock of reservations back, to where the first of them is late by no more than the arrears.
-    fn forfeit(&mut self, now: u64) -> u64 {
+        let now = self.now - self.lost;
         let first = [self.ready.peek(), self.waiting.peek()].into_iter().flatten().map(|(at, _)| at).min();
         let late = first.map_or(0, |first| now.saturating_sub(first));
         let lost = late.saturating_sub(self.config.arrears.0);
@@ -487,7 +486,7 @@ impl Vp {
         }
     }
 
-    fn count(&mut self, run: &Run, used: u64, now: u64) {
+    fn count(&mut self, run: &Run, used: u64, took: u64) {
         let stats = &mut self.stats;
         stats.runs += 1;
         let account = match run.account {
@@ -495,7 +494,7 @@ impl Vp {
             Account::Spare => &mut stats.spare,
         };
         account.0 = account.0.saturating_add(used);
-        stats.stolen.0 = stats.stolen.0.saturating_add((now - run.since).saturating_sub(used));
+        stats.stolen.0 = stats.stolen.0.saturating_add(took.saturating_sub(used));
         if let Some(over) = used.checked_sub(run.budget).filter(|over| *over > 0) {
             stats.overruns += 1;
             stats.overrun.0 = stats.overrun.0.saturating_add(over);

@@ -290,3 +290,24 @@ fn a_call_that_is_longer_than_its_slice_is_resumed_in_the_next_period_and_holds_
     assert_eq!((batches.len(), batches[0], batches[9], batches[19]), (20, 0, 0, 10));
     assert_eq!(core.stats(vp).unwrap().reserved, Nanos(3_501_000));
 }
+
+#[test]
+fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
+    let mut machine = Machine::new(Config::default());
+    let busy = machine.create(reserved(4 * MS, MS)).unwrap();
+    let quiet = machine.core.create(reserved(4 * MS, 2 * MS), Nanos(0)).unwrap();
+    machine.run_until(101 * MS, 100_000);
+    machine.now += 1000 * MS;
+    machine.core.wake(quiet, Nanos(machine.now)).unwrap();
+    let period = machine.core.period(quiet).unwrap();
+    assert_eq!((period.begin, period.end), (Nanos(1101 * MS), Nanos(1105 * MS)));
+    // The arrears of the one come first, 10 ms at most; then everybody has had its slices.
+    let got = machine.run_until(machine.now + 40 * MS, 100_000);
+    assert_eq!(got[&quiet], 20 * MS);
+    assert!((12 * MS..=13 * MS).contains(&got[&busy]), "{got:?}");
+    // Of the second, 10 ms less than all was too late to be given, and half a period at each end.
+    let stats = machine.core.stats(busy).unwrap();
+    assert!(stats.forfeited.0.abs_diff(250 * MS) < 4 * MS, "{stats:?}");
+    assert!(stats.periods_missed.abs_diff(250) <= 4, "{stats:?}");
+    assert!(machine.core.stats(quiet).unwrap().periods_missed <= 3);
+}
