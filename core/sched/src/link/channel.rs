@@ -121,7 +121,9 @@ impl<P> Channel<P> {
         let allowed = self.allowed_from();
         self.tags = match (self.terms.reservation, self.queue.front()) {
             (Some(reservation), Some(head)) => {
-                let start = self.clock.no_earlier_than(allowed);
+                // The clock itself, or what the cap took would be credit once the cap is lifted.
+                self.clock = self.clock.no_earlier_than(allowed);
+                let start = self.clock;
                 Some(Tags { start, finish: start.after(head.length, reservation.pace()) })
             }
             _ => None,
