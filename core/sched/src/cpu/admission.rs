@@ -1,16 +1,17 @@
 //! Whether a core can keep one more promise.
 //!
-//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes", Real-Time Systems 3, 1991; for
-//! pieces that cannot be interrupted see also Jeffay, Stanat and Martel, RTSS 1991), with a term for overruns. With the reservations in the order
-//! of their periods, for each k:
+//! The test is Baker's for earliest deadline first with blocking ("Stack-Based Scheduling of Realtime Processes", Real-Time Systems 3,
+//! 1991; for pieces that cannot be interrupted see also Jeffay, Stanat and Martel, RTSS 1991), with a term for overruns. With the
+//! reservations in the order of their periods, for each k:
 //!
 //! ```text
 //! sum over i <= k of slice_i / period_i  +  (blocking + sum over i <= k of overrun_i) / period_k  <=  cap
 //! ```
 //!
-//! Why: whatever a server runs has a deadline at least its period away ([`super::server`]), so that what is to be done in an interval of length t
-//! comes from servers with period_i <= t, is at most `t * slice_i / period_i + overrun_i` (an overrun is debited from the next budget, so only the last one of an interval
-//! is too much), and waits for at most one run of somebody with a later deadline. Rounded against whoever asks.
+//! Why: whatever a server runs has a deadline at least its period away ([`super::server`]), so that what is to be done in an interval of
+//! length t comes from servers with period_i <= t, is at most `t * slice_i / period_i + overrun_i` (an overrun is debited from the next
+//! budget, so only the last one of an interval is too much), and waits for at most one run of somebody with a later deadline. Rounded
+//! against whoever asks.
 
 use super::terms::{Config, Ppm, Refusal, Reservation, Share, Terms, VpId};
 use weir_units::Nanos;

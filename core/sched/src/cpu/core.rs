@@ -96,8 +96,9 @@ enum Slot {
 
 /// The virtual processors of one core, and whose turn it is.
 ///
-/// `now` is wall time on any clock that all calls share; one that goes backwards stands still. CPU time is what the thread really got: what the
-/// hypervisor took is in the first and not in the second. Calls come from the core's own thread, between two runs: [`Core::next`], the run, [`Core::charge`], and so on.
+/// `now` is wall time on any clock that all calls share; one that goes backwards stands still. CPU time is what the thread really got: what
+/// the hypervisor took is in the first and not in the second. Calls come from the core's own thread: [`Core::next`], the run,
+/// [`Core::charge`], and so on, with the others in between.
 #[derive(Clone, Debug)]
 pub struct Core {
     config: Config,
@@ -180,8 +181,8 @@ impl Core {
         Ok(vp)
     }
 
-    /// Gives `vp` other terms. A reservation's old terms hold until its present period ends, and no longer than the new ones does it take from
-    /// what others may be promised; while both can be in force there has to be room for the larger slice and the shorter period of the two.
+    /// Gives `vp` other terms. A reservation's old terms hold until its present period ends. Until then it takes from what others may be
+    /// promised the larger utilisation and the shorter period of the old and the new.
     ///
     /// # Errors
     ///
@@ -228,7 +229,8 @@ impl Core {
         Ok(one.stats)
     }
 
-    /// There is work for `vp`. One that has some already, or that is running, is not disturbed; the latter has more to do then, however its run ends.
+    /// There is work for `vp`. One that has some already, or that is running, is not disturbed; the latter has more to do then, however its
+    /// run ends.
     ///
     /// # Errors
     ///
@@ -261,8 +263,8 @@ impl Core {
         Ok(())
     }
 
-    /// Who runs next, and for how long: of those with work and budget the one with the earliest deadline; where there is none, of those who share
-    /// the rest the one that has had least of it by its weight. The same again until it has been charged.
+    /// Who runs next, and for how long: of those with work and budget the one with the earliest deadline; where there is none, of those who
+    /// share the rest the one that has had least of it by its weight. The same again until it has been charged.
     pub fn next(&mut self, now: Nanos) -> Decision {
         let now = self.pass(now);
         if let Some(run) = self.running {
@@ -293,8 +295,8 @@ impl Core {
         run.decision()
     }
 
-    /// The run that [`Core::next`] decided on has ended, having had `used` of CPU time. Its wall time beyond that is counted as stolen and not
-    /// billed. A run that measures as nothing still moves its virtual processor on by a nanosecond, or it might run for ever.
+    /// The run that [`Core::next`] decided on has ended, having had `used` of CPU time. Its wall time beyond that is counted as stolen and
+    /// not billed. A run that measures as nothing still moves its virtual processor on by a nanosecond, or it might run for ever.
     ///
     /// # Errors
     ///

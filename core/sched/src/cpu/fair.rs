@@ -1,8 +1,8 @@
 //! Time that nobody has reserved, shared by weight.
 //!
 //! Start-time fair queueing: Goyal, Guo and Vin, "A Hierarchical CPU Scheduler for Multimedia Operating Systems" (OSDI 1996). It needs no
-//! knowledge of how long a run will be, nor of how much time there is to share, which changes as the reserved come and go. For any two that have work throughout an interval,
-//! `|used_a / weight_a - used_b / weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
+//! knowledge of how long a run will be, nor of how much time there is to share, which changes as the reserved come and go. For any two that
+//! have work throughout an interval, `|used_a / weight_a - used_b / weight_b| <= longest_run_a / weight_a + longest_run_b / weight_b`.
 
 use super::heap::Heap;
 

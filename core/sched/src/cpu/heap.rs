@@ -3,7 +3,8 @@
 /// A member that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Members are small numbers (places in a table), the least key is on top, and equal keys go by number, so that the order never depends on history.
+/// Members are small numbers (places in a table), the least key is on top, and equal keys go by number, so that the order never depends on
+/// history.
 #[derive(Clone, Debug)]
 pub(super) struct Heap<K> {
     items: Vec<(K, u32)>,
@@ -102,7 +103,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_top_is_the_least_whatever_was_put_in_moved_and_taken_out(acts in prop::collection::vec((0..20_usize, prop::option::of(0..9_u8)), 0..200)) {
+        fn the_top_is_the_least_whatever_was_put_in_moved_and_taken_out(
+            acts in prop::collection::vec((0..20_usize, prop::option::of(0..9_u8)), 0..200)
+        ) {
             let mut heap = Heap::default();
             heap.grow(20);
             let mut model = std::collections::BTreeMap::new();

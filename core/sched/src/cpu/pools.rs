@@ -1,8 +1,9 @@
 //! Which event of a virtual processor runs.
 //!
-//! RCANE's thread pools ("The price of safety in an active network", section IV.C): a pool is where events (packet batches, ticks, alarms, service
-//! calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended or blocked holds its thread.
-//! All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in each.
+//! RCANE's thread pools ("The price of safety in an active network", section IV.C): a pool is where events (packet batches, ticks, alarms,
+//! service calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended or blocked holds
+//! its thread. All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in
+//! each.
 
 use super::fair::{Fair, Tag};
 use std::collections::VecDeque;

@@ -1,21 +1,22 @@
 //! The constant-bandwidth server of a reservation.
 //!
 //! The hard variant: Abeni and Buttazzo, "Integrating Multimedia Applications in Hard Real-Time Systems" (RTSS 1998), with the budget of an
-//! exhausted server given anew at its deadline and not at once, as in hard reservations (Rajkumar et al., "Resource Kernels", MMCN 1998). Postponing
-//! the deadline at once, as the original does, lets a server run ahead on an idle core until its deadline is so far away that it gets nothing when
-//! others come; here what is beyond the slice is spare time and touches neither budget nor deadline.
+//! exhausted server given anew at its deadline and not at once, as in hard reservations (Rajkumar et al., "Resource Kernels", MMCN 1998).
+//! Postponing the deadline at once, as the original does, lets a server run ahead on an idle core until its deadline is so far away that it
+//! gets nothing when others come; here what is beyond the slice is spare time and touches neither budget nor deadline.
 //!
-//! - **Periods** follow one another without a gap as long as there is work. In each of them the server has the slice, less what earlier runs took
-//!   beyond their budgets.
-//! - **Waking up.** What has been used is paid for, at the reserved rate, until `end - budget * period / slice`. From then on a new period with a
-//!   whole slice begins at once; before, what is left of the budget is kept, and no new one comes before the old period's end (the rule of
-//!   the paper: `budget >= (end - now) * slice / period`). In one point this differs from the paper: the kept budget is scheduled by a deadline one
-//!   period after the wake-up. With the old one, which can be arbitrarily close, somebody else's run that cannot be interrupted would make it
-//!   late, and through it others. So whatever is scheduled has at least a period's time, and [`super::Admission`] is exact about blocking.
-//! - **Lateness.** A period whose slice has not been used up at its end (time was stolen) is missed, and goes on under its deadline, before whoever
-//!   has a later one, until the slice is used up; the next then begins where it should have begun. When the first is later than
-//!   [`super::Config::arrears`], the clock by which reservations live is set back for all of them at once ([`super::Core`]): so with long stealing
-//!   everybody gets the same part of its reservation, where forfeiting by server would give more to those with long periods. That
+//! - **Periods** follow one another without a gap as long as there is work. In each of them the server has the slice, less what earlier
+//!   runs took beyond their budgets.
+//! - **Waking up.** What has been used is paid for, at the reserved rate, until `end - budget * period / slice`. From then on a new period
+//!   with a whole slice begins at once; before, what is left of the budget is kept, and no new one comes before the old period's end (the
+//!   rule of the paper: `budget >= (end - now) * slice / period`). In one point this differs from the paper: the kept budget is scheduled
+//!   by a deadline one period after the wake-up. With the old one, which can be arbitrarily close, somebody else's run that cannot be
+//!   interrupted would make it late, and through it others. So whatever is scheduled has at least a period's time, and [`super::Admission`]
+//!   is exact about blocking.
+//! - **Lateness.** A period whose slice has not been used up at its end (time was stolen) is missed, and goes on under its deadline, before
+//!   whoever has a later one, until the slice is used up; the next then begins where it should have begun. When the first is later than
+//!   [`super::Config::arrears`], the clock by which reservations live is set back for all of them at once ([`super::Core`]): so with long
+//!   stealing everybody gets the same part of its reservation, where forfeiting by server would give more to those with long periods. That
 //!   clock is `now` here, and `lost` is by how much it is behind the wall.
 
 use super::stats::Stats;

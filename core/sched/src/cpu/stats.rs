@@ -15,8 +15,8 @@ pub struct Stats {
     pub stolen: Nanos,
     /// Periods that began while it had work.
     pub periods: u64,
-    /// Of these, in which it had used the whole slice at their end. In what is neither served nor missed it slept with some of its slice left, or
-    /// paid a debt of a whole slice.
+    /// Of these, in which it had used the whole slice at their end. In what is neither served nor missed it slept with some of its slice
+    /// left, or paid a debt of a whole slice.
     pub periods_served: u64,
     /// Of these, in which it had work all through and had not received the slice at their end.
     pub periods_missed: u64,

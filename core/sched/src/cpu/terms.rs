@@ -71,21 +71,22 @@ pub enum Share {
 pub struct Terms {
     /// On what it runs.
     pub share: Share,
-    /// By how much CPU time a run may exceed the budget that it is given, at most: the bound of a packet where batches are sized to the budget by
-    /// their bounds, the time between two checks where calls are metered. Reservations are admitted with it.
+    /// By how much CPU time a run may exceed the budget that it is given, at most: the bound of a packet where batches are sized to the
+    /// budget by their bounds, the time between two checks where calls are metered. Reservations are admitted with it.
     pub overrun: Nanos,
 }
 
 /// What a core is told about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long the core may at most be out of the scheduler's hands: the longest run, and no less than how late the core wakes up from idling.
+    /// How long the core may at most be out of the scheduler's hands: the longest run, and no less than how late the core wakes up from
+    /// idling.
     pub blocking: Nanos,
     /// How much of the core reservations may take, blocking and overruns included. What is above it is for deciding, for time that the
     /// hypervisor takes, and for best effort.
     pub cap: Ppm,
-    /// How late a guaranteed slice may be given when time was stolen; what is later is forfeited, by all in proportion. As long as there are arrears,
-    /// those who share the rest get nothing.
+    /// How late a guaranteed slice may be given when time was stolen; what is later is forfeited, by all in proportion. As long as there
+    /// are arrears, those who share the rest get nothing.
     pub arrears: Nanos,
 }
 

@@ -1,7 +1,7 @@
 //! What a core was told and what it decided, a line an event; and the same again from such a record.
 //!
-//! [`Traced`] stands between a core and its caller and hands every event to a sink. The text is stable enough to be kept: the first line tells the
-//! configuration, times are in nanoseconds, and what was decided stands behind `->`.
+//! [`Traced`] stands between a core and its caller and hands every event to a sink. The text is stable enough to be kept: the first line
+//! tells the configuration, times are in nanoseconds, and what was decided stands behind `->`.
 
 use super::{
     Account, Config, Core, Decision, NotRunning, Outcome, Ppm, Refusal, Reservation, Share, Stats, Terms,
@@ -424,7 +424,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_is_too_strange(words in prop::collection::vec("create|change|next|charge|->|run|idle|reserved|best-effort|[0-9]{1,21}|[0-9]\\.[0-9]|.", 0..12)) {
+        fn no_line_is_too_strange(
+            words in prop::collection::vec("create|change|next|charge|->|run|idle|best-effort|[0-9]{1,21}|[0-9]\\.[0-9]|.", 0..12)
+        ) {
             let line = words.join(" ");
             if let Ok(event) = line.parse::<Event>() {
                 prop_assert_eq!(event.to_string().parse(), Ok(event));

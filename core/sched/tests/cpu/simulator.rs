@@ -1,7 +1,7 @@
 //! A core in simulated time: what virtual processors do, what the machine does to them, and who got the CPU when.
 //!
-//! It knows the scheduler only by its interface. Runs are not interrupted, use less or more than their budgets, and are made longer by stolen time;
-//! deciding takes time; work that comes is noticed at the next decision; the core wakes up late from idling.
+//! It knows the scheduler only by its interface. Runs are not interrupted, use less or more than their budgets, and are made longer by
+//! stolen time; deciding takes time; work that comes is noticed at the next decision; the core wakes up late from idling.
 
 use crate::policy::Policy;
 use crate::random::Random;
@@ -208,8 +208,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    /// Time that nobody gets, within what the guarantee allows: in any interval of the shortest period or longer at most `1 - cap` of it, since it
-    /// is an eighth of that in each quarter of the shortest period.
+    /// Time that nobody gets, within what the guarantee allows: in any interval of the shortest period or longer at most `1 - cap` of it,
+    /// since it is an eighth of that in each quarter of the shortest period.
     fn disturbance(&mut self) -> u64 {
         let slot = self.now / (PERIOD_MIN / 4);
         let allowed = (1_000_000 - u64::from(self.plan.told.cap.0)) * PERIOD_MIN / 1_000_000 / 8;

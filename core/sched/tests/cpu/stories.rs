@@ -166,7 +166,8 @@ fn one_that_wakes_up_with_little_time_left_does_not_make_another_late() {
     let slow = machine.create(reserved(10 * MS, 4_050_000)).unwrap();
     let fast = machine.core.create(reserved(MS, 450_000), Nanos(0)).unwrap();
     let rest = machine.core.create(best_effort(1), Nanos(0)).unwrap();
-    // It sleeps with 360 us of its slice left, and wakes up 900 us before the end of its period, just after a run that cannot be interrupted.
+    // It sleeps with 360 us of its slice left, and wakes up 900 us before the end of its period, just after a run that cannot be
+    // interrupted.
     machine.run_until(3_690_000, 400_000);
     machine.core.sleep(slow, Nanos(machine.now)).unwrap();
     machine.core.wake(rest, Nanos(machine.now)).unwrap();
