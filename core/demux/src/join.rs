@@ -11,12 +11,12 @@ use crate::values::{ValueSet, Values};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Splits one after the other, at most.
-const SPLITS_MAX: usize = 12;
+const SPLITS_MAX: usize = 4;
 /// Words of a row, at most.
 const WORDS_MAX: usize = 256;
-/// Ways in the children of a split, for each way before it, and what they may always have: ways that do not ask for the field are in each of them.
-const GROWTH: usize = 2;
-const GROWTH_ALWAYS: usize = 256;
+/// So many more ways than before a split its children may have together: ways that do not ask for the field are in each of them. A split that
+/// leaves as many ways is no gain, since a processor guesses wrong where splits lead, while the fields of a leaf are looked up side by side.
+const GROWTH: usize = 8;
 
 /// What joining filters may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Limits {
     /// Ways to acceptance that one filter may have. One that has more is interpreted.
     pub filter_ways: usize,
     /// Units of work to make the tables. Where that is not enough, the filters with the most ways are interpreted, and the rest is joined,
-    /// at most eleven times.
+    /// at most twenty times.
     pub work: u64,
     /// Bytes that the tables may take; likewise.
     pub memory: usize,
@@ -109,7 +109,7 @@ impl Demux {
             match joined {
                 Ok(demux) => break demux,
                 Err(Exceeded) => {
-                    for part in parts.drain(parts.len().saturating_sub(surplus)..) {
+                    for part in parts.drain(parts.len() - surplus.min(parts.len().div_ceil(2))..) {
                         if let Some(Some(program)) = filters.get(part.channel) {
                             interpreted.push((part.channel, (*program).clone()));
                         }
@@ -269,7 +269,7 @@ impl Joining<'_> {
         if splits == 0 {
             return Ok(None);
         }
-        let mut best = (GROWTH * ways.len() + GROWTH_ALWAYS, None);
+        let mut best = (ways.len() + GROWTH, None);
         for (&field, sets) in asking {
             let others = ways.len() - sets.values().map(Vec::len).sum::<usize>();
             let mut total = 0;

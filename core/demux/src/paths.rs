@@ -84,11 +84,68 @@ pub(crate) fn paths(program: &Program, terms: &mut Terms, budget: &mut Budget) -
         all[i] = merged(found, terms, budget)?;
     }
     let mut found = std::mem::take(&mut all[0]);
+    relax(&mut found, terms, budget)?;
     for path in &mut found {
         budget.spend(path.len() * path.len())?;
         drop_implied(path, &terms.expressions);
     }
     Ok(merged(found, terms, budget)?)
+}
+
+/// Lets a way take what another one takes anyway: "the source is not this host, and the destination is" becomes "the destination is",
+/// where there is a way for the source. The ways accept together what they accepted before.
+fn relax(paths: &mut Vec<Path>, terms: &mut Terms, budget: &mut Budget) -> Result<(), Exceeded> {
+    let mut needless = vec![false; paths.len()];
+    for one in 0..paths.len() {
+        for other in (0..paths.len()).filter(|&other| other != one) {
+            budget.spend(1 + paths[other].len())?;
+            if needless[other] {
+                continue;
+            }
+            match difference(&paths[one], &paths[other], terms, budget)? {
+                Difference::None => {
+                    needless[one] = true;
+                    break;
+                }
+                Difference::In { place, all } => paths[one][place].1 = all,
+                Difference::More => {}
+            }
+        }
+    }
+    let mut needless = needless.into_iter();
+    paths.retain(|_| !needless.next().unwrap_or(false));
+    Ok(())
+}
+
+/// What one way takes that another one does not.
+enum Difference {
+    None,
+    /// It demands other values of one expression; these are all that either of them takes.
+    In {
+        place: usize,
+        all: ValueSet,
+    },
+    More,
+}
+
+fn difference(
+    one: &Path,
+    other: &Path,
+    terms: &mut Terms,
+    budget: &mut Budget,
+) -> Result<Difference, Exceeded> {
+    let mut found = Difference::None;
+    for &(id, set) in other {
+        let Ok(place) = one.binary_search_by_key(&id, |&(id, _)| id) else { return Ok(Difference::More) };
+        let all = terms.values.or(one[place].1, set, budget)?;
+        if all != set {
+            if !matches!(found, Difference::None) {
+                return Ok(Difference::More);
+            }
+            found = Difference::In { place, all };
+        }
+    }
+    Ok(found)
 }
 
 /// Demands which hold wherever another one of the path holds are not made twice.
