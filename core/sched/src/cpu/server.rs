@@ -11,7 +11,7 @@
 //!   with a whole slice begins at once; before, what is left of the budget is kept, and no new one comes before the old period's end (the
 //!   rule of the paper: `budget >= (end - now) * slice / period`). In one point this differs from the paper: the kept budget is scheduled
 //!   by a deadline one period after the wake-up. With the old one, which can be arbitrarily close, somebody else's run that cannot be
-//!   interrupted would make it late, and through it others. So whatever is scheduled has at least a period's time, and [`super::Admission`]
+//!   interrupted would make it late, and through it others. So whatever is scheduled has at least a period's time, and [`super::admission`]
 //!   is exact about blocking.
 //! - **Lateness.** A period whose slice has not been used up at its end (time was stolen) is missed, and goes on under its deadline, before
 //!   whoever has a later one, until the slice is used up; the next then begins where it should have begun. When the first is later than
