@@ -42,7 +42,8 @@ pub struct LiveOptions {
     pub direction: Direction,
     /// Packets that are for other hosts, too.
     pub promiscuous: bool,
-    /// How long AF_PACKET gathers packets before it hands them over: at least 1 ms.
+    /// How long packets are gathered before they are handed over: by AF_PACKET at least 1 ms, otherwise at most 200 us, and not
+    /// at all where one asks without waiting.
     pub latency: Nanos,
     /// Shares an interface's packets among all sources of this process with the same number, by flow, so that each of
     /// several threads can have a source (PACKET_FANOUT_HASH; AF_PACKET only).

@@ -63,6 +63,11 @@ impl Port {
         }
     }
 
+    /// Whether the kernel wakes us for each packet, and not for as many as have come in some time.
+    pub(crate) fn wakes_for_each(&self) -> bool {
+        !matches!(self, Self::Packet(_))
+    }
+
     /// What a new block holds.
     pub(crate) fn hold(&self) -> Keep {
         match self {

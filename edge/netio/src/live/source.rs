@@ -13,6 +13,7 @@ use crate::reader::Filling;
 use crate::ring::DescriptorRing;
 use crate::totals::{Counts, Interface};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
@@ -67,6 +68,10 @@ pub struct Live {
 
 /// How often news are looked for while packets come without a pause.
 const LOOK_EVERY: u64 = 10_000_000;
+
+/// How long packets are gathered at most, after the first, where the kernel wakes us for each. To be woken up takes longer than
+/// all the rest that is done for a packet.
+const GATHER_MAX: Duration = Duration::from_micros(200);
 
 impl Live {
     /// Opens an interface.
@@ -156,8 +161,8 @@ impl Live {
         LiveTotals { received, drops: self.drops.and(open), reopened: self.reopened }
     }
 
-    /// A way out through the interface, by the same kind. AF_XDP and devices have one only as long as they are open: after
-    /// [`LiveEvent::Reopened`] ask for another.
+    /// A way out through the interface, by the same kind. Those of AF_XDP and of devices belong to the source: drop them with
+    /// it, and after [`LiveEvent::Reopened`] ask for another.
     ///
     /// # Errors
     ///
@@ -223,6 +228,9 @@ impl Live {
             && !matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
         {
             return Err(failed(error));
+        }
+        if waked.packets && self.port.as_ref().is_some_and(Port::wakes_for_each) {
+            std::thread::sleep(Duration::from_nanos(self.options.latency.0).min(GATHER_MAX));
         }
         Ok(())
     }

@@ -169,6 +169,7 @@ impl Waiter {
             // Copied, since the structure is packed.
             let (what, bits) = (event.u64, event.events);
             waked.news |= what == Waked::NEWS;
+            waked.packets |= what == Waked::PACKETS;
             waked.error |= what == Waked::PACKETS && bits & libc::EPOLLERR.unsigned_abs() != 0;
         }
         Ok(waked)
@@ -180,7 +181,9 @@ impl Waiter {
 pub(crate) struct Waked {
     /// The socket for news has something.
     pub(crate) news: bool,
-    /// The one for packets reports an error.
+    /// The one for packets has something.
+    pub(crate) packets: bool,
+    /// The same reports an error.
     pub(crate) error: bool,
 }
 
@@ -218,4 +221,18 @@ pub(crate) fn put_name(request: &mut libc::ifreq, name: &str) {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
+}
+
+/// What is in use can be free a little later: the kernel ends the work of a closed socket or link after the call that closes it,
+/// and a process that was just forked has them open until it runs another program.
+pub(crate) fn patiently<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const TRIES: u32 = 100;
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+    for _ in 1..TRIES {
+        match act() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    act()
 }

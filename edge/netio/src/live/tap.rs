@@ -69,10 +69,12 @@ impl TapPort {
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         sys::put_name(&mut request, name);
         request.ifr_ifru.ifru_flags = libc::c_short::try_from(mode | libc::IFF_NO_PI).unwrap_or_default();
-        // SAFETY: the kernel reads and writes the request, which is alive here.
-        let done =
-            unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request) };
-        sys::checked(done).map_err(LiveError::refused(
+        let attach = || {
+            let request = &raw mut request;
+            // SAFETY: the kernel reads and writes the request, which is alive here.
+            sys::checked(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, request) })
+        };
+        sys::patiently(attach).map_err(LiveError::refused(
             name,
             "attaching to the TAP or TUN device",
             CAPABILITY,

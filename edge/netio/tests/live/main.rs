@@ -7,5 +7,6 @@ mod frames;
 mod holding;
 mod net;
 mod opening;
+mod rates;
 mod receiving;
 mod sending;

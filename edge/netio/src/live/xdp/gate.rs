@@ -3,6 +3,7 @@
 use super::bpf;
 use crate::live::error::LiveError;
 use crate::live::netlink::Link;
+use crate::live::sys;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -53,7 +54,7 @@ impl Gate {
             CAPABILITY,
         ))?;
         let attach = || bpf::attach(program.as_fd(), link.index);
-        let link = super::patiently(attach).map_err(|error| match error.raw_os_error() {
+        let link = sys::patiently(attach).map_err(|error| match error.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE) => LiveError::Unsupported {
                 interface: name.clone(),
                 what: "an XDP program",

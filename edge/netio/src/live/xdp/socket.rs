@@ -132,7 +132,7 @@ impl Socket {
             sxdp_queue_id: wanted.queue,
             ..libc::sockaddr_xdp::zeroed()
         };
-        super::patiently(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
+        sys::patiently(|| sys::bind(self.fd(), &address)).map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY) => LiveError::Busy { interface: name.clone(), what: "the queue for AF_XDP" },
             Some(libc::EOPNOTSUPP) if wanted.zero_copy => LiveError::Unsupported {
                 interface: name.clone(),
