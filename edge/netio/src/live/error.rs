@@ -67,7 +67,9 @@ pub enum LiveError {
         what: &'static str,
     },
     /// Memory for packets or descriptors cannot be had.
-    #[error("{interface}: cannot set up {size} of memory for packets: {error}; ask for less")]
+    #[error(
+        "{interface}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)"
+    )]
     Memory {
         /// Which interface.
         interface: String,

@@ -139,7 +139,13 @@ pub(crate) fn interfaces() -> io::Result<Vec<Link>> {
         let fd = netlink.fd.as_raw_fd();
         // SAFETY: the kernel writes at most the buffer's length.
         let len = unsafe { libc::recv(fd, netlink.buffer.as_mut_ptr().cast(), netlink.buffer.len(), 0) };
-        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        let Ok(len) = usize::try_from(len) else {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        };
         parse(netlink.buffer.get(..len).unwrap_or_default(), &mut |answer| match answer {
             Answer::Link(Message::There(link)) => links.push(link),
             Answer::Link(Message::Gone(_)) => {}

@@ -41,11 +41,15 @@ pub enum LiveNext {
 ///   them off does so unseen; turn that off with `ethtool -K IFACE rxvlan off`.)
 /// - Checksums of packets that the host sends, or that come from another interface of it, are as they were handed to the
 ///   driver: often not yet computed. Such packets, and those that a card has merged, can be longer than the MTU.
-/// - Of packets longer than the snapshot length, or a block of the ring (a 64th of it), the rest is cut.
-/// - Packets' times are the kernel's when they arrive, in ns; or the card's ([`LiveOptions::hardware_time`]).
+/// - Of packets longer than the snapshot length, or for AF_PACKET a block of the ring (a 64th of it), the rest is cut. Those that
+///   do not fit a frame of AF_XDP (1792 bytes, or 3840 where the MTU is larger) are lost and counted.
+/// - Packets' times are the kernel's when they arrive, in ns, or the card's ([`LiveOptions::hardware_time`]). AF_XDP, TAP and
+///   TUN have none: there it is the time at which they are found.
 /// - What is left of packets that were there before, in memory beyond `cap_len` or not yet used again, can be seen by
 ///   whoever maps a window. So a window is only for those that may see every packet of the source. No memory is ever part
-///   of two sources.
+///   of two sources, and what is sent is in none of them.
+/// - Blocks in use keep room from the kernel. A ring of AF_PACKET is used in turn: one block that is kept for a whole turn stops
+///   it. With AF_XDP only the packets' own frames are kept.
 #[derive(Debug)]
 pub struct Live {
     options: LiveOptions,
@@ -64,6 +68,8 @@ pub struct Live {
     next_look: u64,
     /// When the port of an interface that is gone is closed.
     close_at: u64,
+    /// There was nothing more to read at the last look.
+    drained: bool,
 }
 
 /// How often news are looked for while packets come without a pause.
@@ -113,6 +119,7 @@ impl Live {
             reopened: 0,
             next_look: 0,
             close_at: u64::MAX,
+            drained: false,
         })
     }
 
@@ -237,6 +244,7 @@ impl Live {
 
     /// Adds what has arrived to the present block, and hands it out if there is anything in it.
     fn receive(&mut self) -> Received {
+        self.drained = false;
         let Some(port) = &mut self.port else { return Received::Nothing };
         let filling = match &mut self.filling {
             Some(filling) => filling,
@@ -247,6 +255,7 @@ impl Live {
         };
         let got = port.receive(filling, &mut self.counts);
         if filling.count == 0 {
+            self.drained = true;
             return if got == Got::Held { Received::Full } else { Received::Nothing };
         }
         let block = self.filling.take().and_then(|filling| filling.into_block(port.window(), self.blocks));
@@ -273,7 +282,7 @@ impl Live {
                 self.close_at =
                     now.saturating_add(self.options.latency.0.saturating_mul(2)).saturating_add(LOOK_EVERY);
             }
-            if now < self.close_at {
+            if now < self.close_at || !self.drained {
                 return Ok(());
             }
             self.close();

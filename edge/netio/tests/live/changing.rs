@@ -119,3 +119,19 @@ fn one_that_is_not_to_be_opened_again_ends() {
         assert!(begin.elapsed().as_secs() < 5);
     }
 }
+
+#[test]
+fn news_that_the_kernel_had_no_room_for_are_asked_for() {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", Kind::Packet);
+    // Far more than fits into the socket's buffer, while nobody looks.
+    net::batch(&(0..1000).map(|i| format!("link set dev a alias number{i}\n")).collect::<String>());
+    ip("link set dev b mtu 1600");
+    ip("link set dev b name other");
+    assert_eq!(said(&all(&mut live).1), ["b is now called other", "other: the MTU was 1500 and is 1600"]);
+    net::batch(&(0..1000).map(|i| format!("link set dev a alias number{i}\n")).collect::<String>());
+    ip("link del dev other");
+    until(&mut live, "other is no longer there");
+}

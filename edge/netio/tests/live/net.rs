@@ -1,15 +1,19 @@
 //! A network namespace for each test: gone with its thread, whatever happens.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Moves this thread into a new, empty network namespace; false, said on standard error, where it may not.
 #[must_use]
 pub fn new_namespace() -> bool {
     // SAFETY: an integer only; the namespace of this thread alone changes.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        eprintln!("skipped: needs root ({})", io::Error::last_os_error());
+        let _ = writeln!(io::stderr(), "skipped: needs root ({})", io::Error::last_os_error());
+        return false;
+    }
+    if Command::new("ip").arg("-V").output().is_err() {
+        let _ = writeln!(io::stderr(), "skipped: needs ip(8) (Debian: iproute2)");
         return false;
     }
     // The host's own packets would be between the test's.
@@ -24,6 +28,13 @@ pub fn new_namespace() -> bool {
 pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip(8) is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs many commands of `ip`, a line each.
+pub fn batch(lines: &str) {
+    let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 /// Two interfaces `a` and `b` with a cable between them, both up. False where that is not possible.

@@ -5,6 +5,14 @@ use crate::receiving::open;
 use weir_netio::{Kind, Live, LiveOptions, Sink};
 use weir_units::Bytes;
 
+fn sent<T: Send>() {}
+
+#[test]
+fn sources_and_sinks_can_cross_threads() {
+    sent::<Live>();
+    sent::<Sink>();
+}
+
 fn refused(interface: &str, kind: Kind) -> String {
     Live::open(interface, LiveOptions { kind, ring: Bytes(1 << 20), ..LiveOptions::default() })
         .unwrap_err()

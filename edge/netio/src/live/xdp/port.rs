@@ -36,6 +36,7 @@ pub(crate) struct XdpPort {
     snap_len: u32,
     number: u16,
     invalid: u64,
+    drops: Drops,
     _promiscuous: Option<OwnedFd>,
     /// Last, so that the socket is there until no more packets come.
     _gate: Arc<Gate>,
@@ -74,6 +75,7 @@ impl XdpPort {
             snap_len: options.snap_len,
             number: options.number,
             invalid: 0,
+            drops: Drops::default(),
             _promiscuous: promiscuous,
             _gate: Arc::clone(&gate),
         };
@@ -103,11 +105,12 @@ impl XdpPort {
     pub(crate) fn drops(&mut self) -> Drops {
         let statistics: libc::xdp_statistics =
             sys::option(self.fd(), libc::SOL_XDP, libc::XDP_STATISTICS).unwrap_or(sys::Plain::zeroed());
-        Drops {
-            ring_full: statistics.rx_dropped.saturating_add(statistics.rx_ring_full),
-            invalid: self.invalid.saturating_add(statistics.rx_invalid_descs),
-            freezes: 0,
-        }
+        let full = statistics.rx_dropped.saturating_add(statistics.rx_ring_full);
+        let invalid = self.invalid.saturating_add(statistics.rx_invalid_descs);
+        // Should the kernel not answer, it is as before.
+        self.drops.ring_full = self.drops.ring_full.max(full);
+        self.drops.invalid = self.drops.invalid.max(invalid);
+        self.drops
     }
 
     /// Gives the kernel the frames that nobody uses.

@@ -83,7 +83,7 @@ impl XdpSink {
             // SAFETY: readable while this call lasts, by the contract of a piece.
             let copied = unsafe { self.socket.copy(piece.base, piece.len, frame) };
             if !copied {
-                self.free.push(frame);
+                // The kernel gave back what is no frame of ours: it is not used again.
                 break;
             }
             let len = u32::try_from(piece.len).unwrap_or(0);
