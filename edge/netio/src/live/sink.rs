@@ -232,12 +232,7 @@ impl Sink {
             let went = match &mut self.way {
                 Way::Packet(sink) => sink.send(pieces),
                 Way::Xdp(sink) => sink.send(pieces),
-                Way::Tap(device) => {
-                    // SAFETY: readable while this call lasts, by the contract of a piece; of memory that may change meanwhile the
-                    // slice is only handed to the kernel.
-                    let bytes = unsafe { std::slice::from_raw_parts(first.base, first.len) };
-                    tap::write(device, bytes).map(|()| 1).map_err(Refused::from)
-                }
+                Way::Tap(device) => tap::write(device, *first).map(|()| 1).map_err(Refused::from),
             };
             let taken = match went {
                 Ok(count) => {

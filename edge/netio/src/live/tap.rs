@@ -4,6 +4,7 @@ use super::error::LiveError;
 use super::netlink::{self, Link};
 use super::options::{Kind, LiveOptions};
 use super::port::Got;
+use super::sink::Piece;
 use super::sys;
 use super::totals::Drops;
 use crate::BLOCK_PACKETS;
@@ -15,7 +16,7 @@ use crate::totals::Counts;
 use crate::view::{Head, View};
 use crate::window::Window;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
@@ -170,7 +171,8 @@ fn dropped(which: impl Fn(&Link) -> bool) -> Option<u64> {
 }
 
 /// Writes a packet into the device.
-pub(crate) fn write(device: &File, packet: &[u8]) -> io::Result<()> {
-    let mut device = device;
-    device.write(packet).map(|_| ())
+pub(crate) fn write(device: &File, packet: Piece) -> io::Result<()> {
+    // SAFETY: the kernel reads the packet's bytes, which are readable while this call lasts, by the contract of a piece.
+    let written = unsafe { libc::write(device.as_raw_fd(), packet.base.cast(), packet.len) };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

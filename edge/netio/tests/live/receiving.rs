@@ -198,3 +198,34 @@ fn busy_polling_finds_packets_without_waiting() {
         assert_eq!(received, 50, "{kind:?}");
     }
 }
+
+#[test]
+fn sources_on_several_queues_of_xdp_share_a_program_and_have_all_packets_between_them() {
+    if !net::new_namespace() {
+        return;
+    }
+    let queues = "numtxqueues 2 numrxqueues 2";
+    ip(&format!("link add name a {queues} type veth peer name b {queues}"));
+    ip("link set dev a up");
+    ip("link set dev b up");
+    net::settle();
+    let options = LiveOptions { kind: Kind::Xdp, ring: Bytes(1 << 20), ..LiveOptions::default() };
+    let mut first = Live::open("b", options).unwrap();
+    let mut second = Live::open("b", LiveOptions { queue: 1, number: 1, ..options }).unwrap();
+    let sender = Sender::new("a");
+    (0..200).for_each(|number| sender.send(&udp(number)));
+    let received = [all(&mut first).0, all(&mut second).0];
+    for (packets, number) in received.iter().zip(0..) {
+        assert!(packets.iter().all(|packet| packet.descriptor.interface == number));
+    }
+    let mut bytes: Vec<_> = received.concat().into_iter().map(|packet| packet.bytes).collect();
+    let mut sent: Vec<_> = (0..200).map(udp).collect();
+    bytes.sort();
+    sent.sort();
+    assert!(bytes == sent, "{} packets", bytes.len());
+    // The program stays for the other one, and packets of a queue without a source go to the host.
+    drop(first);
+    let mut host = open("b", Kind::Packet);
+    (0..200).for_each(|number| sender.send(&udp(number)));
+    assert_eq!(all(&mut second).0.len() + all(&mut host).0.len(), 200);
+}
