@@ -205,7 +205,7 @@ impl Demux {
 }
 
 /// Fields of a leaf, at most.
-pub(crate) const FACTORS_MAX: usize = 24;
+pub(crate) const FACTORS_MAX: usize = 32;
 
 impl Factor {
     #[inline(always)]

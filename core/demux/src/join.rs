@@ -12,10 +12,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Splits one after the other, at most.
 const SPLITS_MAX: usize = 4;
+/// After the first split, so many fields are looked up side by side rather than that there is another split: a processor guesses wrong where splits
+/// lead, and fields do not wait for each other.
+const FIELDS_FEW: usize = 8;
 /// Words of a row, at most.
 const WORDS_MAX: usize = 256;
-/// So many more ways than before a split its children may have together: ways that do not ask for the field are in each of them. A split that
-/// leaves as many ways is no gain, since a processor guesses wrong where splits lead, while the fields of a leaf are looked up side by side.
+/// So many more ways than before a split its children may have together: ways that do not ask for the field are in each of them.
 const GROWTH: usize = 8;
 
 /// What joining filters may take.
@@ -266,7 +268,7 @@ impl Joining<'_> {
         asking: &BTreeMap<usize, Asking>,
         splits: usize,
     ) -> Result<Option<usize>, Exceeded> {
-        if splits == 0 {
+        if splits == 0 || splits < SPLITS_MAX && asking.len() <= FIELDS_FEW {
             return Ok(None);
         }
         let mut best = (ways.len() + GROWTH, None);
