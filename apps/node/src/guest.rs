@@ -2,9 +2,9 @@
 
 use crate::queue::Queue;
 use crate::seat::Seat;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_bounds::EntryPoint;
 use weir_sandbox::LogLine;
@@ -26,6 +26,8 @@ pub struct Tally {
     pub bytes: AtomicU64,
     /// Packets whose call was lost.
     pub lost: AtomicU64,
+    /// Packets that could not be shown to it.
+    pub unseen: AtomicU64,
     /// Calls that were lost.
     pub faults: AtomicU64,
     /// Strikes against it.
@@ -42,6 +44,8 @@ pub struct Tally {
     pub memory: AtomicU64,
     /// 1 when it gets no more packets.
     pub ended: AtomicU64,
+    /// Its last fault, in words.
+    pub last_fault: Mutex<Option<String>>,
 }
 
 /// What came out of a module.
@@ -147,7 +151,7 @@ impl Guest {
             let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
             if self.seat.face(block).is_err() {
                 // The node is out of address space: it cannot see these, and may see later ones.
-                self.tally.lost.fetch_add(ticket.packets().into(), Ordering::Relaxed);
+                self.tally.unseen.fetch_add(ticket.packets().into(), Ordering::Relaxed);
                 continue;
             }
             if self.block.replace(block.number()) != Some(block.number()) {
@@ -181,7 +185,6 @@ impl Guest {
 
     /// It gets no more packets. What it says at its end is handed on, if there is room within a second.
     pub fn stop(mut self) {
-        self.tally.lost.fetch_add(self.queue.close(), Ordering::Relaxed);
         let begin = Instant::now();
         self.seat.stop();
         self.hand_on(elapsed(begin));
@@ -218,6 +221,9 @@ impl Guest {
         let faults: Vec<String> =
             incidents.iter().skip(self.faults_told).map(|incident| incident.fault.to_string()).collect();
         self.faults_told = incidents.len();
+        if let Some(last) = faults.last() {
+            *self.tally.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(last.clone());
+        }
         if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
             let records = std::mem::take(&mut self.kept);
             let count = records.iter().count() as u64;
@@ -237,6 +243,7 @@ impl Guest {
         let counters = instance.counters();
         let set = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
         set(&tally.packets, counters.packets);
+        set(&tally.lost, counters.lost);
         set(&tally.faults, counters.faults);
         set(&tally.strikes, counters.strikes);
         set(&tally.refused, counters.records_dropped);

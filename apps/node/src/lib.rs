@@ -2,12 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+mod bill;
 pub mod config;
+pub mod daemon;
 mod guest;
+mod log;
+pub mod node;
 pub mod protocol;
 mod quantity;
 mod queue;
 mod runner;
 pub mod seat;
+mod service;
+mod snapshot;
 mod source;
 pub mod spec;
+mod writer;

@@ -44,11 +44,6 @@ impl Queue {
         Self { inner: Mutex::default(), capacity }
     }
 
-    /// How many packets it holds at most.
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
     /// How many packets wait.
     pub fn waiting(&self) -> u32 {
         self.lock().packets

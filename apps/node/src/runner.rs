@@ -479,7 +479,7 @@ impl Laps {
     }
 }
 
-fn wall_clock() -> Timestamp {
+pub(crate) fn wall_clock() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

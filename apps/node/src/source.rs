@@ -12,6 +12,7 @@ use weir_demux::{ChannelSet, Demux, JoinError, Limits, MoreBytes, Packet, Progra
 use weir_netio::{
     Block, DescriptorRing, Drops, Filter, FilterError, Live, LiveError, LiveNext, LiveOptions, Selection,
 };
+use weir_session::ledger::DropCause;
 use weir_units::{Bytes, Nanos};
 use weir_wire::{LinkType, PEEK};
 
@@ -35,19 +36,22 @@ pub struct ChannelTally {
     pub lagged: AtomicU64,
     /// Lost because the channel's own memory was full.
     pub no_memory: AtomicU64,
-    /// Lost because their reader was ended or its session closed.
+    /// Lost because their reader lagged too far behind and was ended.
+    pub ended: AtomicU64,
+    /// Lost because their session was closed or their module unloaded.
     pub closed: AtomicU64,
 }
 
 impl ChannelTally {
     /// Each cause with its count, as the ledger names them.
-    pub fn drops(&self) -> [(&'static str, u64); 4] {
+    pub fn drops(&self) -> [(DropCause, u64); 5] {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
-            ("queue-full", get(&self.queue_full)),
-            ("lagged", get(&self.lagged)),
-            ("no-memory", get(&self.no_memory)),
-            ("closed", get(&self.closed)),
+            (DropCause::QueueFull, get(&self.queue_full)),
+            (DropCause::Lagged, get(&self.lagged)),
+            (DropCause::NoMemory, get(&self.no_memory)),
+            (DropCause::ReaderEnded, get(&self.ended)),
+            (DropCause::Closed, get(&self.closed)),
         ]
     }
 }
@@ -188,7 +192,6 @@ struct Shared {
 /// An interface's thread, from outside. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Source {
-    name: String,
     link_type: LinkType,
     ring: DescriptorRing,
     arena: Bytes,
@@ -223,7 +226,11 @@ impl Source {
     ) -> Result<Self, SourceError> {
         let live = Live::open(name, options)?;
         let shared = Arc::new(Shared {
-            plan: Mutex::new(Arc::new(Plan { demux: Demux::default(), routes: Vec::new(), selections: Vec::new() })),
+            plan: Mutex::new(Arc::new(Plan {
+                demux: Demux::default(),
+                routes: Vec::new(),
+                selections: Vec::new(),
+            })),
             is_new: AtomicBool::new(true),
             is_over: AtomicBool::new(false),
             state: Mutex::default(),
@@ -239,12 +246,7 @@ impl Source {
                 Receiver::new(live, theirs, notices, polls).run();
             })
             .map_err(|source| SourceError::Thread { interface: name.to_owned(), source })?;
-        Ok(Self { name: name.to_owned(), link_type, ring, arena: options.ring, shared, thread: Some(thread) })
-    }
-
-    /// The interface's name.
-    pub fn name(&self) -> &str {
-        &self.name
+        Ok(Self { link_type, ring, arena: options.ring, shared, thread: Some(thread) })
     }
 
     /// What its packets begin with.
@@ -304,7 +306,17 @@ struct Receiver {
 impl Receiver {
     fn new(live: Live, shared: Arc<Shared>, notices: Sender<Notice>, polls: bool) -> Self {
         let plan = Arc::clone(&lock(&shared.plan));
-        Self { live, shared, notices, polls, plan, position: 0, unwanted: 0, head: Vec::new(), masks: Vec::new() }
+        Self {
+            live,
+            shared,
+            notices,
+            polls,
+            plan,
+            position: 0,
+            unwanted: 0,
+            head: Vec::new(),
+            masks: Vec::new(),
+        }
     }
 
     fn run(mut self) {
@@ -390,7 +402,8 @@ impl Receiver {
             }
             self.unwanted += u64::from(wanted.is_empty());
             for channel in wanted.iter() {
-                let (Some(masks), Some(route)) = (self.masks.get_mut(channel), plan.routes.get(channel)) else {
+                let (Some(masks), Some(route)) = (self.masks.get_mut(channel), plan.routes.get(channel))
+                else {
                     continue;
                 };
                 masks[index / 64] |= 1 << (index % 64);
@@ -430,7 +443,7 @@ impl Receiver {
                 }
                 if lag.ends {
                     let lost = reader.queue.close();
-                    route.tally.closed.fetch_add(lost, Ordering::Relaxed);
+                    route.tally.ended.fetch_add(lost, Ordering::Relaxed);
                     _ = self.notices.send(Notice::Lagging(route.session.clone()));
                 } else {
                     let lost = reader.queue.give_up_before(last);

@@ -3,6 +3,7 @@
 use crate::quantity;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos};
 
@@ -381,8 +382,8 @@ impl ProcessorSpec {
                 ));
             }
         }
-        if self.weight == 0 || self.weight > 1_000_000 {
-            return Err(range("weight", self.weight.to_string(), "between 1 and 1000000".to_owned()));
+        if Weight::new(self.weight).is_none() {
+            return Err(range("weight", self.weight.to_string(), format!("between 1 and {WEIGHT_MAX}")));
         }
         Ok(())
     }

@@ -1,0 +1,603 @@
+//! The daemon: a node, its ledger, and everything that happens to them.
+
+use crate::bill::Bill;
+use crate::config::{Config, ConfigError};
+use crate::log::say;
+use crate::node::{Node, NodeError, Shipped, Workshop};
+use crate::protocol::{Change, Snapshot};
+use crate::service::Service;
+use crate::source::Notice;
+use crate::spec::{ModuleSpec, SessionSpec};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
+use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
+use weir_session::ledger::{
+    Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
+};
+use weir_session::{Calibration, MODULE_BYTES_MAX, Name, PROFILE_BYTES_MAX, Profile, ProfileError, Terms};
+use weir_units::Timestamp;
+
+/// A start or a stop of a module may take so much processor time before it is broken off.
+const CALL_LIMIT: Duration = Duration::from_millis(500);
+
+/// What the daemon is started with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// How long fuel takes on this node.
+    pub calibration: Calibration,
+    /// The modules that come with weir.
+    pub shipped: Shipped,
+}
+
+/// Why the daemon does not start, or why a reload changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A file of the configuration cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration is wrong.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ConfigError,
+    },
+    /// A profile is wrong.
+    #[error("{}: {source}", path.display())]
+    Profile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ProfileError,
+    },
+    /// Compiled modules cannot be run.
+    #[error(transparent)]
+    Engine(#[from] LoadError),
+    /// The ledger cannot be written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A session of the configuration cannot be.
+    #[error("{}: session `{session}`: {error}", path.display())]
+    Session {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        session: Name,
+        /// Why.
+        error: NodeError,
+    },
+    /// The node does not start.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The socket cannot be made.
+    #[error("{}: {source}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Metrics cannot be served.
+    #[error("metrics: {address}: {source}")]
+    Metrics {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Signals cannot be received, or a thread cannot be started.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What changed takes effect with a new start only.
+    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.display())]
+    Restart {
+        /// The file.
+        path: PathBuf,
+        /// The part of the file.
+        part: &'static str,
+    },
+}
+
+/// A request that was not granted. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Because of the node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Because of the configuration.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}
+
+/// What happens to the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Stop,
+    Reload,
+}
+
+/// A configuration with the files that it names, and a digest of all.
+#[derive(Clone, Debug)]
+struct Loaded {
+    config: Config,
+    profiles: BTreeMap<Name, Terms>,
+    default: Terms,
+    digest: Digest,
+}
+
+fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let failed = |source| DaemonError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
+    String::from_utf8(read(path, most)?).map_err(|_| DaemonError::Read {
+        path: path.to_owned(),
+        source: io::Error::other("is not UTF-8 text"),
+    })
+}
+
+fn load(path: &Path, calibration: &Calibration) -> Result<Loaded, DaemonError> {
+    let text = read_text(path, crate::config::CONFIG_BYTES_MAX)?;
+    let config =
+        Config::parse(&text).map_err(|source| DaemonError::Config { path: path.to_owned(), source })?;
+    let mut profiles = BTreeMap::new();
+    let mut all = text.into_bytes();
+    for profile in &config.profiles {
+        let file = beside(path, &profile.file);
+        let text = read_text(&file, PROFILE_BYTES_MAX)?;
+        let parsed = Profile::parse(&text).map_err(|source| DaemonError::Profile { path: file, source })?;
+        profiles.insert(profile.name.clone(), Terms { profile: parsed, calibration: calibration.clone() });
+        all.extend_from_slice(text.as_bytes());
+    }
+    let default = Terms { profile: Profile::default(), calibration: calibration.clone() };
+    Ok(Loaded { config, profiles, default, digest: Digest::of(&all) })
+}
+
+/// A path in the configuration is relative to its file.
+fn beside(config: &Path, file: &Path) -> PathBuf {
+    config.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file))
+}
+
+/// The daemon's state.
+pub(crate) struct Daemon {
+    setup: Setup,
+    node: Mutex<Node>,
+    books: Mutex<Books>,
+    /// The configuration that holds. Held while another takes its place, so that there is one at a time.
+    loaded: Mutex<Loaded>,
+}
+
+/// The ledger, and what stands in it already.
+struct Books {
+    ledger: Ledger,
+    bill: Bill,
+    /// When the present interval began.
+    since: Timestamp,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> Timestamp {
+    crate::runner::wall_clock()
+}
+
+/// Runs a node until it is told to stop.
+///
+/// # Errors
+///
+/// It does not start. What goes wrong later is said, counted, and does not end it.
+pub fn run(setup: Setup) -> Result<(), DaemonError> {
+    let (signals, happening) = channel();
+    crate::service::catch_signals(signals)
+        .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
+    let (daemon, notices) = Daemon::start(setup)?;
+    let daemon = Arc::new(daemon);
+    let service = Service::start(&daemon)?;
+    crate::service::notify("READY=1");
+    say(&format!("node {} is running", lock(&daemon.node).config.node.name));
+    daemon.watch(&happening, &notices);
+    crate::service::notify("STOPPING=1");
+    drop(service);
+    daemon.stop();
+    Ok(())
+}
+
+impl Daemon {
+    /// Starts the node and creates the sessions of its configuration.
+    pub(crate) fn start(setup: Setup) -> Result<(Self, Receiver<Notice>), DaemonError> {
+        let loaded = load(&setup.config, &setup.calibration)?;
+        let cache =
+            Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
+        let options = Options {
+            call_limit: CALL_LIMIT,
+            compile_in_child: Some(CompileLimits::default()),
+            ..Options::default()
+        };
+        let engine = Arc::new(Engine::new(options, cache)?);
+        let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
+        let blocking = loaded.config.cpu.blocking;
+        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking);
+        let (tells, notices) = channel();
+        let start = Start {
+            node: loaded.config.node.name.clone(),
+            version: Text::new(env!("CARGO_PKG_VERSION")),
+            configuration: loaded.digest,
+            at: now(),
+        };
+        let folder = loaded.config.node.state.join("ledger");
+        std::fs::create_dir_all(&folder)
+            .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
+        let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
+        if opened.crashed {
+            say("the node did not stop in order when it ran last; its ledger is whole up to then");
+        }
+        let node = Node::start(loaded.config.clone(), workshop, &tells)?;
+        let books = Books { ledger, bill: Bill::default(), since: now() };
+        let sessions = loaded.config.sessions.clone();
+        let daemon =
+            Self { setup, node: Mutex::new(node), books: Mutex::new(books), loaded: Mutex::new(loaded) };
+        for session in sessions {
+            let name = session.name.clone();
+            daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
+        }
+        Ok((daemon, notices))
+    }
+
+    fn of_configuration(&self, session: Name, error: NodeError) -> DaemonError {
+        DaemonError::Session { path: self.setup.config.clone(), session, error }
+    }
+
+    /// Waits for what happens, until the node is to stop.
+    fn watch(&self, happening: &Receiver<Signal>, notices: &Receiver<Notice>) {
+        let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
+        let mut next = Instant::now() + interval;
+        loop {
+            let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+            match happening.recv_timeout(left) {
+                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Signal::Reload) => match self.reload() {
+                    Ok(notes) => notes.iter().for_each(|note| say(note)),
+                    Err(error) => say(&format!("nothing was changed: {error}")),
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            for notice in notices.try_iter() {
+                self.heed(notice);
+            }
+            if Instant::now() >= next {
+                next += interval;
+                self.end_interval();
+                self.unload_ended();
+                crate::service::notify("WATCHDOG=1");
+            }
+        }
+    }
+
+    fn heed(&self, notice: Notice) {
+        match notice {
+            Notice::Interface(what) | Notice::Failed(what) => say(&what),
+            Notice::Lagging(session) => {
+                say(&format!("session {session} lags further behind than it may, and is closed"));
+                // Two of its readers may have said so.
+                _ = self.close_for(&session, Closed::Misbehaved, Unloaded::Lagged);
+            }
+        }
+    }
+
+    /// Modules that get no more packets are taken out, when nothing of them runs.
+    fn unload_ended(&self) {
+        let ended = lock(&self.node).ended();
+        for (session, module) in ended {
+            say(&format!(
+                "session {session}, module {module}: was over its limits too often, and is unloaded"
+            ));
+            if let Err(error) = self.unload_for(&session, &module, Unloaded::Strikes) {
+                say(&error.to_string());
+            }
+        }
+    }
+
+    fn end_interval(&self) {
+        let mut books = lock(&self.books);
+        let (begin, end) = (books.since, now());
+        let usages = books.bill.usages(&lock(&self.node), end.since(begin));
+        books.since = end;
+        for (session, usage) in usages {
+            books.ledger.push(begin, end, Event::Usage { session, intervals: 1, usage: Box::new(usage) });
+        }
+        books.commit();
+    }
+
+    fn stop(&self) {
+        let names: Vec<Name> = lock(&self.node).sessions.keys().cloned().collect();
+        for name in names {
+            if let Err(error) = self.close_for(&name, Closed::Node, Unloaded::NodeStop) {
+                say(&format!("session {name}: {error}"));
+            }
+        }
+        let mut books = lock(&self.books);
+        if let Err(error) = books.ledger.stop(now()) {
+            say(&error.to_string());
+        }
+    }
+}
+
+impl Books {
+    fn enter(&mut self, event: Event) {
+        self.ledger.push_at(now(), event);
+    }
+
+    fn commit(&mut self) {
+        if let Err(error) = self.ledger.commit() {
+            say(&format!("the ledger is kept in memory: {error}"));
+        }
+    }
+}
+
+/// What is asked of it.
+impl Daemon {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        lock(&self.node).snapshot()
+    }
+
+    /// How requests reach it.
+    pub(crate) fn socket(&self) -> PathBuf {
+        lock(&self.node).config.node.socket.clone()
+    }
+
+    pub(crate) fn metrics(&self) -> Option<std::net::SocketAddr> {
+        lock(&self.node).config.node.metrics
+    }
+
+    pub(crate) fn with_node<R>(&self, ask: impl FnOnce(&Node) -> R) -> R {
+        ask(&lock(&self.node))
+    }
+
+    /// A session, and its modules, which are all that come with weir. All or nothing.
+    pub(crate) fn create(&self, spec: SessionSpec) -> Result<(), NodeError> {
+        self.create_with(spec, &|_| Ok(None))
+    }
+
+    /// A session of the configuration: modules can be files, too.
+    fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
+        self.create_with(spec, &|module| self.file(module))
+    }
+
+    fn create_with(
+        &self,
+        spec: SessionSpec,
+        file: &dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError>,
+    ) -> Result<(), NodeError> {
+        let (name, modules) = (spec.name.clone(), spec.modules.clone());
+        {
+            let mut node = lock(&self.node);
+            node.create(spec)?;
+            let reserved = node.reserved(&name);
+            if let Some((session, reserved)) = reserved {
+                drop(node);
+                lock(&self.books).enter(Event::SessionCreated { session, reserved });
+            }
+        }
+        for module in modules {
+            let loaded = file(&module).and_then(|file| self.load(&name, &module, file));
+            if let Err(error) = loaded {
+                _ = self.close_for(&name, Closed::Asked, Unloaded::SessionClosed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a module of the configuration; none where it is one that comes with weir.
+    fn file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
+        if (self.setup.shipped)(&module.module).is_some() {
+            return Ok(None);
+        }
+        let path = beside(&self.setup.config, Path::new(&module.module));
+        let failed = |source| NodeError::File { module: module.module.clone(), source };
+        match read(&path, MODULE_BYTES_MAX) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(DaemonError::Read { source, .. }) => Err(failed(source)),
+            Err(_) => Err(failed(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// A module for a session.
+    pub(crate) fn load(
+        &self,
+        session: &Name,
+        module: &ModuleSpec,
+        file: Option<Vec<u8>>,
+    ) -> Result<Name, NodeError> {
+        let (workshop, spec) = {
+            let node = lock(&self.node);
+            (node.workshop(), node.spec(session)?.clone())
+        };
+        let code =
+            Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
+        // This takes long, so nobody waits for it but who asked.
+        let prepared = workshop.prepare(&spec, module, file);
+        let mut node = lock(&self.node);
+        let loaded = prepared.and_then(|prepared| node.install(session, prepared));
+        let Some(billed) = node.billed(session) else { return loaded };
+        let event = match &loaded {
+            Ok(name) => node.tier(session, name).map(|tier| Event::ModuleLoaded {
+                session: billed,
+                module: name.clone(),
+                code,
+                tier,
+            }),
+            Err(error) => {
+                node.count_refusal(session);
+                Some(Event::ModuleRefused {
+                    session: billed,
+                    module: Text::new(&module.module),
+                    code,
+                    reason: Text::new(&error.to_string()),
+                })
+            }
+        };
+        drop(node);
+        if let Some(event) = event {
+            lock(&self.books).enter(event);
+        }
+        loaded
+    }
+
+    pub(crate) fn unload(&self, session: &Name, module: &Name) -> Result<(), NodeError> {
+        self.unload_for(session, module, Unloaded::Asked)
+    }
+
+    fn unload_for(&self, session: &Name, module: &Name, reason: Unloaded) -> Result<(), NodeError> {
+        let mut node = lock(&self.node);
+        node.unload(session, module)?;
+        let billed = node.billed(session);
+        drop(node);
+        if let Some(session) = billed {
+            let module = module.clone();
+            lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
+        self.close_for(session, Closed::Asked, Unloaded::SessionClosed)
+    }
+
+    fn close_for(&self, name: &Name, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
+        let modules = lock(&self.node).module_names(name)?;
+        for module in modules {
+            self.unload_for(name, &module, unloaded)?;
+        }
+        // The books first, as at the end of an interval.
+        let mut books = lock(&self.books);
+        let mut node = lock(&self.node);
+        let (begin, end) = (books.since, now());
+        let last =
+            node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
+        node.close(name)?;
+        if let Some((session, usage)) = last {
+            books.bill.forget(session.id);
+            if !usage.is_empty() {
+                let usage = Box::new(usage);
+                books.ledger.push(begin, end, Event::Usage { session: session.clone(), intervals: 1, usage });
+            }
+            books.enter(Event::SessionClosed { session, reason });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
+        let mut node = lock(&self.node);
+        let changed = node.change(change);
+        if changed.is_err() {
+            node.count_refusal(&change.session);
+        }
+        let reserved = node.reserved(&change.session);
+        drop(node);
+        changed?;
+        if let Some((session, reserved)) = reserved {
+            lock(&self.books).enter(Event::SessionChanged { session, reserved });
+        }
+        Ok(())
+    }
+
+    /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
+    pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
+        let mut loaded = lock(&self.loaded);
+        let new = load(&self.setup.config, &self.setup.calibration)?;
+        let path = || self.setup.config.clone();
+        for (part, differs) in [
+            ("node", new.config.node != loaded.config.node),
+            ("cpu", new.config.cpu != loaded.config.cpu),
+            ("interface", new.config.interfaces != loaded.config.interfaces),
+        ] {
+            if differs {
+                return Err(DaemonError::Restart { path: path(), part });
+            }
+        }
+        let old = loaded.config.sessions.clone();
+        let gone = old.iter().filter(|old| !new.config.sessions.contains(old));
+        let come = new.config.sessions.iter().filter(|new| !old.contains(new));
+        let (gone, come): (Vec<_>, Vec<_>) = (gone.cloned().collect(), come.cloned().collect());
+        lock(&self.node).set_profiles(new.default.clone(), new.profiles.clone());
+        let mut notes = Vec::new();
+        for session in &gone {
+            // It may have been closed by hand.
+            if self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed).is_ok() {
+                notes.push(format!("session {} is closed", session.name));
+            }
+        }
+        for (done, session) in come.iter().enumerate() {
+            if let Err(error) = self.create_configured(session.clone()) {
+                // As it was before: there was room for it a moment ago.
+                lock(&self.node).set_profiles(loaded.default.clone(), loaded.profiles.clone());
+                for session in &come[..done] {
+                    _ = self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed);
+                }
+                for session in gone {
+                    let name = session.name.clone();
+                    if let Err(error) = self.create_configured(session) {
+                        say(&format!("session {name} could not be restored: {error}"));
+                    }
+                }
+                return Err(self.of_configuration(session.name.clone(), error));
+            }
+            notes.push(format!("session {} is created", session.name));
+        }
+        let configuration = new.digest;
+        *loaded = new;
+        lock(&self.books).enter(Event::NodeReconfigured { configuration });
+        if notes.is_empty() {
+            notes.push("the sessions are as they were".to_owned());
+        }
+        Ok(notes)
+    }
+}
+
+/// What the books say of a node.
+impl Node {
+    fn billed(&self, session: &Name) -> Option<Billed> {
+        self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })
+    }
+
+    fn reserved(&self, session: &Name) -> Option<(Billed, Reserved)> {
+        let there = self.sessions.get(session)?;
+        let processors = there.vps.values().filter_map(|vp| {
+            let (period, slice) = vp.spec.reservation()?;
+            let core = self.cores.get(vp.core)?.number().into();
+            Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
+        });
+        let reserved = Reserved::new(processors.collect(), there.spec.memory, Vec::new()).unwrap_or_default();
+        Some((self.billed(session)?, reserved))
+    }
+
+    fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
+        Some(self.sessions.get(session)?.modules.get(module)?.tier)
+    }
+}

@@ -1,0 +1,863 @@
+//! All of a node: its cores, interfaces and sessions, and what is asked of them.
+//!
+//! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
+//! done before that: see [`Prepared`].
+
+use crate::config::{Config, InterfaceConfig, Kind};
+use crate::guest::{Guest, Longest, Tally};
+use crate::log::say;
+use crate::protocol::Change;
+use crate::queue::Queue;
+use crate::runner::{CoreThread, StartError, Stuck};
+use crate::seat::{Seat, SeatError};
+use crate::source::{
+    ChannelTally, Lag, Notice, Plan, PlanError, Reader, Route, Sight, Source, SourceError, program,
+};
+use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
+use crate::writer::{Rotation, Writer, Written};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use weir_demux::Program as FilterProgram;
+use weir_netio::{LiveOptions, Selection};
+use weir_records::RecordsError;
+use weir_sandbox::{Engine, Instance, LoadError, Program};
+use weir_sched::cpu::{
+    Config as CoreConfig, Ppm, Refusal as CpuRefusal, Reservation, Share, Terms as CpuTerms, VpId, Weight,
+};
+use weir_session::ledger::Usage;
+use weir_session::{Assessment, Name, Refusal, Terms, Tier};
+use weir_units::{Bytes, Nanos};
+
+/// Why something was not done. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The description makes no sense.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// There is one already.
+    #[error("there is a session `{0}` already")]
+    Exists(Name),
+    /// There is none.
+    #[error("there is no session `{0}`")]
+    NoSession(Name),
+    /// There is no such module.
+    #[error("session `{session}` has no module `{module}`")]
+    NoModule {
+        /// In which session.
+        session: Name,
+        /// As it was named.
+        module: Name,
+    },
+    /// There is one already.
+    #[error("session `{session}` has a module `{module}` already; give the other one a name of its own")]
+    ModuleExists {
+        /// In which session.
+        session: Name,
+        /// As it was named.
+        module: Name,
+    },
+    /// There are no more sessions.
+    #[error("there are {0} sessions; that is the most")]
+    TooMany(usize),
+    /// The core is not one of the node's.
+    #[error("virtual processor `{name}`: core {core} is none of the node's ({cores:?})")]
+    NoCore {
+        /// Whose.
+        name: Name,
+        /// As it was named.
+        core: u16,
+        /// What there is.
+        cores: Vec<u16>,
+    },
+    /// A core has no room.
+    #[error("virtual processor `{name}`, core {core}: {refusal}")]
+    Cpu {
+        /// Whose.
+        name: Name,
+        /// Which core.
+        core: u16,
+        /// Why.
+        refusal: CpuRefusal,
+    },
+    /// There is not so much memory.
+    #[error("{wanted} of memory are more than is left: {left}")]
+    Memory {
+        /// What was asked for.
+        wanted: Bytes,
+        /// What there is.
+        left: Bytes,
+    },
+    /// The session has not so much memory.
+    #[error(
+        "module `{module}` may need {wanted} of memory, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change`"
+    )]
+    SessionMemory {
+        /// Which.
+        session: Name,
+        /// Which.
+        module: Name,
+        /// What it may need.
+        wanted: Bytes,
+        /// What there is.
+        left: Bytes,
+        /// Of so much.
+        reserved: Bytes,
+    },
+    /// It cannot be less than what is used.
+    #[error("session `{session}` cannot have {wanted} of memory: its modules may need {used}")]
+    MemoryUsed {
+        /// Which.
+        session: Name,
+        /// What was asked for.
+        wanted: Bytes,
+        /// What its modules may need.
+        used: Bytes,
+    },
+    /// A filter is wrong, or one too many.
+    #[error("channel `{channel}`: {error}")]
+    Channel {
+        /// Which.
+        channel: Name,
+        /// Why.
+        error: PlanError,
+    },
+    /// The module is not admitted.
+    #[error("module `{module}`: {refusal}")]
+    Refused {
+        /// As it was named.
+        module: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A call of it can take longer than the node lets anybody keep a core.
+    #[error(
+        "module `{module}`: a call can take {longest}, and nobody keeps a core for longer than {blocking} (`blocking` in [cpu])"
+    )]
+    TooLong {
+        /// As it was named.
+        module: String,
+        /// How long.
+        longest: Nanos,
+        /// What is allowed.
+        blocking: Nanos,
+    },
+    /// Best effort is for modules that are proved.
+    #[error(
+        "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: without one there are only proved modules; reserve a period and a slice"
+    )]
+    BestEffort {
+        /// As it was named.
+        module: String,
+        /// Its tier.
+        tier: Tier,
+        /// Where it would have run.
+        cpu: Name,
+    },
+    /// The module cannot be loaded.
+    #[error("module `{module}`: {error}")]
+    Load {
+        /// As it was named.
+        module: String,
+        /// Why.
+        error: LoadError,
+    },
+    /// It did not start.
+    #[error("module `{module}` did not start: {fault}")]
+    Start {
+        /// As it was named.
+        module: String,
+        /// Why.
+        fault: String,
+    },
+    /// There is no such shipped module, and no file came with the request.
+    #[error(
+        "there is no module `{0}`: it is none of those that come with weir, and no file of that name was given"
+    )]
+    Unknown(String),
+    /// A module's file cannot be read.
+    #[error("module `{module}`: {source}")]
+    File {
+        /// As it was named.
+        module: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Its records cannot be kept.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// Packets cannot be shown to it.
+    #[error(transparent)]
+    Seat(#[from] SeatError),
+    /// There is no memory for a selection.
+    #[error("there is no memory for the packets of channel `{channel}`: {source}")]
+    Selection {
+        /// Which.
+        channel: Name,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A virtual processor is full.
+    #[error("virtual processor `{0}` has as many modules as it can have")]
+    Full(Name),
+    /// A core does not answer.
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+    /// A core's thread does not start.
+    #[error(transparent)]
+    Core(#[from] StartError),
+    /// An interface cannot be used.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The records' thread does not start.
+    #[error("there is no thread for records: {0}")]
+    Writer(std::io::Error),
+    /// The session has gone, or changed, while a module was prepared for it.
+    #[error("session `{0}` changed while the module was prepared; try again")]
+    Changed(Name),
+}
+
+/// A virtual processor of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Vp {
+    pub(crate) spec: ProcessorSpec,
+    /// Its core's place among the node's.
+    pub(crate) core: usize,
+    pub(crate) id: VpId,
+}
+
+/// A channel of a session.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) spec: ChannelSpec,
+    program: FilterProgram,
+    sight: Sight,
+    pub(crate) tally: Arc<ChannelTally>,
+}
+
+/// A module of a session.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) guest: u64,
+    pub(crate) spec: ModuleSpec,
+    pub(crate) title: String,
+    pub(crate) tier: Tier,
+    pub(crate) memory: Bytes,
+    pub(crate) streams: Vec<Name>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) written: Arc<Written>,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) spec: SessionSpec,
+    pub(crate) vps: BTreeMap<Name, Vp>,
+    pub(crate) channels: BTreeMap<Name, Channel>,
+    pub(crate) modules: BTreeMap<Name, Module>,
+    pub(crate) refusals: u64,
+    /// What modules and virtual processors used that are no longer there.
+    pub(crate) gone: Usage,
+}
+
+impl Session {
+    pub(crate) fn memory_used(&self) -> Bytes {
+        Bytes(self.modules.values().map(|module| module.memory.0).sum())
+    }
+}
+
+/// Modules that come with weir, by their names.
+pub type Shipped = fn(&str) -> Option<&'static [u8]>;
+
+/// What a module is admitted by, and compiled with.
+#[derive(Clone, Debug)]
+pub struct Workshop {
+    engine: Arc<Engine>,
+    default: Terms,
+    profiles: BTreeMap<Name, Terms>,
+    shipped: Shipped,
+    blocking: Nanos,
+}
+
+/// A module that is admitted, compiled and started, and that has yet to get its place.
+pub struct Prepared {
+    spec: ModuleSpec,
+    name: Name,
+    program: Program,
+    instance: Instance,
+    longest: Longest,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("name", &self.name).field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+impl Workshop {
+    /// What modules are admitted by where a session names no profile, and by name.
+    pub fn new(
+        engine: Arc<Engine>,
+        default: Terms,
+        profiles: BTreeMap<Name, Terms>,
+        shipped: Shipped,
+        blocking: Nanos,
+    ) -> Self {
+        Self { engine, default, profiles, shipped, blocking }
+    }
+
+    /// Names of its profiles.
+    pub fn profiles(&self) -> Vec<Name> {
+        self.profiles.keys().cloned().collect()
+    }
+
+    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long.
+    pub fn prepare(
+        &self,
+        session: &SessionSpec,
+        spec: &ModuleSpec,
+        file: Option<Vec<u8>>,
+    ) -> Result<Prepared, NodeError> {
+        let module = || spec.module.clone();
+        let bytes = match file {
+            Some(bytes) => bytes,
+            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
+        };
+        let terms =
+            session.profile.as_ref().and_then(|name| self.profiles.get(name)).unwrap_or(&self.default);
+        let refused = |refusal| NodeError::Refused { module: module(), refusal };
+        let admitted =
+            Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
+        let longest = Longest::of(&admitted);
+        if longest.call() >= self.blocking {
+            let (longest, blocking) = (longest.call(), self.blocking);
+            return Err(NodeError::TooLong { module: module(), longest, blocking });
+        }
+        let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
+        let failed = |error| NodeError::Load { module: module(), error };
+        let program = self.engine.load(admitted).map_err(failed)?;
+        let instance = Instance::start(&self.engine, &program).map_err(failed)?;
+        if instance.has_ended() {
+            let why = instance.incidents().first().map(|incident| incident.fault.to_string());
+            return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
+        }
+        Ok(Prepared { spec: spec.clone(), name, program, instance, longest })
+    }
+}
+
+/// Copies of what a filter selects on an interface: shared by all channels with that filter.
+type Selections = BTreeMap<(String, String), Arc<Mutex<Selection>>>;
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) config: Config,
+    workshop: Workshop,
+    pub(crate) cores: Vec<CoreThread>,
+    pub(crate) sources: BTreeMap<String, Source>,
+    selections: Selections,
+    pub(crate) sessions: BTreeMap<Name, Session>,
+    writer: Writer,
+    records: PathBuf,
+    next_guest: u64,
+    next_session: u64,
+    pub(crate) started: Instant,
+}
+
+impl Node {
+    /// Starts the threads of a node's cores and interfaces. Its sessions are [created](Self::create) by whoever starts it.
+    pub fn start(config: Config, workshop: Workshop, notices: &Sender<Notice>) -> Result<Self, NodeError> {
+        let core_config = CoreConfig {
+            blocking: config.cpu.blocking,
+            cap: Ppm(u32::from(config.cpu.reservable) * 10_000),
+            ..CoreConfig::default()
+        };
+        let numbers = if config.cpu.cores.is_empty() { vec![last_core()] } else { config.cpu.cores.clone() };
+        let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config));
+        let cores = cores.collect::<Result<_, _>>()?;
+        let rotation = Rotation { bytes: config.node.records_bytes, time: config.node.records_time };
+        let writer = Writer::start(rotation).map_err(NodeError::Writer)?;
+        let mut sources = BTreeMap::new();
+        for interface in &config.interfaces {
+            let (polls, core) = (config.cpu.poll, config.cpu.receive);
+            let source = Source::start(&interface.name, options(interface), polls, core, notices.clone())?;
+            sources.insert(interface.name.clone(), source);
+        }
+        let records = config.node.state.join("records");
+        Ok(Self {
+            config,
+            workshop,
+            cores,
+            sources,
+            selections: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            writer,
+            records,
+            next_guest: 0,
+            next_session: 0,
+            started: Instant::now(),
+        })
+    }
+
+    /// What it takes to [prepare](Workshop::prepare) a module without holding the node.
+    pub fn workshop(&self) -> Workshop {
+        self.workshop.clone()
+    }
+
+    /// What a session asked for.
+    pub fn spec(&self, session: &Name) -> Result<&SessionSpec, NodeError> {
+        self.sessions
+            .get(session)
+            .map(|session| &session.spec)
+            .ok_or_else(|| NodeError::NoSession(session.clone()))
+    }
+
+    /// A session with its virtual processors and channels. Its modules are loaded afterwards.
+    pub fn create(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
+        let interfaces: Vec<String> = self.sources.keys().cloned().collect();
+        spec.check(&interfaces, &self.workshop.profiles())?;
+        if self.sessions.contains_key(&spec.name) {
+            return Err(NodeError::Exists(spec.name));
+        }
+        if self.sessions.len() >= crate::config::SESSIONS_MAX {
+            return Err(NodeError::TooMany(self.sessions.len()));
+        }
+        let left = self.memory_left();
+        if spec.memory > left {
+            return Err(NodeError::Memory { wanted: spec.memory, left });
+        }
+        let mut channels = BTreeMap::new();
+        for channel in &spec.channels {
+            let made = self.channel(channel)?;
+            channels.insert(channel.name.clone(), made);
+        }
+        let mut vps = BTreeMap::new();
+        for processor in spec.all_processors() {
+            match self.place(&processor) {
+                Ok(vp) => _ = vps.insert(processor.name, vp),
+                Err(error) => {
+                    self.close_vps(&vps);
+                    return Err(error);
+                }
+            }
+        }
+        self.next_session += 1;
+        let name = spec.name.clone();
+        let session = Session {
+            id: self.next_session,
+            spec: SessionSpec { modules: Vec::new(), ..spec },
+            vps,
+            channels,
+            modules: BTreeMap::new(),
+            refusals: 0,
+            gone: Usage::default(),
+        };
+        self.sessions.insert(name.clone(), session);
+        // Joined with all others, a filter can still be one too many.
+        if let Err(error) = self.route_all(&name) {
+            if let Some(session) = self.sessions.remove(&name) {
+                self.close_vps(&session.vps);
+            }
+            self.forget_selections();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Gives a module its place.
+    pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let Prepared { spec, name, program, instance, longest } = prepared;
+        let admitted = program.admitted();
+        if there.modules.contains_key(&name) {
+            return Err(NodeError::ModuleExists { session: session.clone(), module: name });
+        }
+        let changed = || NodeError::Changed(session.clone());
+        let checked = SessionSpec { modules: vec![spec.clone()], ..there.spec.clone() };
+        checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
+        let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
+        let channel = there.channels.get(&spec.channel).ok_or_else(changed)?;
+        if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
+            let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
+            return Err(NodeError::BestEffort { module, tier, cpu });
+        }
+        let (wanted, reserved) = (admitted.memory(), there.spec.memory);
+        let left = Bytes(reserved.0.saturating_sub(there.memory_used().0));
+        if wanted > left {
+            let (session, module) = (session.clone(), name);
+            return Err(NodeError::SessionMemory { session, module, wanted, left, reserved });
+        }
+        let ring = match &channel.sight {
+            Sight::All(_) => {
+                self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
+            }
+            Sight::Selected(selection) => {
+                selection.lock().unwrap_or_else(std::sync::PoisonError::into_inner).descriptors().clone()
+            }
+        };
+        let tick = admitted.tick().map(|period| period.0);
+        let seat = Seat::new(instance, &ring, tick)?;
+        let queue = Arc::new(Queue::new(channel.spec.queue));
+        let tally: Arc<Tally> = Arc::default();
+        let outputs = self.writer.outputs().ok_or_else(changed)?;
+        let core = self.cores.get(vp.core).ok_or_else(changed)?;
+        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call());
+        let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
+        let number = core.number();
+        room.map_err(|refusal| NodeError::Cpu { name: spec.cpu.clone(), core: number, refusal })?;
+        self.next_guest += 1;
+        let guest = self.next_guest;
+        let written = self.writer.open(guest, session, &name, admitted.manifest(), &self.records)?;
+        let manifest = admitted.manifest();
+        let module = Module {
+            guest,
+            title: format!("{} {}", manifest.name, manifest.version),
+            tier: admitted.tier(),
+            memory: wanted,
+            streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
+            queue: Arc::clone(&queue),
+            tally: Arc::clone(&tally),
+            written,
+            spec: spec.clone(),
+        };
+        let resident = Guest::new(guest, seat, queue, tally, outputs, longest);
+        let settled = core.ask(move |runner| runner.settle(id, resident))?;
+        if settled.is_err() {
+            self.writer.close(guest);
+            return Err(NodeError::Full(spec.cpu));
+        }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.modules.insert(name.clone(), module);
+        }
+        self.route_all(session)?;
+        Ok(name)
+    }
+
+    /// Takes a module out. What it says at its end is written.
+    pub fn unload(&mut self, session: &Name, module: &Name) -> Result<(), NodeError> {
+        let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let Some(gone) = there.modules.remove(module) else {
+            return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
+        };
+        let vp = there.vps.get(&gone.spec.cpu).cloned();
+        // First nothing more comes for it.
+        self.route_all(session)?;
+        self.end(session, &gone, vp.as_ref())
+    }
+
+    fn end(&mut self, session: &Name, module: &Module, vp: Option<&Vp>) -> Result<(), NodeError> {
+        let lost = module.queue.close();
+        if let Some(channel) = self.sessions.get(session).and_then(|s| s.channels.get(&module.spec.channel)) {
+            channel.tally.closed.fetch_add(lost, Ordering::Relaxed);
+        }
+        if let Some(core) = vp.and_then(|vp| self.cores.get(vp.core)) {
+            let guest = module.guest;
+            if let Some(guest) = core.ask(move |runner| runner.evict(guest))? {
+                guest.stop();
+            }
+        }
+        self.writer.close(module.guest);
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.gone.merge(&crate::bill::of_module(module));
+        }
+        Ok(())
+    }
+
+    /// Ends a session: its modules are stopped, and what it had reserved is free.
+    pub fn close(&mut self, session: &Name) -> Result<(), NodeError> {
+        let modules = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        for module in modules.modules.keys().cloned().collect::<Vec<_>>() {
+            self.unload(session, &module)?;
+        }
+        if let Some(gone) = self.sessions.remove(session) {
+            self.close_vps(&gone.vps);
+        }
+        self.forget_selections();
+        self.route_everything()
+    }
+
+    /// Changes what a session has reserved. Nothing of it is done where a part cannot be.
+    pub fn change(&mut self, change: &Change) -> Result<(), NodeError> {
+        let name = &change.session;
+        let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        let mut spec = there.spec.clone();
+        if let Some(memory) = change.memory {
+            let (left, used) = (self.memory_left().0.saturating_add(spec.memory.0), there.memory_used());
+            if memory.0 > left {
+                return Err(NodeError::Memory { wanted: memory, left: Bytes(left) });
+            }
+            if memory < used {
+                return Err(NodeError::MemoryUsed { session: name.clone(), wanted: memory, used });
+            }
+            spec.memory = memory;
+        }
+        spec.priority = change.priority.unwrap_or(spec.priority);
+        spec.processors = spec.all_processors();
+        for cpu in &change.cpu {
+            match spec.processors.iter_mut().find(|known| known.name == cpu.name) {
+                Some(known) => *known = cpu.clone(),
+                None => spec.processors.push(cpu.clone()),
+            }
+        }
+        spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
+        let mut vps = there.vps.clone();
+        // What was done so far, to be undone where the next part is refused.
+        let mut done: Vec<(Name, Option<Vp>)> = Vec::new();
+        for cpu in &change.cpu {
+            let before = vps.get(&cpu.name).cloned();
+            let result = match &before {
+                Some(vp) => self.give(vp, cpu),
+                None => self.place(cpu),
+            };
+            match result {
+                Ok(vp) => {
+                    done.push((cpu.name.clone(), before));
+                    vps.insert(cpu.name.clone(), vp);
+                }
+                Err(error) => {
+                    for (name, before) in done.into_iter().rev() {
+                        match (before, vps.get(&name)) {
+                            // There was room for it a moment ago.
+                            (Some(before), Some(now)) => _ = self.give(now, &before.spec),
+                            (None, Some(now)) => self.close_vps(&BTreeMap::from([(name, now.clone())])),
+                            (_, None) => {}
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if let Some(session) = self.sessions.get_mut(name) {
+            (session.spec, session.vps) = (spec, vps);
+        }
+        Ok(())
+    }
+
+    /// Memory that sessions can still reserve.
+    pub(crate) fn memory_left(&self) -> Bytes {
+        let reserved: u64 = self.sessions.values().map(|session| session.spec.memory.0).sum();
+        Bytes(self.config.node.memory.0.saturating_sub(reserved))
+    }
+
+    /// The rows of a stream from now on.
+    pub fn follow(
+        &self,
+        session: &Name,
+        module: &Name,
+        stream: &Name,
+    ) -> Result<Option<std::sync::mpsc::Receiver<crate::protocol::Reply>>, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let Some(found) = there.modules.get(module) else {
+            return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
+        };
+        Ok(self.writer.follow(found.guest, stream))
+    }
+
+    /// What modules are admitted by from now on.
+    pub(crate) fn set_profiles(&mut self, default: Terms, profiles: BTreeMap<Name, Terms>) {
+        (self.workshop.default, self.workshop.profiles) = (default, profiles);
+    }
+
+    /// The names of a session's modules.
+    pub(crate) fn module_names(&self, session: &Name) -> Result<Vec<Name>, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(there.modules.keys().cloned().collect())
+    }
+
+    /// Modules that get no more packets, with their sessions.
+    pub(crate) fn ended(&self) -> Vec<(Name, Name)> {
+        let of = |(session, there): (&Name, &Session)| {
+            let ended = there.modules.iter().filter(|(_, m)| m.tally.ended.load(Ordering::Relaxed) == 1);
+            ended.map(|(module, _)| (session.clone(), module.clone())).collect::<Vec<_>>()
+        };
+        self.sessions.iter().flat_map(of).collect()
+    }
+
+    /// A request of a session was refused.
+    pub fn count_refusal(&mut self, session: &Name) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.refusals += 1;
+        }
+    }
+}
+
+impl Node {
+    fn channel(&mut self, spec: &ChannelSpec) -> Result<Channel, NodeError> {
+        let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
+        let Some(source) = self.sources.get(&spec.interface) else {
+            let known = self.sources.keys().cloned().collect();
+            return Err(NodeError::Spec(SpecError::Missing {
+                session: spec.name.clone(),
+                what: "channel",
+                name: spec.name.to_string(),
+                missing: "interface",
+                given: spec.interface.clone(),
+                known,
+            }));
+        };
+        let program = program(&spec.filter, source.link_type()).map_err(failed)?;
+        let sight = match spec.sees {
+            Sees::All => {
+                let most = spec.lag.map_or(source.arena().0 / 2, |lag| lag.0);
+                Sight::All(Lag { most, ends: spec.late == Late::Terminate })
+            }
+            Sees::Selected => {
+                let key = (spec.interface.clone(), spec.filter.trim().to_owned());
+                let selection = match self.selections.get(&key) {
+                    Some(there) => Arc::clone(there),
+                    None => {
+                        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
+                        let new = Arc::new(Mutex::new(Selection::new().map_err(failed)?));
+                        self.selections.insert(key, Arc::clone(&new));
+                        new
+                    }
+                };
+                Sight::Selected(selection)
+            }
+        };
+        Ok(Channel { spec: spec.clone(), program, sight, tally: Arc::default() })
+    }
+
+    /// Drops the memory of selections that no channel has any more.
+    fn forget_selections(&mut self) {
+        let sessions = &self.sessions;
+        self.selections.retain(|_, selection| {
+            sessions.values().flat_map(|session| session.channels.values()).any(
+                |channel| matches!(&channel.sight, Sight::Selected(used) if Arc::ptr_eq(used, selection)),
+            )
+        });
+    }
+
+    /// Puts a virtual processor on the core that it names, or on the first that has room.
+    fn place(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+        let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };
+        let mut refused = None;
+        for (place, core) in self.cores.iter().enumerate() {
+            if spec.core.is_some_and(|wanted| wanted != core.number()) {
+                continue;
+            }
+            match core.ask(move |runner| runner.create(terms))? {
+                Ok(id) => return Ok(Vp { spec: spec.clone(), core: place, id }),
+                Err(refusal) => refused = Some((core.number(), refusal)),
+            }
+        }
+        Err(match refused {
+            Some((core, refusal)) => NodeError::Cpu { name: spec.name.clone(), core, refusal },
+            None => NodeError::NoCore {
+                name: spec.name.clone(),
+                core: spec.core.unwrap_or_default(),
+                cores: self.cores.iter().map(CoreThread::number).collect(),
+            },
+        })
+    }
+
+    /// Gives a virtual processor another share. It stays on its core.
+    fn give(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+        let cores = || self.cores.iter().map(CoreThread::number).collect();
+        let core = self.cores.get(vp.core);
+        let Some(core) = core.filter(|core| spec.core.is_none_or(|wanted| wanted == core.number())) else {
+            let core = spec.core.unwrap_or_default();
+            return Err(NodeError::NoCore { name: spec.name.clone(), core, cores: cores() });
+        };
+        let (id, share, number) = (vp.id, share(spec), core.number());
+        let changed = core.ask(move |runner| runner.change(id, share))?;
+        changed.map_err(|refusal| NodeError::Cpu { name: spec.name.clone(), core: number, refusal })?;
+        Ok(Vp { spec: spec.clone(), ..vp.clone() })
+    }
+
+    fn close_vps(&self, vps: &BTreeMap<Name, Vp>) {
+        for vp in vps.values() {
+            let Some(core) = self.cores.get(vp.core) else { continue };
+            let id = vp.id;
+            // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
+            if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
+                say(&error.to_string());
+            }
+        }
+    }
+
+    /// Tells the interfaces of a session's channels where packets go.
+    fn route_all(&mut self, session: &Name) -> Result<(), NodeError> {
+        let Some(there) = self.sessions.get(session) else { return Ok(()) };
+        let channels = there.channels.values().map(|channel| channel.spec.clone()).collect::<Vec<_>>();
+        let mut told: Vec<&String> = Vec::new();
+        for channel in &channels {
+            if !told.contains(&&channel.interface) {
+                told.push(&channel.interface);
+                let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
+                self.route(&channel.interface).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn route_everything(&mut self) -> Result<(), NodeError> {
+        for interface in self.sources.keys().cloned().collect::<Vec<_>>() {
+            // Fewer filters than before fit.
+            if let Err(error) = self.route(&interface) {
+                say(&format!("{interface}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn route(&self, interface: &str) -> Result<(), PlanError> {
+        let Some(source) = self.sources.get(interface) else { return Ok(()) };
+        let mut routes = Vec::new();
+        for (name, session) in &self.sessions {
+            for (channel_name, channel) in &session.channels {
+                if channel.spec.interface != interface {
+                    continue;
+                }
+                let readers = session.modules.values().filter(|module| module.spec.channel == *channel_name);
+                let readers = readers.filter_map(|module| {
+                    let core = self.cores.get(session.vps.get(&module.spec.cpu)?.core)?;
+                    let queue = Arc::clone(&module.queue);
+                    Some(Reader { guest: module.guest, queue, waker: core.waker() })
+                });
+                routes.push(Route {
+                    session: name.clone(),
+                    program: channel.program.clone(),
+                    sight: channel.sight.clone(),
+                    readers: readers.collect(),
+                    tally: Arc::clone(&channel.tally),
+                });
+            }
+        }
+        source.follow(Plan::new(routes)?);
+        Ok(())
+    }
+}
+
+fn share(spec: &ProcessorSpec) -> Share {
+    let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
+    match spec.reservation() {
+        Some((period, slice)) => {
+            Share::Reserved(Reservation { period, slice, spare: spec.spare.then_some(weight) })
+        }
+        None => Share::BestEffort(weight),
+    }
+}
+
+fn options(interface: &InterfaceConfig) -> LiveOptions {
+    LiveOptions {
+        kind: match interface.kind {
+            Kind::Auto => weir_netio::Kind::Auto,
+            Kind::Packet => weir_netio::Kind::Packet,
+            Kind::Xdp => weir_netio::Kind::Xdp,
+        },
+        ring: interface.arena,
+        promiscuous: interface.promiscuous,
+        ..LiveOptions::default()
+    }
+}
+
+fn last_core() -> u16 {
+    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(count - 1).unwrap_or(0)
+}

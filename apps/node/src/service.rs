@@ -1,0 +1,288 @@
+//! How a node is reached: its socket, its signals, the service manager.
+
+use crate::daemon::{Daemon, DaemonError, Signal};
+use crate::log::say;
+use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use weir_session::MODULE_BYTES_MAX;
+
+/// Clients at a time, at most.
+const CLIENTS_MAX: usize = 64;
+/// A client that says nothing for so long, or takes nothing, is left.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The shortest time between two snapshots for one client.
+const WATCH_MIN: Duration = Duration::from_millis(50);
+
+/// Turns signals into what the daemon does.
+pub(crate) fn catch_signals(to: Sender<Signal>) -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    std::thread::Builder::new().name("weir-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let sent = to.send(if signal == SIGHUP { Signal::Reload } else { Signal::Stop });
+            if sent.is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Tells the service manager (sd_notify(3)), where there is one. What it makes of it is its own business.
+pub(crate) fn notify(state: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(address.as_os_str());
+    let sent = if let Some(name) = bytes.strip_prefix(b"@") {
+        use std::os::linux::net::SocketAddrExt;
+        std::os::unix::net::SocketAddr::from_abstract_name(name)
+            .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+    } else {
+        socket.send_to(state.as_bytes(), &address)
+    };
+    _ = sent;
+}
+
+/// The threads that answer. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Service {
+    socket: PathBuf,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    pub(crate) fn start(daemon: &Arc<Daemon>) -> Result<Self, DaemonError> {
+        let socket = daemon.socket();
+        let listener =
+            listen(&socket).map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (theirs, over) = (Arc::clone(daemon), Arc::clone(&is_over));
+        let thread = std::thread::Builder::new()
+            .name("weir-control".to_owned())
+            .spawn(move || accept(&listener, &theirs, &over))
+            .map_err(|source| DaemonError::System { what: "starting the control thread", source })?;
+        Ok(Self { socket, is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // It waits for a client: this is one.
+        _ = UnixStream::connect(&self.socket);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+        _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// A socket that the owner and the group can use. One that a dead node left behind is replaced, a living one's is not.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(io::Error::other("another node is running here"));
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Counts a client for as long as it is there.
+struct Seat<'a>(&'a AtomicUsize);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, is_over: &Arc<AtomicBool>) {
+    let clients: Arc<AtomicUsize> = Arc::default();
+    for stream in listener.incoming() {
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // No descriptor is free. It may be different soon.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        if clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+            clients.fetch_sub(1, Ordering::AcqRel);
+            let why = format!("{CLIENTS_MAX} clients are connected; that is the most");
+            _ = Client::new(stream).and_then(|mut client| client.say(Reply::Refused { why }));
+            continue;
+        }
+        let (daemon, clients, is_over) = (Arc::clone(daemon), Arc::clone(&clients), Arc::clone(is_over));
+        let spawned = std::thread::Builder::new().name("weir-client".to_owned()).spawn(move || {
+            let _seat = Seat(&clients);
+            if let Ok(mut client) = Client::new(stream) {
+                // What a client does to its connection is its own business.
+                _ = client.serve(&daemon, &is_over);
+            }
+        });
+        if let Err(error) = spawned {
+            say(&format!("a client cannot be answered: {error}"));
+        }
+    }
+}
+
+struct Client {
+    reads: BufReader<UnixStream>,
+    writes: UnixStream,
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { writes: stream.try_clone()?, reads: BufReader::new(stream) })
+    }
+
+    fn say(&mut self, reply: Reply) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Answer { weir: VERSION, reply })?;
+        line.push(b'\n');
+        self.writes.write_all(&line)
+    }
+
+    fn refuse(&mut self, why: &dyn std::fmt::Display) -> io::Result<()> {
+        self.say(Reply::Refused { why: why.to_string() })
+    }
+
+    fn serve(&mut self, daemon: &Daemon, is_over: &AtomicBool) -> io::Result<()> {
+        while !is_over.load(Ordering::Acquire) {
+            let mut line = Vec::new();
+            (&mut self.reads).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+            if line.is_empty() {
+                return Ok(());
+            }
+            if line.len() > LINE_BYTES_MAX {
+                return self.refuse(&format!("a line has at most {LINE_BYTES_MAX} bytes"));
+            }
+            // The version first: another one may have other requests.
+            let version = serde_json::from_slice::<Version>(&line).map(|v| v.weir);
+            if let Ok(version) = version
+                && version != VERSION
+            {
+                return self
+                    .refuse(&format!("this node speaks version {VERSION} of the protocol, not {version}"));
+            }
+            let ask: Ask = match serde_json::from_slice(&line) {
+                Ok(ask) => ask,
+                Err(error) => return self.refuse(&format!("this is no request: {error}")),
+            };
+            let body = match usize::try_from(ask.body) {
+                Ok(0) => None,
+                Ok(len) if len <= MODULE_BYTES_MAX => {
+                    let mut body = vec![0; len];
+                    self.reads.read_exact(&mut body)?;
+                    Some(body)
+                }
+                _ => return self.refuse(&format!("a module's file has at most {MODULE_BYTES_MAX} bytes")),
+            };
+            self.answer(daemon, is_over, ask.ask, body)?;
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        daemon: &Daemon,
+        is_over: &AtomicBool,
+        ask: Request,
+        body: Option<Vec<u8>>,
+    ) -> io::Result<()> {
+        let done = || Reply::Done { notes: Vec::new() };
+        let reply = |result: Result<(), crate::node::NodeError>| match result {
+            Ok(()) => done(),
+            Err(error) => Reply::Refused { why: error.to_string() },
+        };
+        let answer = match ask {
+            Request::Show => Reply::Snapshot(Box::new(daemon.snapshot())),
+            Request::Watch { every } => {
+                let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, PATIENCE);
+                while !is_over.load(Ordering::Acquire) {
+                    self.say(Reply::Snapshot(Box::new(daemon.snapshot())))?;
+                    std::thread::sleep(every);
+                }
+                return Ok(());
+            }
+            Request::Create(spec) => reply(daemon.create(spec)),
+            Request::Change(change) => reply(daemon.change(&change)),
+            Request::Close { session } => reply(daemon.close(&session)),
+            Request::Load { session, module } => match daemon.load(&session, &module, body) {
+                Ok(name) => Reply::Done { notes: vec![format!("module {name} runs in session {session}")] },
+                Err(error) => Reply::Refused { why: error.to_string() },
+            },
+            Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
+            Request::Reload => match daemon.reload() {
+                Ok(notes) => Reply::Done { notes },
+                Err(error) => Reply::Refused { why: error.to_string() },
+            },
+            Request::Follow { session, module, stream } => {
+                let rows = daemon.with_node(|node| node.follow(&session, &module, &stream));
+                match rows {
+                    Ok(Some(rows)) => {
+                        self.say(done())?;
+                        return self.follow(is_over, &rows);
+                    }
+                    Ok(None) => Reply::Refused {
+                        why: format!(
+                            "module `{module}` has no stream `{stream}`; `weir session show {session}` lists them"
+                        ),
+                    },
+                    Err(error) => Reply::Refused { why: error.to_string() },
+                }
+            }
+        };
+        self.say(answer)
+    }
+
+    fn follow(&mut self, is_over: &AtomicBool, rows: &std::sync::mpsc::Receiver<Reply>) -> io::Result<()> {
+        while !is_over.load(Ordering::Acquire) {
+            match rows.recv_timeout(Duration::from_millis(200)) {
+                Ok(row) => self.say(row)?,
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.is_gone() {
+                        return Ok(());
+                    }
+                }
+                // The module is gone, and with it what would follow.
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the client has closed its side: nobody else would notice on a quiet stream.
+    fn is_gone(&mut self) -> bool {
+        let quiet = self.writes.set_nonblocking(true).is_ok();
+        let mut byte = [0];
+        let read = self.reads.get_mut().read(&mut byte);
+        let back = self.writes.set_nonblocking(false);
+        quiet && back.is_ok() && matches!(read, Ok(0))
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Version {
+    weir: u32,
+}

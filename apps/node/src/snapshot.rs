@@ -1,0 +1,146 @@
+//! How things are on a node, for whoever asks.
+
+use crate::node::{Channel, Module, Node, Session, Vp};
+use crate::protocol::{
+    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, SessionShot, Snapshot, Taken,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_sched::cpu::{Stats, VpId};
+use weir_session::Name;
+
+impl Node {
+    /// A snapshot. What is on a core that does not answer is not in it.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut stats: Vec<Vec<(VpId, Stats)>> = Vec::new();
+        let mut cores = Vec::new();
+        for (place, core) in self.cores.iter().enumerate() {
+            let here = |session: &Session| {
+                session.vps.values().filter(|vp| vp.core == place).map(|vp| vp.id).collect::<Vec<_>>()
+            };
+            let ids: Vec<VpId> = self.sessions.values().flat_map(here).collect();
+            let answer = core.ask(move |runner| {
+                let of = ids.into_iter().filter_map(|id| Some((id, runner.stats(id)?))).collect::<Vec<_>>();
+                (runner.core_stats(), of)
+            });
+            let Ok((core_stats, of)) = answer else {
+                stats.push(Vec::new());
+                continue;
+            };
+            let used = core_stats.total.used().0;
+            cores.push(CoreShot {
+                core: core.number(),
+                reserved_ppm: core_stats.promised.0,
+                reservable_ppm: core_stats.cap.0,
+                busy_ns: used,
+                overhead_ns: core_stats.thread.0.saturating_sub(used),
+                stolen_ns: core_stats.total.stolen.0,
+            });
+            stats.push(of);
+        }
+        let stats = |vp: &Vp| {
+            let of = stats.get(vp.core)?;
+            of.iter().find(|(id, _)| *id == vp.id).map(|(_, stats)| *stats)
+        };
+        let sessions =
+            self.sessions.iter().map(|(name, session)| self.session(name, session, &stats)).collect();
+        let of = self.config.node.memory.0;
+        Snapshot {
+            node: self.config.node.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            at_ns: crate::runner::wall_clock().0,
+            cores,
+            interfaces: self.interfaces(),
+            sessions,
+            memory: Taken { reserved: of - self.memory_left().0, of },
+        }
+    }
+
+    fn interfaces(&self) -> Vec<InterfaceShot> {
+        let shot = |(name, source): (&String, &crate::source::Source)| {
+            let state = source.state();
+            InterfaceShot {
+                name: name.clone(),
+                state: match &state.failed {
+                    Some(why) => why.clone(),
+                    None if state.is_up => "up".to_owned(),
+                    None => state.events.back().cloned().unwrap_or_else(|| "down".to_owned()),
+                },
+                packets: state.packets,
+                bytes: state.bytes,
+                missed: state.drops.packets(),
+                unwanted: state.unwanted,
+            }
+        };
+        self.sources.iter().map(shot).collect()
+    }
+
+    fn session(&self, name: &Name, session: &Session, stats: &impl Fn(&Vp) -> Option<Stats>) -> SessionShot {
+        let cpu =
+            session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats(vp).unwrap_or_default()));
+        SessionShot {
+            name: name.to_string(),
+            priority: session.spec.priority,
+            memory_reserved: session.spec.memory.0,
+            memory_used: session.modules.values().map(|module| get(&module.tally.memory)).sum(),
+            cpu: cpu.collect(),
+            channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
+            modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),
+        }
+    }
+
+    fn processor(&self, name: &Name, vp: &Vp, stats: Stats) -> ProcessorShot {
+        let (period, slice) = vp.spec.reservation().unwrap_or_default();
+        ProcessorShot {
+            name: name.to_string(),
+            core: self.cores.get(vp.core).map_or(0, crate::runner::CoreThread::number),
+            period_ns: period.0,
+            slice_ns: slice.0,
+            spare: vp.spec.spare,
+            used_ns: stats.used().0,
+            spare_ns: stats.spare.0,
+            periods_missed: stats.periods_missed,
+            overruns: stats.overruns,
+        }
+    }
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
+    let queues = session.modules.values().filter(|module| module.spec.channel == *name);
+    // The one that is fullest: that is where the next packet is lost.
+    let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
+    let drops = channel.tally.drops().into_iter().filter(|(_, count)| *count > 0);
+    ChannelShot {
+        name: name.to_string(),
+        interface: channel.spec.interface.clone(),
+        filter: channel.spec.filter.clone(),
+        waiting: waiting.into(),
+        queue: channel.spec.queue.into(),
+        packets: get(&channel.tally.packets),
+        bytes: get(&channel.tally.bytes),
+        drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
+    }
+}
+
+fn module_shot(name: &Name, module: &Module) -> ModuleShot {
+    let tally = &module.tally;
+    ModuleShot {
+        name: name.to_string(),
+        module: module.title.clone(),
+        tier: module.tier.name().to_owned(),
+        state: if get(&tally.ended) == 1 { "unloaded" } else { "running" }.to_owned(),
+        packets: get(&tally.packets),
+        records: get(&tally.records),
+        records_lost: get(&tally.refused) + get(&tally.unwritten) + get(&module.written.lost),
+        faults: get(&tally.faults),
+        strikes: get(&tally.strikes),
+        used_ns: get(&tally.used),
+        memory: get(&tally.memory),
+        last_fault: tally.last_fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
+        streams: module.streams.iter().map(Name::to_string).collect(),
+    }
+}

@@ -1,0 +1,324 @@
+//! Where records go: to files, and to whoever follows a stream.
+//!
+//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost is counted for its session.
+
+use crate::guest::Output;
+use crate::protocol::Reply;
+use crate::spec::Given;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use weir_records::{ModuleFiles, RecordsError};
+use weir_sandbox::thread_time;
+use weir_session::{FieldValue, Manifest, Name, Record, Stream};
+use weir_units::{Bytes, Nanos};
+
+/// Outputs of modules that wait to be written, at most.
+const WAITING: usize = 256;
+/// Rows that wait for a follower, at most. One that is slower misses some, and is told how many.
+const FOLLOWER_ROWS: usize = 4096;
+/// How often the thread looks whether a file has been open for long enough.
+const LOOK: Duration = Duration::from_millis(200);
+/// After an error, such as a full disk, the next file is tried so much later.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What became of a module's records. Counters only grow.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Rows that are in a file, or will be when it is ended.
+    pub rows: AtomicU64,
+    /// Rows that could not be written.
+    pub lost: AtomicU64,
+    /// Processor time that this took, ns.
+    pub used: AtomicU64,
+}
+
+/// When a file is ended and the next one begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// When it has about so many bytes: those of its rows, before they are encoded …
+    pub bytes: Bytes,
+    /// … or has been written for so long.
+    pub time: Nanos,
+}
+
+#[derive(Debug)]
+struct Follower {
+    stream: u16,
+    rows: SyncSender<Reply>,
+    missed: u64,
+}
+
+#[derive(Debug)]
+struct Sink {
+    session: Name,
+    module: Name,
+    manifest: Manifest,
+    folder: PathBuf,
+    files: Option<ModuleFiles>,
+    since: Instant,
+    bytes: u64,
+    /// Files of this module so far: the next one's number.
+    count: u64,
+    written: Arc<Written>,
+    followers: Vec<Follower>,
+    /// When writing failed, until it succeeds again. It is said once.
+    failed: Option<Instant>,
+}
+
+/// The thread, from outside. It ends when this is dropped, after all that was given to it is written.
+#[derive(Debug)]
+pub struct Writer {
+    sinks: Arc<Mutex<HashMap<u64, Sink>>>,
+    outputs: Option<SyncSender<Output>>,
+    rotation: Rotation,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start(rotation: Rotation) -> std::io::Result<Self> {
+        let (outputs, waiting) = sync_channel(WAITING);
+        let sinks: Arc<Mutex<HashMap<u64, Sink>>> = Arc::default();
+        let theirs = Arc::clone(&sinks);
+        let thread = std::thread::Builder::new()
+            .name("weir-records".to_owned())
+            .spawn(move || work(&waiting, &theirs, rotation))?;
+        Ok(Self { sinks, outputs: Some(outputs), rotation, thread: Some(thread) })
+    }
+
+    /// Where modules put what comes out of them.
+    pub fn outputs(&self) -> Option<SyncSender<Output>> {
+        self.outputs.clone()
+    }
+
+    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be made.
+    pub fn open(
+        &self,
+        guest: u64,
+        session: &Name,
+        module: &Name,
+        manifest: &Manifest,
+        folder: &Path,
+    ) -> Result<Arc<Written>, RecordsError> {
+        let written: Arc<Written> = Arc::default();
+        let folder = folder.join(session.as_str());
+        let mut sink = Sink {
+            session: session.clone(),
+            module: module.clone(),
+            manifest: manifest.clone(),
+            count: first_free(&folder, module),
+            folder,
+            files: None,
+            since: Instant::now(),
+            bytes: 0,
+            written: Arc::clone(&written),
+            followers: Vec::new(),
+            failed: None,
+        };
+        sink.files()?;
+        lock(&self.sinks).insert(guest, sink);
+        Ok(written)
+    }
+
+    /// Ends a module's files.
+    pub fn close(&self, guest: u64) {
+        if let Some(mut sink) = lock(&self.sinks).remove(&guest) {
+            sink.end();
+        }
+    }
+
+    /// The rows of a module's stream from now on.
+    pub fn follow(&self, guest: u64, stream: &Name) -> Option<Receiver<Reply>> {
+        let mut sinks = lock(&self.sinks);
+        let sink = sinks.get_mut(&guest)?;
+        let number = sink.manifest.streams.iter().position(|known| known.name == *stream)?;
+        let (rows, follower) = sync_channel(FOLLOWER_ROWS);
+        sink.followers.push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
+        Some(follower)
+    }
+
+    /// When files are ended.
+    pub fn rotation(&self) -> Rotation {
+        self.rotation
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.outputs = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+        for (_, mut sink) in lock(&self.sinks).drain() {
+            sink.end();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(waiting: &Receiver<Output>, sinks: &Mutex<HashMap<u64, Sink>>, rotation: Rotation) {
+    loop {
+        let output = match waiting.recv_timeout(LOOK) {
+            Ok(output) => Some(output),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let mut sinks = lock(sinks);
+        match output {
+            Some(output) => {
+                if let Some(sink) = sinks.get_mut(&output.module) {
+                    let begin = thread_time();
+                    sink.take(&output, rotation);
+                    sink.written.used.fetch_add(thread_time().0.saturating_sub(begin.0), Ordering::Relaxed);
+                }
+            }
+            None => sinks.values_mut().for_each(|sink| sink.rotate(rotation)),
+        }
+    }
+}
+
+/// Files of an earlier life of the node stay as they are.
+fn first_free(folder: &Path, module: &Name) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let numbers = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix(module.as_str())?.strip_prefix('-')?.parse::<u64>().ok()
+    });
+    numbers.max().map_or(0, |number| number.saturating_add(1))
+}
+
+impl Sink {
+    fn files(&mut self) -> Result<&mut ModuleFiles, RecordsError> {
+        if self.files.is_none() {
+            let label = format!("{}-{}", self.module, self.count);
+            self.files = Some(ModuleFiles::create(Some(&self.folder), &label, &self.manifest)?);
+            self.count += 1;
+            (self.since, self.bytes) = (Instant::now(), 0);
+        }
+        Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
+    }
+
+    fn take(&mut self, output: &Output, rotation: Rotation) {
+        for line in &output.log {
+            let level = ["error", "warning", "info"][usize::from(line.level.min(2))];
+            self.say(&format!("{level}: {}", line.text));
+        }
+        for fault in &output.faults {
+            self.say(&format!("lost a call: {fault}"));
+        }
+        for record in output.records.iter() {
+            self.bytes += (record.row.len() + record.tail.len()) as u64;
+            match self.write(&record) {
+                Ok(true) => _ = self.written.rows.fetch_add(1, Ordering::Relaxed),
+                Ok(false) => _ = self.written.lost.fetch_add(1, Ordering::Relaxed),
+                Err(error) => {
+                    self.written.lost.fetch_add(1, Ordering::Relaxed);
+                    if self.failed.replace(Instant::now()).is_none() {
+                        self.say(&format!("records are lost: {error}"));
+                    }
+                    // Another try with the next file, when there may be room.
+                    if let Some(files) = self.files.take() {
+                        files.keep();
+                    }
+                }
+            }
+            self.pass_on(&record);
+        }
+        self.rotate(rotation);
+    }
+
+    /// Says whether the row was taken; none is while writing has just failed.
+    fn write(&mut self, record: &Record<'_>) -> Result<bool, RecordsError> {
+        if self.failed.is_some_and(|at| at.elapsed() < RETRY) {
+            return Ok(false);
+        }
+        self.files()?.write(record)?;
+        if self.failed.take().is_some() {
+            self.say("records are written again");
+        }
+        Ok(true)
+    }
+
+    fn rotate(&mut self, rotation: Rotation) {
+        let age = self.since.elapsed().as_nanos();
+        if self.bytes > 0 && (self.bytes >= rotation.bytes.0 || age >= rotation.time.0.into()) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        let Some(files) = self.files.take() else { return };
+        if let Err(error) = files.finish() {
+            self.say(&format!("records are lost: {error}"));
+        }
+        (self.since, self.bytes) = (Instant::now(), 0);
+    }
+
+    fn pass_on(&mut self, record: &Record<'_>) {
+        let Some(stream) = self.manifest.streams.get(usize::from(record.stream)) else { return };
+        self.followers.retain_mut(|follower| {
+            if follower.stream != record.stream {
+                return true;
+            }
+            if follower.missed > 0 {
+                match follower.rows.try_send(Reply::Missed { rows: follower.missed }) {
+                    Ok(()) => follower.missed = 0,
+                    Err(TrySendError::Full(_)) => {
+                        follower.missed += 1;
+                        return true;
+                    }
+                    Err(TrySendError::Disconnected(_)) => return false,
+                }
+            }
+            match follower.rows.try_send(Reply::Record(fields(stream, record))) {
+                Ok(()) => true,
+                Err(TrySendError::Full(_)) => {
+                    follower.missed += 1;
+                    true
+                }
+                Err(TrySendError::Disconnected(_)) => false,
+            }
+        });
+    }
+
+    fn say(&self, what: &str) {
+        crate::log::say(&format!("session {}, module {}: {what}", self.session, self.module));
+    }
+}
+
+/// A row by its fields' names. Text that is none is shown as `\xNN`; integers beyond JSON's are text.
+fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, Given> {
+    let value = |value: FieldValue<'_>| match value {
+        FieldValue::Unsigned(value) => {
+            i64::try_from(value).map_or_else(|_| Given::Text(value.to_string()), Given::Whole)
+        }
+        FieldValue::Signed(value) => Given::Whole(value),
+        FieldValue::Float(value) if value.is_finite() => Given::Number(value),
+        FieldValue::Float(value) => Given::Text(value.to_string()),
+        FieldValue::Bool(value) => Given::Bool(value),
+        FieldValue::Ip(address) => {
+            Given::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
+        }
+        FieldValue::Bytes(bytes) => Given::Text(match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => bytes.escape_ascii().to_string(),
+        }),
+    };
+    let named = stream
+        .fields
+        .iter()
+        .filter_map(|field| Some((field.name.to_string(), value(field.read(record.row, record.tail)?))));
+    named.collect()
+}
