@@ -56,7 +56,7 @@ pub enum JoinError {
     TooMuchToInterpret {
         /// The one of them that has the most instructions.
         channel: usize,
-        /// Of all of them.
+        /// Of all of them that have been looked at so far.
         instructions: usize,
         /// The limit.
         limit: usize,
@@ -97,6 +97,8 @@ impl Demux {
                 Ok(_) | Err(TooHard) => interpreted.push((channel, (*program).clone())),
             }
             work += limits.filter_work - budget.left();
+            // Not after all the others have been tried too.
+            within(&interpreted, limits.interpreted)?;
         }
         // What is heaviest comes last, and goes first.
         parts.sort_by_key(|part| (part.weight(), part.channel));
@@ -120,17 +122,23 @@ impl Demux {
                 }
             }
         };
-        let instructions = interpreted.iter().map(|(_, program)| program.longest()).sum();
-        if instructions > limits.interpreted {
-            let longest = interpreted.iter().max_by_key(|(_, program)| program.longest());
-            let channel = longest.map_or(0, |(channel, _)| *channel);
-            return Err(JoinError::TooMuchToInterpret { channel, instructions, limit: limits.interpreted });
-        }
+        within(&interpreted, limits.interpreted)?;
         interpreted.sort_by_key(|(channel, _)| *channel);
         demux.interpreted = interpreted;
         demux.work = work;
         Ok(demux)
     }
+}
+
+/// Whether these can all be interpreted for each packet.
+fn within(interpreted: &[(usize, Program)], limit: usize) -> Result<(), JoinError> {
+    let instructions = interpreted.iter().map(|(_, program)| program.longest()).sum();
+    if instructions <= limit {
+        return Ok(());
+    }
+    let longest = interpreted.iter().max_by_key(|(_, program)| program.longest());
+    let channel = longest.map_or(0, |(channel, _)| *channel);
+    Err(JoinError::TooMuchToInterpret { channel, instructions, limit })
 }
 
 /// A way to acceptance: of which channel, and which fields have to be in which of their sets.
