@@ -173,7 +173,7 @@ mod tests {
             for (i, descriptor) in copied.descriptors().iter().enumerate() {
                 copied.copy_packet(i, &mut packet);
                 let n = number(&packet);
-                assert_eq!(packet.len() as u32, 60 + n * 97 % 1440);
+                assert_eq!(u32::try_from(packet.len()), Ok(60 + n * 97 % 1440));
                 assert_eq!((descriptor.ts_ns, descriptor.ether_type), (u64::from(n) * 1_000_000_000, 0x88B5));
                 // Dense, whatever lies between them.
                 assert_eq!(descriptor.number as usize, seen.len());
