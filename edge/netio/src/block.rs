@@ -87,6 +87,25 @@ impl Block {
         self.len == 0
     }
 
+    /// Keeps its first `len` packets, at least one: the others are as if they had never come. Nothing that reads it may have begun.
+    pub fn truncate(&mut self, len: usize) {
+        let len = len.max(1);
+        if len >= self.len {
+            return;
+        }
+        for i in len..self.len {
+            *self.slot.descriptor(i) = Descriptor::default();
+        }
+        self.len = len;
+        let last = self.batch_count() - 1;
+        let before = last.checked_sub(1).and_then(|i| self.latest.get(i)).copied().unwrap_or_default();
+        let rest = self.descriptors().iter().skip(last * BATCH_PACKETS);
+        let latest = rest.map(|descriptor| Timestamp(descriptor.ts_ns)).fold(before, Timestamp::max);
+        if let Some(slot) = self.latest.get_mut(last) {
+            *slot = latest;
+        }
+    }
+
     /// Number of its first packet in the capture, from 0.
     pub fn first_packet(&self) -> u64 {
         self.first_packet

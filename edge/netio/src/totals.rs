@@ -38,6 +38,30 @@ pub struct Totals {
     pub truncated: Option<Truncation>,
 }
 
+impl Totals {
+    /// These, and the packets of these descriptors: for who takes only the first ones of a block.
+    #[must_use]
+    pub fn and(self, descriptors: &[Descriptor]) -> Totals {
+        let time = |ts: Option<Timestamp>| ts.map_or(0, |ts| ts.0);
+        let mut counts = Counts {
+            packets: self.packets,
+            bytes: self.bytes.0,
+            captured: self.captured.0,
+            first: time(self.first),
+            last: time(self.last),
+            earliest: self.earliest.map_or(u64::MAX, |ts| ts.0),
+            latest: time(self.latest),
+            out_of_order: self.out_of_order,
+            tcp: self.tcp,
+            udp: self.udp,
+            ipv6: self.ipv6,
+            tcp_syn: self.tcp_syn,
+        };
+        descriptors.iter().for_each(|descriptor| counts.add(descriptor));
+        counts.totals(&self.interfaces, self.truncated)
+    }
+}
+
 /// An interface on which packets were captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {

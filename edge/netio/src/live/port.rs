@@ -90,9 +90,11 @@ impl Port {
     pub(crate) fn sink(&mut self, link: &Link) -> Result<Sink, LiveError> {
         match self {
             Self::Packet(_) => Sink::on(link),
-            Self::Tap(port) => Ok(Sink::by(&link.name, Way::Tap(Arc::clone(port.device())))),
+            Self::Tap(port) => {
+                Ok(Sink::by(&link.name, Way::Tap(Arc::clone(port.device())), link_type(link)?))
+            }
             Self::Xdp(port) => match port.sink() {
-                Some(sink) => Ok(Sink::by(&link.name, Way::Xdp(Box::new(sink)))),
+                Some(sink) => Ok(Sink::by(&link.name, Way::Xdp(Box::new(sink)), link_type(link)?)),
                 None => Err(LiveError::Busy {
                     interface: link.name.clone(),
                     what: "sending by this AF_XDP socket",

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, Descriptor, flag};
 use weir_units::Bytes;
+use weir_wire::LinkType;
 
 /// What became of packets that were given to a sink: of those `taken`, from the first on, `sent` went to the interface, and the
 /// rest is counted in [`SentTotals`] by cause. For the others there was no room: give them again later.
@@ -92,6 +93,7 @@ pub(crate) struct Piece {
 pub struct Sink {
     name: String,
     way: Way,
+    link_type: LinkType,
     totals: SentTotals,
     /// When an interface that is gone is looked for again, in ns of the coarse clock.
     next_try: u64,
@@ -122,7 +124,10 @@ impl Sink {
         let link = event::find(interface)?;
         match kind {
             Kind::Auto | Kind::Packet => Self::on(&link),
-            Kind::Xdp => Ok(Self::by(interface, Way::Xdp(Box::new(XdpSink::open(&link, 0)?)))),
+            Kind::Xdp => {
+                let way = Way::Xdp(Box::new(XdpSink::open(&link, 0)?));
+                Ok(Self::by(interface, way, port::link_type(&link)?))
+            }
             Kind::Tap | Kind::Tun => Err(LiveError::Option {
                 interface: interface.to_owned(),
                 what: "open a TAP or TUN device as a source, and ask that for its sink",
@@ -132,17 +137,22 @@ impl Sink {
 
     /// By AF_PACKET.
     pub(crate) fn on(link: &Link) -> Result<Sink, LiveError> {
-        port::link_type(link)?;
-        Ok(Self::by(&link.name, Way::Packet(PacketSink::open(link)?)))
+        let link_type = port::link_type(link)?;
+        Ok(Self::by(&link.name, Way::Packet(PacketSink::open(link)?), link_type))
     }
 
-    pub(crate) fn by(name: &str, way: Way) -> Sink {
-        Sink { name: name.to_owned(), way, totals: SentTotals::default(), next_try: 0 }
+    pub(crate) fn by(name: &str, way: Way, link_type: LinkType) -> Sink {
+        Sink { name: name.to_owned(), way, link_type, totals: SentTotals::default(), next_try: 0 }
     }
 
     /// The name of the interface.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its packets begin with.
+    pub fn link_type(&self) -> LinkType {
+        self.link_type
     }
 
     /// By which way packets go.
