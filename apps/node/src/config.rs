@@ -283,6 +283,16 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_right() {
+        let config = Config::parse(include_str!("../../../docs/node/node.toml")).unwrap();
+        // What it says of what holds without it is so.
+        let example = NodeConfig { metrics: None, ..config.node };
+        assert_eq!(example, NodeConfig::default());
+        assert_eq!(config.cpu, CpuConfig::default());
+        assert_eq!(config.sessions.len(), 1);
+    }
+
+    #[test]
     fn a_configuration_is_read_whole() {
         let config = Config::parse(
             r#"

@@ -3,7 +3,7 @@
 use crate::queue::Queue;
 use crate::seat::Seat;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_bounds::EntryPoint;
@@ -59,6 +59,8 @@ pub struct Output {
     pub log: Vec<LogLine>,
     /// What went wrong, in words.
     pub faults: Vec<String>,
+    /// Nothing more comes: the writer ends its files, and says so here.
+    pub end: Option<Sender<()>>,
 }
 
 /// How long one call of a module may take at most.
@@ -227,7 +229,7 @@ impl Guest {
         if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
             let records = std::mem::take(&mut self.kept);
             let count = records.iter().count() as u64;
-            let output = Output { module: self.number, records, log, faults };
+            let output = Output { module: self.number, records, log, faults, end: None };
             match self.output.try_send(output) {
                 Ok(()) => _ = self.tally.records.fetch_add(count, Ordering::Relaxed),
                 Err(TrySendError::Full(output) | TrySendError::Disconnected(output)) => {

@@ -635,7 +635,8 @@ impl Node {
         if let Some(session) = self.sessions.get_mut(name) {
             (session.spec, session.vps) = (spec, vps);
         }
-        Ok(())
+        // Their priority may have changed.
+        self.route_all(name)
     }
 
     /// Memory that sessions can still reserve.
@@ -822,6 +823,7 @@ impl Node {
                 });
                 routes.push(Route {
                     session: name.clone(),
+                    priority: session.spec.priority,
                     program: channel.program.clone(),
                     sight: channel.sight.clone(),
                     readers: readers.collect(),

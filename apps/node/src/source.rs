@@ -36,6 +36,8 @@ pub struct ChannelTally {
     pub lagged: AtomicU64,
     /// Lost because the channel's own memory was full.
     pub no_memory: AtomicU64,
+    /// Lost because the interface's memory was full, and others had a higher priority.
+    pub shed: AtomicU64,
     /// Lost because their reader lagged too far behind and was ended.
     pub ended: AtomicU64,
     /// Lost because their session was closed or their module unloaded.
@@ -44,12 +46,13 @@ pub struct ChannelTally {
 
 impl ChannelTally {
     /// Each cause with its count, as the ledger names them.
-    pub fn drops(&self) -> [(DropCause, u64); 5] {
+    pub fn drops(&self) -> [(DropCause, u64); 6] {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             (DropCause::QueueFull, get(&self.queue_full)),
             (DropCause::Lagged, get(&self.lagged)),
             (DropCause::NoMemory, get(&self.no_memory)),
+            (DropCause::Shed, get(&self.shed)),
             (DropCause::ReaderEnded, get(&self.ended)),
             (DropCause::Closed, get(&self.closed)),
         ]
@@ -90,6 +93,8 @@ pub enum Sight {
 pub struct Route {
     /// Its session, for [`Notice::Lagging`].
     pub session: weir_session::Name,
+    /// Of its session.
+    pub priority: u8,
     /// Which packets.
     pub program: Program,
     /// What its readers see.
@@ -323,19 +328,20 @@ impl Receiver {
         let wait = if self.polls { Nanos(0) } else { WAIT };
         let mut reported = std::time::Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
+            let next = self.live.next_block(wait);
+            // After waiting, so that what arrives after a change goes where that says.
             if self.shared.is_new.swap(false, Ordering::AcqRel) {
                 self.plan = Arc::clone(&lock(&self.shared.plan));
             }
-            match self.live.next_block(wait) {
+            match next {
                 Ok(LiveNext::Block(block)) => {
                     self.distribute(&Arc::new(block));
                     self.mop_up(self.position);
                 }
                 Ok(LiveNext::Event(event)) => self.tell(event.to_string()),
                 Ok(LiveNext::Full) => {
-                    // As if so much had come as lies in the way: whoever holds most gives way first.
+                    self.shed();
                     std::thread::sleep(FULL);
-                    self.mop_up(self.position.saturating_add(self.oldest_lag() / 2));
                 }
                 Ok(LiveNext::Quiet) => {}
                 Ok(LiveNext::End) => break,
@@ -453,13 +459,22 @@ impl Receiver {
         }
     }
 
-    /// The largest allowance of those who read the interface's own memory.
-    fn oldest_lag(&self) -> u64 {
-        let lags = self.plan.routes.iter().filter_map(|route| match route.sight {
-            Sight::All(lag) => Some(lag.most),
-            Sight::Selected(_) => None,
+    /// The interface's memory is full of packets that wait: of those who read it, the one with the lowest priority loses the older half of what
+    /// waits for it, and of several the one that is furthest behind.
+    fn shed(&self) {
+        let readers = self.plan.routes.iter().filter(|route| matches!(route.sight, Sight::All(_)));
+        let waiting = readers.flat_map(|route| {
+            route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
         });
-        lags.max().unwrap_or(0)
+        let Some((route, reader, oldest)) =
+            waiting.min_by_key(|(route, _, oldest)| (route.priority, *oldest))
+        else {
+            return;
+        };
+        let half = oldest + (self.position - oldest) / 2;
+        // Something goes in any case: what is in one block has one position.
+        let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
+        route.tally.shed.fetch_add(lost, Ordering::Relaxed);
     }
 }
 

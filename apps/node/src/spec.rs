@@ -29,7 +29,7 @@ pub struct SessionSpec {
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
-    /// Under overload sessions lose packets in the order of this number, the lowest first.
+    /// When an interface's memory is full, those who read it lose packets in the order of this number, the lowest first.
     #[serde(default)]
     pub priority: u8,
     /// Its virtual processors; without any it has one without a reservation, `main`.

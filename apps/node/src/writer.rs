@@ -8,13 +8,13 @@ use crate::spec::Given;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_sandbox::thread_time;
-use weir_session::{FieldValue, Manifest, Name, Record, Stream};
+use weir_session::{FieldValue, Manifest, Name, Record, Records, Stream};
 use weir_units::{Bytes, Nanos};
 
 /// Outputs of modules that wait to be written, at most.
@@ -25,6 +25,8 @@ const FOLLOWER_ROWS: usize = 4096;
 const LOOK: Duration = Duration::from_millis(200);
 /// After an error, such as a full disk, the next file is tried so much later.
 const RETRY: Duration = Duration::from_secs(1);
+/// Who ends a module's files waits no longer than this for a slow disk.
+const END: Duration = Duration::from_secs(5);
 
 /// What became of a module's records. Counters only grow.
 #[derive(Debug, Default)]
@@ -75,7 +77,6 @@ struct Sink {
 pub struct Writer {
     sinks: Arc<Mutex<HashMap<u64, Sink>>>,
     outputs: Option<SyncSender<Output>>,
-    rotation: Rotation,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -88,7 +89,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("weir-records".to_owned())
             .spawn(move || work(&waiting, &theirs, rotation))?;
-        Ok(Self { sinks, outputs: Some(outputs), rotation, thread: Some(thread) })
+        Ok(Self { sinks, outputs: Some(outputs), thread: Some(thread) })
     }
 
     /// Where modules put what comes out of them.
@@ -129,10 +130,18 @@ impl Writer {
         Ok(written)
     }
 
-    /// Ends a module's files.
+    /// Ends a module's files, when everything that it has emitted is in them.
     pub fn close(&self, guest: u64) {
-        if let Some(mut sink) = lock(&self.sinks).remove(&guest) {
-            sink.end();
+        let (told, hears) = channel();
+        let end = Output {
+            module: guest,
+            records: Records::default(),
+            log: Vec::new(),
+            faults: Vec::new(),
+            end: Some(told),
+        };
+        if self.outputs.as_ref().is_some_and(|outputs| outputs.send(end).is_ok()) {
+            _ = hears.recv_timeout(END);
         }
     }
 
@@ -144,11 +153,6 @@ impl Writer {
         let (rows, follower) = sync_channel(FOLLOWER_ROWS);
         sink.followers.push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
         Some(follower)
-    }
-
-    /// When files are ended.
-    pub fn rotation(&self) -> Rotation {
-        self.rotation
     }
 }
 
@@ -177,6 +181,13 @@ fn work(waiting: &Receiver<Output>, sinks: &Mutex<HashMap<u64, Sink>>, rotation:
         };
         let mut sinks = lock(sinks);
         match output {
+            Some(Output { module, end: Some(told), .. }) => {
+                if let Some(mut sink) = sinks.remove(&module) {
+                    sink.end();
+                }
+                // Nobody waits for it any more where it took too long.
+                _ = told.send(());
+            }
             Some(output) => {
                 if let Some(sink) = sinks.get_mut(&output.module) {
                     let begin = thread_time();

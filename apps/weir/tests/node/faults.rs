@@ -1,0 +1,149 @@
+//! What goes wrong, and what is left of it.
+
+use crate::place::{Place, is_inside, udp};
+use serde_json::json;
+use std::io::{Read, Write};
+
+const ONE: &str = r#"
+[[session]]
+name = "alice"
+channel = [{ interface = "b", filter = "udp" }]
+module = [{ module = "trajectory" }]
+"#;
+
+#[test]
+fn after_a_kill_sessions_come_back_and_the_ledger_is_whole() {
+    if !is_inside("faults::after_a_kill_sessions_come_back_and_the_ledger_is_whole") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    for round in 1..=3u64 {
+        place.send(&vec![udp(1, b"x"); 500]);
+        place.until("they are billed", |place| {
+            place.count("alice", "trajectory", "packets") == 500
+                && place.billed("alice", "packets_in") == 500 * round
+        });
+        place.kill();
+        assert_eq!(place.billed("alice", "packets_in"), 500 * round);
+        place.start();
+    }
+    let recovered = place.ledger().iter().filter(|entry| entry["kind"] == "recovered").count();
+    assert_eq!(recovered, 3);
+    assert!(place.stop().success());
+    assert_eq!(place.ledger().last().unwrap()["kind"], "node-stop");
+}
+
+#[test]
+fn a_reload_takes_effect_whole_or_not_at_all() {
+    if !is_inside("faults::a_reload_takes_effect_whole_or_not_at_all") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    let names = |place: &Place| -> Vec<String> {
+        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+        sessions.iter().map(|session| session["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let good = "[[session]]\nname = \"bob\"\nchannel = [{ interface = \"b\" }]\n";
+    for (bad, says) in [
+        (format!("{good}[[session]]\nname = \"bob\"\n"), "two sessions called `bob`"),
+        (format!("{good}[[session]]\nname = \"eve\"\nmemory = \"900 GiB\"\n"), "more than is left"),
+        (
+            format!(
+                "{good}[[session]]\nname = \"eve\"\nchannel = [{{ interface = \"b\" }}]\nmodule = [{{ module = \"none\" }}]\n"
+            ),
+            "No such file",
+        ),
+        (format!("{good}[[interface]]\nname = \"c\"\n"), "[interface] has changed"),
+        ("[node".to_owned(), "line 1"),
+    ] {
+        if bad == "[node" {
+            std::fs::write(place.config(), bad).unwrap();
+        } else {
+            place.configure(&bad);
+        }
+        let why = place.refused(json!("reload"));
+        assert!(why.contains(says), "{why}");
+        assert_eq!(names(&place), ["alice"]);
+    }
+    // And by the signal that services know.
+    place.configure(good);
+    place.signal("HUP");
+    place.until("bob is there", |place| names(place) == ["bob"]);
+    place.configure(&format!("{good}{ONE}"));
+    place.done(json!("reload"));
+    assert_eq!(names(&place), ["alice", "bob"]);
+    place.send(&vec![udp(1, b"x"); 10]);
+    place.until("alice works again", |place| place.count("alice", "trajectory", "packets") == 10);
+}
+
+#[test]
+fn clients_that_say_nothing_or_nonsense_disturb_nobody() {
+    if !is_inside("faults::clients_that_say_nothing_or_nonsense_disturb_nobody") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    let mut silent: Vec<_> = (0..40).map(|_| place.connect()).collect();
+    silent[0].write_all(b"{\"weir\": 1, \"ask\"").unwrap();
+    for (line, says) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "this is no request"),
+        (b"{\"weir\": 2, \"ask\": \"show\"}\n", "speaks version 1 of the protocol, not 2"),
+        (b"{\"weir\": 1, \"ask\": {\"close\": {\"session\": \"../../etc\"}}}\n", "is not a name"),
+        (b"\xff\xfe\n", "this is no request"),
+        (b"{\"weir\": 1, \"ask\": \"show\", \"body\": 4294967295}\n", "at most"),
+    ] {
+        let mut stream = place.connect();
+        stream.write_all(line).unwrap();
+        let mut answer = [0; 4096];
+        let len = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..len]);
+        assert!(answer.contains(says), "{answer}");
+    }
+    let mut long = place.connect();
+    // The node may have closed before all is written.
+    let _ = long.write_all(&vec![b'x'; 3 << 20]);
+    place.send(&vec![udp(1, b"x"); 10]);
+    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 10);
+    assert!(place.stop().success());
+}
+
+#[test]
+fn sessions_and_modules_leave_nothing_behind() {
+    if !is_inside("faults::sessions_and_modules_leave_nothing_behind") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    let churn = |place: &Place, count: usize| {
+        for _ in 0..count {
+            place.done(json!({"create": {"name": "bob", "channel": [{"interface": "b", "filter": "tcp"}],
+                "cpu": [{"period": "10ms", "slice": "1us"}], "memory": "8 MiB"}}));
+            place.done(json!({"load": {"session": "bob", "module": {"module": "port-count", "set": {"ports": [1]}}}}));
+            place.done(json!({"close": {"session": "bob"}}));
+        }
+    };
+    churn(&place, 20);
+    let before = place.holdings();
+    churn(&place, 200);
+    let after = place.holdings();
+    assert!(after.0 <= before.0 + 4, "descriptors: {before:?}, {after:?}");
+    assert!(after.1 <= before.1 + 40, "mappings: {before:?}, {after:?}");
+    assert!(place.stop().success());
+}
+
+#[test]
+fn an_interface_that_goes_and_comes_back_is_survived() {
+    if !is_inside("faults::an_interface_that_goes_and_comes_back_is_survived") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    let set = |what: &str| {
+        let done = std::process::Command::new("ip").args(["link", "set", "dev", "b", what]).status();
+        assert!(done.unwrap().success());
+    };
+    set("down");
+    place.until("it is said", |place| place.said().contains("b is down"));
+    assert_ne!(place.snapshot()["interfaces"][0]["state"], "up");
+    set("up");
+    place.until("it is up", |place| place.snapshot()["interfaces"][0]["state"] == "up");
+    place.send(&vec![udp(1, b"x"); 10]);
+    place.until("packets come", |place| place.count("alice", "trajectory", "packets") >= 10);
+}

@@ -1,0 +1,13 @@
+//! A live node as its users have it: the program, its configuration, its socket, packets on a cable. In network namespaces of the tests' own, which
+//! needs root.
+
+#![forbid(unsafe_code)]
+
+mod faults;
+mod isolation;
+mod place;
+mod sessions;
+
+#[path = "../run/module.rs"]
+#[allow(dead_code, reason = "shared with tests of `weir run`")]
+mod module;

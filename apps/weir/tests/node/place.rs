@@ -1,0 +1,255 @@
+//! A namespace with a cable from `a` to `b`, and a node that listens at `b`.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use weir_netio::{Kind, Sink};
+
+/// Nothing takes longer than this on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const INSIDE: &str = "WEIR_TEST_INSIDE_NAMESPACE";
+
+/// Says whether the test that calls this goes on here: in a namespace of its own. The first call runs the test there, in a process of its own, and says
+/// no; so it does where namespaces cannot be made.
+pub fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let can = Command::new("unshare").args(["--net", "ip", "-V"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "skipped: needs root, unshare(1) and ip(8)");
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .args([
+            "--net".as_ref(),
+            program.as_os_str(),
+            "--exact".as_ref(),
+            test.as_ref(),
+            "--nocapture".as_ref(),
+        ])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A UDP datagram to this port, with these bytes.
+pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(payload.len()).unwrap();
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((28 + len).to_be_bytes());
+    frame.extend([0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(1000u16.to_be_bytes());
+    frame.extend(port.to_be_bytes());
+    frame.extend((8 + len).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(payload);
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// A node at work.
+pub struct Place {
+    folder: tempfile::TempDir,
+    node: Option<Child>,
+    sink: Sink,
+}
+
+impl Place {
+    /// With these sessions in its configuration, and everything else as short as it can be.
+    pub fn new(sessions: &str) -> Self {
+        ip("link add name a type veth peer name b");
+        ip("link set dev a up");
+        ip("link set dev b up");
+        let folder = tempfile::tempdir().unwrap();
+        let sink = Sink::open("a", Kind::Packet).unwrap();
+        let mut place = Self { folder, node: None, sink };
+        place.configure(sessions);
+        place.start();
+        place
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.path().join("node.toml")
+    }
+
+    pub fn configure(&self, sessions: &str) {
+        let path = self.path().display();
+        let head = format!(
+            "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n\
+             [cpu]\nblocking = \"5ms\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n"
+        );
+        std::fs::write(self.config(), head + sessions).unwrap();
+    }
+
+    pub fn start(&mut self) {
+        let said =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("said")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["node", "-c"]).arg(self.config()).stdin(Stdio::null()).stderr(said);
+        command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
+        command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
+        self.node = Some(command.env_remove("SUDO_UID").spawn().unwrap());
+        let running = self.said().matches("is running").count();
+        self.until("it runs", |place| place.said().matches("is running").count() > running);
+    }
+
+    /// What the node has said so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.path().join("said")).unwrap_or_default()
+    }
+
+    /// Waits for something to become true.
+    pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let begin = Instant::now();
+        while !is_so(self) {
+            if let Some(status) = self.node.as_mut().and_then(|node| node.try_wait().unwrap()) {
+                panic!("{what}: the node has ended ({status}): {}", self.said());
+            }
+            assert!(begin.elapsed() < PATIENCE, "{what}: {}\n{}", self.said(), self.ask(json!("show")));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path().join("node.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Asks for something.
+    pub fn ask(&self, ask: Value) -> Value {
+        self.ask_with(ask, &[])
+    }
+
+    /// The same with a module's file.
+    pub fn ask_with(&self, ask: Value, body: &[u8]) -> Value {
+        let mut stream = self.connect();
+        writeln!(stream, "{}", json!({"weir": 1, "ask": ask, "body": body.len()})).unwrap();
+        stream.write_all(body).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"))["reply"]
+            .clone()
+    }
+
+    /// Asks for something that is granted.
+    pub fn done(&self, ask: Value) {
+        let reply = self.ask(ask.clone());
+        assert!(reply.get("done").is_some(), "{ask}: {reply}");
+    }
+
+    /// Asks for something that is refused, and says why.
+    pub fn refused(&self, ask: Value) -> String {
+        let reply = self.ask(ask.clone());
+        reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{ask}: {reply}")).to_owned()
+    }
+
+    pub fn load(&self, session: &str, spec: Value, body: &[u8]) -> Value {
+        self.ask_with(json!({"load": {"session": session, "module": spec}}), body)
+    }
+
+    pub fn snapshot(&self) -> Value {
+        self.ask(json!("show"))["snapshot"].clone()
+    }
+
+    /// A part of a session: "modules" or "channels" or "cpu", by name.
+    pub fn part(&self, session: &str, what: &str, name: &str) -> Value {
+        let snapshot = self.snapshot();
+        let found = named(&snapshot["sessions"], session).and_then(|session| named(&session[what], name));
+        found.unwrap_or_else(|| panic!("{session} has no {what} `{name}`: {snapshot}\n{}", self.said()))
+    }
+
+    /// A module's counter.
+    pub fn count(&self, session: &str, module: &str, what: &str) -> u64 {
+        self.part(session, "modules", module)[what].as_u64().unwrap()
+    }
+
+    /// Sends these frames, each whole.
+    pub fn send(&mut self, frames: &[Vec<u8>]) {
+        for portion in frames.chunks(50) {
+            let mut rest: Vec<&[u8]> = portion.iter().map(Vec::as_slice).collect();
+            while !rest.is_empty() {
+                let taken = self.sink.send(&rest).taken;
+                rest.drain(..taken);
+            }
+        }
+    }
+
+    /// Stops the node in order.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.node.take().unwrap().wait().unwrap()
+    }
+
+    pub fn kill(&mut self) {
+        let mut node = self.node.take().unwrap();
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+
+    pub fn signal(&self, name: &str) {
+        let id = self.node.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    /// Open descriptors and mapped areas of the node.
+    pub fn holdings(&self) -> (usize, usize) {
+        let proc = PathBuf::from(format!("/proc/{}", self.node.as_ref().unwrap().id()));
+        let maps = std::fs::read_to_string(proc.join("maps")).unwrap();
+        (std::fs::read_dir(proc.join("fd")).unwrap().count(), maps.lines().count())
+    }
+
+    /// What the ledger has, after it was found whole.
+    pub fn ledger(&self) -> Vec<Value> {
+        let folder = self.path().join("state/ledger");
+        weir_ledger::verify(&folder, weir_session::ledger::Check::default()).unwrap();
+        let mut files: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        files.sort();
+        let lines = files.iter().flat_map(|path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+        });
+        lines.collect()
+    }
+
+    /// The sum of a counter in the bills of a session.
+    pub fn billed(&self, session: &str, what: &str) -> u64 {
+        let entries = self.ledger();
+        let bills =
+            entries.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
+        bills.filter_map(|entry| entry["usage"][what].as_u64()).sum()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(mut node) = self.node.take() {
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+fn named(list: &Value, name: &str) -> Option<Value> {
+    list.as_array().into_iter().flatten().find(|part| part["name"] == name).cloned()
+}

@@ -1,0 +1,137 @@
+//! What sessions get.
+
+use crate::place::{Place, is_inside, udp};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+
+const TWO: &str = r#"
+[[session]]
+name = "alice"
+cpu = [{ period = "10ms", slice = "2ms" }]
+channel = [{ interface = "b", filter = "udp port 53" }]
+module = [{ module = "port-count", set = { ports = [53, 99] } }]
+[[session]]
+name = "bob"
+channel = [{ interface = "b", filter = "udp", sees = "all" }]
+module = [{ module = "trajectory" }]
+"#;
+
+fn rows(folder: &Path) -> i64 {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let count =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "parquet")).map(|path| {
+            let reader =
+                parquet::file::serialized_reader::SerializedFileReader::new(File::open(path).unwrap())
+                    .unwrap();
+            parquet::file::reader::FileReader::metadata(&reader).file_metadata().num_rows()
+        });
+    count.sum()
+}
+
+#[test]
+fn each_gets_its_packets_and_its_bill() {
+    if !is_inside("sessions::each_gets_its_packets_and_its_bill") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    let frames: Vec<Vec<u8>> =
+        (0..3000u16).map(|i| udp(if i % 3 == 0 { 53 } else { 99 }, &i.to_be_bytes())).collect();
+    place.send(&frames);
+    place.until("all packets are there", |place| {
+        place.count("alice", "port-count", "packets") == 1000
+            && place.count("bob", "trajectory", "packets") == 3000
+    });
+    let channel = place.part("alice", "channels", "main");
+    assert_eq!((&channel["packets"], &channel["drops"]), (&json!(1000), &json!({})));
+    let emitted = place.count("bob", "trajectory", "records");
+    assert!(emitted > 0);
+    assert!(place.stop().success());
+
+    assert_eq!(place.billed("alice", "packets_in"), 1000);
+    assert_eq!(place.billed("bob", "packets_in"), 3000);
+    let bytes: usize = frames.iter().map(Vec::len).sum();
+    assert_eq!(place.billed("bob", "bytes_in"), bytes as u64);
+    assert!(place.billed("alice", "cpu_ns") > 0);
+    // What was emitted at the end is in the file, and on the bill.
+    let written = rows(&place.path().join("state/records/bob/trajectory-0"));
+    assert_eq!(place.billed("bob", "records_written"), u64::try_from(written).unwrap());
+    assert_eq!(place.billed("bob", "records_emitted"), u64::try_from(written).unwrap());
+}
+
+#[test]
+fn shares_are_created_changed_and_refused_while_it_runs() {
+    if !is_inside("sessions::shares_are_created_changed_and_refused_while_it_runs") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    let session = |name: &str, slice: &str| json!({"create": {"name": name, "cpu": [{"period": "10ms", "slice": slice}], "channel": [{"interface": "b"}]}});
+    place.done(session("carol", "1ms"));
+    assert!(place.refused(session("carol", "1ms")).contains("there is a session `carol` already"));
+    let why = place.refused(session("dave", "9ms"));
+    assert!(why.contains("more than this core has left; the largest slice in that period is"), "{why}");
+    let why = place.refused(
+        json!({"create": {"name": "dave", "channel": [{"interface": "b", "filter": "udp prt 53"}]}}),
+    );
+    assert!(why.contains("filter expression `udp prt 53`"), "{why}");
+    let why = place.refused(json!({"create": {"name": "dave", "memory": "9 GiB"}}));
+    assert!(why.contains("9 GiB of memory are more than is left"), "{why}");
+    let why = place.refused(json!({"create": {"name": "dave", "cpu": [{"core": 999}]}}));
+    assert!(why.contains("core 999 is none of the node's"), "{why}");
+    // Nothing is left of what was refused.
+    assert_eq!(place.snapshot()["sessions"].as_array().unwrap().len(), 3);
+
+    let change = |slice: &str| json!({"change": {"session": "carol", "cpu": [{"name": "main", "period": "10ms", "slice": slice}]}});
+    place.done(change("1500us"));
+    assert!(place.refused(change("9900us")).contains("the largest slice"));
+    assert_eq!(place.part("carol", "cpu", "main")["slice_ns"], 1_500_000);
+
+    let spec = |module: &str| json!({"module": module});
+    assert!(place.load("carol", spec("trajectory"), &[])["done"].is_object());
+    let why = place.load("carol", spec("trajectory"), &[])["refused"]["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("has a module `trajectory` already"), "{why}");
+    let why = place.load("carol", spec("nothing"), &[])["refused"]["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("there is no module `nothing`"), "{why}");
+    let why =
+        place.load("carol", spec("junk.wasm"), b"\0asm junk")["refused"]["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("module `junk.wasm`"), "{why}");
+    place.send(&vec![udp(1, b"x"); 100]);
+    place.until("carol sees them", |place| place.count("carol", "trajectory", "packets") == 100);
+    place.done(json!({"unload": {"session": "carol", "module": "trajectory"}}));
+    place.done(json!({"close": {"session": "carol"}}));
+    assert!(place.refused(json!({"close": {"session": "carol"}})).contains("no session `carol`"));
+    // Its slice is free again.
+    place.until("there is room", |place| place.ask(session("erin", "1500us")).get("done").is_some());
+    assert!(place.stop().success());
+    let ledger = place.ledger();
+    let kinds = |name: &str| -> Vec<String> {
+        let of = ledger.iter().filter(|entry| entry["session"]["name"] == name && entry["kind"] != "usage");
+        of.map(|entry| entry["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let refused = ["module-refused"; 3];
+    let expected: Vec<&str> = ["session-created", "session-changed", "module-loaded"]
+        .into_iter()
+        .chain(refused)
+        .chain(["module-unloaded", "session-closed"])
+        .collect();
+    assert_eq!(kinds("carol"), expected);
+}
+
+#[test]
+fn a_stream_is_followed_while_it_comes() {
+    if !is_inside("sessions::a_stream_is_followed_while_it_comes") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    let mut follower = place.connect();
+    let ask = json!({"weir": 1, "ask": {"follow": {"session": "bob", "module": "trajectory", "stream": "samples"}}});
+    writeln!(follower, "{ask}").unwrap();
+    let mut lines = BufReader::new(follower).lines();
+    assert!(lines.next().unwrap().unwrap().contains("done"));
+    place.send(&(0..2000u16).map(|i| udp(i, &i.to_be_bytes())).collect::<Vec<_>>());
+    let row: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert!(row["reply"]["record"].as_object().is_some_and(|fields| fields.len() > 2), "{row}");
+    let why = place.refused(json!({"follow": {"session": "bob", "module": "trajectory", "stream": "no"}}));
+    assert!(why.contains("has no stream `no`"), "{why}");
+}
