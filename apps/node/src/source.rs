@@ -406,16 +406,22 @@ impl Receiver {
                     Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
                 }
             }
-            self.unwanted += u64::from(wanted.is_empty());
+            let mut is_wanted = false;
             for channel in wanted.iter() {
                 let (Some(masks), Some(route)) = (self.masks.get_mut(channel), plan.routes.get(channel))
                 else {
                     continue;
                 };
+                // A channel without a module takes nothing.
+                if route.readers.is_empty() {
+                    continue;
+                }
+                is_wanted = true;
                 masks[index / 64] |= 1 << (index % 64);
                 route.tally.packets.fetch_add(1, Ordering::Relaxed);
                 route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
             }
+            self.unwanted += u64::from(!is_wanted);
         }
         for (route, masks) in plan.routes.iter().zip(&self.masks) {
             if let Sight::All(_) = route.sight {
@@ -423,11 +429,15 @@ impl Receiver {
             }
         }
         for (selection, routes) in &plan.selections {
-            // Channels of one selection have one filter, so what the first wants all want.
-            let Some(masks) = routes.first().and_then(|first| self.masks.get(*first)) else { continue };
+            // Channels of one selection have one filter, so what one of them wants all want that have modules.
+            let read =
+                |route: &&usize| plan.routes.get(**route).is_some_and(|route| !route.readers.is_empty());
+            let Some(masks) = routes.iter().find(read).and_then(|route| self.masks.get(*route)) else {
+                continue;
+            };
             let selected = lock(selection).select(block, masks);
             let copied = selected.block.map(Arc::new);
-            for route in routes.iter().filter_map(|route| plan.routes.get(*route)) {
+            for route in routes.iter().filter(read).filter_map(|route| plan.routes.get(*route)) {
                 route.tally.no_memory.fetch_add(selected.lost, Ordering::Relaxed);
                 if let Some(block) = &copied {
                     let whole: Vec<u64> = block.batches().map(|batch| batch.mask).collect();

@@ -83,8 +83,8 @@ fn a_module_that_traps_at_every_packet_costs_others_nothing() {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) unreachable)"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "bad").as_bytes()));
     let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"10ms\", slice = \"2ms\", spare = true }]\n\
-                    channel = [{ interface = \"b\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
-                    [[session]]\nname = \"bad\"\nchannel = [{ interface = \"b\" }]\n";
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
+                    [[session]]\nname = \"bad\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";
     let mut place = Place::new(sessions);
     assert!(place.load("bad", json!({"module": "bad.wasm"}), &bytes).get("done").is_some());
     for round in 1..=5u64 {
