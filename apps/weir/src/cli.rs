@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use weir_units::Nanos;
+use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// Runs packet-processing modules that you need not trust, on your own traffic.
 ///
@@ -18,8 +18,8 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run modules over a capture
-    Run(Run),
+    /// Run modules over a capture or a live interface
+    Run(Box<Run>),
     /// List the modules that come with weir, or show one
     Modules {
         /// Show this one: its parameters and streams
@@ -29,6 +29,13 @@ pub enum Command {
     Check(Check),
     /// Measure how long this node takes for a unit of fuel, and keep it
     Calibrate(Calibrate),
+    /// Run a live node: sessions with guaranteed shares of this machine, by its configuration
+    #[command(after_long_help = NODE_HELP)]
+    Node {
+        /// The configuration
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name
@@ -108,6 +115,10 @@ pub struct Calibrate {
     pub quiet: bool,
 }
 
+const NODE_HELP: &str = "\
+The node runs until SIGTERM or SIGINT, and reads its configuration again on SIGHUP: all of it takes effect, or nothing does and it says why.
+It says what happens on standard error, and tells systemd (Type=notify) when it is ready. It needs CAP_NET_RAW for its interfaces.";
+
 /// `weir run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -118,12 +129,26 @@ Examples:
   weir run -r traffic.pcap -m ./mine.wasm --profile strict.toml
   weir run -r in.pcap -m dscp-mark,source=10.0.0.0/8,dscp=46 -w out.pcap
   tcpdump -w - | weir run -r - -m ./mine.wasm 'tcp port 80'
+  weir run -i eth0 -c 10000 --out results             the next 10,000 packets of an interface
+  weir run -i eth0 -m port-count --duration 1h 'udp'  for an hour, or until Ctrl-C
+  weir run -i eth0 -m dscp-mark,source=10.0.0.0/8,dscp=46 --send eth1 --rate 100Mbit/s
 
-Exit status: 0 when the run went to its end, also where modules failed or the capture is cut short; 1 when it did not; 2 for wrong usage.")]
+A live run ends with -c, --duration, Ctrl-C or SIGTERM, and when its interface is removed: modules are told, and records, report and
+summary are complete. A second Ctrl-C ends it at once. It needs CAP_NET_RAW (AF_XDP: more): run it as root, or once
+`setcap cap_net_raw+ep` on the program.
+
+Exit status: 0 when the run went to its end, also where modules failed or the capture is cut short; 1 when it did not; 2 for wrong usage.",
+    group = clap::ArgGroup::new("source").required(true))]
 pub struct Run {
     /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input
-    #[arg(short = 'r', long = "read", value_name = "FILE")]
-    pub read: PathBuf,
+    #[arg(short = 'r', long = "read", value_name = "FILE", group = "source")]
+    pub read: Option<PathBuf>,
+    /// Read packets from this interface, as they come and go, until something ends the run; a name that is none gets a list of those there are
+    #[arg(short = 'i', long = "interface", value_name = "IFACE", group = "source")]
+    pub interface: Option<String>,
+    /// Stop after COUNT packets that match FILTER
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
     /// Run this module: a shipped one's name, or the path of a .wasm file; parameters follow, as in rtt,table-size=4096. Items of a list are
     /// separated by commas; write \, for a comma that belongs to a value. Without -m all shipped monitors run
     #[arg(short = 'm', long = "module", value_name = "MODULE[,KEY=VALUE]...")]
@@ -132,6 +157,8 @@ pub struct Run {
     /// summary then goes to standard error. FILTER does not choose what is written
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub live: Live,
     /// Write records to DIR/MODULE/STREAM.parquet
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -162,4 +189,44 @@ pub struct Run {
     /// before it
     #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
+}
+
+/// What goes for a live interface only.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of a live interface")]
+pub struct Live {
+    /// Stop after this time, such as 10s or 5m
+    #[arg(long, value_name = "TIME", conflicts_with = "read")]
+    pub duration: Option<Nanos>,
+    /// Send the packets that no module dropped, patched, on this other interface. Then only packets that arrive are read, so that those
+    /// sent do not come back. FILTER does not choose what is sent. The host sees the packets of -i as well, unless --kind is xdp
+    #[arg(long, value_name = "IFACE", conflicts_with = "read")]
+    pub send: Option<String>,
+    /// Send no faster than this, on the wire: of an Ethernet frame its preamble, check sequence and gap count. What does not fit into the queue,
+    /// a tenth of a second, is lost and counted
+    #[arg(long, value_name = "RATE", requires = "send", conflicts_with = "read")]
+    pub rate: Option<BitsPerSecond>,
+    /// The way by which the kernel hands over packets
+    #[arg(long, value_enum, default_value_t = Kind::Auto, conflicts_with = "read")]
+    pub kind: Kind,
+    /// Keep only so many bytes of a packet; those cut cannot be sent
+    #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "read", value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    pub snapshot_length: Option<u32>,
+    /// Leave the interface as it is, and do not have it receive packets for other hosts
+    #[arg(short = 'p', long, conflicts_with = "read")]
+    pub no_promiscuous_mode: bool,
+    /// Memory in which packets wait while modules are busy: what does not fit is lost, and counted
+    #[arg(long, value_name = "SIZE", conflicts_with = "read", default_value = "64MiB")]
+    pub ring: Bytes,
+}
+
+/// By which way packets come from an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// The one that takes nothing away from the host: packet
+    Auto,
+    /// AF_PACKET: copies of all packets, those that arrive and those that the host sends
+    Packet,
+    /// AF_XDP: takes the packets that arrive on the first queue, which the host then does not see
+    Xdp,
 }

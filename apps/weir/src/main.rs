@@ -31,6 +31,8 @@ enum Failure {
     #[error(transparent)]
     Calibrate(#[from] calibrate::CalibrateError),
     #[error(transparent)]
+    Node(#[from] weir_node::daemon::DaemonError),
+    #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
@@ -78,6 +80,12 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Modules { name } => modules::show(&mut out, name.as_deref())?,
         Command::Calibrate(args) => calibrate::calibrate(&mut out, &args)?,
         Command::Check(args) => check::check(&mut out, &args)?,
+        Command::Node { config } => {
+            drop(out);
+            let calibration = terms::calibration();
+            let shipped = |name: &str| shipped::find(name).map(|shipped| shipped.wasm);
+            weir_node::daemon::run(weir_node::daemon::Setup { config, calibration, shipped })?;
+        }
         Command::New { path, lang } => {
             let lang = match lang {
                 cli::Lang::C => weir_author::Lang::C,

@@ -47,7 +47,7 @@ pub fn calibration_file() -> Option<PathBuf> {
 }
 
 /// This node's calibration; where it has none, or one that cannot be used, that of a usual node, and a warning says why.
-fn calibration() -> Calibration {
+pub fn calibration() -> Calibration {
     let Some(path) = calibration_file() else { return Calibration::default() };
     let unusable = |why: &dyn std::fmt::Display| {
         let why: String = why.to_string().chars().filter(|c| is_plain(*c)).collect();

@@ -1,9 +1,11 @@
-//! Where results go: records to their files and the report, packets to the output capture, log lines to the operator.
+//! Where results go: records to their files and the report, packets to the output capture or another interface, log lines to the operator.
 //!
 //! Blocks come in order, and what several instances of a module emitted is put into one order before anything else sees it.
 
+use super::forward::Forwarder;
 use super::work::{Output, Work};
 use std::io::Write;
+use weir_abi::flag;
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
@@ -43,20 +45,19 @@ pub struct Sink {
 pub struct Collector {
     /// In the order of the command line, which is the order of patches.
     pub sinks: Vec<Sink>,
-    /// The output capture.
-    pub packets: Option<PacketWriter>,
+    /// Where packets go.
+    pub ways: Ways,
     /// The report.
     pub report: Option<Report>,
-    /// Patches that could not be made to packets that were written.
+    /// Patches that could not be made to packets that went on.
     pub unpatched: u64,
     failed: bool,
-    packet: Vec<u8>,
 }
 
 impl Collector {
     /// Collects into these.
-    pub fn new(sinks: Vec<Sink>, packets: Option<PacketWriter>, report: Option<Report>) -> Self {
-        Self { sinks, packets, report, unpatched: 0, failed: false, packet: Vec::new() }
+    pub fn new(sinks: Vec<Sink>, ways: Ways, report: Option<Report>) -> Self {
+        Self { sinks, ways, report, unpatched: 0, failed: false }
     }
 
     /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
@@ -84,15 +85,13 @@ impl Collector {
                 }
             }
         }
-        if let Some(block) = &work.block {
+        if let Some(block) = work.block() {
             if let Some(report) = &mut self.report {
                 for descriptor in block.descriptors() {
                     report.traffic(Timestamp(descriptor.ts_ns), 1, u64::from(descriptor.wire_len));
                 }
             }
-            if let Some(writer) = &mut self.packets {
-                self.unpatched += write_packets(writer, &mut self.packet, block, outputs)?;
-            }
+            self.unpatched += self.ways.pass(block, outputs)?;
         }
         Ok(())
     }
@@ -129,39 +128,64 @@ fn in_order(outputs: &[Output], is_parallel: bool) -> Vec<Record<'_>> {
     records
 }
 
-/// Writes the packets that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
-/// not be made to them.
-fn write_packets(
-    writer: &mut PacketWriter,
-    packet: &mut Vec<u8>,
-    block: &Block,
-    outputs: &[Output],
-) -> Result<u64, CollectError> {
-    let mut unpatched = 0;
-    let mut dropped = vec![0u64; block.batch_count()];
-    for output in outputs {
-        for (all, drops) in dropped.iter_mut().zip(&output.drops) {
-            *all |= drops;
-        }
+/// Where packets go that no module dropped.
+#[derive(Debug, Default)]
+pub struct Ways {
+    /// The output capture.
+    pub writer: Option<PacketWriter>,
+    /// Another interface.
+    pub forwarder: Option<Forwarder>,
+    packet: Vec<u8>,
+}
+
+impl Ways {
+    /// These.
+    pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
+        Self { writer, forwarder, packet: Vec::new() }
     }
-    let mut patches: Vec<&Patch> = outputs.iter().flat_map(|output| &output.patches).collect();
-    // Stable: for one packet they stay in the order of the modules, and in each module's own.
-    patches.sort_by_key(|patch| patch.packet);
-    let mut patches = patches.into_iter().peekable();
-    for (i, descriptor) in block.descriptors().iter().enumerate() {
-        let is_dropped = dropped[i / 64] >> (i % 64) & 1 == 1;
-        block.copy_packet(i, packet);
-        while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
-            // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
-            let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
-            unpatched += u64::from(applied.is_err() && !is_dropped);
+
+    /// Has the packets go that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
+    /// not be made to them.
+    fn pass(&mut self, block: &Block, outputs: &[Output]) -> Result<u64, CollectError> {
+        if self.writer.is_none() && self.forwarder.is_none() {
+            return Ok(0);
         }
-        if let (false, Ok(link_type)) = (is_dropped, LinkType::try_from(u32::from(descriptor.link_type))) {
-            let ts = Timestamp(descriptor.ts_ns);
-            writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, packet)?;
+        let mut unpatched = 0;
+        let mut dropped = vec![0u64; block.batch_count()];
+        for output in outputs {
+            for (all, drops) in dropped.iter_mut().zip(&output.drops) {
+                *all |= drops;
+            }
         }
+        let mut patches: Vec<&Patch> = outputs.iter().flat_map(|output| &output.patches).collect();
+        // Stable: for one packet they stay in the order of the modules, and in each module's own.
+        patches.sort_by_key(|patch| patch.packet);
+        let mut patches = patches.into_iter().peekable();
+        let mut queue = self.forwarder.as_ref().map(Forwarder::queue);
+        for (i, descriptor) in block.descriptors().iter().enumerate() {
+            let is_dropped = dropped[i / 64] >> (i % 64) & 1 == 1;
+            block.copy_packet(i, &mut self.packet);
+            while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
+                // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
+                let applied =
+                    weir_wire::patch::apply(&mut self.packet, descriptor, patch.offset, &patch.bytes);
+                unpatched += u64::from(applied.is_err() && !is_dropped);
+            }
+            if is_dropped {
+                continue;
+            }
+            if let Some(queue) = &mut queue {
+                queue.put(&self.packet, descriptor.flags & flag::CUT != 0);
+            }
+            if let (Some(writer), Ok(link_type)) =
+                (&mut self.writer, LinkType::try_from(u32::from(descriptor.link_type)))
+            {
+                let ts = Timestamp(descriptor.ts_ns);
+                writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, &self.packet)?;
+            }
+        }
+        Ok(unpatched)
     }
-    Ok(unpatched)
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@
 //! is the same.
 
 use super::collect::{CollectError, Collector};
-use super::shard::{Shard, ShardError};
+use super::shard::Shard;
 use super::source::{Source, SourceError};
 use super::work::Work;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use weir_node::seat::SeatError;
 
 /// Blocks under way at most: bounds what modules can have emitted before it is written.
 const BLOCKS_MAX: usize = 8;
@@ -22,7 +23,7 @@ pub enum CrewError {
     Source(#[from] SourceError),
     /// Running.
     #[error(transparent)]
-    Shard(#[from] ShardError),
+    Shard(#[from] SeatError),
     /// Writing.
     #[error(transparent)]
     Collect(#[from] CollectError),
@@ -136,7 +137,7 @@ impl Drop for OnPanic<'_> {
 
 enum Done {
     Read(Box<Source>, Option<Arc<Work>>, Read),
-    Process(usize, Box<Shard>, Result<(), ShardError>),
+    Process(usize, Box<Shard>, Result<(), SeatError>),
     Collect(Box<Collector>, Result<(), CollectError>),
 }
 
@@ -152,6 +153,7 @@ impl Job {
         match self {
             Self::Read(mut source) => match source.next() {
                 Ok(super::source::Next::Work(work)) => Done::Read(source, Some(work), Read::More),
+                Ok(super::source::Next::Nothing) => Done::Read(source, None, Read::More),
                 Ok(super::source::Next::Full) => Done::Read(source, None, Read::Blocked),
                 Ok(super::source::Next::End) => {
                     let last = source.last();
@@ -233,10 +235,11 @@ impl State {
             }
         }
         if let Some(error) = failed {
-            if let Some(source) = &mut self.source {
-                source.stop();
-            }
             self.error.get_or_insert(error);
+        }
+        // It may have been out for reading when something failed.
+        if let (Some(_), Some(source)) = (&self.error, &mut self.source) {
+            source.stop();
         }
     }
 }

@@ -1,7 +1,9 @@
-//! `weir run`: modules over a capture.
+//! `weir run`: modules over a capture or a live interface.
 
 mod collect;
 mod crew;
+mod forward;
+mod origin;
 mod page;
 mod progress;
 mod shard;
@@ -14,18 +16,23 @@ use crate::hint;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
 use crate::terms::{TermsError, terms};
-use collect::{Collector, Sink};
+use collect::{Collector, Sink, Ways};
 use crew::{Crew, CrewError};
+use forward::{ForwardError, Forwarder};
+use origin::{Origin, OriginError};
 use page::Page;
 use progress::Progress;
-use shard::{PARTS_MAX, Shard, ShardError};
-use source::Source;
+use shard::{PARTS_MAX, Shard};
+use source::{Limits, Source};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, Summary};
-use weir_netio::{Capture, Filter, FilterError, Input, OpenError, PacketWriter, WriteError};
+use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
+use weir_node::seat::SeatError;
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
@@ -38,9 +45,15 @@ const JOBS_DEFAULT_MAX: usize = 16;
 /// Why a run did not go to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The capture cannot be opened.
+    /// The capture or the interface cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OriginError),
+    /// Nothing can be sent.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// Signals cannot be noticed.
+    #[error("signals cannot be caught: {0}")]
+    Signals(std::io::Error),
     /// The filter expression is wrong.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -52,7 +65,7 @@ pub enum RunError {
         /// The option.
         option: String,
     },
-    /// The filter makes no sense for this capture's packets.
+    /// The filter makes no sense for these packets.
     #[error("{0}")]
     FilterOfCapture(String),
     /// There is nothing to admit modules by.
@@ -71,7 +84,7 @@ pub enum RunError {
     },
     /// A sandbox cannot be prepared.
     #[error(transparent)]
-    Shard(#[from] ShardError),
+    Shard(#[from] SeatError),
     /// Reading, running or writing failed under way.
     #[error(transparent)]
     Crew(#[from] CrewError),
@@ -110,6 +123,7 @@ impl RunError {
             | Self::SameFile(_)
             | Self::Terms(_) => true,
             Self::Spec(error) => error.is_usage(),
+            Self::Forward(error) => error.is_usage(),
             _ => false,
         }
     }
@@ -127,23 +141,22 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     }
     let filter = filter(&args.filter)?;
     let (engine, programs) = load(args)?;
-    let input = if args.read.as_os_str() == "-" { Input::Stdin } else { Input::File(args.read.clone()) };
-    let capture = Capture::open(input)?;
+    let origin = Origin::open(args)?;
     if let Some(filter) = &filter {
-        // A pcapng file names its link types later.
-        for link_type in capture.totals().interfaces.iter().filter_map(|interface| interface.link_type) {
+        for link_type in origin.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (crew, page) = assemble(args, jobs, &engine, &programs, capture, filter)?;
+    let (crew, page) = assemble(args, jobs, &engine, &programs, origin, filter)?;
     let (crew, result) = crew.run(jobs);
 
-    let Crew { source, shards, mut collector } = crew;
-    let totals = source.capture().totals();
+    let Crew { mut source, shards, mut collector } = crew;
+    let (totals, live) = (source.totals(), source.live_totals());
     let sinks = std::mem::take(&mut collector.sinks);
-    let (report, packets) = (collector.report.take(), collector.packets.take());
+    let (report, ways) = (collector.report.take(), std::mem::take(&mut collector.ways));
+    let forwarded = ways.forwarder.map(Forwarder::finish);
     let mut failure = result.err().map(RunError::from);
-    let written = packets.map(|writer| writer.finish().map_err(RunError::from)).transpose();
+    let written = ways.writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
     let written = written.unwrap_or_else(|error| {
         failure.get_or_insert(error);
         None
@@ -167,9 +180,14 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, nanos_per_cycle));
     }
     let summary = Summary {
-        name: args.read.display().to_string(),
+        name: match (&args.interface, &args.read) {
+            (Some(interface), _) => interface.clone(),
+            (None, path) => path.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
+        },
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
         totals,
+        live,
+        forwarded,
         modules,
         elapsed: Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         jobs,
@@ -245,12 +263,12 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
         let module = module.to_owned();
         move |error| RunError::Load { module, error }
     };
-    if args.write.is_none() {
+    if !goes_on(args) {
         for (name, admitted) in &admitted {
             if admitted.manifest().kind == Kind::Filter {
                 let _ = writeln!(
                     std::io::stderr(),
-                    "weir: warning: {name}: what it changes or drops is not written anywhere; -w FILE writes the packets"
+                    "weir: warning: {name}: what it changes or drops is not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface"
                 );
             }
         }
@@ -267,17 +285,17 @@ fn assemble(
     jobs: usize,
     engine: &Engine,
     programs: &[Program],
-    capture: Capture,
+    origin: Origin,
     filter: Option<Filter>,
 ) -> Result<(Crew, Option<Page>), RunError> {
-    if let Some(report) = args.report.as_ref().filter(|report| capture.reads(report)) {
+    if let Some(report) =
+        args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
+    {
         return Err(RunError::ReportOntoCapture(report.clone()));
     }
     let mut shards: Vec<Shard> = Vec::new();
     let mut labels: Vec<String> = Vec::new();
     let mut instances = Vec::new();
-    let ring = capture.descriptors();
-    let ring_len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
     for program in programs {
         let admitted = program.admitted();
         let label = label(admitted.manifest().name.as_str(), &labels);
@@ -286,20 +304,24 @@ fn assemble(
         for part in 0..parts {
             let mut instance = Instance::start(engine, program)
                 .map_err(|error| RunError::Load { module: label.clone(), error })?;
-            if args.write.is_none() {
+            if !goes_on(args) {
                 instance.ignore_patches();
             }
             let tick = admitted.tick().map(|period| period.0);
-            let mut shard = Shard::new(instance, part as u64, parts as u64, tick);
-            shard.map_descriptors(ring.fd(), ring_len)?;
-            shards.push(shard);
+            shards.push(Shard::new(instance, (part as u64, parts as u64), origin.descriptors(), tick)?);
         }
         labels.push(label);
         instances.push(first..shards.len());
     }
     // Records last: where something else cannot be opened, those of an earlier run are not touched.
     let page = args.report.as_deref().map(Page::open).transpose()?;
-    let packets = args.write.as_ref().map(|path| PacketWriter::create(path, Some(&capture))).transpose()?;
+    let forwarder = match (&args.live.send, &args.interface, origin.link_types().first()) {
+        (Some(to), Some(from), Some(link_type)) => {
+            Some(Forwarder::start(to, from, *link_type, args.live.rate)?)
+        }
+        _ => None,
+    };
+    let writer = args.write.as_ref().map(|path| PacketWriter::create(path, origin.capture())).transpose()?;
     let mut report = args.report.is_some().then(Report::new);
     let mut sinks: Vec<Sink> = Vec::new();
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
@@ -309,8 +331,31 @@ fn assemble(
         sinks.push(Sink { label, files, instances, in_report, is_parallel: is_parallel(program) });
     }
     let progress = Progress::new(!args.quiet);
-    let source = Source::new(capture, filter, shards.len(), progress);
-    Ok((Crew { source, shards, collector: Collector::new(sinks, packets, report) }, page))
+    let interrupted = if args.interface.is_some() { interruptible()? } else { Arc::default() };
+    let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
+    let limits = Limits { count: args.count, duration, interrupted };
+    let ticks =
+        programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0).collect();
+    let source = Source::new(origin, filter, limits, shards.len(), ticks, progress);
+    let collector = Collector::new(sinks, Ways::new(writer, forwarder), report);
+    Ok((Crew { source, shards, collector }, page))
+}
+
+/// Whether packets go anywhere after the modules.
+fn goes_on(args: &Run) -> bool {
+    args.write.is_some() || args.live.send.is_some()
+}
+
+/// Becomes true with the first Ctrl-C or SIGTERM. The second ends the program as if nobody had cared about the first.
+fn interruptible() -> Result<Arc<AtomicBool>, RunError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first signal finds the flag not yet set.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupted))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+            .map_err(RunError::Signals)?;
+    }
+    Ok(interrupted)
 }
 
 fn is_parallel(program: &Program) -> bool {

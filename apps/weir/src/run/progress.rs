@@ -1,25 +1,30 @@
 //! A progress bar on a terminal, and nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use weir_netio::Capture;
+use weir_netio::{Capture, Live};
+use weir_units::Bytes;
 
-/// How often the bar is drawn.
+/// How often the bar of a capture is drawn.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How often that of an interface: its rates are over this time.
+const LIVE_PERIOD: Duration = Duration::from_secs(1);
 
 /// How far a run is.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
     shown: Instant,
+    /// Packets and bytes that had come when it was drawn last.
+    before: (u64, u64),
 }
 
 impl Progress {
     /// Shows something only if standard error is a terminal and the user does not mind.
     pub fn new(wanted: bool) -> Self {
         let bar = (wanted && std::io::stderr().is_terminal()).then(ProgressBar::no_length);
-        Self { bar, shown: Instant::now() }
+        Self { bar, shown: Instant::now(), before: (0, 0) }
     }
 
     /// Shows how far the capture has been read.
@@ -44,10 +49,43 @@ impl Progress {
         bar.set_position(progress.done.0);
     }
 
+    /// Shows what comes from the interface, and what is lost.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn show_live(&mut self, live: &mut Live) {
+        let elapsed = self.shown.elapsed();
+        let Some(bar) = self.bar.as_ref().filter(|_| elapsed >= LIVE_PERIOD) else { return };
+        self.shown = Instant::now();
+        let totals = live.totals();
+        let (packets, bytes) = (totals.received.packets, totals.received.bytes.0);
+        let per_second =
+            |now: u64, before: u64| (now.saturating_sub(before) as f64 / elapsed.as_secs_f64()) as u64;
+        let rates = (per_second(packets, self.before.0), Bytes(per_second(bytes, self.before.1)));
+        self.before = (packets, bytes);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}  {msg}") {
+            bar.set_style(style);
+        }
+        let lost = totals.drops.packets();
+        bar.set_message(format!("{packets} packets  {}/s  {}/s  {lost} lost", rates.0, rates.1));
+        bar.tick();
+    }
+
+    /// Says something, besides the bar.
+    pub fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprint_line(text)),
+            None => eprint_line(text),
+        }
+    }
+
     /// Removes the bar.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
+}
+
+fn eprint_line(text: &str) {
+    // A closed standard error must not end the run.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,17 +1,21 @@
-//! Where packets come from: a capture, and the filter that says which of them modules are called for.
+//! Where packets come from, which of them modules are called for, and when they have come to an end.
 
+use super::origin::{Ending, FetchError, Found, Origin};
 use super::progress::Progress;
-use super::work::Work;
+use super::work::{Matter, Work};
 use std::sync::Arc;
-use weir_netio::{Block, Capture, Filter, FilterError, ReadError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_netio::{Block, Filter, FilterError, LiveTotals, Totals};
+use weir_units::Timestamp;
 use weir_wire::LinkType;
 
 /// Why reading ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The capture.
+    /// The capture or the interface.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Fetch(#[from] FetchError),
     /// The filter makes no sense for a link type of the capture.
     #[error("{0}")]
     Filter(String),
@@ -26,62 +30,198 @@ impl From<&FilterError> for SourceError {
 /// What reading gave.
 #[derive(Debug)]
 pub enum Next {
-    /// A block for the instances.
+    /// Something for the instances.
     Work(Arc<Work>),
+    /// Nothing for now.
+    Nothing,
     /// Every place for packets is in use.
     Full,
     /// No more packets.
     End,
 }
 
-/// A capture on its way to so many instances.
+/// When packets are to end before they do so by themselves.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// After so many that the filter selects.
+    pub count: Option<u64>,
+    /// After so much time, of an interface.
+    pub duration: Option<Duration>,
+    /// When somebody wants it, of an interface.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// Packets on their way to so many instances.
 #[derive(Debug)]
 pub struct Source {
-    capture: Capture,
+    origin: Origin,
     filter: Option<Filter>,
     instances: usize,
     progress: Progress,
+    limits: Limits,
+    deadline: Option<Instant>,
+    ending: Option<Ending>,
+    /// Periods of the modules' ticks, in ns.
+    ticks: Vec<u64>,
+    /// What time it is for the modules.
+    time: Timestamp,
+    /// What there was up to the last packet that counts, where that is not the last of its block.
+    cut: Option<Totals>,
     packet: Vec<u8>,
-    stopped: bool,
+    /// How often in a row there was no room.
+    full: u32,
+    over: bool,
 }
 
 impl Source {
-    /// Reads this capture.
-    pub fn new(capture: Capture, filter: Option<Filter>, instances: usize, progress: Progress) -> Self {
-        Self { capture, filter, instances, progress, packet: Vec::new(), stopped: false }
+    /// Reads from this origin, for modules with these periods of ticks.
+    pub fn new(
+        origin: Origin,
+        filter: Option<Filter>,
+        limits: Limits,
+        instances: usize,
+        ticks: Vec<u64>,
+        progress: Progress,
+    ) -> Self {
+        let deadline = limits.duration.and_then(|duration| Instant::now().checked_add(duration));
+        Self {
+            origin,
+            filter,
+            instances,
+            progress,
+            limits,
+            deadline,
+            ending: None,
+            ticks,
+            time: Timestamp(0),
+            cut: None,
+            packet: Vec::new(),
+            full: 0,
+            over: false,
+        }
     }
 
-    /// The capture.
-    pub fn capture(&self) -> &Capture {
-        &self.capture
+    /// What it gave.
+    pub fn totals(&mut self) -> Totals {
+        self.cut.clone().unwrap_or_else(|| self.origin.totals())
+    }
+
+    /// What it lost, of an interface.
+    pub fn live_totals(&mut self) -> Option<LiveTotals> {
+        self.origin.live_totals()
     }
 
     /// Reads no further: something else has failed.
     pub fn stop(&mut self) {
-        self.stopped = true;
+        self.over = true;
     }
 
     /// Reads on.
     pub fn next(&mut self) -> Result<Next, SourceError> {
-        if self.stopped {
+        if self.over {
             return Ok(Next::End);
         }
-        let block = match self.capture.next_block()? {
-            weir_netio::Next::Block(block) => block,
-            weir_netio::Next::Full => return Ok(Next::Full),
-            weir_netio::Next::End => return Ok(Next::End),
-        };
-        self.progress.show(&self.capture);
-        let selected = self.select(&block)?;
-        Ok(Next::Work(Arc::new(Work::new(Some(block), selected, self.instances))))
+        self.look_for_the_end();
+        if let Some(ending) = &self.ending
+            && Instant::now() >= ending.patience
+        {
+            return Ok(self.end_at(ending.last));
+        }
+        // Asked before the block, and only where it may be needed.
+        let before = (self.limits.count.is_some() || self.ending.is_some()).then(|| self.origin.totals());
+        let found = self.origin.next(&mut self.progress)?;
+        self.full = if matches!(found, Found::Full) { self.full + 1 } else { 0 };
+        match found {
+            Found::Block(block) => self.take(block, before),
+            Found::Full => {
+                if self.full > 1 {
+                    self.origin.pause();
+                }
+                Ok(Next::Full)
+            }
+            Found::Quiet(now) => match &self.ending {
+                Some(ending) => Ok(self.end_at(ending.last)),
+                None => Ok(self.pass(now).map_or(Next::Nothing, Next::Work)),
+            },
+            Found::End => Ok(Next::End),
+        }
     }
 
-    /// What comes after the last block: the modules' stop.
+    /// What comes after all packets: the modules' stop.
     pub fn last(&mut self) -> Arc<Work> {
         self.progress.finish();
-        Arc::new(Work::new(None, Vec::new(), self.instances))
+        self.work(Matter::End, Vec::new())
     }
 
+    fn work(&self, matter: Matter, selected: Vec<u64>) -> Arc<Work> {
+        Arc::new(Work::new(matter, selected, self.instances))
+    }
+
+    fn look_for_the_end(&mut self) {
+        let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if self.ending.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_late()) {
+            self.ending = Some(Ending::now());
+        }
+    }
+
+    /// Modules are told the time of the end if a tick is due, and then that it is the end.
+    fn end_at(&mut self, time: Timestamp) -> Next {
+        self.over = true;
+        self.pass(time).map_or(Next::End, Next::Work)
+    }
+
+    /// Time goes on though no packet says so: work only where some module's tick is due.
+    fn pass(&mut self, now: Timestamp) -> Option<Arc<Work>> {
+        let due = |period: &u64| now.0 / period.max(&1) != self.time.0 / period.max(&1);
+        if now <= self.time || !self.ticks.iter().any(due) {
+            return None;
+        }
+        self.time = now;
+        Some(self.work(Matter::Quiet(now), Vec::new()))
+    }
+
+    fn take(&mut self, mut block: Block, before: Option<Totals>) -> Result<Next, SourceError> {
+        let len = match &self.ending {
+            // What the network did after the end is of no interest.
+            Some(ending) => block.descriptors().iter().take_while(|d| d.ts_ns <= ending.last.0).count(),
+            None => block.len(),
+        };
+        if len < block.len() {
+            let last = self.ending.as_ref().map_or(self.time, |ending| ending.last);
+            self.cut =
+                before.clone().map(|before| before.and(block.descriptors().get(..len).unwrap_or_default()));
+            if len == 0 {
+                return Ok(self.end_at(last));
+            }
+            block.truncate(len);
+            self.over = true;
+        }
+        let selected = self.select(&block)?;
+        if let Some(wanted) = self.count(&block, &selected) {
+            if wanted < block.len() {
+                block.truncate(wanted);
+                self.cut = before.map(|before| before.and(block.descriptors()));
+            }
+            self.over = true;
+        }
+        self.time = block.batches().last().map_or(self.time, |batch| self.time.max(batch.latest));
+        Ok(Next::Work(self.work(Matter::Block(block), selected)))
+    }
+
+    /// How much of the block it takes for the count that is wanted; none where all of it is too little.
+    fn count(&mut self, block: &Block, selected: &[u64]) -> Option<usize> {
+        let left = self.limits.count.as_mut()?;
+        for i in 0..block.len() {
+            let counts = selected.get(i / 64).is_none_or(|mask| mask >> (i % 64) & 1 == 1);
+            *left -= u64::from(counts);
+            if *left == 0 {
+                return Some(i + 1);
+            }
+        }
+        None
+    }
+
+    /// Which packets the filter selects; empty where there is no filter.
     fn select(&mut self, block: &Block) -> Result<Vec<u64>, SourceError> {
         let Some(filter) = &self.filter else { return Ok(Vec::new()) };
         let mut masks = vec![0u64; block.batch_count()];

@@ -1,10 +1,12 @@
 //! What a run came to: a table for people, a JSON document for programs, facts for the report.
 
+use super::forward::Forwarded;
 use super::shard::{Shard, Trouble};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use weir_netio::{Totals, Written};
+use weir_netio::{LiveTotals, Totals, Written};
 use weir_records::StreamRows;
 use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
 use weir_sandbox::{During, Instance};
@@ -22,12 +24,16 @@ const COLUMNS_LEFT: usize = 2;
 /// A run that is over.
 #[derive(Debug)]
 pub struct Summary {
-    /// The capture, as it was named.
+    /// The capture or interface, as it was named.
     pub name: String,
     /// The filter expression.
     pub filter: Option<String>,
-    /// What the capture held.
+    /// What it held.
     pub totals: Totals,
+    /// What was lost, of an interface.
+    pub live: Option<LiveTotals>,
+    /// What became of packets that were to be sent.
+    pub forwarded: Option<Forwarded>,
     /// What became of the modules.
     pub modules: Vec<ModuleSummary>,
     /// What it took.
@@ -69,6 +75,10 @@ pub struct ModuleSummary {
 #[derive(Serialize)]
 struct Document<'a> {
     capture: CaptureDocument,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<InterfaceDocument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<SentDocument<'a>>,
     modules: Vec<ModuleDocument<'a>>,
 }
 
@@ -82,6 +92,23 @@ struct CaptureDocument {
     udp: u64,
     ipv6: u64,
     tcp_syn: u64,
+}
+
+/// What the kernel lost before weir saw it.
+#[derive(Serialize)]
+struct InterfaceDocument<'a> {
+    name: &'a str,
+    lost_ring_full: u64,
+    lost_invalid: u64,
+    freezes: u64,
+}
+
+#[derive(Serialize)]
+struct SentDocument<'a> {
+    interface: &'a str,
+    packets: u64,
+    bytes: u64,
+    lost: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -119,7 +146,7 @@ impl ModuleSummary {
         nanos_per_cycle: f64,
     ) -> Self {
         let manifest = admitted.manifest();
-        let counters = || shards.iter().map(|shard| shard.instance.counters());
+        let counters = || shards.iter().map(|shard| shard.instance().counters());
         let mut troubles: Vec<Trouble> =
             shards.iter().flat_map(|shard| shard.troubles.iter().cloned()).collect();
         troubles.sort_by_key(|trouble| trouble.packet);
@@ -137,10 +164,10 @@ impl ModuleSummary {
             exceeded: counters().map(|c| c.exceeded).sum(),
             // They are counted for all instances together.
             strikes: counters().map(|c| c.strikes).max().unwrap_or(0),
-            memory: Bytes(shards.iter().map(|shard| shard.instance.memory().0).sum()),
+            memory: Bytes(shards.iter().map(|shard| shard.instance().memory().0).sum()),
             time: Nanos(shards.iter().map(|shard| shard.time.0).sum()),
             nanos_per_cycle,
-            ended: shards.iter().any(|shard| Instance::has_ended(&shard.instance)),
+            ended: shards.iter().any(|shard| Instance::has_ended(shard.instance())),
             tier: admitted.tier(),
             why: admitted.why(),
             troubles,
@@ -227,6 +254,14 @@ impl Summary {
                 self.unpatched
             ));
         }
+        if let Some(lost) = self.live.as_ref().map(|live| live.drops.packets()).filter(|lost| *lost > 0) {
+            warnings.push(format!(
+                "{lost} packets were lost before modules could see them; a larger --ring, more --jobs or fewer modules may help"
+            ));
+        }
+        if let Some(forwarded) = self.forwarded.as_ref().filter(|forwarded| forwarded.lost() > 0) {
+            warnings.push(format!("packets for {} were lost: {}", forwarded.interface, forwarded.losses()));
+        }
         if self.totals.out_of_order > 0 {
             warnings.push(format!(
                 "time goes backwards {} times; ticks follow the latest time seen",
@@ -267,6 +302,18 @@ impl Summary {
                 ipv6: totals.ipv6,
                 tcp_syn: totals.tcp_syn,
             },
+            interface: self.live.as_ref().map(|live| InterfaceDocument {
+                name: &self.name,
+                lost_ring_full: live.drops.ring_full,
+                lost_invalid: live.drops.invalid,
+                freezes: live.drops.freezes,
+            }),
+            sent: self.forwarded.as_ref().map(|forwarded| SentDocument {
+                interface: &forwarded.interface,
+                packets: forwarded.packets,
+                bytes: forwarded.bytes.0,
+                lost: forwarded.lost.into_iter().collect(),
+            }),
             modules: self.modules.iter().map(ModuleSummary::document).collect(),
         };
         serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -287,6 +334,14 @@ impl Summary {
             totals.ipv6,
             totals.tcp_syn
         )?;
+        if let Some(live) = &self.live {
+            let drops = live.drops;
+            writeln!(
+                out,
+                "lost before that: {} packets for which there was no memory, {} that made no sense",
+                drops.ring_full, drops.invalid
+            )?;
+        }
         let threads = if self.jobs == 1 { "thread" } else { "threads" };
         writeln!(out, "run in {} on {} {threads}\n", self.elapsed, self.jobs)?;
         let mut rows = vec![HEADINGS.map(str::to_owned)];
@@ -319,6 +374,10 @@ impl Summary {
         }
         if let Some((path, written)) = &self.written {
             writeln!(out, "\n{}: {} packets written, {}", path.display(), written.packets, written.bytes)?;
+        }
+        if let Some(forwarded) = &self.forwarded {
+            let (interface, packets, bytes) = (&forwarded.interface, forwarded.packets, forwarded.bytes);
+            writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
         }
         Ok(())
     }

@@ -5,12 +5,24 @@ use std::sync::{Mutex, PoisonError};
 use weir_netio::Block;
 use weir_sandbox::{LogLine, Patch};
 use weir_session::Records;
+use weir_units::Timestamp;
 
-/// A block of packets, or the end of the capture; and what the modules made of it.
+/// What modules are called for.
+#[derive(Debug)]
+pub enum Matter {
+    /// Packets.
+    Block(Block),
+    /// The time, where no packet has come for a while.
+    Quiet(Timestamp),
+    /// No more packets come.
+    End,
+}
+
+/// A block of packets, or what else modules are told; and what they made of it.
 #[derive(Debug)]
 pub struct Work {
-    /// The packets; none after the last.
-    pub block: Option<Block>,
+    /// What it is.
+    pub matter: Matter,
     selected: Vec<u64>,
     outputs: Vec<Mutex<Output>>,
     open: AtomicUsize,
@@ -32,10 +44,18 @@ pub struct Output {
 }
 
 impl Work {
-    /// A block for so many instances; `selected` has a mask for each batch, or is empty where all packets are selected.
-    pub fn new(block: Option<Block>, selected: Vec<u64>, instances: usize) -> Self {
+    /// For so many instances; of a block, `selected` has a mask for each batch, or is empty where all packets are selected.
+    pub fn new(matter: Matter, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
-        Self { block, selected, outputs, open: AtomicUsize::new(instances) }
+        Self { matter, selected, outputs, open: AtomicUsize::new(instances) }
+    }
+
+    /// The packets, if it has any.
+    pub fn block(&self) -> Option<&Block> {
+        match &self.matter {
+            Matter::Block(block) => Some(block),
+            Matter::Quiet(_) | Matter::End => None,
+        }
     }
 
     /// Which packets of a batch modules are called for.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod module;
+pub mod net;
 pub mod outside;
 pub mod packets;
 pub mod process;

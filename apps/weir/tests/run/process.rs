@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A run that takes longer hangs.
@@ -47,13 +47,20 @@ pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let begin = Instant::now();
-    let (stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (status, stdout, stderr) = std::thread::scope(|scope| {
+    let stdin = child.stdin.take();
+    std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(input)) = (stdin, input) {
             // The program may end before it has read all.
             scope.spawn(move || pipe.write_all(input).ok());
         }
+        ended(child, &format!("{command:?}"), Instant::now())
+    })
+}
+
+/// The same for a program that was started at this time by this command.
+pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
+    let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
+    let (status, stdout, stderr) = std::thread::scope(|scope| {
         let out = scope.spawn(move || drain(stdout.as_mut()));
         let err = scope.spawn(move || drain(stderr.as_mut()));
         let status = loop {
@@ -62,15 +69,15 @@ pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
             }
             if begin.elapsed() > PATIENCE {
                 child.kill().expect("a child can be killed");
-                panic!("hangs: {command:?}");
+                panic!("hangs: {command}");
             }
             std::thread::sleep(Duration::from_millis(1));
         };
         (status, out.join().expect("read"), err.join().expect("read"))
     });
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
-    assert!(!stderr.contains("panicked at"), "{command:?}: {stderr}");
-    assert_eq!(status.signal(), None, "{command:?}: {stderr}");
+    assert!(!stderr.contains("panicked at"), "{command}: {stderr}");
+    assert_eq!(status.signal(), None, "{command}: {stderr}");
     Ended { status, stdout, stderr }
 }
 

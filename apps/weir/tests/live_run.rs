@@ -1,0 +1,372 @@
+//! `weir run -i`: modules on a live interface, in network namespaces that the tests make. They need root.
+
+#![forbid(unsafe_code)]
+
+mod run;
+
+use run::module::{answering, write, write_as};
+use run::net::{cables, interrupt, received_bytes, send, shell, wait_for, wait_until_it_reads};
+use run::packets::{Packet, pcap, read_pcap, traffic};
+use run::process::{Ended, counts, ended, module, number};
+use run::{contents, files_below, run, sample, weir};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// A run that goes on in the background.
+struct Going {
+    child: Child,
+    begin: Instant,
+    folder: TempDir,
+}
+
+impl Going {
+    /// `weir run ARGUMENTS`; `DIR` in an argument is a folder of its own. It reads packets when this returns.
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().to_str().unwrap();
+        let arguments = arguments.iter().map(|argument| argument.replace("DIR", place));
+        let begin = Instant::now();
+        let child = weir()
+            .arg("run")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until_it_reads(&child);
+        Self { child, begin, folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What it came to.
+    fn end(self) -> (Ended, TempDir) {
+        (ended(self.child, "weir run -i", self.begin), self.folder)
+    }
+}
+
+fn bytes(packets: &[Packet]) -> Vec<&[u8]> {
+    packets.iter().map(|packet| packet.bytes.as_slice()).collect()
+}
+
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    read_pcap(&fs::read(path).unwrap()).into_iter().map(|packet| packet.bytes).collect()
+}
+
+/// What `weir run -r` says of these packets with these arguments, and a folder with what it left.
+fn by_file(packets: &[Packet], arguments: &[&str]) -> (Value, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("capture.pcap");
+    fs::write(&capture, pcap(packets)).unwrap();
+    let place = folder.path().to_str().unwrap();
+    let arguments = arguments.iter().map(|argument| argument.replace("DIR", place));
+    let document = run(["run", "-r", capture.to_str().unwrap(), "--json"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(arguments))
+    .good()
+    .json();
+    (document, folder)
+}
+
+#[test]
+fn an_interface_gives_what_a_file_of_the_same_packets_gives() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let packets = read_pcap(&fs::read(sample()).unwrap());
+    let count = packets.len().to_string();
+    let going = Going::start(&[
+        "-i",
+        "b",
+        "-c",
+        &count,
+        "--json",
+        "--out",
+        "DIR/out",
+        "-w",
+        "DIR/live.pcap",
+        "--ring",
+        "64MiB",
+    ]);
+    send("a", bytes(&packets));
+    let (ended, folder) = going.end();
+    let live = ended.good().json();
+    assert_eq!(number(&live["interface"], "lost_ring_full"), 0);
+    assert_eq!(live["sent"], Value::Null);
+
+    // The packets are those that were sent, and what is found in them is what was found in those of the capture.
+    let written = read_pcap(&fs::read(folder.path().join("live.pcap")).unwrap());
+    assert!(bytes(&written) == bytes(&packets));
+    let (file, _) = by_file(&packets, &[]);
+    assert_eq!(counts(&live), counts(&file));
+    assert_eq!(live["capture"]["bytes"], file["capture"]["bytes"]);
+    for name in ["worm", "payload-match", "trajectory"] {
+        assert_eq!(number(module(&live, name), "records"), number(module(&file, name), "records"), "{name}");
+    }
+    // With the same times, all records are the same.
+    let (again, other) = by_file(&written, &["--out", "DIR/out"]);
+    assert_eq!(counts(&again), counts(&live));
+    let (one, two) = (contents(&folder.path().join("out")), contents(&other.path().join("out")));
+    assert!(one.len() > 8, "{}", one.len());
+    assert!(one == two);
+}
+
+#[test]
+fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
+    let packets = traffic(3_000);
+    for (filter, wanted, total) in [("", "1500", 1_500), ("udp port 123", "150", 1_498), ("tcp", "1", 9)] {
+        let rest = ["-c", wanted, "-m", "port-count,ports=53:123", "-w", "DIR/out.pcap", filter];
+        let rest: Vec<String> = rest
+            .iter()
+            .filter(|word| !word.is_empty())
+            .map(|word| word.replace("53:123", "53,123"))
+            .collect();
+        let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+        let (document, folder) = by_file(&packets, &rest);
+        assert_eq!(number(&document["capture"], "packets"), total, "{filter}");
+        let seen = if filter.is_empty() { total } else { wanted.parse().unwrap() };
+        assert_eq!(number(module(&document, "port-count"), "packets"), seen);
+        let (document_before, _) = by_file(&packets[..usize::try_from(total).unwrap()], &rest[2..]);
+        assert_eq!(document["capture"], document_before["capture"]);
+        let written = frames(&folder.path().join("out.pcap"));
+        assert!(written == bytes(&packets[..usize::try_from(total).unwrap()]));
+
+        if !cables(&[("a", "b")]) {
+            continue;
+        }
+        let going = Going::start(&[&["-i", "b", "--json"], &rest[..]].concat());
+        send("a", bytes(&packets));
+        let (ended, folder) = going.end();
+        let live = ended.good().json();
+        assert_eq!(counts(&live), counts(&document), "{filter}");
+        assert_eq!(number(module(&live, "port-count"), "packets"), seen);
+        assert!(frames(&folder.path().join("out.pcap")) == written);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_everything_that_came_before_it() {
+    for signal in ["INT", "TERM"] {
+        if !cables(&[("a", "b")]) {
+            return;
+        }
+        let packets = traffic(1_000);
+        let going = Going::start(&["-i", "b", "--json", "--out", "DIR/out", "--report", "DIR/report.html"]);
+        send("a", bytes(&packets));
+        shell(&format!("kill -{signal} {}", going.child.id()));
+        let (ended, folder) = going.end();
+        let document = ended.good().json();
+        let (file, _) = by_file(&packets, &[]);
+        assert_eq!(counts(&document), counts(&file), "{signal}");
+        // All files are whole; and modules were told of the end, at which alone these rows are emitted.
+        let files = files_below(&folder.path().join("out"));
+        assert!(files.len() > 8 && files.iter().all(|(name, _)| name.ends_with(".parquet")), "{files:?}");
+        let streams = module(&document, "port-count")["streams"].as_array().unwrap();
+        assert_eq!(number(&streams[1], "rows"), 3);
+        assert!(fs::read_to_string(folder.path().join("report.html")).unwrap().ends_with("</html>\n"));
+    }
+}
+
+#[test]
+fn a_time_ends_a_run_on_which_nothing_comes() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let document = Going::start(&["-i", "b", "--duration", "300ms", "--json"]).end().0.good().json();
+    assert_eq!(counts(&document), [0; 5]);
+}
+
+#[test]
+fn what_happens_to_the_interface_is_told_and_its_removal_ends_the_run() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let packets = traffic(500);
+    let mut going = Going::start(&["-i", "b", "--out", "DIR/out", "--json"]);
+    send("a", bytes(&packets));
+    let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut told = |what: &str| {
+        assert!(lines.by_ref().any(|line| line == format!("weir: {what}")), "it never says that {what}");
+    };
+    shell("ip link set dev a down");
+    told("b is down");
+    shell("ip link set dev a up");
+    told("b is up");
+    // A name can be changed only while the interface is down, on older kernels.
+    shell("ip link set dev b down && ip link set dev b name other && ip link set dev other up");
+    told("b is now called other");
+    shell("ip link del other");
+    told("other is no longer there");
+    let out = going.path("out");
+    let (ended, _folder) = going.end();
+    let document = ended.good().json();
+    assert_eq!(number(&document["capture"], "packets"), 500);
+    assert!(files_below(Path::new(&out)).iter().all(|(name, _)| name.ends_with(".parquet")));
+}
+
+#[test]
+fn ticks_come_although_no_packets_do() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let body = format!(
+        r#"{} (data (i32.const 64) "tick")
+        (func (export "weir_tick") (param i64 i64)
+            (drop (call $log (i32.const 2) (i32.const 64) (i32.const 4))))"#,
+        answering("(i32.const 0)")
+    );
+    let manifest = format!("tick = '50ms'\n{}", run::module::MANIFEST.replace("NAME", "ticking"));
+    let path = write_as(folder.path(), "ticking", &body, &manifest);
+    let mut going = Going::start(&["-i", "b", "-m", path.to_str().unwrap()]);
+    let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..5 {
+        assert_eq!(lines.next().as_deref(), Some("weir: ticking info: tick"));
+    }
+    interrupt(&going.child);
+    drop(lines);
+    going.end().0.good();
+}
+
+#[test]
+fn packets_that_slow_modules_have_no_time_for_are_counted() {
+    const SENT: u64 = 20_000;
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let slow = answering(
+        r#"(local $n i32)
+        (loop (br_if 0 (i32.ne (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 100000))))
+        (i32.const 0)"#,
+    );
+    let slow = write(folder.path(), "slow", &slow);
+    let going = Going::start(&[
+        "-i",
+        "b",
+        "--json",
+        "--ring",
+        "256KiB",
+        "-m",
+        slow.to_str().unwrap(),
+        "--out",
+        "DIR",
+    ]);
+    let packets = traffic(SENT);
+    send("a", bytes(&packets));
+    interrupt(&going.child);
+    let (ended, _folder) = going.end();
+    let ended = ended.good().says("were lost before modules could see them");
+    let document = ended.json();
+    let (got, lost) =
+        (number(&document["capture"], "packets"), number(&document["interface"], "lost_ring_full"));
+    assert!(got > 0 && lost > 0 && got + lost <= SENT, "{got} and {lost} of {SENT}");
+    assert_eq!(number(module(&document, "slow"), "packets"), got);
+}
+
+#[test]
+fn marked_packets_go_on_through_another_interface_as_they_go_to_a_file() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let packets = traffic(2_000);
+    let mark = "dscp-mark,source=10.0.0.0/8,dscp=46";
+    // One that drops every packet to port 123.
+    let folder = tempfile::tempdir().unwrap();
+    let drops = "(i32.eq (i32.load16_u offset=46 (local.get $d)) (i32.const 123))";
+    let dropping = write(folder.path(), "dropping", &answering(drops));
+    let modules = ["-m", mark, "-m", dropping.to_str().unwrap()];
+    let (_, by_file) = by_file(&packets, &[&modules[..], &["-w", "DIR/out.pcap"]].concat());
+    let expected = frames(&by_file.path().join("out.pcap"));
+
+    let count = expected.len().to_string();
+    let receiving = Going::start(&["-i", "d", "-c", &count, "-w", "DIR/out.pcap", "-m", "port-count"]);
+    let going = Going::start(&[&["-i", "b", "--send", "c", "-c", "2000", "--json"], &modules[..]].concat());
+    send("a", bytes(&packets));
+    let (ended, _) = going.end();
+    let document = ended.good().json();
+    assert_eq!(number(&document["sent"], "packets"), expected.len() as u64, "{document:#}");
+    assert_eq!(document["sent"]["interface"], "c");
+    assert!(document["sent"]["lost"].as_object().unwrap().values().all(|lost| lost == 0), "{document:#}");
+    let (ended, folder) = receiving.end();
+    ended.good();
+    let arrived = frames(&folder.path().join("out.pcap"));
+    assert!(arrived == expected, "{} arrived, {} expected", arrived.len(), expected.len());
+    assert!(arrived != bytes(&packets));
+}
+
+#[test]
+fn a_rate_is_never_exceeded_and_what_is_over_is_counted() {
+    const RATE: u64 = 10_000_000;
+    const SENT: u64 = 10_000;
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let frame = run::packets::udp(1, 53, &[7; 958]);
+    let on_wire = frame.len() as u64 + 24;
+    let going = Going::start(&["-i", "b", "--send", "c", "--rate", "10Mbit/s", "-m", "port-count", "--json"]);
+    let (begin, before) = (Instant::now(), received_bytes("d"));
+    // 80 Mbit at once, so there is something to send for two seconds and more only if some is lost.
+    let mut arrived = 0;
+    for part in 0..10 {
+        send("a", (0..SENT / 10).map(|_| frame.as_slice()));
+        wait_for(|| begin.elapsed().as_millis() >= (part + 1) * 220);
+        arrived = received_bytes("d") - before;
+        let elapsed = begin.elapsed().as_secs_f64();
+        // What a burst may have: two milliseconds and two frames.
+        let most = 10e6 / 8.0 * (elapsed + 0.002) + 2.0 * 1024.0;
+        let got = f64::from(u32::try_from(arrived / frame.len() as u64 * on_wire).unwrap());
+        assert!(got <= most, "{got} bytes on the wire in {elapsed} s at {RATE} bit/s");
+    }
+    assert!(arrived > 0);
+    interrupt(&going.child);
+    let document = going.end().0.good().json();
+    let (sent, lost) = (&document["sent"], document["sent"]["lost"].as_object().unwrap());
+    let lost_all: u64 = lost.values().map(|count| count.as_u64().unwrap()).sum();
+    let got = number(&document["capture"], "packets");
+    assert_eq!(number(sent, "packets") + lost_all, got, "{document:#}");
+    assert!(number(&document["sent"]["lost"], "queue_full") > 0, "{document:#}");
+    assert_eq!(got + number(&document["interface"], "lost_ring_full"), SENT);
+}
+
+#[test]
+fn what_cannot_be_opened_says_what_to_do() {
+    let usage = |arguments: &[&str], says: &str| {
+        run(["run"].iter().chain(arguments)).fails(2, &[says]);
+    };
+    usage(&["-m", "rtt"], "--read");
+    usage(&["-i", "b", "-r", "x.pcap"], "cannot be used with");
+    for live in
+        [["--duration", "1s"], ["--send", "c"], ["--rate", "1Mbit/s"], ["--ring", "1MiB"], ["--kind", "xdp"]]
+    {
+        usage(&[&["-r", "x.pcap"], &live[..]].concat(), "cannot be used with");
+    }
+    usage(&["-r", "x.pcap", "-p"], "cannot be used with");
+    usage(&["-i", "b", "--rate", "1Mbit/s"], "--send");
+    usage(&["-i", "b", "--send", "c", "--rate", "1000"], "40Mbit/s");
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    run(["run", "-i", "eth7"]).fails(1, &["there is no interface `eth7`", "lo", "a", "b"]);
+    run(["run", "-i", "b", "--send", "eth7"]).fails(1, &["there is no interface `eth7`"]);
+    usage(&["-i", "b", "--send", "b"], "another interface");
+    usage(&["-i", "b", "--send", "a", "--rate", "0bit/s"], "--rate");
+    usage(&["-i", "b", "ether proto 5 and"], "syntax error");
+    // Root without its capabilities.
+    let program = weir().get_program().to_owned();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--bounding-set=-all", "--inh-caps=-all", "--"])
+        .arg(program)
+        .args(["run", "-i", "b", "-c", "1"]);
+    run::process::finish(&mut command, None).fails(1, &["needs cap_net_raw", "run it as root", "setcap"]);
+}
