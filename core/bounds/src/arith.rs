@@ -60,7 +60,18 @@ impl Arith<'_> {
 
     fn scaled(&mut self, width: Width, id: Id, by: i64) -> Id {
         let sum = Values::combined(width, &self.values.sum(id), by, &Sum::default(), 0);
-        self.sum(width, sum)
+        self.sum_of(width, sum, [id, id])
+    }
+
+    /// A sum of what two values consist of. A constant has no terms that would tell where it came from.
+    fn sum_of(&mut self, width: Width, sum: Sum, of: [Id; 2]) -> Id {
+        let origin = of.map(|id| self.values.as_constant(id).map_or(0, |_| self.values.node(id).from));
+        let next = self.values.next();
+        let id = self.sum(width, sum);
+        if id >= next {
+            self.values.node_mut(id).from |= origin[0] | origin[1];
+        }
+        id
     }
 
     pub(crate) fn binary(&mut self, kind: Binary, width: Width, a: Id, b: Id) -> Id {
@@ -70,7 +81,7 @@ impl Arith<'_> {
             Binary::Add | Binary::Sub => {
                 let sign = if kind == Binary::Add { 1 } else { -1 };
                 let sum = Values::combined(width, &self.values.sum(a), 1, &self.values.sum(b), sign);
-                return self.sum(width, sum);
+                return self.sum_of(width, sum, [a, b]);
             }
             Binary::Mul => {
                 if let Some(by) = cb {
@@ -256,7 +267,7 @@ impl Arith<'_> {
         }
         let x = self.range(a);
         if let Some(value) = x.only() {
-            return self.values.constant(Width::W64, value.cast_signed());
+            return self.converted(Width::W64, value.cast_signed(), a);
         }
         let range = Range { per: x.per, ..Range::unsigned(Width::W64, x.lo, x.hi) };
         self.carried(Op::Extend(a), Width::W64, range, a)
@@ -278,7 +289,7 @@ impl Arith<'_> {
             return of;
         }
         if let Some(value) = self.values.as_constant(a) {
-            return self.values.constant(Width::W32, value);
+            return self.converted(Width::W32, value, a);
         }
         let x = self.range(a);
         let range = if x.hi <= Width::W32.max() {
@@ -289,6 +300,14 @@ impl Arith<'_> {
             Range::any(Width::W32)
         };
         self.carried(Op::Wrap(a), Width::W32, range, a)
+    }
+
+    /// A constant that was one of another width.
+    fn converted(&mut self, width: Width, value: i64, of: Id) -> Id {
+        let from = self.values.node(of).from;
+        let id = self.values.constant(width, value);
+        self.values.node_mut(id).from = from;
+        id
     }
 
     fn carried(&mut self, op: Op, width: Width, range: Range, of: Id) -> Id {

@@ -132,6 +132,9 @@ impl<'a> Walker<'a, '_> {
                 let node = self.values.node_mut(id);
                 node.range = node.range.and(whole.range, whole.width);
             }
+            if sum.terms.is_empty() {
+                self.values.node_mut(id).from = whole.from;
+            }
             // What is known here of the packet's length and other fields went into the range, and nothing else in the key tells it.
             let Node { range, zeros, from, .. } = *self.values.node(id);
             push_key(&mut key, &Shadow { range, zeros, from, ..whole });

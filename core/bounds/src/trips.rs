@@ -240,6 +240,8 @@ impl Trips<'_> {
                     continue;
                 }
                 let (x, y) = (least * by, most * by);
+                // A constant start has no terms that would tell where it came from.
+                let from = if rest.terms.is_empty() { self.values.node(counter.first).from } else { 0 };
                 let test = Test {
                     cmp,
                     on_left,
@@ -250,6 +252,7 @@ impl Trips<'_> {
                     width: self.values.width(test),
                     at,
                     is_shared,
+                    from,
                 };
                 best = Some(better(best, self.count(&test)));
             }
@@ -361,7 +364,8 @@ impl Trips<'_> {
         };
         let is_fixed = values.is_invariant(test.limit, self.first, 4);
         let up = test.least > 0;
-        let from = values.node(test.limit).from
+        let from = test.from
+            | values.node(test.limit).from
             | test.start.terms.iter().fold(0, |f, (id, _)| f | values.node(*id).from);
         let (smin, smax) = if up { (test.least, test.most) } else { (-test.most, -test.least) };
         let (Ok(step), Ok(step_most)) = (u64::try_from(smin), u64::try_from(smax)) else {
@@ -506,6 +510,8 @@ struct Test {
     at: FactId,
     /// Whether the limit is one value, and not the same sum made anew on each of the edges.
     is_shared: bool,
+    /// What a start depends on that is a constant.
+    from: u8,
 }
 
 fn better(a: Option<Result<Count, Why>>, b: Result<Count, Why>) -> Result<Count, Why> {
