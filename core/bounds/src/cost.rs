@@ -80,7 +80,7 @@ const fn host(name: &'static str, call: u32, per_byte: u32) -> (&'static str, Ho
 
 impl Costs {
     /// The table's version: part of what was admitted, and of a calibration.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     /// The table that modules are admitted and metered by.
     ///
@@ -300,7 +300,7 @@ pub fn class_of(operator: &Operator<'_>) -> Class {
 }
 
 /// Whether an instruction works on vectors: loads, stores, arithmetic on all lanes.
-fn is_vector(operator: &Operator<'_>) -> bool {
+pub(crate) fn is_vector(operator: &Operator<'_>) -> bool {
     macro_rules! vector {
         ($(@$proposal:ident $op:ident $({ $($arg:ident: $argty:ty),* })? => $visit:ident ($($ann:tt)*))*) => {
             matches!(operator, $(Operator::$op { .. })|*)

@@ -2,6 +2,7 @@
 
 use crate::Costs;
 use crate::analyse::Malformed;
+use crate::cost::is_vector;
 use crate::range::Width;
 use crate::report::EntryPoint;
 use std::rc::Rc;
@@ -26,6 +27,8 @@ pub(crate) struct Module<'a> {
     pub(crate) referenced: Vec<u32>,
     /// The global that LLVM keeps its shadow stack's pointer in.
     pub(crate) stack_pointer: Option<u32>,
+    /// Whether functions, blocks or globals hand vectors around.
+    has_vectors: bool,
 }
 
 /// A global.
@@ -51,6 +54,8 @@ pub(crate) struct Code<'a> {
     pub(crate) elses: Vec<u32>,
     /// Bytes of its frame, as the analysis counts them.
     pub(crate) frame: u64,
+    /// Bytes of each of its operands: of the largest that there can be.
+    pub(crate) operand: u64,
 }
 
 /// What is counted for each frame beside locals and operands: return address, saved registers, the call's arguments.
@@ -90,10 +95,13 @@ impl<'a> Module<'a> {
                 Payload::TypeSection(reader) => {
                     for group in reader {
                         for ty in group?.into_types() {
-                            self.types.push(match ty.composite_type.inner {
+                            let ty = match ty.composite_type.inner {
                                 CompositeInnerType::Func(ty) => Some(ty),
                                 _ => None,
-                            });
+                            };
+                            let mut kinds = ty.iter().flat_map(|ty| ty.params().iter().chain(ty.results()));
+                            self.has_vectors |= kinds.any(|ty| *ty == ValType::V128);
+                            self.types.push(ty);
                         }
                     }
                 }
@@ -124,6 +132,7 @@ impl<'a> Module<'a> {
                             }
                             _ => None,
                         };
+                        self.has_vectors |= global.ty.content_type == ValType::V128;
                         self.globals.push(Global {
                             width: width_of(global.ty.content_type),
                             mutable: global.ty.mutable,
@@ -223,7 +232,8 @@ impl<'a> Module<'a> {
             return Ok(Some(Rc::clone(code)));
         }
         let ty = self.type_of(function).cloned();
-        let code = Rc::new(decode(body, ty.as_ref(), costs).map_err(|error| malformed(&error))?);
+        let code =
+            Rc::new(decode(body, ty.as_ref(), costs, self.has_vectors).map_err(|error| malformed(&error))?);
         if let Some(place) = self.decoded.get_mut(index) {
             *place = Some(Rc::clone(&code));
         }
@@ -235,13 +245,17 @@ fn decode<'a>(
     body: &FunctionBody<'a>,
     ty: Option<&FuncType>,
     costs: &Costs,
+    mut has_vectors: bool,
 ) -> Result<Code<'a>, wasmparser::BinaryReaderError> {
     let mut locals: Vec<Width> =
         ty.map_or(Vec::new(), |ty| ty.params().iter().copied().map(width_of).collect());
-    let mut frame = FRAME_BYTES;
+    let bytes = |ty: &ValType| if *ty == ValType::V128 { 16u64 } else { 8 };
+    let wide_params = ty.map_or(0, |ty| ty.params().iter().filter(|ty| **ty == ValType::V128).count());
+    let mut frame = FRAME_BYTES + 8 * wide_params as u64;
     for declared in body.get_locals_reader()? {
         let (count, ty) = declared?;
-        frame += u64::from(count) * if ty == ValType::V128 { 16 } else { 8 };
+        has_vectors |= ty == ValType::V128;
+        frame += u64::from(count) * bytes(&ty);
         locals.extend((0..count).map(|_| width_of(ty)));
     }
     let mut code = Code {
@@ -253,6 +267,7 @@ fn decode<'a>(
         costs: Vec::new(),
         ends: Vec::new(),
         elses: Vec::new(),
+        operand: 8,
     };
     let mut open: Vec<usize> = Vec::new();
     let mut reader = body.get_operators_reader()?;
@@ -282,9 +297,11 @@ fn decode<'a>(
             }
             _ => {}
         }
+        has_vectors |= is_vector(&operator);
         code.costs.push(costs.operator(&operator));
         code.offsets.push(u32::try_from(offset).unwrap_or(u32::MAX));
         code.operators.push(operator);
     }
+    code.operand = if has_vectors { 16 } else { 8 };
     Ok(code)
 }

@@ -314,7 +314,7 @@ impl<'a, 'e> Walker<'a, 'e> {
         }
         Summary {
             usage: usage.or(frame.trapped),
-            stack: frame.code.frame + 8 * frame.operands as u64 + frame.below,
+            stack: frame.code.frame + frame.code.operand * frame.operands as u64 + frame.below,
             shadow: frame.shadow,
             results,
             globals,

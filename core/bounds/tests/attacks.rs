@@ -323,3 +323,33 @@ fn elements_of_tables_are_not_as_cheap_as_bytes() {
     let one = bound_with(table, "(drop (ref.func $f))").zip(bound_with(table, "(drop (ref.null func))"));
     assert!(one.is_some_and(|(made, null)| made >= null + 40), "{one:?}");
 }
+
+/// A vector takes 16 bytes wherever it is kept: as an operand, a parameter, a local, or a result.
+#[test]
+fn vectors_are_wider_than_numbers_on_the_stack() {
+    let stack = |functions: &str, body: &str| {
+        let analysis = analysed(&format!(
+            r#"{functions} (func (export "weir_packet") (param $p i32) (result i32) {body} (i32.const 0))"#
+        ));
+        analysis.entry(EntryPoint::Packet).and_then(|found| found.stack).expect("it has a bound")
+    };
+    let of = |one: &str, ty: &str, count: usize| {
+        let call = format!("{} (call $f)", one.repeat(count));
+        let params = format!("(func $f (param {}))", format!("{ty} ").repeat(count));
+        let operands = format!("{} {}", one.repeat(count), "(drop) ".repeat(count));
+        let locals = format!("(func $f (local {}))", format!("{ty} ").repeat(count));
+        [stack(&params, &call), stack("", &operands), stack(&locals, "(call $f)")]
+    };
+    let wide = of("(v128.const i64x2 0 0) ", "v128", 100);
+    let narrow = of("(i64.const 0) ", "i64", 100);
+    for (least, (wide, narrow)) in [3200, 1600, 1600].into_iter().zip(wide.into_iter().zip(narrow)) {
+        assert!(wide >= least && wide >= narrow + least / 2, "{wide}, {narrow}");
+    }
+    // Without a vector instruction in the function that has them.
+    let results = format!(
+        "(global $v v128 (v128.const i64x2 0 0)) (func $f (result {}) {})",
+        "v128 ".repeat(100),
+        "(global.get $v) ".repeat(100)
+    );
+    assert!(stack(&results, &format!("(call $f) {}", "(drop) ".repeat(100))) >= 3200);
+}
