@@ -1,0 +1,185 @@
+//! Modules made at random are run, and never use more than was proved: by an interpreter that makes up what it reads, so that it needs nothing of
+//! the sandbox and looks for the worst. What a module's values are in a run is then held against what the analysis thinks that they can be.
+
+#[path = "generate/mod.rs"]
+mod generate;
+#[path = "search/machine.rs"]
+mod machine;
+#[path = "search/program.rs"]
+mod program;
+
+use machine::{Halt, Program};
+use program::Probe;
+use std::time::{Duration, Instant};
+use weir_bounds::{Costs, EntryPoint, Environment, analyse};
+
+/// Runs of each module, and what all of them together may use.
+const RUNS: u64 = 16;
+const STEPS: u64 = 60_000;
+/// What one of them may use that does not seem to end.
+const LONG: u64 = 3_000_000;
+
+#[derive(Debug, Default)]
+struct Tally {
+    modules: u64,
+    bounded: u64,
+    runs: u64,
+    tight: u64,
+    long: u64,
+    probes: u64,
+}
+
+fn environment() -> Environment {
+    Environment { parameters: Vec::new(), string_bytes: Vec::new(), packet_max: 16 << 20, pages_max: 16 }
+}
+
+/// What is wrong with the module, if anything is.
+fn wrong(choices: &[u8], seed: u64, tally: &mut Tally) -> Option<String> {
+    let text = program::module(choices, Probe::Show);
+    let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let costs = Costs::unit();
+    let analysis = analyse(&bytes, &environment(), &costs).unwrap_or_else(|error| panic!("{error}"));
+    let found = analysis.entry(EntryPoint::Packet)?;
+    tally.modules += 1;
+    if !found.is_bounded() {
+        return None;
+    }
+    tally.bounded += 1;
+    let program = Program::new(&bytes, &costs);
+    let (mut left, mut was_long) = (STEPS, false);
+    let mut shown: Vec<u64> = Vec::new();
+    for run in 0..RUNS {
+        let mut machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), 0);
+        let bound = found.usage.fuel.at(machine.captured.into());
+        // What can never be reached here is not waited for.
+        machine.most = bound.min(STEPS / 4);
+        let mut most = machine.most;
+        tally.runs += 1;
+        let mut halt = machine.run();
+        if halt == Halt::Spent && most < bound && bound < LONG && !was_long {
+            was_long = true;
+            most = bound;
+            machine = program.machine(seed.wrapping_mul(1000).wrapping_add(run), bound);
+            halt = machine.run();
+            tally.long += 1;
+        }
+        tally.tight += u64::from(machine.used > bound / 2);
+        if halt == Halt::Spent && most == bound {
+            return Some(format!(
+                "more than {bound} in run {run}, of a packet of {} bytes",
+                machine.captured
+            ));
+        }
+        shown.extend(machine.shown.iter().take(8));
+        if let [.., last] = machine.shown.as_slice() {
+            shown.push(*last);
+        }
+        left = left.saturating_sub(machine.used);
+        if left == 0 {
+            break;
+        }
+    }
+    shown.sort_unstable();
+    shown.dedup();
+    let last = shown.len().saturating_sub(1);
+    let mut chosen = vec![0, last, last / 2, last / 3];
+    chosen.dedup();
+    for value in chosen.into_iter().filter_map(|place| shown.get(place)) {
+        tally.probes += 1;
+        let text = program::module(choices, Probe::Equal(*value));
+        let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let analysis = analyse(&bytes, &environment(), &costs).unwrap_or_else(|error| panic!("{error}"));
+        if analysis.is_bounded() {
+            return Some(format!("a value is {value}, and was proved never to be"));
+        }
+    }
+    None
+}
+
+fn search(seeds: impl Iterator<Item = u64>, until: Option<Instant>) -> Tally {
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let choices = generate::bytes(seed, 60 + usize::try_from(seed % 5).unwrap_or(0) * 60);
+        if wrong(&choices, seed, &mut tally).is_some() {
+            let mut nothing = Tally::default();
+            let least = smallest(&choices, |choices| wrong(choices, seed, &mut nothing).is_some());
+            let what = wrong(&least, seed, &mut nothing).expect("it still is");
+            panic!("seed {seed} of {tally:?}: {what}\n{}", program::module(&least, Probe::Show));
+        }
+        if until.is_some_and(|until| Instant::now() > until) {
+            break;
+        }
+    }
+    tally
+}
+
+/// The smallest choices that are found for which `fails` still holds.
+fn smallest(choices: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
+    let mut best = choices.to_vec();
+    let mut size = best.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < best.len() {
+            let end = (at + size).min(best.len());
+            let without = [&best[..at], &best[end..]].concat();
+            let mut zeroed = best.clone();
+            zeroed[at..end].fill(0);
+            if fails(&without) {
+                best = without;
+            } else {
+                if zeroed != best && fails(&zeroed) {
+                    best = zeroed;
+                }
+                at = end;
+            }
+        }
+        size /= 2;
+    }
+    best
+}
+
+#[test]
+fn random_loops_use_no_more_than_was_proved() {
+    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let until = given("WEIR_MINUTES").map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let first = given("WEIR_FIRST_SEED").unwrap_or(0);
+    let count = given("WEIR_SEEDS").unwrap_or(if until.is_some() { u64::MAX / 2 } else { 1000 });
+    let tally = search(first..first.saturating_add(count), until);
+    println!("{tally:?}");
+    assert!(
+        tally.bounded * 20 > tally.modules && tally.tight * 20 > tally.runs && tally.probes > 0,
+        "{tally:?}"
+    );
+}
+
+/// Two loops that were once proved to be short. Whatever is made up, some run of them goes on and on.
+#[test]
+fn loops_that_broke_the_proof_would_be_seen() {
+    const COIN: &str = "(i32.and (i32.load8_u (i32.const 0x80000000)) (i32.const 1))";
+    let there_and_back = format!(
+        "(local.set $b (i32.load16_u (i32.const 0x80000000)))
+        (block $out (loop $l
+            (if {COIN} (then
+                (br_if $out (i32.gt_u (i32.const 1) (i32.add (local.get $b) (local.get $a))))
+                (local.set $a (i32.sub (local.get $a) (i32.const 1)))
+                (br $l)))
+            (br_if $out (i32.gt_u (i32.const 1) (i32.sub (local.get $b) (local.get $a))))
+            (local.set $a (i32.add (local.get $a) (i32.const 1)))
+            (br $l)))"
+    );
+    let test = "(br_if $l (i32.lt_u (local.tee $a (i32.add (local.get $a) (i32.const 1)))
+        (i32.add (local.get $b) (i32.const 1))))";
+    let known_on_one_edge = format!(
+        "(local.set $b (i32.load16_u (i32.const 0x80000000)))
+        (loop $l (if (i32.lt_u (local.get $b) (i32.const 10)) (then {test}) (else {test})))"
+    );
+    for (body, wrong) in [(there_and_back, 100_000), (known_on_one_edge, 1000)] {
+        let text = format!(
+            "(module (memory (export \"memory\") 1) (func (export \"weir_packet\") (param $p i32) (result i32)
+                (local $a i32) (local $b i32) {body} (i32.const 0)))"
+        );
+        let bytes = wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}"));
+        let program = Program::new(&bytes, &Costs::unit());
+        assert!((0..64).any(|seed| program.machine(seed, wrong).run() == Halt::Spent), "{text}");
+    }
+}
