@@ -4,7 +4,7 @@
 //! a small function there, and a call for each packet costs several ns, because of the registers that it saves.
 
 use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch};
-use wasm_encoder::{BlockType, MemArg, MemArgTarget};
+use wasm_encoder::{BlockType, MemArg, MemArgTarget, ValType};
 use weir_bounds::Linear;
 
 /// Parameters, and where locals begin.
@@ -54,8 +54,14 @@ impl Loop {
         self.packet.per_kib.min(1 << 30).cast_signed()
     }
 
+    /// Also where nothing is charged but the entry: a slice ends after many short packets too.
     fn is_needed(&self) -> bool {
-        self.charged.is_none() || !self.is_silent
+        self.charged.is_none() || !self.is_silent || self.meter.asks()
+    }
+
+    /// Locals of a function that gives allowances and charges nothing itself.
+    fn locals(&self) -> Vec<(u32, ValType)> {
+        if self.meter.asks() { Scratch::TYPES.to_vec() } else { Vec::new() }
     }
 
     /// Leaves on the stack what the descriptor whose address is there says that its packet adds.
@@ -82,7 +88,8 @@ fn next(body: &mut Body) {
 impl Shared {
     /// Calls the packet function for each bit of the mask, in order; returns the mask of the packets that it wants dropped.
     pub(crate) fn packets(self, checked: Option<&Loop>) -> Body {
-        let mut body = Body::new([], Scratch::after(LOCALS));
+        let locals = checked.map(Loop::locals).unwrap_or_default();
+        let mut body = Body::new(locals, Scratch::after(LOCALS));
         self.begin(&mut body, checked);
         descriptor(&mut body);
         body.code.instructions().call(self.entry);
@@ -92,6 +99,10 @@ impl Shared {
 
     /// The loop, up to where the packet is processed whose descriptor [`descriptor`] gives.
     pub(crate) fn begin(self, body: &mut Body, checked: Option<&Loop>) {
+        if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks()) {
+            // What is left of the slice.
+            checked.meter.load(body);
+        }
         let mut code = body.code.instructions();
         code.i64_const(0).global_set(self.drops);
         code.local_get(MASK).global_set(self.rest);
@@ -103,18 +114,16 @@ impl Shared {
             checked.by_length(body);
             body.code.instructions().i64_add();
         }
-        if body.keeps_fuel {
-            body.code.instructions().local_set(body.scratch.fuel);
-        } else {
-            body.code.instructions().global_set(checked.meter.fuel);
-        }
+        checked.meter.allow(body, checked.charged.unwrap_or(0));
     }
 
     /// The rest of the loop, after the packet's verdict is on the stack.
     pub(crate) fn end(self, body: &mut Body, checked: Option<&Loop>) {
         if let Some(checked) = checked {
             // Before the packet counts as done: the one that took the time is the one that is lost.
-            body.poll();
+            if checked.meter.polls {
+                body.poll();
+            }
             if checked.is_needed() {
                 checked.meter.note(body);
             }
@@ -128,26 +137,33 @@ impl Shared {
         let mut code = body.code.instructions();
         code.global_set(self.rest);
         code.local_get(MASK).i64_eqz().i32_eqz().br_if(0).end();
-        code.global_get(self.drops).end();
+        if let Some(checked) = checked.filter(|checked| body.keeps_fuel && checked.meter.asks()) {
+            checked.meter.store(body);
+        }
+        body.code.instructions().global_get(self.drops).end();
     }
 
     /// Gives the module's own batch function what its packets may use, and calls it.
     pub(crate) fn batch(self, checked: &Loop) -> Body {
         const WHOLE_MASK: u32 = LOCALS;
-        let mut body = Body::new([(1, wasm_encoder::ValType::I64)], Scratch::after(LOCALS + 1));
+        const SUM: u32 = LOCALS + 1;
+        let locals = [vec![(2, ValType::I64)], checked.locals()].concat();
+        let mut body = Body::new(locals, Scratch::after(LOCALS + 2));
         let constant =
             checked.packet.constant.saturating_mul(checked.packets).min(ALLOWANCE_MAX).cast_signed();
-        body.code.instructions().i64_const(constant).global_set(checked.meter.fuel);
+        body.code.instructions().i64_const(constant).local_set(SUM);
         if checked.per_kib() > 0 {
             body.code.instructions().local_get(MASK).local_set(WHOLE_MASK).loop_(BlockType::Empty);
-            body.code.instructions().global_get(checked.meter.fuel);
+            body.code.instructions().local_get(SUM);
             descriptor(&mut body);
             checked.by_length(&mut body);
-            body.code.instructions().i64_add().global_set(checked.meter.fuel);
+            body.code.instructions().i64_add().local_set(SUM);
             next(&mut body);
             body.code.instructions().i64_eqz().i32_eqz().br_if(0).end();
             body.code.instructions().local_get(WHOLE_MASK).local_set(MASK);
         }
+        body.code.instructions().local_get(SUM);
+        checked.meter.allow(&mut body, 0);
         body.code.instructions().local_get(DESCRIPTORS).local_get(MASK).call(self.entry);
         checked.meter.note(&mut body);
         body.code.instructions().end();

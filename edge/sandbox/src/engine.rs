@@ -117,24 +117,29 @@ pub enum Control {
 }
 
 impl Control {
-    /// What is put into a module that was admitted with these limits.
-    fn checks(self, admitted: &Admitted) -> Checks {
+    /// What is put into a module that was admitted with these limits. `sliced`: its calls can be suspended.
+    fn checks(self, admitted: &Admitted, sliced: bool) -> Checks {
         let tier = match self {
             Self::Admitted => admitted.tier(),
             Self::As(tier) => tier,
             Self::Exact(most) => {
-                return Checks::Charged { most: Some(most.min(ALLOWANCE_MAX)), piece: None, exact: true };
+                let most = Some(most.min(ALLOWANCE_MAX));
+                return Checks::Charged { most, piece: None, exact: true, sliced };
             }
         };
         match tier {
+            Tier::Proved if sliced => Checks::Sliced,
             Tier::Proved => Checks::None,
             Tier::Supervised => {
-                Checks::Charged { most: None, piece: Some(admitted.limits().piece), exact: false }
+                Checks::Charged { most: None, piece: Some(admitted.limits().piece), exact: false, sliced }
             }
-            Tier::Metered => Checks::Charged { most: None, piece: None, exact: false },
+            Tier::Metered => Checks::Charged { most: None, piece: None, exact: false, sliced },
         }
     }
 }
+
+/// Bytes of the stack of a call that can be suspended which are for host functions, beside what the module may use. Only what is used of them costs memory.
+const HOST_STACK: usize = 512 << 10;
 
 /// A charge takes at most this part of what a packet may use before it is used.
 const AHEAD: u64 = 8;
@@ -195,8 +200,22 @@ impl Engine {
 
     /// Compiles an admitted module, or takes it from the cache.
     pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
+        let checks = self.options.control.checks(&admitted, false);
+        self.load_with(admitted, checks)
+    }
+
+    /// The same, so that calls of the module can be [suspended](crate::Instance::begin) where it is charged for what it does. A proved module gets
+    /// such places for this alone: it has no allowance, and none of its calls is abandoned.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_suspendable(&self, admitted: Admitted) -> Result<Program, LoadError> {
+        let checks = self.options.control.checks(&admitted, true);
+        self.load_with(admitted, checks)
+    }
+
+    fn load_with(&self, admitted: Admitted, checks: Checks) -> Result<Program, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
-        let checks = self.options.control.checks(&admitted);
         let (bytes, imported) =
             rewritten(&admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let key = self.key(&bytes);
@@ -230,7 +249,17 @@ impl Engine {
     /// # Errors
     /// Where it cannot be rewritten.
     pub fn rewritten(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
-        rewritten(admitted, self.options.control.checks(admitted))
+        rewritten(admitted, self.options.control.checks(admitted, false))
+            .map(|(bytes, _)| bytes)
+            .map_err(|e| LoadError::Compile(CompileError::Module(e)))
+    }
+
+    /// The same for [`Self::load_suspendable`].
+    ///
+    /// # Errors
+    /// Where it cannot be rewritten.
+    pub fn rewritten_suspendable(&self, admitted: &Admitted) -> Result<Vec<u8>, LoadError> {
+        rewritten(admitted, self.options.control.checks(admitted, true))
             .map(|(bytes, _)| bytes)
             .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
@@ -263,6 +292,10 @@ impl Engine {
         Ok(())
     }
 
+    pub(crate) fn call_limit(&self) -> Duration {
+        self.options.call_limit
+    }
+
     pub(crate) fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
@@ -271,9 +304,11 @@ impl Engine {
 /// Puts checks into a module, or only the loop over a batch. Says how many functions it imports by itself, or what is wrong.
 fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), String> {
     let limits = admitted.limits();
+    // Where nothing is abandoned, what is charged ahead is not used up too early.
+    let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD };
     let rules = Rules {
         exact: matches!(checks, Checks::Charged { exact: true, .. }),
-        ahead: limits.piece.min(limits.packet.constant / AHEAD).max(1),
+        ahead: limits.piece.min(ahead).max(1),
         piece: limits.piece,
     };
     let (costs, environment) = (Costs::standard(), admitted.environment());
@@ -311,6 +346,11 @@ impl Program {
         &self.admitted
     }
 
+    /// Whether its calls can be suspended.
+    pub fn is_suspendable(&self) -> bool {
+        self.checks.is_sliced()
+    }
+
     /// Whether its code came from the cache.
     pub fn is_from_cache(&self) -> bool {
         self.from_cache
@@ -341,7 +381,8 @@ pub(crate) fn config(spaces: &Arc<Spaces>) -> Config {
         // The packet function becomes part of the batch loop.
         .compiler_inlining(Inlining::Yes)
         .wasm_multi_value(true)
-        .max_wasm_stack(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX));
+        .max_wasm_stack(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX))
+        .async_stack_size(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX).saturating_add(HOST_STACK));
     config
 }
 

@@ -3,10 +3,11 @@
 use crate::fault::FaultKind;
 use crate::guest::{with_bytes, write_bytes};
 use crate::pattern::{PatternError, Patterns};
-use crate::rewrite::LIMIT;
+use crate::rewrite::{LIMIT, SUSPEND};
+use crate::slice::{self, Counter, Shared};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
 use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
@@ -70,6 +71,11 @@ pub(crate) struct Host {
     pub(crate) goes_on: bool,
     /// Packets and other calls over their limit since this was last looked at.
     exceeded: u32,
+    /// Where a call that can be suspended is counted, and what it and the world outside tell each other.
+    pub(crate) counter: Option<Counter>,
+    pub(crate) slice: Arc<Mutex<Shared>>,
+    /// The packets still to do when a call that goes on was last over its limit.
+    exceeded_at: Option<u64>,
     /// What strings cost that the packet at hand, or the call, has emitted: only the host sees them.
     pub(crate) strings: u64,
     /// Whether the call is to be broken off.
@@ -92,6 +98,9 @@ impl Host {
             encoded: admitted.values().iter().map(Value::encoded).collect(),
             goes_on: false,
             exceeded: 0,
+            counter: None,
+            slice: Arc::default(),
+            exceeded_at: None,
             strings: 0,
             overrun: Arc::default(),
             admitted,
@@ -121,6 +130,12 @@ impl Host {
         self.budget = Budget::default();
         self.patched = [0; BATCH_PACKETS];
         self.strings = 0;
+        self.exceeded_at = None;
+    }
+
+    /// A call that can be suspended is over its limit, with these packets still to do: a packet is counted once.
+    pub(crate) fn run_out_at(&mut self, rest: u64) -> Result<(), FaultKind> {
+        if self.exceeded_at.replace(rest) == Some(rest) { Ok(()) } else { self.run_out() }
     }
 
     /// A call is over its limit.
@@ -254,6 +269,9 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     )?;
     linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap_async(module, SUSPEND, |caller: Caller<'_, Host>, (left,): (i64,)| {
+        Box::new(slice::run_out(caller, left))
     })?;
     linker.func_wrap(
         module,

@@ -5,12 +5,15 @@ use crate::fault::{BrokenOff, Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::interrupt::Code;
 use crate::rewrite::{self, Checks};
+use crate::slice::{Counter, Seen, Shared, lock};
 use crate::space::{Area, map_area};
+use crate::suspend::{Call, Task, at_once};
 use crate::tally::Tally;
 use crate::watchdog::{Late, Watch};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{Costs, EntryPoint};
@@ -79,40 +82,65 @@ pub enum During {
 /// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
 pub struct Instance {
     // Before the store, which owns the page that it guards.
-    watch: Option<Arc<Watch>>,
-    checks: Checks,
+    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) checks: Checks,
     /// Number of functions that the module imports, where the loader has added one after them.
     imported: Option<u32>,
-    store: Store<Host>,
-    wasm: Option<Wasm>,
+    /// Not here while a call is suspended: the call has it.
+    pub(crate) store: Option<Store<Host>>,
+    pub(crate) wasm: Option<Wasm>,
     base: *mut u8,
-    counters: Counters,
+    /// The call that is suspended, and what it and the world outside tell each other.
+    pub(crate) task: Option<Task>,
+    pub(crate) slice: Arc<Mutex<Shared>>,
+    pub(crate) call_limit: Duration,
+    pub(crate) counters: Counters,
     incidents: Vec<Incident>,
     code: Arc<Code>,
     /// What counts against the module, and how many strikes it has.
     tally: Arc<Tally>,
     strikes: u32,
     /// Why the last call was lost, if the module has yet to be told.
-    untold: Option<i32>,
-    ended: bool,
+    pub(crate) untold: Option<i32>,
+    pub(crate) ended: bool,
 }
 
-// SAFETY: `base` points into the reservation that `store` owns; the store may move between threads, and the pointer is used only through
-// `&mut self`.
+// SAFETY: `base` points into the reservation that the store owns, wherever that is; the store may move between threads, and the pointer is used
+// only through `&mut self`.
 unsafe impl Send for Instance {}
 
 /// The parts of a live instance.
-struct Wasm {
+pub(crate) struct Wasm {
     memory: Memory,
-    run: TypedFunc<(i32, i64), i64>,
-    tick: Option<TypedFunc<(i64, i64), ()>>,
-    stop: Option<TypedFunc<i64, ()>>,
-    lost: Option<TypedFunc<i32, ()>>,
+    /// What is called before the first packet, in order.
+    pub(crate) starts: Vec<Starting>,
+    pub(crate) run: TypedFunc<(i32, i64), i64>,
+    pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
+    pub(crate) stop: Option<TypedFunc<i64, ()>>,
+    pub(crate) lost: Option<TypedFunc<i32, ()>>,
     fuel: Option<Global>,
+    pub(crate) counter: Option<Counter>,
     rest: Global,
     drops: Global,
     stack: Option<(Global, Val)>,
-    one_by_one: bool,
+    pub(crate) one_by_one: bool,
+}
+
+/// A function that is called before the first packet.
+#[derive(Clone)]
+pub(crate) enum Starting {
+    Constructor(TypedFunc<(), ()>),
+    /// It gives 0, or why the module does not want to run.
+    Start(TypedFunc<(), i32>),
+}
+
+/// What `weir_start` says.
+pub(crate) fn accepted(code: i64) -> wasmtime::Result<()> {
+    match i32::try_from(code) {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(FaultKind::Declined(code).into()),
+        Err(_) => Err(FaultKind::Other.into()),
+    }
 }
 
 impl std::fmt::Debug for Instance {
@@ -130,19 +158,38 @@ impl Instance {
     /// # Errors
     /// Only what the node is to blame for.
     pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
+        let mut this = Self::make(engine, program)?;
+        this.whole(Call::Start);
+        Ok(this)
+    }
+
+    /// Makes a sandbox. The module in it is not started: its first call is [`Call::Start`].
+    ///
+    /// # Errors
+    /// Only what the node is to blame for.
+    pub fn make(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
+        let slice = Arc::default();
         let mut host = Host::new(Arc::clone(&program.admitted));
-        host.goes_on = matches!(program.checks, Checks::Charged { piece: Some(_), .. });
+        host.goes_on = program.checks.piece().is_some();
+        host.slice = Arc::clone(&slice);
         let mut store = Store::new(engine.wasm(), host);
         store.limiter(|host| host);
         engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
+        let made = match program.checks.is_sliced() {
+            true => at_once(program.ready.instantiate_async(&mut store)),
+            false => program.ready.instantiate(&mut store),
+        };
         let mut this = Self {
             watch: None,
             checks: program.checks,
             imported: program.imported,
-            store,
+            store: None,
             wasm: None,
             base: std::ptr::null_mut(),
+            task: None,
+            slice,
+            call_limit: engine.call_limit(),
             counters: Counters::default(),
             incidents: Vec::new(),
             code: Arc::clone(&program.code),
@@ -151,80 +198,108 @@ impl Instance {
             untold: None,
             ended: false,
         };
-        let instance = match program.ready.instantiate(&mut this.store) {
+        let instance = match made {
             Ok(instance) => instance,
             Err(error) => {
                 let fault = Fault::of(&error, None, &program.code);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
+                this.store = Some(store);
                 this.fail(fault, During::Start);
                 this.ended = true;
                 return Ok(this);
             }
         };
         let unexpected = |e: wasmtime::Error| LoadError::Sandbox(format!("{e:#}"));
-        let wasm =
-            Wasm::of(instance, &mut this.store, program.admitted(), program.checks).map_err(unexpected)?;
-        this.base = wasm.memory.data_ptr(&this.store);
+        let wasm = Wasm::of(instance, &mut store, program.admitted(), program.checks).map_err(unexpected)?;
+        this.base = wasm.memory.data_ptr(&store);
         if !engine.spaces().made(this.base) {
             return Err(LoadError::Sandbox("the engine did not use weir's address space".into()));
         }
-        let polls = program.checks != Checks::None;
+        let polls = program.checks.is_charged();
         // SAFETY: the space is alive for as long as the store, which this instance owns and drops after the watch.
         let watch = unsafe { engine.watchdog().guard(this.base, &program.admitted, &program.code, polls) };
-        this.store.data_mut().overrun = watch.overrun();
+        let host = store.data_mut();
+        host.overrun = watch.overrun();
+        host.memory = Some(wasm.memory);
+        host.counter = wasm.counter;
         this.watch = Some(watch);
-        this.store.data_mut().memory = Some(wasm.memory);
+        this.store = Some(store);
         this.wasm = Some(wasm);
-        this.call_start(instance, program.admitted());
         Ok(this)
     }
 
-    fn call_start(&mut self, instance: WasmInstance, admitted: &Admitted) {
+    fn call_start(&mut self) {
         if self.is_over() {
             return;
         }
-        let facts = admitted.facts();
-        let constructors = [
-            (facts.start_function.is_some(), EntryPoint::Begin),
-            (facts.has_initialize, EntryPoint::Initialize),
-        ];
-        let mut result = Ok(());
-        for (_, entry) in constructors.into_iter().filter(|(there, _)| *there) {
-            let function = instance.get_typed_func::<(), ()>(&mut self.store, rewrite::enter(entry));
-            result = result
-                .and_then(|()| call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()));
-        }
-        if facts.has_start {
-            let name = rewrite::enter(EntryPoint::Start);
-            let function = instance.get_typed_func::<(), i32>(&mut self.store, name);
-            let accept = |code| if code == 0 { Ok(()) } else { Err(FaultKind::Declined(code).into()) };
-            result = result.and_then(|()| {
-                call(&mut self.store, self.watch.as_ref(), Phase::Start, &function?, ()).and_then(accept)
+        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return };
+        let (mut result, watch) = (Ok(()), self.watch.as_ref());
+        for function in &wasm.starts {
+            result = result.and_then(|()| match function {
+                Starting::Constructor(function) => call(store, watch, Phase::Start, function, ()),
+                Starting::Start(function) => {
+                    call(store, watch, Phase::Start, function, ()).and_then(|code| accepted(code.into()))
+                }
             });
         }
         if let Err(error) = result {
-            // A lost call leaves nothing behind.
-            self.store.data_mut().records.clear();
-            self.fail(self.fault(&error), During::Start);
-            self.ended = true;
+            self.lose_start(&error);
         }
-        // What a start is over its limit says nothing about what packets will be.
-        self.store.data_mut().take_exceeded();
+        self.forget_exceeded();
+    }
+
+    #[cold]
+    pub(crate) fn lose_start(&mut self, error: &wasmtime::Error) {
+        // A lost call leaves nothing behind.
+        if let Some(host) = self.host_mut() {
+            host.records.clear();
+        }
+        self.fail(self.fault(error), During::Start);
+        self.ended = true;
+    }
+
+    /// What a start is over its limit says nothing about what packets will be.
+    pub(crate) fn forget_exceeded(&mut self) {
+        if let Some(host) = self.host_mut() {
+            host.take_exceeded();
+        }
+    }
+
+    pub(crate) fn host(&self) -> Option<&Host> {
+        self.store.as_ref().map(Store::data)
+    }
+
+    pub(crate) fn host_mut(&mut self) -> Option<&mut Host> {
+        self.store.as_mut().map(Store::data_mut)
+    }
+
+    /// Makes a call that is not suspended. Returns which packets are to be dropped.
+    pub(crate) fn at_a_stroke(&mut self, call: Call) -> u64 {
+        match call {
+            Call::Start => self.call_start(),
+            Call::Batch(batch) => return self.run(batch),
+            Call::Tick { now, periods, before } => self.tick(now, periods, before),
+            Call::Stop { now } => self.stop(now),
+        }
+        0
     }
 
     /// What the last call used, in fuel; of a batch, its last packet. Only where [`Control::Exact`](crate::Control::Exact) counts it.
     pub fn fuel_used(&mut self) -> Option<u64> {
         let Checks::Charged { most: Some(most), exact: true, .. } = self.checks else { return None };
-        let left = self.wasm.as_ref()?.fuel?.get(&mut self.store).i64()?;
-        let strings =
-            self.store.data().strings.saturating_mul(Costs::standard().host("emit").per_byte.into());
+        let (wasm, store) = (self.wasm.as_ref()?, self.store.as_mut()?);
+        let left = match wasm.counter {
+            Some(counter) => counter.allowance(&mut *store),
+            None => wasm.fuel?.get(&mut *store).i64()?,
+        };
+        let strings = store.data().strings.saturating_mul(Costs::standard().host("emit").per_byte.into());
         let used = most.cast_signed().saturating_sub(left);
         Some(used.max(0).cast_unsigned().saturating_add(strings))
     }
 
-    fn fault(&self, error: &wasmtime::Error) -> Fault {
+    pub(crate) fn fault(&self, error: &wasmtime::Error) -> Fault {
         Fault::of(error, self.imported, &self.code)
     }
 
@@ -234,7 +309,8 @@ impl Instance {
         let Some(cause) = self.untold.take() else { return };
         let Some(lost) = self.wasm.as_ref().and_then(|wasm| wasm.lost.clone()) else { return };
         let phase = Phase::Periodic { before };
-        if let Err(error) = call(&mut self.store, self.watch.as_ref(), phase, &lost, cause) {
+        let Some(store) = &mut self.store else { return };
+        if let Err(error) = call(store, self.watch.as_ref(), phase, &lost, cause) {
             self.lose_periodic(&error, During::Lost);
             // Once is enough.
             self.untold = None;
@@ -243,14 +319,14 @@ impl Instance {
 
     /// Between two batches: sees how many of the last calls were over their limit, of a module that goes on then.
     #[inline]
-    fn weigh(&mut self, calls: u32) {
-        if matches!(self.checks, Checks::Charged { piece: Some(_), .. }) {
+    pub(crate) fn weigh(&mut self, calls: u32) {
+        if self.checks.piece().is_some() {
             self.weigh_supervised(calls);
         }
     }
 
     fn weigh_supervised(&mut self, calls: u32) {
-        let over = u64::from(self.store.data_mut().take_exceeded());
+        let over = u64::from(self.host_mut().map_or(0, Host::take_exceeded));
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
         if self.tally.weigh(over, within, self.strikes) {
@@ -262,27 +338,39 @@ impl Instance {
     pub fn forget_start(&mut self) {
         self.counters = Counters::default();
         self.incidents.clear();
-        self.store.data_mut().forget_start();
+        if let Some(host) = self.host_mut() {
+            host.forget_start();
+        }
     }
 
-    /// Maps the descriptors of all blocks. Returns the host addresses.
+    /// What a call that is suspended has seen stays where it is.
+    fn is_at_rest(&self) -> io::Result<()> {
+        if self.is_suspended() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
+    }
+
+    /// Maps the descriptors of all blocks. Returns the host addresses. Not while a call [is suspended](Self::is_suspended).
     pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
-        let mapped = &mut self.store.data_mut().descriptors;
+        self.is_at_rest()?;
+        let Some(store) = &mut self.store else { return Ok(0..0) };
+        let mapped = &mut store.data_mut().descriptors;
         // SAFETY: `base` is this instance's live space, the room is the descriptors' in the module's address space, and `&mut self` says
         // that no call is under way that could have lent out a slice.
         unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
         Ok(mapped.clone())
     }
 
-    /// Maps a window on the packets in place of the last one. Returns the host addresses, for whoever watches over the file.
+    /// Maps a window on the packets in place of the last one. Returns the host addresses, for whoever watches over the file. Not while a call
+    /// [is suspended](Self::is_suspended).
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
-        let mapped = &mut self.store.data_mut().packets;
+        self.is_at_rest()?;
+        let Some(store) = &mut self.store else { return Ok(0..0) };
+        let mapped = &mut store.data_mut().packets;
         // SAFETY: as in `map_descriptors`, with the packets' room.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
         Ok(mapped.clone())
@@ -298,13 +386,18 @@ impl Instance {
     /// Begins a block of packets. What ticks may emit is limited for all ticks of a block together, because a capture can have one before each
     /// packet.
     pub fn begin_block(&mut self) {
-        self.store.data_mut().begin_block();
+        if let Some(host) = self.host_mut() {
+            host.begin_block();
+        }
     }
 
     /// Has the module process a batch. Returns the mask of the packets that it drops. A packet in which the module traps is lost
     /// for this module and not dropped; the batch goes on after it.
     #[inline]
     pub fn run(&mut self, batch: Batch) -> u64 {
+        if self.checks.is_sliced() {
+            return self.whole(Call::Batch(batch));
+        }
         let mut mask = batch.mask;
         let mut drops = 0;
         while mask != 0 && !self.has_ended() {
@@ -312,16 +405,16 @@ impl Instance {
                 self.tell(batch.first + mask.trailing_zeros());
                 continue;
             }
-            let Some(wasm) = &self.wasm else { break };
+            let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { break };
             let phase = Phase::Batch {
                 descriptors: batch.descriptors,
                 first: batch.first,
                 mask,
                 one_by_one: wasm.one_by_one,
             };
-            let (store, watch) = (&mut self.store, self.watch.as_ref());
-            match call(store, watch, phase, &wasm.run, (batch.descriptors.cast_signed(), mask.cast_signed()))
-            {
+            let (watch, arguments) =
+                (self.watch.as_ref(), (batch.descriptors.cast_signed(), mask.cast_signed()));
+            match call(store, watch, phase, &wasm.run, arguments) {
                 Ok(dropped) => {
                     self.counters.packets += u64::from(mask.count_ones());
                     self.weigh(batch.mask.count_ones());
@@ -336,12 +429,19 @@ impl Instance {
 
     /// After a trap: which packets are still to do.
     #[cold]
-    fn lose(&mut self, error: &wasmtime::Error, batch: Batch, mask: u64, drops: &mut u64) -> u64 {
-        let Some(wasm) = &self.wasm else { return 0 };
-        let phase = self.store.data().phase;
+    pub(crate) fn lose(&mut self, error: &wasmtime::Error, batch: Batch, mask: u64, drops: &mut u64) -> u64 {
+        let (packet, after) = self.lose_packet(batch, mask, drops);
+        self.fail(self.fault(error), During::Packet(packet));
+        after
+    }
+
+    /// Takes back what was done for the packet under way. Says which it is in the block, and which packets are still to do.
+    pub(crate) fn lose_packet(&mut self, batch: Batch, mask: u64, drops: &mut u64) -> (u32, u64) {
+        let (Some(wasm), Some(store)) = (&self.wasm, &mut self.store) else { return (batch.first, 0) };
+        let phase = store.data().phase;
         let (lost, after) = if wasm.one_by_one {
-            let rest = wasm.rest.get(&mut self.store).i64().map_or(0, i64::cast_unsigned) & mask;
-            *drops |= wasm.drops.get(&mut self.store).i64().map_or(0, i64::cast_unsigned) & mask;
+            let rest = wasm.rest.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
+            *drops |= wasm.drops.get(&mut *store).i64().map_or(0, i64::cast_unsigned) & mask;
             // The lowest bit is the packet that was under way. None left means that the loop itself was interrupted after its last packet.
             (rest & rest.wrapping_neg(), rest & rest.wrapping_sub(1))
         } else {
@@ -352,7 +452,7 @@ impl Instance {
         self.counters.lost += u64::from(lost.count_ones());
         let index = (lost != 0).then(|| lost.trailing_zeros());
         let packet = batch.first + index.unwrap_or(0);
-        let host = self.store.data_mut();
+        let host = store.data_mut();
         if !wasm.one_by_one {
             // All records of a batch have the order of its first packet.
             host.records.abandon(order_of(phase, None));
@@ -361,12 +461,15 @@ impl Instance {
             host.records.abandon(order_of(phase, index));
             while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
         }
-        self.fail(self.fault(error), During::Packet(packet));
-        after
+        (packet, after)
     }
 
     /// Tells the module that packet time has reached `now`. Whatever it emits is ordered before packet `before` of the block.
     pub fn tick(&mut self, now: Timestamp, periods: u64, before: u32) {
+        if self.checks.is_sliced() {
+            self.whole(Call::Tick { now, periods, before });
+            return;
+        }
         if self.wasm.as_ref().is_none_or(|wasm| wasm.tick.is_none()) || self.has_ended() {
             return;
         }
@@ -376,7 +479,7 @@ impl Instance {
         }
         let Some(tick) = self.wasm.as_ref().and_then(|wasm| wasm.tick.as_ref()) else { return };
         let arguments = (now.0.cast_signed(), periods.cast_signed());
-        let (store, watch) = (&mut self.store, self.watch.as_ref());
+        let (Some(store), watch) = (&mut self.store, self.watch.as_ref()) else { return };
         if let Err(error) = call(store, watch, Phase::Periodic { before }, tick, arguments) {
             self.lose_periodic(&error, During::Tick);
         }
@@ -385,26 +488,37 @@ impl Instance {
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self, now: Timestamp) {
+        if self.checks.is_sliced() {
+            self.whole(Call::Stop { now });
+            return;
+        }
         if self.is_over() || self.wasm.as_ref().is_none_or(|wasm| wasm.stop.is_none()) {
             return;
         }
-        self.store.data_mut().begin_block();
+        self.begin_block();
         self.tell(0);
         if self.is_over() {
             return;
         }
         let Some(stop) = self.wasm.as_ref().and_then(|wasm| wasm.stop.as_ref()) else { return };
-        let (store, watch) = (&mut self.store, self.watch.as_ref());
+        let (Some(store), watch) = (&mut self.store, self.watch.as_ref()) else { return };
         if let Err(error) = call(store, watch, Phase::Periodic { before: 0 }, stop, now.0.cast_signed()) {
             self.lose_periodic(&error, During::Stop);
         }
     }
 
     #[cold]
-    fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
-        let order = order_of(self.store.data().phase, None);
-        self.store.data_mut().records.abandon(order);
+    pub(crate) fn lose_periodic(&mut self, error: &wasmtime::Error, during: During) {
+        self.take_back();
         self.fail(self.fault(error), during);
+    }
+
+    /// Takes back what was emitted in a call without packets.
+    pub(crate) fn take_back(&mut self) {
+        if let Some(host) = self.host_mut() {
+            let order = order_of(host.phase, None);
+            host.records.abandon(order);
+        }
     }
 
     /// Counts a fault and makes the sandbox ready for the next call: the shadow stack is empty again.
@@ -423,9 +537,14 @@ impl Instance {
         }
         self.untold = Some(if is_over { lost::LIMIT } else { lost::TRAP });
         self.describe(fault, during);
-        if let Some((global, empty)) = self.wasm.as_ref().and_then(|wasm| wasm.stack) {
+        self.empty_stack();
+    }
+
+    pub(crate) fn empty_stack(&mut self) {
+        let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
+        if let (Some((global, empty)), Some(store)) = (stack, &mut self.store) {
             // It is a mutable i32 and so is the value, so this cannot fail.
-            let _ = global.set(&mut self.store, empty);
+            let _ = global.set(store, empty);
         }
     }
 
@@ -437,10 +556,10 @@ impl Instance {
 
     /// What it has done so far.
     pub fn counters(&self) -> Counters {
-        let host = self.store.data();
+        let seen = self.seen();
         Counters {
-            records_dropped: host.records_dropped,
-            log_dropped: host.log_dropped,
+            records_dropped: seen.records_dropped,
+            log_dropped: seen.log_dropped,
             strikes: self.tally.strikes(),
             ..self.counters
         }
@@ -458,38 +577,54 @@ impl Instance {
     }
 
     /// Whether nothing of it is called any more.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.ended || self.tally.has_ended()
     }
 
     /// Its private memory now.
     pub fn memory(&self) -> Bytes {
-        Bytes(self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(&self.store) as u64))
+        Bytes(self.seen().memory as u64)
     }
 
-    /// What it emitted since the last call of this function; `empty` is used from then on.
+    /// What can be seen of the sandbox; while a call is suspended, as it was then.
+    fn seen(&self) -> Seen {
+        let Some(store) = &self.store else { return lock(&self.slice).seen };
+        let host = store.data();
+        Seen {
+            memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
+            records_dropped: host.records_dropped,
+            log_dropped: host.log_dropped,
+        }
+    }
+
+    /// What it emitted since the last call of this function; `empty` is used from then on. While a call is suspended, nothing can be taken.
     pub fn take_records(&mut self, empty: Records) -> Records {
-        std::mem::replace(&mut self.store.data_mut().records, empty)
+        match self.host_mut() {
+            Some(host) => std::mem::replace(&mut host.records, empty),
+            None => empty,
+        }
     }
 
     /// Whether there is anything for [`Self::take_records`] to take.
     pub fn has_records(&self) -> bool {
-        !self.store.data().records.is_empty()
+        self.host().is_some_and(|host| !host.records.is_empty())
     }
 
     /// Patches are no longer kept, because nothing is written that they could change. The module notices nothing of that.
     pub fn ignore_patches(&mut self) {
-        self.store.data_mut().keeps_patches = false;
+        if let Some(host) = self.host_mut() {
+            host.keeps_patches = false;
+        }
     }
 
     /// The patches that it made since the last call of this function.
     pub fn take_patches(&mut self) -> Vec<Patch> {
-        std::mem::take(&mut self.store.data_mut().patches)
+        self.host_mut().map(|host| std::mem::take(&mut host.patches)).unwrap_or_default()
     }
 
     /// The lines that it logged since the last call of this function.
     pub fn take_log(&mut self) -> Vec<LogLine> {
-        std::mem::take(&mut self.store.data_mut().log)
+        self.host_mut().map(|host| std::mem::take(&mut host.log)).unwrap_or_default()
     }
 }
 
@@ -514,7 +649,7 @@ fn call<P: WasmParams, R: WasmResults>(
 
 /// Why a call was lost that the watchdog did something about.
 #[cold]
-fn late_error(error: wasmtime::Error, late: Late) -> wasmtime::Error {
+pub(crate) fn late_error(error: wasmtime::Error, late: Late) -> wasmtime::Error {
     match late.at {
         Some(at) => BrokenOff { at }.into(),
         None if error.downcast_ref() == Some(&FaultKind::Overrun) => error,
@@ -540,16 +675,28 @@ impl Wasm {
         let mut global = |name: &str| instance.get_global(&mut *store, name).ok_or_else(|| missing(name));
         let rest = global(rewrite::REST)?;
         let drops = global(rewrite::DROPS)?;
-        let fuel = (checks != Checks::None).then(|| global(rewrite::FUEL)).transpose()?;
+        let fuel = checks.is_charged().then(|| global(rewrite::FUEL)).transpose()?;
         let stack = facts.stack_pointer.map(|_| global(rewrite::STACK_POINTER)).transpose()?;
         let stack = stack.map(|global| (global, global.get(&mut *store)));
+        let counter = checks.is_sliced().then(|| Counter::of(instance, &mut *store, checks)).transpose()?;
+        let mut starts = Vec::new();
+        let constructors =
+            [(facts.start_function.is_some(), E::Begin), (facts.has_initialize, E::Initialize)];
+        for (_, entry) in constructors.into_iter().filter(|(there, _)| *there) {
+            starts.push(Starting::Constructor(instance.get_typed_func(&mut *store, enter(entry))?));
+        }
+        if facts.has_start {
+            starts.push(Starting::Start(instance.get_typed_func(&mut *store, enter(E::Start))?));
+        }
         Ok(Self {
             memory,
+            starts,
             run: instance.get_typed_func(&mut *store, rewrite::RUN)?,
             tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, enter(E::Tick))).transpose()?,
             stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, enter(E::Stop))).transpose()?,
             lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, enter(E::Lost))).transpose()?,
             fuel,
+            counter,
             rest,
             drops,
             stack,

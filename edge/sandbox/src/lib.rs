@@ -4,6 +4,8 @@
 //! Admitted ──load──► Program ──start──► Instance ──run, tick, stop──► records, drops, patches, faults
 //! ```
 //!
+//! A call of a module that was loaded for that can be suspended and resumed: [`Instance::begin`].
+//!
 //! [`Engine::load`] takes only what admission has checked. An [`Instance`] sees its own memory, and, mapped read-only at fixed
 //! guest addresses, the packets and their descriptors; what it can call is in `weir_abi::imports`. Where the host looks at memory
 //! that a module points to is one function, in `guest.rs`.
@@ -21,7 +23,9 @@ mod interrupt;
 mod meter;
 mod pattern;
 mod rewrite;
+mod slice;
 mod space;
+mod suspend;
 mod tally;
 mod watchdog;
 mod writer;
@@ -33,5 +37,7 @@ pub use engine::{Compiling, Control, Engine, Foreign, LoadError, Options, Progra
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};
+pub use slice::Budget;
 pub use space::Area;
+pub use suspend::{Call, Step};
 pub use watchdog::EXIT_STUCK;

@@ -5,6 +5,9 @@
 //! page, by which the host can end it, and is given another piece; the host function is called after the packet. A call that comes back from
 //! the middle of a loop would cost much more though it is never made: what is alive around it cannot stay in registers.
 //!
+//! In a module whose calls can be suspended the counter is what is left of the allowance or of the slice, whichever is less. Below zero the host function is
+//! called in any case: it abandons the call, or suspends it, and says what it may use next.
+//!
 //! The allowance never wraps around. It is not negative before a charge, because whoever has less than nothing left does not go on or is given a
 //! piece; it is at most [`ALLOWANCE_MAX`]; and no charge takes more than the largest negative number leaves room for.
 
@@ -25,6 +28,8 @@ pub(crate) struct Meter {
     /// The host function for whoever has used it up.
     pub(crate) limit: u32,
     pub(crate) then: Then,
+    /// Whether the poll page is read after each packet and each call of the host.
+    pub(crate) polls: bool,
 }
 
 /// What becomes of a call that has used up its allowance.
@@ -34,6 +39,17 @@ pub(crate) enum Then {
     Abandon,
     /// It is given so much more, and the global says that it was over its limit.
     GoOn { piece: u64, over: u32 },
+    /// The host says what becomes of it. Without a slice there is no allowance, and the counter is the slice.
+    Ask { slice: Option<Slice> },
+}
+
+/// What is not in the counter while a call runs that can be suspended: at any time one of the two globals counts, and which one the first tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    /// The global with what the slice has left beyond the allowance. Where it is 0, the allowance is the greater.
+    pub(crate) beyond: u32,
+    /// The global with what the allowance has left beyond the slice, where it is the greater.
+    pub(crate) held: u32,
 }
 
 /// Locals that charging needs, by their indices in the function.
@@ -194,6 +210,7 @@ impl Meter {
             Then::Abandon => {
                 body.code.instructions().call(self.limit).unreachable();
             }
+            Then::Ask { .. } => self.ask(body),
             Then::GoOn { piece, over } => {
                 body.poll();
                 let mut code = body.code.instructions();
@@ -206,6 +223,74 @@ impl Meter {
             }
         }
         body.code.instructions().end();
+    }
+
+    /// Has the host say what becomes of a call whose counter, which is in the local, is below zero.
+    fn ask(self, body: &mut Body) {
+        let fuel = body.scratch.fuel;
+        body.code.instructions().local_get(fuel).call(self.limit);
+        if body.keeps_fuel {
+            body.code.instructions().local_set(fuel);
+        } else {
+            body.code.instructions().global_set(self.fuel);
+        }
+        if self.polls {
+            body.poll();
+        }
+    }
+
+    /// Gives a packet or a call its allowance: what is on the stack, from which so much has been taken for its entry. In a module whose calls can be
+    /// suspended it gets no more than its slice has left, and what the last one left over goes back to the slice.
+    pub(crate) fn allow(self, body: &mut Body, taken: u64) {
+        let Scratch { fuel, above, .. } = body.scratch;
+        let Then::Ask { slice } = self.then else {
+            if body.keeps_fuel {
+                body.code.instructions().local_set(fuel);
+            } else {
+                body.code.instructions().global_set(self.fuel);
+            }
+            return;
+        };
+        let Some(Slice { beyond, held }) = slice else {
+            body.code.instructions().drop();
+            if taken > 0 {
+                self.charge_constant(body, taken);
+            }
+            return;
+        };
+        let mut code = body.code.instructions();
+        code.local_set(above).global_get(beyond);
+        if body.keeps_fuel {
+            code.local_get(fuel);
+        } else {
+            code.global_get(self.fuel);
+        }
+        code.i64_add().local_get(above).i64_sub();
+        if taken > 0 {
+            code.i64_const(taken.cast_signed()).i64_sub();
+        }
+        code.local_get(above).local_set(fuel);
+        code.local_tee(above).global_set(beyond);
+        if !body.keeps_fuel {
+            code.local_get(fuel).global_set(self.fuel);
+        }
+        code.local_get(above).i64_const(0).i64_le_s();
+        body.hint(false);
+        let mut code = body.code.instructions();
+        code.if_(BlockType::Empty);
+        code.i64_const(0).local_get(above).i64_sub().global_set(held).i64_const(0).global_set(beyond);
+        code.local_get(fuel).local_get(above).i64_add().local_tee(fuel);
+        if !body.keeps_fuel {
+            code.global_set(self.fuel).local_get(fuel);
+        }
+        code.i64_const(0).i64_lt_s().if_(BlockType::Empty);
+        self.ask(body);
+        body.code.instructions().end().end();
+    }
+
+    /// Whether the host is asked what becomes of a call, which it may suspend.
+    pub(crate) fn asks(self) -> bool {
+        matches!(self.then, Then::Ask { .. })
     }
 
     /// After a packet or batch: tells the host if it was over its limit.

@@ -15,7 +15,7 @@
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
 use crate::batch::{Loop, Shared};
-use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Then};
+use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,11 +37,16 @@ const WIDENED: [&str; 2] = ["emit", "patch"];
 /// The host function that the pass imports, for whoever has used up an allowance. Modules cannot import it: admission does not know it.
 pub(crate) const LIMIT: &str = "limit";
 
+/// The same, of a module whose calls can be suspended. It is given the counter, which is below zero, and gives what it is from then on.
+pub(crate) const SUSPEND: &str = "suspend";
+
 /// Exports that the pass adds. Modules cannot have them: the prefix is reserved.
 pub(crate) const RUN: &str = "weir_run";
 pub(crate) const REST: &str = "weir_rest";
 pub(crate) const DROPS: &str = "weir_drops";
 pub(crate) const FUEL: &str = "weir_fuel";
+pub(crate) const BEYOND: &str = "weir_beyond";
+pub(crate) const HELD: &str = "weir_held";
 pub(crate) const STACK_POINTER: &str = "weir_stack_pointer";
 
 /// The export by which weir calls an entry point that takes no packets.
@@ -62,6 +67,8 @@ pub(crate) const fn enter(entry: EntryPoint) -> &'static str {
 pub(crate) enum Checks {
     /// Nothing.
     None,
+    /// Whoever has used up its slice is suspended. There is no allowance.
+    Sliced,
     /// Whoever has used up its allowance: is abandoned, or goes on.
     Charged {
         /// What any call may use; without it, what the limits say.
@@ -70,7 +77,29 @@ pub(crate) enum Checks {
         piece: Option<u64>,
         /// Whether what is charged is to be what was used, to the unit.
         exact: bool,
+        /// Whoever has used up its slice is suspended.
+        sliced: bool,
     },
+}
+
+impl Checks {
+    /// Whether calls can be suspended.
+    pub(crate) const fn is_sliced(self) -> bool {
+        matches!(self, Self::Sliced | Self::Charged { sliced: true, .. })
+    }
+
+    /// Whether there are allowances, and the poll page is read.
+    pub(crate) const fn is_charged(self) -> bool {
+        matches!(self, Self::Charged { .. })
+    }
+
+    /// What a call is given beyond its allowance, where it goes on then.
+    pub(crate) const fn piece(self) -> Option<u64> {
+        match self {
+            Self::Charged { piece, .. } => piece,
+            _ => None,
+        }
+    }
 }
 
 /// What the pass needs to know.
@@ -142,17 +171,18 @@ pub(crate) struct Signature {
 impl<'a> Pass<'a> {
     fn new(task: &'a Task<'a>) -> Self {
         let imported = task.plan.imports.len();
-        let meter = match task.checks {
+        let (fuel, next) = (task.facts.globals + 2, task.facts.globals + 3);
+        let then = match task.checks {
             Checks::None => None,
-            Checks::Charged { piece, .. } => Some(Meter {
-                fuel: task.facts.globals + 2,
-                limit: u32::try_from(imported).unwrap_or(u32::MAX),
-                then: match piece {
-                    Some(piece) => Then::GoOn { piece, over: task.facts.globals + 3 },
-                    None => Then::Abandon,
-                },
-            }),
+            Checks::Sliced => Some(Then::Ask { slice: None }),
+            Checks::Charged { sliced: true, .. } => {
+                Some(Then::Ask { slice: Some(Slice { beyond: next, held: next + 1 }) })
+            }
+            Checks::Charged { piece: Some(piece), .. } => Some(Then::GoOn { piece, over: next }),
+            Checks::Charged { piece: None, .. } => Some(Then::Abandon),
         };
+        let limit = u32::try_from(imported).unwrap_or(u32::MAX);
+        let meter = then.map(|then| Meter { fuel, limit, then, polls: task.checks.is_charged() });
         let needs_one = |name: &str| meter.is_some() || WIDENED.contains(&name);
         let stands_in = (0..)
             .zip(&task.plan.imports)
@@ -212,7 +242,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Index of a type that the loader adds: that of the batch function, those of widened imports, that of [`LIMIT`].
+    /// Index of a type that the loader adds: that of the batch function, those of widened imports, that of [`LIMIT`] or [`SUSPEND`].
     fn added_type(&self, place: usize) -> u32 {
         self.task.facts.types.saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
     }
@@ -232,7 +262,8 @@ impl<'a> Pass<'a> {
     fn import_limit(&mut self, imports: &mut ImportSection) {
         if self.meter.is_some() {
             let ty = EntityType::Function(self.added_type(1 + WIDENED.len()));
-            imports.import(imports::MODULE, LIMIT, ty);
+            let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
+            imports.import(imports::MODULE, name, ty);
         }
         self.imports_written = true;
     }
@@ -258,8 +289,9 @@ impl<'a> Pass<'a> {
     fn write_globals(&mut self, globals: &mut GlobalSection) {
         let count = match self.meter.map(|meter| meter.then) {
             None => 2,
-            Some(Then::Abandon) => 3,
+            Some(Then::Abandon | Then::Ask { slice: None }) => 3,
             Some(Then::GoOn { .. }) => 4,
+            Some(Then::Ask { slice: Some(_) }) => 5,
         };
         for _ in 0..count {
             let ty = GlobalType { val_type: ValType::I64, mutable: true, shared: false };
@@ -295,6 +327,8 @@ impl<'a> Pass<'a> {
     fn allowance(&self, entry: EntryPoint) -> Linear {
         let limit = match self.task.checks {
             Checks::Charged { most: Some(most), .. } => Linear::constant(most),
+            // Nothing that a call could use up.
+            Checks::Sliced => Linear::constant(ALLOWANCE_MAX),
             _ => self.task.limits.of(entry),
         };
         Linear { constant: limit.constant.min(ALLOWANCE_MAX), ..limit }
@@ -319,9 +353,11 @@ impl<'a> Pass<'a> {
         let taken = plan.map_or(0, |plan| plan.entry) * u64::from(self.is_charged_outside(index));
         let given = self.allowance(entry).constant.saturating_sub(taken);
         let arguments = self.signature(index).parameters;
-        let mut body = Body::new([], Scratch::after(arguments));
+        let locals = if meter.asks() { Scratch::TYPES.to_vec() } else { Vec::new() };
+        let mut body = Body::new(locals, Scratch::after(arguments));
+        body.code.instructions().i64_const(given.cast_signed());
+        meter.allow(&mut body, taken);
         let mut code = body.code.instructions();
-        code.i64_const(given.cast_signed()).global_set(meter.fuel);
         for argument in 0..arguments {
             code.local_get(argument);
         }
@@ -361,7 +397,7 @@ impl<'a> Pass<'a> {
             body.code.instructions().global_get(self.rest());
         }
         body.code.instructions().call(import);
-        if self.meter.is_some() {
+        if self.meter.is_some_and(|meter| meter.polls) {
             body.poll();
         }
     }
@@ -415,8 +451,10 @@ impl Reencode for Pass<'_> {
             let wide = [vec![ValType::I32; given], vec![ValType::I64]].concat();
             types.ty().function(wide, [ValType::I32]);
         }
-        if self.meter.is_some() {
-            types.ty().function([], []);
+        match self.meter {
+            Some(meter) if meter.asks() => types.ty().function([ValType::I64], [ValType::I64]),
+            Some(_) => types.ty().function([], []),
+            None => {}
         }
         Ok(())
     }
@@ -491,6 +529,10 @@ impl Reencode for Pass<'_> {
         exports.export(DROPS, ExportKind::Global, self.drops());
         if let Some(meter) = self.meter {
             exports.export(FUEL, ExportKind::Global, meter.fuel);
+            if let Then::Ask { slice: Some(Slice { beyond, held }) } = meter.then {
+                exports.export(BEYOND, ExportKind::Global, beyond);
+                exports.export(HELD, ExportKind::Global, held);
+            }
         }
         let run = if self.adds_run() { self.added() } else { self.direct(facts.entry_function) };
         exports.export(RUN, ExportKind::Func, run);

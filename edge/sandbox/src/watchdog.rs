@@ -6,6 +6,8 @@
 //! 3. Where that did not help for as long again, weir ends, and says which module it was: a thread that cannot be had back would stop the run all the same.
 //!
 //! What counts is the processor time of the calling thread, so that a busy machine or a hypervisor that takes time away is not held against a module.
+//! A call that is suspended is another one for this thread each time that it is resumed. What it takes all in all is counted where that happens
+//! (`suspend.rs`), with the same limits.
 
 use crate::host::Phase;
 use crate::interrupt::{self, Code};
@@ -154,15 +156,20 @@ impl Watch {
         }
     }
 
-    /// Does about a call what is due after so much processor time.
-    fn look(&self, call: u64, took: Duration, limit: Duration) {
-        let doing = self.doing.load(Ordering::Relaxed);
-        let grant = match doing {
+    /// How much processor time the call under way, or the last one, may take until it is broken off.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        let grant = match self.doing.load(Ordering::Relaxed) {
             STARTING => self.grant.start,
             PERIODIC => self.grant.periodic,
             _ => self.grant.batch,
         };
-        let patience = limit.max(grant).saturating_mul(GRACE);
+        limit.max(grant).saturating_mul(GRACE)
+    }
+
+    /// Does about a call what is due after so much processor time.
+    fn look(&self, call: u64, took: Duration, limit: Duration) {
+        let doing = self.doing.load(Ordering::Relaxed);
+        let patience = self.patience(limit);
         if took >= patience.saturating_mul(2) {
             self.hold(call, || self.give_up(doing, took));
         } else if took >= patience {

@@ -58,7 +58,7 @@ impl<'a> Writer<'a> {
             shift = LOCALS;
         }
         let count = given.iter().fold(shift + parameters, |sum, (number, _)| sum.saturating_add(*number));
-        if meter.is_some() {
+        if meter.is_some() || (is_in_loop && pass.meter.is_some_and(Meter::asks)) {
             locals.extend(Scratch::TYPES);
         }
         let mut body = Body::new(locals, Scratch::after(count));

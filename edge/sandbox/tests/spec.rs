@@ -79,7 +79,9 @@ impl Versions {
 
 fn call(store: &mut Store<Ceiling>, instance: &Instance, name: &str, arguments: &[Val]) -> Option<Outcome> {
     if let Some(fuel) = instance.get_global(&mut *store, "weir_fuel") {
-        fuel.set(&mut *store, Val::I64(PLENTY)).unwrap();
+        // Where calls can be suspended, nothing: so the host is asked at the first charge.
+        let is_asked = instance.get_global(&mut *store, "weir_held").is_some();
+        fuel.set(&mut *store, Val::I64(if is_asked { 0 } else { PLENTY })).unwrap();
     }
     let function = instance.get_func(&mut *store, name)?;
     let mut results = vec![Val::I32(0); function.ty(&*store).results().len()];
@@ -121,6 +123,8 @@ impl Runner {
         let engine = Engine::new(&config).unwrap();
         let mut linker = Linker::new(&engine);
         linker.func_wrap("weir", "limit", || ()).unwrap();
+        // Whoever is asked in the middle of a call says what the module goes on with.
+        linker.func_wrap("weir", "suspend", |_: i64| PLENTY).unwrap();
         let loader =
             |control| weir_sandbox::Engine::new(Options { control, ..Options::default() }, None).unwrap();
         Self { engine, linker, loaders: CONTROLS.map(loader).into(), tally: Tally::default() }
@@ -140,7 +144,8 @@ impl Runner {
         };
         self.tally.modules += 1;
         let rewritten = self.loaders.iter().map(|loader| loader.rewritten(&admitted).unwrap());
-        let versions: Vec<Vec<u8>> = std::iter::once(bytes).chain(rewritten).collect();
+        let suspendable = self.loaders.iter().map(|loader| loader.rewritten_suspendable(&admitted).unwrap());
+        let versions: Vec<Vec<u8>> = std::iter::once(bytes).chain(rewritten).chain(suspendable).collect();
         let (mut alive, mut trapped) = (Vec::new(), Vec::new());
         for bytes in &versions {
             match self.instantiate(bytes, admitted.memory().0) {
