@@ -1,4 +1,4 @@
-//! Runs the program as a user does, and never longer than a user would wait.
+//! Runs the program as a user does, and not for ever.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -7,8 +7,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A run that computes for longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// One that is not over by then waits for something that never comes: on a busy machine a run may be that slow, and is not to blame.
+const WAIT: Duration = Duration::from_secs(900);
+/// A second has so many ticks in /proc, on every Linux machine.
+const TICKS: u64 = 100;
 
 /// A program that has ended.
 #[derive(Debug)]
@@ -16,6 +20,9 @@ pub struct Ended {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
     pub stderr: String,
+    /// Processor time of all its threads and of the children that it waited for, to a few hundredths of a second: what others do on the machine
+    /// meanwhile does not count.
+    pub processor: Duration,
 }
 
 /// The program, with compiled modules kept among the build's own files and not at the user's.
@@ -60,25 +67,37 @@ pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
 /// The same for a program that was started at this time by this command.
 pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
-    let (status, stdout, stderr) = std::thread::scope(|scope| {
+    let (status, stdout, stderr, processor) = std::thread::scope(|scope| {
         let out = scope.spawn(move || drain(stdout.as_mut()));
         let err = scope.spawn(move || drain(stderr.as_mut()));
+        let mut processor = Duration::ZERO;
         let status = loop {
+            // Before it is asked whether it has ended: then there is nothing left of it to read.
+            processor = processor.max(processor_time(child.id()));
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 break status;
             }
-            if begin.elapsed() > PATIENCE {
+            if processor > PATIENCE || begin.elapsed() > WAIT {
                 child.kill().expect("a child can be killed");
                 panic!("hangs: {command}");
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        (status, out.join().expect("read"), err.join().expect("read"))
+        (status, out.join().expect("read"), err.join().expect("read"), processor)
     });
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     assert!(!stderr.contains("panicked at"), "{command}: {stderr}");
     assert_eq!(status.signal(), None, "{command}: {stderr}");
-    Ended { status, stdout, stderr }
+    Ended { status, stdout, stderr, processor }
+}
+
+/// What a process has taken up to now, with the children that it has waited for; nothing where it is not there any more.
+fn processor_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The program's name, in brackets, can have spaces in it. After it come the fields from the third on; these are the 14th to the 17th.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS)
 }
 
 fn drain(pipe: Option<&mut impl Read>) -> Vec<u8> {
