@@ -3,7 +3,7 @@
 //! The plan is made from the same cost table as the bounds. What is charged is never less than what the instructions that ran cost by that table:
 //!
 //! - A charge covers the code from where it stands up to the next charges, along the dearest path. Charges stand at the entry of functions, at the
-//!   headers of loops, and wherever else more than [`Rules::ahead`] would be charged before it is used.
+//!   headers of loops, before what is [dear](Rules::dear), and wherever else more than [`Rules::ahead`] would be charged before it is used.
 //! - A function that is called only directly, by functions that do not call each other in a circle, is charged for with its caller.
 //! - A loop that is known to cost little is charged for with what is around it, and one whose trips follow from locals, before it.
 //! - What depends on a length is charged where that length is on the stack; pages and elements, when memory and tables have grown by them.
@@ -30,6 +30,9 @@ pub struct Rules {
     pub ahead: u64,
     /// The most that a loop may use which is charged for before it.
     pub piece: u64,
+    /// What costs so much or more is charged for where it stands, and a loop with it at its header: so nothing of it is taken on the way past it. A
+    /// charge costs little beside it.
+    pub dear: u64,
 }
 
 /// A charge.

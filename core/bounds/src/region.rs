@@ -119,11 +119,13 @@ pub(crate) fn walk(
 impl Walk<'_> {
     /// Says for each loop how it is charged for, inner ones before outer ones.
     fn choose_manners(&mut self, body: &FunctionBody<'_>) -> Result<(), BinaryReaderError> {
-        // Where each open block begins, whether it is a loop, and what is charged for the code in it with what is around it.
+        // Where each open block begins, whether it is a loop, and what is charged for the code in it with what is around it: more than
+        // can be, where something in it is so dear that it is charged for where it stands.
         let mut open: Vec<(u64, bool, u64)> = vec![(0, false, 0)];
         let mut manners = BTreeMap::new();
         decode(self.survey, body, |item| {
             let cost = self.cost(item);
+            let cost = if cost < self.survey.rules.dear { cost } else { u64::MAX };
             if let Some((.., sum)) = open.last_mut() {
                 *sum = sum.saturating_add(cost);
             }
@@ -151,7 +153,7 @@ impl Walk<'_> {
 
     /// How a loop is charged for in whose body `sum` is not charged for otherwise.
     fn manner(&self, found: Option<&LoopBound>, sum: u64) -> Manner {
-        let Some(found) = found else { return Manner::Header };
+        let Some(found) = found.filter(|_| sum < u64::MAX) else { return Manner::Header };
         let rules = self.survey.rules;
         let packet = u64::from(self.survey.environment.packet_max);
         // The analysis knows the dearest path, and counts what is called with it.
@@ -259,8 +261,9 @@ impl Walk<'_> {
         }
         let Some(sources) = &self.sources else { return };
         let so_far = sources.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
-        let is_too_much = so_far > 0 && so_far.saturating_add(cost) > self.survey.rules.ahead;
-        if is_too_much && !self.survey.rules.exact {
+        let rules = self.survey.rules;
+        let is_too_much = so_far.saturating_add(cost) > rules.ahead || cost >= rules.dear;
+        if so_far > 0 && is_too_much && !rules.exact {
             self.stand(offset, Side::Before);
         }
         for (slot, so_far) in self.sources.iter_mut().flatten() {

@@ -14,7 +14,7 @@ const IMPORTS: &str = r#"
     (memory (export "memory") 1)"#;
 
 fn rules() -> Rules {
-    Rules { exact: false, ahead: 10_000, piece: 10_000 }
+    Rules { exact: false, ahead: 10_000, piece: 10_000, dear: u64::MAX }
 }
 
 fn environment() -> Environment {
@@ -225,6 +225,30 @@ fn a_loop_that_is_known_is_not_charged_for_inside() {
 }
 
 #[test]
+fn what_is_dear_is_charged_for_where_it_stands() {
+    let emit = u64::from(Costs::standard().host("emit").call);
+    let rules = Rules { dear: emit, ahead: 1 << 40, piece: 1 << 40, ..rules() };
+    // Only where the loop comes by: its header does not take it, though it is known how often the loop goes round.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
+        (local.set $n (i32.const 1000))
+        (loop $l
+            (if (i32.load (local.get $d)) (then (drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))))
+            (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))
+        (i32.const 0))"#;
+    let plan = planned(body, &Costs::standard(), rules, true);
+    let [header, call] = constants(first(&plan))[..] else { panic!("{plan:?}") };
+    assert!(first(&plan).entry < emit && header < emit && call >= emit, "{plan:?}");
+    // Without the rule all of it is taken before the loop.
+    let plan = planned(body, &Costs::standard(), Rules { dear: u64::MAX, ..rules }, true);
+    assert!(constants(first(&plan)).is_empty());
+    let taken = first(&plan).charges.iter().map(|charge| match &charge.amount {
+        Amount::Trips(_, each) => *each,
+        _ => 0,
+    });
+    assert!(first(&plan).entry.max(taken.max().unwrap_or(0)) >= emit, "{plan:?}");
+}
+
+#[test]
 fn there_is_one_table_for_all_charges() {
     let body = r#"(table $t 1 funcref) (global $g (mut i32) (i32.const 0)) (func $f)
         (func (export "weir_packet") (param $d i32) (result i32)
@@ -256,7 +280,7 @@ fn there_is_one_table_for_all_charges() {
         C::Grow,
     ];
     let taken = |costs: &Costs| {
-        let rules = Rules { ahead: u64::MAX, piece: u64::MAX, exact: false };
+        let rules = Rules { ahead: u64::MAX, piece: u64::MAX, exact: false, dear: u64::MAX };
         planned(body, costs, rules, false).functions[1].entry
     };
     let standard = taken(&Costs::standard());
@@ -273,7 +297,7 @@ fn where_charges_are_exact_every_block_has_its_own() {
         (if (local.get $d) (then (local.set $n (i32.const 1))) (else (local.set $n (i32.mul (local.get $d) (local.get $d)))))
         (loop $l (br_if $l (local.get $n)) (local.set $n (i32.const 5)))
         (i32.const 0))"#;
-    let plan = planned(body, &Costs::standard(), Rules { exact: true, ahead: 1, piece: 0 }, false);
+    let plan = planned(body, &Costs::standard(), Rules { exact: true, ahead: 1, piece: 0, dear: 0 }, false);
     let (one, branch) = (cost(CostClass::Move), cost(CostClass::Branch));
     assert_eq!(first(&plan).entry, one + branch);
     assert_eq!(

@@ -78,7 +78,7 @@ fn both(class: CostClass, costs: &Costs, exact: bool) -> (u64, u64) {
     let bytes = module(&text(class));
     let environment = environment();
     let analysis = analyse(&bytes, &environment, costs).unwrap();
-    let rules = Rules { exact, ahead: 1 << 40, piece: 1 << 40 };
+    let rules = Rules { exact, ahead: 1 << 40, piece: 1 << 40, dear: 1 << 40 };
     let plan = plan(&bytes, &analysis, costs, &environment, rules).unwrap();
     (analysis.entry(EntryPoint::Packet).unwrap().usage.fuel.at(0), charged(&plan))
 }

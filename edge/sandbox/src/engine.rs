@@ -143,6 +143,8 @@ const HOST_STACK: usize = 512 << 10;
 
 /// A charge takes at most this part of what a packet may use before it is used.
 const AHEAD: u64 = 8;
+/// Fuel of an instruction, such as the call of a host function, that is charged for by itself: a hundred times what the charge takes.
+const DEAR: u64 = 128;
 
 /// Why a module that was admitted cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
@@ -310,6 +312,7 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), Stri
         exact: matches!(checks, Checks::Charged { exact: true, .. }),
         ahead: limits.piece.min(ahead).max(1),
         piece: limits.piece,
+        dear: DEAR,
     };
     let (costs, environment) = (Costs::standard(), admitted.environment());
     let plan = charge::plan(admitted.bytes(), admitted.analysis(), &costs, &environment, rules)
