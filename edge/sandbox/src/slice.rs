@@ -152,15 +152,15 @@ impl Counter {
     /// After a call that came to its end: what its last packet, or the call, has left of its allowance.
     pub(crate) fn allowance(&self, mut store: impl AsContextMut) -> i64 {
         let left = read(self.fuel, &mut store);
-        self.beside(left, store)
+        self.both(left, store).0
     }
 
-    /// The allowance of which so much is in the counter.
-    fn beside(&self, left: i64, mut store: impl AsContextMut) -> i64 {
-        match self.apart {
-            None => i64::MAX,
-            Some((beyond, _)) if read(beyond, &mut store) > 0 => left,
-            Some((_, held)) => left.saturating_add(read(held, &mut store)),
+    /// The allowance and the slice, of which so much is in the counter.
+    fn both(&self, left: i64, mut store: impl AsContextMut) -> (i64, i64) {
+        let Some((beyond, held)) = self.apart else { return (i64::MAX, left) };
+        match read(beyond, &mut store) {
+            beyond if beyond > 0 => (left, left.saturating_add(beyond)),
+            _ => (left.saturating_add(read(held, &mut store)), left),
         }
     }
 
@@ -182,8 +182,7 @@ fn read(global: Global, store: impl AsContextMut) -> i64 {
 /// The host function for a call whose counter is below zero. Gives what the counter is from then on.
 pub(crate) async fn run_out(mut caller: Caller<'_, Host>, left: i64) -> wasmtime::Result<i64> {
     let Some(counter) = caller.data().counter else { return Err(FaultKind::Limit.into()) };
-    let mut allowance = counter.beside(left, &mut caller);
-    let mut slice = counter.apart.map_or(0, |(beyond, _)| read(beyond, &mut caller)).saturating_add(left);
+    let (mut allowance, mut slice) = counter.both(left, &mut caller);
     if allowance < 0 {
         let rest = read(counter.rest, &mut caller).cast_unsigned();
         caller.data_mut().run_out_at(rest)?;

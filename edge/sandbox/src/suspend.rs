@@ -290,6 +290,7 @@ impl Instance {
 
     /// Has a function go on until it returns, or is suspended again.
     fn poll(&mut self, mut call: UnderWay) -> Result<(Errand, wasmtime::Result<i64>), UnderWay> {
+        let mut is_failed = false;
         loop {
             let begun = call.is_resumed.then(Instant::now);
             let clock = (call.ran > self.call_limit).then(thread_time);
@@ -298,6 +299,9 @@ impl Instance {
             let late = watched.and_then(|watched| watched.end());
             if let Poll::Ready((store, result)) = polled {
                 self.store = Some(store);
+                if is_failed {
+                    lock(&self.slice).order = Order::GoOn;
+                }
                 let result = match late {
                     Some(late) => result.map_err(|error| late_error(error, late)),
                     None => result,
@@ -310,7 +314,9 @@ impl Instance {
                 call.used = Nanos(call.used.0.saturating_add(thread_time().0.saturating_sub(clock.0)));
             }
             let Some(fault) = self.overdue(&call) else { return Err(call) };
-            lock(&self.slice).grant(Budget::WHOLE, Order::Fail(fault));
+            // Its slice is over all the same, for whatever is called next.
+            lock(&self.slice).order = Order::Fail(fault);
+            is_failed = true;
         }
     }
 

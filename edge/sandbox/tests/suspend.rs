@@ -417,6 +417,27 @@ fn a_proved_call_that_never_ends_is_broken_off_though_it_is_suspended() {
 }
 
 #[test]
+fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_too() {
+    let call_limit = Duration::from_millis(2);
+    let engine = Engine::new(Options { call_limit, ..Options::default() }, None).unwrap();
+    let profile = Profile { packet: Nanos(1 << 40), ..profile(Tier::Metered) };
+    let terms = Terms { profile, ..Terms::default() };
+    let body = at_packet(20, "(loop (br 0))");
+    let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
+    let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
+    let (mut before, mut after) = (0, 0);
+    let mut step = instance.begin(Call::Batch(all()), fuel(1 << 20));
+    while step == Step::Suspended {
+        let is_lost = !instance.incidents().is_empty();
+        *(if is_lost { &mut after } else { &mut before }) += 1;
+        step = instance.resume(fuel(if is_lost { 1 } else { 1 << 20 }));
+    }
+    assert_eq!(kinds(&instance), [(FaultKind::TimeOut, During::Packet(20))]);
+    assert!(before > 3 && after == 44, "{before}, {after}");
+    assert_eq!(instance.counters().packets, 63);
+}
+
+#[test]
 fn time_that_a_call_is_suspended_does_not_count() {
     let options = Options { call_limit: Duration::from_millis(30), ..Options::default() };
     let engine = Engine::new(options, None).unwrap();
