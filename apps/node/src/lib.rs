@@ -3,10 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod bill;
+pub mod client;
 pub mod config;
 pub mod daemon;
 mod guest;
 mod log;
+pub mod metrics;
 pub mod node;
 pub mod protocol;
 mod quantity;

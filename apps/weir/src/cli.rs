@@ -1,5 +1,6 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
+use crate::node::args;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -36,6 +37,23 @@ pub enum Command {
         #[arg(short = 'c', long = "config", value_name = "FILE")]
         config: PathBuf,
     },
+    /// Check the configuration of a node
+    #[command(subcommand)]
+    Config(args::Config),
+    /// Create, change, close, list and show a node's sessions
+    Session(args::Session),
+    /// Load a module into a session
+    Load(args::Load),
+    /// End a module of a session
+    Unload(args::Unload),
+    /// Print the records of a stream as they come
+    Follow(args::Follow),
+    /// Have a node read its configuration again: all of it takes effect, or nothing
+    Reload(args::Reload),
+    /// Say what sessions used, from a node's ledger, and whether the ledger is whole
+    Ledger(args::Ledger),
+    /// Watch a node: its sessions, processors, queues, losses and interfaces
+    Top(args::Top),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name

@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod hint;
 mod modules;
+mod node;
 mod run;
 mod shipped;
 mod spec;
@@ -33,6 +34,8 @@ enum Failure {
     #[error(transparent)]
     Node(#[from] weir_node::daemon::DaemonError),
     #[error(transparent)]
+    Control(#[from] node::NodeError),
+    #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
@@ -50,6 +53,7 @@ impl Failure {
             Self::Run(error) => error.is_usage(),
             Self::Spec(error) => error.is_usage(),
             Self::Terms(_) => true,
+            Self::Control(error) => error.is_usage(),
             _ => false,
         };
         ExitCode::from(if usage { 2 } else { 1 })
@@ -85,6 +89,17 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             let calibration = terms::calibration();
             let shipped = |name: &str| shipped::find(name).map(|shipped| shipped.wasm);
             weir_node::daemon::run(weir_node::daemon::Setup { config, calibration, shipped })?;
+        }
+        Command::Config(node::args::Config::Check { file }) => node::check_config(&mut out, &file)?,
+        Command::Session(args) => node::session(&mut out, &args)?,
+        Command::Load(args) => node::load(&mut out, &args)?,
+        Command::Unload(args) => node::unload(&mut out, &args)?,
+        Command::Follow(args) => node::follow(&mut out, &args)?,
+        Command::Reload(args) => node::reload(&mut out, &args)?,
+        Command::Ledger(args) => node::ledger(&mut out, &args)?,
+        Command::Top(args) => {
+            drop(out);
+            node::top(&args)?;
         }
         Command::New { path, lang } => {
             let lang = match lang {

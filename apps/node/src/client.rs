@@ -1,0 +1,391 @@
+//! A node's client: asks over the node's socket, and reads what it answers.
+//!
+//! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
+
+use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
+use serde::Deserialize;
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weir_session::MODULE_BYTES_MAX;
+use weir_units::{Bytes, shown};
+
+/// Where a node listens whose configuration says nothing else.
+pub const SOCKET: &str = "/run/weir/node.sock";
+/// How long a node may take for an answer. Closing a session waits for its modules, loading one for its compiler.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why there is no answer, or not the one that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error(
+        "no node listens at {}: start one with `weir node -c node.toml`, or name the socket of the one that runs with --socket PATH (or WEIR_SOCKET)",
+        .0.display()
+    )]
+    Nobody(PathBuf),
+    /// The system lets somebody else in.
+    #[error("the node at {} does not let you in: {who} may ask it", .socket.display())]
+    Permission {
+        /// The socket.
+        socket: PathBuf,
+        /// Who is let in, as far as the socket says.
+        who: Who,
+    },
+    /// The socket cannot be reached for another reason.
+    #[error("{}: {source}", .socket.display())]
+    Connect {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The node went away.
+    #[error(
+        "the node went away before it had answered: see its log, and `weir session list` when it is there again"
+    )]
+    Gone,
+    /// The node says nothing.
+    #[error("the node has not answered for {} s: it may still do what it was asked; see its log", .0.as_secs())]
+    Late(Duration),
+    /// It speaks another version of the protocol.
+    #[error(
+        "the node speaks version {0} of the protocol, this weir version {VERSION}: use the weir that the node was started from"
+    )]
+    Version(u32),
+    /// What came is no answer.
+    #[error("what answers is no node, or a broken one: {0}")]
+    NoAnswer(String),
+    /// An answer of a kind that was not asked for.
+    #[error("the node answered something else than it was asked: {0}")]
+    Other(&'static str),
+    /// An answer without an end.
+    #[error("the node's answer is longer than {}", Bytes(LINE_BYTES_MAX as u64))]
+    AnswerTooLong,
+    /// The request does not fit.
+    #[error("the request has {0}, and {limit} is the most", limit = Bytes(LINE_BYTES_MAX as u64))]
+    AskTooLong(Bytes),
+    /// The file does not fit.
+    #[error("the file has {0}, and {limit} is the most for a module", limit = Bytes(MODULE_BYTES_MAX as u64))]
+    BodyTooLong(Bytes),
+    /// The node did not do it, and says why.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection broke.
+    #[error("the connection to the node broke: {0}")]
+    Io(io::Error),
+}
+
+impl ClientError {
+    /// Whether the node is not there, or not any more, so that trying again may help.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Nobody(_) | Self::Connect { .. } | Self::Gone | Self::Late(_) | Self::Io(_))
+    }
+}
+
+/// Who may connect to a socket: its owner, and the group that can write it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    user: Option<String>,
+    group: Option<String>,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.user, &self.group) {
+            (None, _) => f.write_str("its operator"),
+            (Some(user), None) => write!(f, "only user {user}"),
+            (Some(user), Some(group)) => write!(f, "user {user} and the members of group {group}"),
+        }
+    }
+}
+
+impl Who {
+    fn of(socket: &Path) -> Self {
+        let Ok(meta) = socket.metadata() else { return Self::default() };
+        let name = |file: &str, id: u32| name_in(&std::fs::read_to_string(file).unwrap_or_default(), id);
+        let group = (meta.mode() & 0o020 != 0).then(|| name("/etc/group", meta.gid()));
+        Self { user: Some(name("/etc/passwd", meta.uid())), group }
+    }
+}
+
+/// The name that belongs to a number in passwd(5) or group(5); the number where it has none.
+fn name_in(file: &str, id: u32) -> String {
+    let number = id.to_string();
+    let fields = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        (fields.nth(1)? == number).then_some(name)
+    };
+    file.lines().find_map(fields).map_or(number.clone(), |name| shown(&name))
+}
+
+/// A request as it is sent: its line, and the body's bytes.
+///
+/// # Errors
+/// The line or the body is longer than a node takes.
+pub fn encode(ask: Request, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+    let too_long = || ClientError::BodyTooLong(Bytes(body.len() as u64));
+    if body.len() > MODULE_BYTES_MAX {
+        return Err(too_long());
+    }
+    let ask = Ask { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..Ask::new(ask) };
+    let mut bytes = serde_json::to_vec(&ask).map_err(|error| ClientError::NoAnswer(error.to_string()))?;
+    bytes.push(b'\n');
+    if bytes.len() > LINE_BYTES_MAX {
+        return Err(ClientError::AskTooLong(Bytes(bytes.len() as u64)));
+    }
+    bytes.extend_from_slice(body);
+    Ok(bytes)
+}
+
+/// The next answer.
+///
+/// # Errors
+/// The source ends or fails, or what comes is no answer of this version.
+pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
+    #[derive(Deserialize)]
+    struct Spoken {
+        weir: u32,
+    }
+    let mut line = Vec::new();
+    let most = LINE_BYTES_MAX as u64 + 1;
+    source.by_ref().take(most).read_until(b'\n', &mut line).map_err(broken)?;
+    if line.len() > LINE_BYTES_MAX {
+        return Err(ClientError::AnswerTooLong);
+    }
+    if line.pop() != Some(b'\n') {
+        return Err(ClientError::Gone);
+    }
+    let no_answer = |error: serde_json::Error| ClientError::NoAnswer(shown(&error.to_string()));
+    // The version first: what else another one says is not known here.
+    let spoken: Spoken = serde_json::from_slice(&line).map_err(no_answer)?;
+    if spoken.weir != VERSION {
+        return Err(ClientError::Version(spoken.weir));
+    }
+    Ok(serde_json::from_slice::<Answer>(&line).map_err(no_answer)?.reply)
+}
+
+fn broken(error: io::Error) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(PATIENCE),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            ClientError::Gone
+        }
+        _ => ClientError::Io(error),
+    }
+}
+
+/// A connection to a node.
+#[derive(Debug)]
+pub struct Client<S = UnixStream> {
+    stream: BufReader<S>,
+}
+
+impl Client {
+    /// Connects to the node that listens there.
+    ///
+    /// # Errors
+    /// There is none, or it does not let the caller in.
+    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::Nobody(socket.to_owned())
+            }
+            io::ErrorKind::PermissionDenied => {
+                ClientError::Permission { socket: socket.to_owned(), who: Who::of(socket) }
+            }
+            _ => ClientError::Connect { socket: socket.to_owned(), source },
+        };
+        let stream = UnixStream::connect(socket).map_err(failed)?;
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .map_err(failed)?;
+        Ok(Self::over(stream))
+    }
+
+    /// Waits for answers as long as it takes: for what comes when it comes.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn wait_forever(&self) -> Result<(), ClientError> {
+        self.stream.get_ref().set_read_timeout(None).map_err(ClientError::Io)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Over a stream that is there.
+    pub fn over(stream: S) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Asks, without waiting for the answer.
+    ///
+    /// # Errors
+    /// The request is too long, or cannot be sent.
+    pub fn send(&mut self, ask: Request, body: &[u8]) -> Result<(), ClientError> {
+        let bytes = encode(ask, body)?;
+        let stream = self.stream.get_mut();
+        match stream.write_all(&bytes).and_then(|()| stream.flush()) {
+            Ok(()) => Ok(()),
+            // A node that takes no more has perhaps said why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
+                Ok(Reply::Refused { why }) => Err(ClientError::Refused(shown(&why))),
+                Err(error @ ClientError::Version(_)) => Err(error),
+                _ => Err(ClientError::Gone),
+            },
+            Err(error) => Err(broken(error)),
+        }
+    }
+
+    /// The next answer; a refusal is an error.
+    ///
+    /// # Errors
+    /// There is no answer, or the node refused.
+    pub fn receive(&mut self) -> Result<Reply, ClientError> {
+        match decode(&mut self.stream)? {
+            Reply::Refused { why } => Err(ClientError::Refused(plain(&why))),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Asks for something to be done. Gives back what the node has to say beside that it is done.
+    ///
+    /// # Errors
+    /// It was not done, or nobody knows.
+    pub fn order(&mut self, ask: Request, body: &[u8]) -> Result<Vec<String>, ClientError> {
+        self.send(ask, body)?;
+        match self.receive()? {
+            Reply::Done { notes } => Ok(notes.iter().map(|note| plain(note)).collect()),
+            other => Err(ClientError::Other(kind(&other))),
+        }
+    }
+}
+
+/// What an answer is, in words.
+pub fn kind(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Done { .. } => "that it is done",
+        Reply::Refused { .. } => "a refusal",
+        Reply::Snapshot(_) => "how things are",
+        Reply::Record(_) => "a record",
+        Reply::Missed { .. } => "that records were missed",
+    }
+}
+
+/// A text of several lines for a terminal, all of it: a node's reasons can hold what strangers wrote.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| *c == '\n' || weir_units::is_plain(*c)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_session::Name;
+
+    /// Answers what it was told to, and remembers what it was asked.
+    struct Script {
+        answers: io::Cursor<Vec<u8>>,
+        asked: Vec<u8>,
+        most: usize,
+    }
+
+    impl Read for Script {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.answers.read(to)
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.asked.len() + bytes.len() > self.most {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            self.asked.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn client(answers: &str) -> Client<Script> {
+        let answers = io::Cursor::new(answers.as_bytes().to_vec());
+        Client::over(Script { answers, asked: Vec::new(), most: usize::MAX })
+    }
+
+    #[test]
+    fn a_request_is_a_line_and_its_body() {
+        let mut client = client("{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"a\\u001b[2J\"]}}}\n");
+        let session = Name::new("a").unwrap();
+        let notes = client.order(Request::Close { session }, b"\0asm").unwrap();
+        assert_eq!(notes, ["a[2J"]);
+        let asked = &client.stream.get_ref().asked;
+        assert_eq!(asked, b"{\"weir\":1,\"ask\":{\"close\":{\"session\":\"a\"}},\"body\":4}\n\0asm");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_sent() {
+        let error = encode(Request::Show, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
+        assert!(matches!(error, ClientError::BodyTooLong(_)));
+        let mut spec = crate::spec::SessionSpec::new(Name::new("a").unwrap());
+        let mut module: crate::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
+        module.module = "x".repeat(LINE_BYTES_MAX);
+        spec.modules.push(module);
+        assert!(matches!(encode(Request::Create(spec), &[]), Err(ClientError::AskTooLong(_))));
+    }
+
+    #[test]
+    fn answers_that_are_none_are_told_apart() {
+        for (answer, says) in [
+            ("", "went away"),
+            ("{\"weir\":1,\"reply\":", "went away"),
+            ("\n", "no node, or a broken one"),
+            ("\0\u{7f}\n", "no node, or a broken one"),
+            ("HTTP/1.1 400 Bad Request\r\n", "no node, or a broken one"),
+            ("{\"weir\":1}\n", "missing field `reply`"),
+            ("{\"weir\":1,\"reply\":\"moo\"}\n", "unknown variant `moo`"),
+            ("{\"weir\":-1,\"reply\":\"moo\"}\n", "no node, or a broken one"),
+            ("{\"weir\":2,\"reply\":\"moo\"}\n", "version 2 of the protocol, this weir version 1"),
+            (
+                "{\"weir\":1,\"reply\":{\"missed\":{\"rows\":1}}}\n",
+                "something else than it was asked: that records were missed",
+            ),
+            ("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"no room\\nat all\"}}}\n", "no room\nat all"),
+        ] {
+            let error = client(answer).order(Request::Reload, &[]).unwrap_err().to_string();
+            assert!(error.contains(says), "{answer:?}: {error}");
+        }
+        let deep = "[".repeat(LINE_BYTES_MAX - 1) + "\n";
+        assert!(matches!(client(&deep).receive(), Err(ClientError::NoAnswer(_))));
+        let long = "x".repeat(LINE_BYTES_MAX) + "\n";
+        assert!(matches!(client(&long).receive(), Err(ClientError::AnswerTooLong)));
+    }
+
+    #[test]
+    fn a_node_that_takes_no_more_is_heard_all_the_same() {
+        let mut client = client("{\"weir\":1,\"reply\":{\"refused\":{\"why\":\"too large\"}}}\n");
+        client.stream.get_mut().most = 10;
+        let error = client.order(Request::Reload, &[]).unwrap_err();
+        assert!(matches!(&error, ClientError::Refused(why) if why == "too large"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_that_is_not_there_says_how_to_start_a_node() {
+        let error = Client::connect(Path::new("/nowhere/node.sock")).unwrap_err();
+        assert!(error.is_absence() && error.to_string().contains("`weir node -c node.toml`"), "{error}");
+    }
+
+    #[test]
+    fn who_may_ask_has_names() {
+        let file = "root:x:0:\nweir:x:987:a,b\nbad\n";
+        assert_eq!((name_in(file, 987).as_str(), name_in(file, 5).as_str()), ("weir", "5"));
+        let who = |group: Option<&str>| Who { user: Some("root".into()), group: group.map(str::to_owned) };
+        assert_eq!(who(None).to_string(), "only user root");
+        assert_eq!(who(Some("weir")).to_string(), "user root and the members of group weir");
+    }
+}

@@ -1,0 +1,303 @@
+//! Metrics for Prometheus: a snapshot in the OpenMetrics text format, and a small HTTP server for whoever scrapes it ([`serve`]).
+//!
+//! Names are by Prometheus's conventions: base units, the unit last in the name, `_total` for what only grows. A series ends when what it belongs to is
+//! closed, and begins at zero when it comes again.
+
+mod server;
+
+pub use server::{serve, wake};
+
+use crate::protocol::{
+    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, SessionShot, Snapshot,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt::Error;
+
+/// A snapshot in the OpenMetrics text format.
+pub fn render(snapshot: Snapshot) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Shot(snapshot)));
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = text::encode(&mut out, &registry);
+    out
+}
+
+#[derive(Debug)]
+struct Shot(Snapshot);
+
+/// What tells the samples of a family apart.
+type Labels = Vec<(&'static str, String)>;
+
+/// The values of a family's samples.
+enum Samples {
+    Counts(Vec<(Labels, u64)>),
+    Seconds(Vec<(Labels, u64)>),
+    Level(Vec<(Labels, u64)>),
+    Share(Vec<(Labels, f64)>),
+}
+
+/// A value of each part of a node.
+fn of<T>(parts: impl IntoIterator<Item = (Labels, T)>, value: impl Fn(&T) -> u64) -> Vec<(Labels, u64)> {
+    parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "seconds to the microsecond for 270 years, shares to six digits"
+)]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+struct Writer<'a>(DescriptorEncoder<'a>);
+
+impl Writer<'_> {
+    /// A family: what it is called without its unit, the unit (nothing for plain numbers), what it means, its samples.
+    fn family(&mut self, name: &str, unit: &str, help: &str, samples: Samples) -> Result<(), Error> {
+        let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
+        let kind = match samples {
+            Samples::Counts(_) | Samples::Seconds(_) => MetricType::Counter,
+            Samples::Level(_) | Samples::Share(_) => MetricType::Gauge,
+        };
+        let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        // What has no labels has no braces either.
+        let mut each = |labels: &Labels, write: &dyn Fn(&mut MetricEncoder<'_>) -> Result<(), Error>| {
+            if labels.is_empty() { write(&mut encoder) } else { write(&mut encoder.encode_family(labels)?) }
+        };
+        match samples {
+            Samples::Counts(samples) => samples.iter().try_for_each(|(labels, value)| {
+                each(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(value, None))
+            }),
+            Samples::Seconds(samples) => samples.iter().try_for_each(|(labels, nanos)| {
+                let seconds = float(*nanos) / 1e9;
+                each(labels, &|to| to.encode_counter::<NoLabelSet, _, u64>(&seconds, None))
+            }),
+            Samples::Level(samples) => samples.iter().try_for_each(|(labels, value)| {
+                // OpenMetrics has signed numbers; no level here comes near their end.
+                let value = i64::try_from(*value).unwrap_or(i64::MAX);
+                each(labels, &|to| to.encode_gauge(&value))
+            }),
+            Samples::Share(samples) => {
+                samples.iter().try_for_each(|(labels, share)| each(labels, &|to| to.encode_gauge(share)))
+            }
+        }
+    }
+}
+
+impl Collector for Shot {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let mut to = Writer(encoder);
+        self.node(&mut to)?;
+        self.cores(&mut to)?;
+        self.interfaces(&mut to)?;
+        self.sessions(&mut to)?;
+        self.processors(&mut to)?;
+        self.channels(&mut to)?;
+        self.modules(&mut to)
+    }
+}
+
+impl Shot {
+    fn node(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let Snapshot { node, version, uptime_ns, memory, .. } = &self.0;
+        to.0.encode_descriptor("weir_node", "The node", None, MetricType::Info)?
+            .encode_info(&labels([("node", node), ("version", version)]))?;
+        let one = |value| vec![(Labels::new(), value)];
+        let share = vec![(Labels::new(), float(*uptime_ns) / 1e9)];
+        to.family("weir_node_uptime", "seconds", "Time since the node began", Samples::Share(share))?;
+        let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
+        to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
+        to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)
+    }
+
+    fn cores(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let cores = || self.0.cores.iter().map(|core| (labels([("core", &core.core.to_string())]), core));
+        let share = |ppm: fn(&CoreShot) -> u32| {
+            Samples::Share(cores().map(|(labels, core)| (labels, f64::from(ppm(core)) / 1e6)).collect())
+        };
+        let seconds = |time: fn(&CoreShot) -> u64| Samples::Seconds(of(cores(), |core| time(core)));
+        to.family(
+            "weir_core_reserved",
+            "ratio",
+            "Share of the core that is reserved",
+            share(|core| core.reserved_ppm),
+        )?;
+        to.family(
+            "weir_core_reservable",
+            "ratio",
+            "Share of the core that can be reserved",
+            share(|core| core.reservable_ppm),
+        )?;
+        to.family(
+            "weir_core_busy",
+            "seconds",
+            "Time in modules and on their behalf",
+            seconds(|core| core.busy_ns),
+        )?;
+        to.family(
+            "weir_core_overhead",
+            "seconds",
+            "Time on deciding and waking",
+            seconds(|core| core.overhead_ns),
+        )?;
+        let help = "Time that the core's thread was ready to run and did not get; not billed";
+        to.family("weir_core_stolen", "seconds", help, seconds(|core| core.stolen_ns))
+    }
+
+    fn interfaces(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.interfaces.iter().map(|it| (labels([("interface", &it.name)]), it));
+        let counts = |count: fn(&InterfaceShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
+        to.family("weir_interface_up", "", "Whether packets can come from the interface", up)?;
+        to.family("weir_interface", "packets", "Packets that the node got", counts(|it| it.packets))?;
+        to.family("weir_interface", "bytes", "Bytes of these packets on the link", counts(|it| it.bytes))?;
+        let help = "Packets that the kernel had no room for";
+        to.family("weir_interface_missed", "packets", help, counts(|it| it.missed))?;
+        let help = "Packets that no channel wanted";
+        to.family("weir_interface_unwanted", "packets", help, counts(|it| it.unwanted))
+    }
+
+    fn sessions(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
+        let level = |value: fn(&SessionShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let help = "Memory that the session has reserved";
+        to.family("weir_session_memory_reserved", "bytes", help, level(|it| it.memory_reserved))?;
+        let help = "Memory that the session's modules have";
+        to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))
+    }
+
+    /// Each part of each session, with the labels that tell it apart.
+    fn parts<'a, T: 'a>(
+        &'a self,
+        what: &'static str,
+        parts: fn(&SessionShot) -> &[T],
+        name: fn(&T) -> &str,
+    ) -> impl Iterator<Item = (Labels, &'a T)> {
+        self.0.sessions.iter().flat_map(move |session| {
+            let labels = move |part| labels([("session", &session.name), (what, name(part))]);
+            parts(session).iter().map(move |part| (labels(part), part))
+        })
+    }
+
+    fn processors(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.parts("cpu", |session| &session.cpu, |cpu: &ProcessorShot| &cpu.name);
+        let seconds = |time: fn(&ProcessorShot) -> u64| Samples::Seconds(of(all(), |cpu| time(cpu)));
+        let counts = |count: fn(&ProcessorShot) -> u64| Samples::Counts(of(all(), |cpu| count(cpu)));
+        let share = |cpu: &ProcessorShot| {
+            if cpu.period_ns == 0 { 0.0 } else { float(cpu.slice_ns) / float(cpu.period_ns) }
+        };
+        let reserved = Samples::Share(all().map(|(labels, cpu)| (labels, share(cpu))).collect());
+        let help = "Share of a core that is guaranteed; 0 without a reservation";
+        to.family("weir_session_cpu_reserved", "ratio", help, reserved)?;
+        to.family("weir_session_cpu", "seconds", "Processor time that it had", seconds(|cpu| cpu.used_ns))?;
+        let help = "Of the processor time, what was beyond the reservation";
+        to.family("weir_session_cpu_spare", "seconds", help, seconds(|cpu| cpu.spare_ns))?;
+        let help = "Periods in which it had work all the time and did not get its slice";
+        to.family("weir_session_cpu_missed", "periods", help, counts(|cpu| cpu.periods_missed))?;
+        let help = "Times that it ran for longer than it had left";
+        to.family("weir_session_cpu_overruns", "", help, counts(|cpu| cpu.overruns))
+    }
+
+    fn channels(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all =
+            || self.parts("channel", |session| &session.channels, |channel: &ChannelShot| &channel.name);
+        let level = |value: fn(&ChannelShot) -> u64| Samples::Level(of(all(), |channel| value(channel)));
+        let counts = |count: fn(&ChannelShot) -> u64| Samples::Counts(of(all(), |channel| count(channel)));
+        to.family(
+            "weir_channel_waiting",
+            "packets",
+            "Packets that wait now",
+            level(|channel| channel.waiting),
+        )?;
+        to.family("weir_channel_queue", "packets", "Packets that can wait", level(|channel| channel.queue))?;
+        to.family("weir_channel", "packets", "Packets that came for it", counts(|channel| channel.packets))?;
+        let help = "Bytes of these packets on the link";
+        to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
+        let dropped = all().flat_map(|(labels, channel)| {
+            let labelled = move |cause: &String| {
+                let mut labels = labels.clone();
+                labels.push(("cause", cause.clone()));
+                labels
+            };
+            channel.drops.iter().map(move |(cause, count)| (labelled(cause), *count))
+        });
+        let dropped = Samples::Counts(dropped.collect());
+        to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)
+    }
+
+    fn modules(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.parts("module", |session| &session.modules, |module: &ModuleShot| &module.name);
+        let counts = |count: fn(&ModuleShot) -> u64| Samples::Counts(of(all(), |module| count(module)));
+        let running = Samples::Level(of(all(), |module| u64::from(module.state == "running")));
+        to.family("weir_module_running", "", "Whether the module runs", running)?;
+        to.family("weir_module", "packets", "Packets that it has seen", counts(|module| module.packets))?;
+        to.family("weir_module", "records", "Records that it has emitted", counts(|module| module.records))?;
+        let help = "Records that were not taken, or could not be written";
+        to.family("weir_module_lost", "records", help, counts(|module| module.records_lost))?;
+        to.family("weir_module_faults", "", "Calls that were lost", counts(|module| module.faults))?;
+        to.family(
+            "weir_module_strikes",
+            "",
+            "Calls that were over their limit",
+            counts(|module| module.strikes),
+        )?;
+        let seconds = Samples::Seconds(of(all(), |module| module.used_ns));
+        to.family("weir_module_cpu", "seconds", "Processor time in it", seconds)?;
+        let memory = Samples::Level(of(all(), |module| module.memory));
+        to.family("weir_module_memory", "bytes", "Memory that it has", memory)
+    }
+}
+
+fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+    pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        serde_json::from_str(include_str!("../../tests/snapshot.json")).unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_becomes_what_prometheus_reads() {
+        assert_eq!(render(snapshot()), include_str!("golden.txt"));
+    }
+
+    #[test]
+    fn every_family_is_whole_and_named_by_the_conventions() {
+        let text = render(snapshot());
+        let mut families = std::collections::BTreeSet::new();
+        let mut family = "";
+        for line in text.lines().take_while(|line| *line != "# EOF") {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                family = rest.split(' ').next().unwrap();
+                assert!(families.insert(family), "{family} is there twice");
+            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+                let (name, unit) = rest.split_once(' ').unwrap();
+                assert!(name == family && name.ends_with(&format!("_{unit}")), "{line}");
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().unwrap();
+                let counter = text.contains(&format!("# TYPE {family} counter\n"));
+                let expected = if counter { format!("{family}_total") } else { family.to_owned() };
+                assert!(name == expected || name == format!("{family}_info"), "{line}");
+            }
+        }
+        assert!(text.ends_with("# EOF\n") && families.len() > 30);
+    }
+
+    #[test]
+    fn an_empty_node_and_hostile_names_keep_the_format() {
+        assert!(render(Snapshot::default()).ends_with("# EOF\n"));
+        let mut snapshot = snapshot();
+        snapshot.node = "a\"} 1\nevil 2\\".to_owned();
+        let text = render(snapshot);
+        assert!(text.contains(r#"weir_node_info{node="a\"} 1\nevil 2\\",version="0.1.0"} 1"#), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("evil")));
+    }
+}

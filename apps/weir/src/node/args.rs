@@ -1,0 +1,252 @@
+//! The command lines of a node's commands.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use weir_session::Name;
+use weir_session::ledger::{Head, parse_time};
+use weir_units::{Bytes, Timestamp};
+
+/// Which node.
+#[derive(Debug, Args)]
+pub struct Socket {
+    /// The socket of the node
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "WEIR_SOCKET",
+        default_value = weir_node::client::SOCKET,
+        global = true
+    )]
+    pub socket: PathBuf,
+}
+
+/// `weir config`.
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Check a node's configuration without starting a node
+    ///
+    /// Looks at what can be seen without starting: the file itself, profiles and modules that it names, cores and interfaces of this machine.
+    #[command(
+        after_help = "Exit status: 0 when a node can be started with it, as far as can be told; 1 when not."
+    )]
+    Check {
+        /// The TOML file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+/// `weir session`.
+#[derive(Debug, Args)]
+pub struct Session {
+    #[command(flatten)]
+    pub socket: Socket,
+    #[command(subcommand)]
+    pub act: Act,
+}
+
+/// What is done with sessions.
+#[derive(Debug, Subcommand)]
+pub enum Act {
+    /// Create a session: its CPU, its memory and its packets
+    Create(Create),
+    /// Change what a session has reserved, while it runs
+    Change(Change),
+    /// Close a session and end its modules
+    Close {
+        /// Which
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: Name,
+    },
+    /// List the sessions
+    List,
+    /// Show a session: its virtual processors, channels and modules
+    Show {
+        /// Which
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: Name,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `weir session create`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir session create alice --cpu period=10ms,slice=2ms,spare --channel interface=eth0
+  weir session create bob --memory 16MiB --cpu weight=50 --channel 'interface=eth0,filter=tcp port 80,queue=1024'
+  weir session create carol --from carol.toml
+
+Where nothing is said, a session has 64 MiB, one virtual processor without a reservation, and no channel.")]
+pub struct Create {
+    /// What it is to be called
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub name: Name,
+    /// Memory that it may use at most, for all its modules together
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<Bytes>,
+    /// A virtual processor: name, core, period, slice, spare, weight
+    #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
+    pub cpu: Vec<String>,
+    /// A channel: name, interface, filter, queue, sees (selected or all), lag, late (lose or terminate). Write \, for a comma in a filter, or put
+    /// it between double quotes
+    #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
+    pub channels: Vec<String>,
+    /// Under overload sessions lose packets in the order of this number, the lowest first
+    #[arg(long)]
+    pub priority: Option<u8>,
+    /// The profile of the node's configuration by which modules are admitted
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub profile: Option<Name>,
+    /// Take the session from this file: TOML as under [[session]] in the node's configuration. Options go before what it says; paths of modules are
+    /// relative to it
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+}
+
+/// `weir session change`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  weir session change alice --cpu name=main,period=10ms,slice=4ms
+
+A virtual processor is given whole: what is left out is as for a new one.")]
+pub struct Change {
+    /// Which
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub name: Name,
+    /// Memory
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "priority"])]
+    pub memory: Option<Bytes>,
+    /// A virtual processor: one that there is (by its name) is changed, another is new
+    #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
+    pub cpu: Vec<String>,
+    /// Priority under overload
+    #[arg(long)]
+    pub priority: Option<u8>,
+}
+
+/// `weir load`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir load alice rtt
+  weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports")]
+pub struct Load {
+    #[command(flatten)]
+    pub socket: Socket,
+    /// For which session
+    #[arg(value_name = "SESSION", value_parser = name)]
+    pub session: Name,
+    /// A shipped module's name, or the path of a .wasm file; parameters follow as in `weir run -m`
+    #[arg(value_name = "MODULE[,KEY=VALUE]...")]
+    pub module: String,
+    /// The channel whose packets it gets
+    #[arg(long, value_name = "NAME", default_value = "main", value_parser = name)]
+    pub channel: Name,
+    /// The virtual processor that it runs on
+    #[arg(long, value_name = "NAME", default_value = "main", value_parser = name)]
+    pub cpu: Name,
+    /// What it is to be called in its session; its own name where nothing is said
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<Name>,
+}
+
+/// `weir unload`.
+#[derive(Debug, Args)]
+pub struct Unload {
+    #[command(flatten)]
+    pub socket: Socket,
+    /// From which session
+    #[arg(value_name = "SESSION", value_parser = name)]
+    pub session: Name,
+    /// The module, as it is called there
+    #[arg(value_name = "MODULE", value_parser = name)]
+    pub module: Name,
+}
+
+/// `weir follow`.
+#[derive(Debug, Args)]
+pub struct Follow {
+    #[command(flatten)]
+    pub socket: Socket,
+    /// Which session
+    #[arg(value_name = "SESSION", value_parser = name)]
+    pub session: Name,
+    /// Which of its modules
+    #[arg(value_name = "MODULE", value_parser = name)]
+    pub module: Name,
+    /// Which of the module's streams
+    #[arg(value_name = "STREAM", value_parser = name)]
+    pub stream: Name,
+    /// Print each record as a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `weir reload`.
+#[derive(Debug, Args)]
+pub struct Reload {
+    #[command(flatten)]
+    pub socket: Socket,
+}
+
+/// `weir ledger`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir ledger                                                     what each session used so far
+  weir ledger --since 2026-11-01 --until 2026-12-01 --csv         the bill of November
+  weir ledger --session alice --entries                           what happened to alice, a line of JSON for each
+  weir ledger --verify --head \"$(cat head)\"                       whether anything was changed since that head was kept
+
+Exit status: 0 when the ledger is whole; 1 when it is not, or is not there.")]
+pub struct Ledger {
+    /// The folder of the ledger, or the node's folder of state that it is in [default: /var/lib/weir]
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The ledger of the node with this configuration
+    #[arg(short, long, value_name = "FILE", conflicts_with = "dir")]
+    pub config: Option<PathBuf>,
+    /// Only sessions of this name
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub session: Option<Name>,
+    /// Only intervals that end after this: a day, 2026-11-21, or a time in UTC, 2026-11-21T12:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<Timestamp>,
+    /// Only intervals that end by then
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub until: Option<Timestamp>,
+    /// Print the bill as CSV, with all columns and digits
+    #[arg(long, conflicts_with_all = ["json", "verify", "entries"])]
+    pub csv: bool,
+    /// Print the bill as JSON, with all columns and digits
+    #[arg(long, conflicts_with_all = ["verify", "entries"])]
+    pub json: bool,
+    /// Say whether the ledger is whole, and print its head. Keep the head elsewhere: with it, the next time proves that nothing up to there was
+    /// changed or cut off
+    #[arg(long, conflicts_with_all = ["entries", "session", "since", "until"])]
+    pub verify: bool,
+    /// A head that was kept, and that the ledger must contain
+    #[arg(long, value_name = "HEAD", requires = "verify")]
+    pub head: Option<Head>,
+    /// Print the entries themselves, a line of JSON each
+    #[arg(long)]
+    pub entries: bool,
+}
+
+/// `weir top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    #[command(flatten)]
+    pub socket: Socket,
+    /// Print how things are as plain text, once: two looks a second apart. So also where standard output is no terminal
+    #[arg(long)]
+    pub once: bool,
+}
+
+fn name(text: &str) -> Result<Name, weir_session::NameError> {
+    Name::new(text)
+}

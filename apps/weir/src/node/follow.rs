@@ -1,0 +1,87 @@
+//! `weir follow`: the records of a stream as they come.
+
+use super::args::Follow;
+use crate::Failure;
+use std::io::{self, Write};
+use weir_node::client::{Client, ClientError};
+use weir_node::protocol::{Reply, Request};
+use weir_node::spec::Given;
+use weir_units::is_plain;
+
+/// Prints each record on a line of its own, until the node or the reader goes.
+pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
+    let mut client = Client::connect(&args.socket.socket)?;
+    let ask = Request::Follow {
+        session: args.session.clone(),
+        module: args.module.clone(),
+        stream: args.stream.clone(),
+    };
+    client.send(ask, &[])?;
+    client.wait_forever()?;
+    loop {
+        match client.receive()? {
+            Reply::Record(fields) if args.json => {
+                serde_json::to_writer(&mut *out, &fields).map_err(io::Error::from)?;
+                writeln!(out)?;
+            }
+            Reply::Record(fields) => {
+                let words: Vec<String> =
+                    fields.iter().map(|(name, value)| format!("{}={}", plain(name), shown(value))).collect();
+                writeln!(out, "{}", words.join("  "))?;
+            }
+            Reply::Missed { rows } => {
+                let _ = writeln!(io::stderr(), "weir: {rows} records were missed here");
+            }
+            // What the node says when it has begun, and at the stream's end.
+            Reply::Done { notes } => {
+                for note in notes {
+                    let _ = writeln!(io::stderr(), "weir: {}", plain(&note));
+                }
+            }
+            other => return Err(ClientError::Other(weir_node::client::kind(&other)).into()),
+        }
+        out.flush()?;
+    }
+}
+
+/// A value for people: a stranger wrote it.
+fn shown(value: &Given) -> String {
+    match value {
+        Given::Bool(value) => value.to_string(),
+        Given::Whole(value) => value.to_string(),
+        Given::Number(value) => value.to_string(),
+        Given::Text(text) if text.is_empty() || text.contains([' ', '"', '=']) => {
+            format!("\"{}\"", plain(text).replace('"', "\\\""))
+        }
+        Given::Text(text) => plain(text),
+        Given::List(values) => {
+            let values: Vec<String> = values.iter().map(shown).collect();
+            format!("[{}]", values.join(","))
+        }
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if is_plain(c) { c.to_string() } else { c.escape_default().collect() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stay_on_their_line_and_tell_where_they_end() {
+        for (json, text) in [
+            ("1", "1"),
+            ("-1.5", "-1.5"),
+            ("true", "true"),
+            ("\"10.0.0.1\"", "10.0.0.1"),
+            ("\"a b=\\\"c\\n\"", "\"a b=\\\"c\\n\""),
+            ("\"\\u001b[2J\"", "\\u{1b}[2J"),
+            ("\"\"", "\"\""),
+            ("[1,[\"a\"]]", "[1,[a]]"),
+        ] {
+            assert_eq!(shown(&serde_json::from_str(json).unwrap()), text);
+        }
+    }
+}

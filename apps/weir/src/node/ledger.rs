@@ -1,0 +1,127 @@
+//! `weir ledger`: what sessions used, and whether what says so is whole. From the files: no node is needed.
+
+use super::args::Ledger;
+use super::{NodeError, read, show};
+use crate::Failure;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use weir_ledger::{Filter, Reader, verify};
+use weir_node::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
+use weir_session::ledger::{Cell, Check, Column, Summary, Table, Verified, parse_time};
+use weir_units::{Bytes, Nanos, Timestamp};
+
+/// A node keeps its ledger in this folder of its state.
+const FOLDER: &str = "ledger";
+
+/// Prints a bill, the entries, or whether the ledger is whole.
+pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
+    let folder = folder(args)?;
+    let check = Check { contains: args.head, ..Check::default() };
+    if args.verify {
+        let verified = verify(&folder, check).map_err(NodeError::Ledger)?;
+        return Ok(print_verified(out, &folder, &verified, args.head.is_some())?);
+    }
+    let (since, until) = (args.since.unwrap_or(Timestamp(0)), args.until.unwrap_or(Timestamp(u64::MAX)));
+    let filter = Filter { session: args.session.clone(), since, until };
+    let mut summary = Summary::new(since, until);
+    for entry in Reader::open(&folder, filter, check).map_err(NodeError::Ledger)? {
+        let entry = entry.map_err(NodeError::Ledger)?;
+        if args.entries {
+            serde_json::to_writer(&mut *out, &entry).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            summary.add(&entry);
+        }
+    }
+    match summary.table() {
+        _ if args.entries => {}
+        table if args.csv => out.write_all(table.to_csv().as_bytes())?,
+        table if args.json => out.write_all(table.to_json().as_bytes())?,
+        table if table.rows().is_empty() => writeln!(out, "no session used anything in this time")?,
+        table => bill(out, &table.without_empty_columns())?,
+    }
+    Ok(())
+}
+
+/// Where the ledger is: in the folder that is named, or in the folder of that name below it.
+fn folder(args: &Ledger) -> Result<PathBuf, NodeError> {
+    let state = match (&args.dir, &args.config) {
+        (Some(dir), _) => dir.clone(),
+        (None, Some(path)) => {
+            let wrong = |why: String| NodeError::File { path: path.clone(), why };
+            let config =
+                Config::parse(&read(path, CONFIG_BYTES_MAX)?).map_err(|error| wrong(error.to_string()))?;
+            config.node.state
+        }
+        (None, None) => NodeConfig::default().state,
+    };
+    let below = state.join(FOLDER);
+    Ok(if below.is_dir() { below } else { state })
+}
+
+fn print_verified(
+    out: &mut impl Write,
+    folder: &Path,
+    verified: &Verified,
+    is_kept: bool,
+) -> std::io::Result<()> {
+    let Some(head) = verified.head else {
+        return writeln!(out, "the ledger in {} is empty", folder.display());
+    };
+    let Verified { entries, segments, recoveries, .. } = verified;
+    writeln!(
+        out,
+        "the ledger in {} is whole: {entries} entries in {segments} files, {recoveries} crashes",
+        folder.display()
+    )?;
+    if is_kept {
+        writeln!(out, "it contains the head that was kept: nothing up to there was changed or cut off")?;
+    }
+    if let Some(torn) = verified.torn {
+        writeln!(
+            out,
+            "its last line is not written to its end ({}, {} bytes): as a crash leaves it, or a node that is writing",
+            torn.place, torn.bytes
+        )?;
+    }
+    writeln!(out, "head {head}")
+}
+
+/// A bill for people: a line for each session; amounts in units that can be read.
+fn bill(out: &mut impl Write, table: &Table) -> std::io::Result<()> {
+    let titles = |part: fn(&Column) -> &str| {
+        table.columns().iter().map(|column| part(column).to_owned()).collect::<Vec<_>>()
+    };
+    let mut rows = vec![titles(|column| column.title), titles(unit)];
+    for row in table.rows() {
+        rows.push(row.iter().zip(table.columns()).map(|(cell, column)| amount(column, cell)).collect());
+    }
+    let is_left = |column: &Column| matches!(column.key, "session" | "begin" | "end");
+    let left: Vec<usize> =
+        table.columns().iter().enumerate().filter(|(_, column)| is_left(column)).map(|(at, _)| at).collect();
+    show::table(out, &rows, &left)
+}
+
+/// The unit under a title; none where each cell has its own.
+fn unit(column: &Column) -> &'static str {
+    if matches!(column.unit, "B" | "s") { "" } else { column.unit }
+}
+
+fn amount(column: &Column, cell: &Cell) -> String {
+    match (column.key, cell) {
+        ("session", Cell::None) => "(not told apart)".to_owned(),
+        // To the second: the rest is for programs.
+        ("begin" | "end", Cell::Text(time)) if parse_time(time).is_ok() => {
+            time.get(..19).map_or(time.clone(), |time| time.replace('T', " "))
+        }
+        (_, Cell::Count(bytes)) if column.unit == "B" => Bytes(*bytes).to_string(),
+        (_, Cell::Decimal { scaled, decimals: 9 }) if column.unit == "s" => {
+            u64::try_from(*scaled).map_or_else(|_| cell.to_string(), |nanos| Nanos(nanos).to_string())
+        }
+        (_, Cell::Decimal { scaled, decimals: 6 }) => {
+            let hundredths = (scaled + 5_000) / 10_000;
+            format!("{}.{:02}", hundredths / 100, hundredths % 100)
+        }
+        (_, cell) => cell.to_string(),
+    }
+}

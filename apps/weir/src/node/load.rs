@@ -1,0 +1,79 @@
+//! `weir load` and `weir unload`: modules of sessions.
+
+use super::args::{Load, Unload};
+use super::{NodeError, order};
+use crate::Failure;
+use crate::shipped;
+use crate::spec::{Spec, SpecError};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use weir_node::protocol::Request;
+use weir_node::spec::{Given, ModuleSpec};
+
+/// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
+pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
+    let spec = Spec::parse(&args.module)?;
+    let (module, body) = file(&spec)?;
+    let module = ModuleSpec {
+        name: args.name.clone(),
+        module,
+        settings: settings(&spec)?,
+        channel: args.channel.clone(),
+        cpu: args.cpu.clone(),
+    };
+    let ask = Request::Load { session: args.session.clone(), module };
+    order(out, &args.socket.socket, ask, &body)
+}
+
+/// Ends a module of a session.
+pub fn unload(out: &mut impl Write, args: &Unload) -> Result<(), Failure> {
+    let ask = Request::Unload { session: args.session.clone(), module: args.module.clone() };
+    order(out, &args.socket.socket, ask, &[])
+}
+
+/// What a module is called in a request, and the bytes that go with it: none for a shipped one.
+pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), SpecError> {
+    if shipped::find(&spec.name).is_some() {
+        return Ok((spec.name.clone(), Vec::new()));
+    }
+    let name = Path::new(&spec.name).file_name().map(|name| name.to_string_lossy().into_owned());
+    Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
+}
+
+/// The settings as messages have them. They are texts: only the module's manifest knows more.
+fn settings(spec: &Spec) -> Result<BTreeMap<String, Given>, NodeError> {
+    let mut settings = BTreeMap::new();
+    for (key, words) in &spec.settings {
+        let given = match words.as_slice() {
+            [word] => Given::Text(word.clone()),
+            words => Given::List(words.iter().cloned().map(Given::Text).collect()),
+        };
+        if settings.insert(key.clone(), given).is_some() {
+            return Err(NodeError::SetTwice { module: spec.name.clone(), key: key.clone() });
+        }
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_reach_admission_as_they_were_given() {
+        let spec = Spec::parse(r"m,ports=53,123,s=a\,b").unwrap();
+        let mut module: ModuleSpec = ModuleSpec {
+            name: None,
+            module: "m".to_owned(),
+            settings: settings(&spec).unwrap(),
+            channel: weir_session::Name::new("main").unwrap(),
+            cpu: weir_session::Name::new("main").unwrap(),
+        };
+        assert_eq!(module.settings(), spec.settings);
+        module.settings.clear();
+        assert_eq!(module.settings(), []);
+        let twice = Spec::parse("m,a=1,a=2").unwrap();
+        assert!(matches!(settings(&twice), Err(NodeError::SetTwice { .. })));
+    }
+}

@@ -1,0 +1,151 @@
+//! The commands that speak with a node, or look at what one left.
+
+pub mod args;
+mod config;
+mod follow;
+mod ledger;
+mod load;
+mod parts;
+mod session;
+mod show;
+mod top;
+
+pub use config::check as check_config;
+pub use follow::follow;
+pub use ledger::ledger;
+pub use load::{load, unload};
+pub use session::session;
+pub use top::top;
+
+use crate::Failure;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use weir_node::client::{Client, ClientError};
+use weir_node::protocol::{Reply, Request, Snapshot};
+
+/// Why a command of a node failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The node did not do it, or is not there.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// `--cpu` or `--channel`.
+    #[error(transparent)]
+    Part(#[from] parts::PartError),
+    /// A parameter that is given twice.
+    #[error("`{}` is set twice for {module}", key.escape_debug())]
+    SetTwice {
+        /// The module.
+        module: String,
+        /// The parameter.
+        key: String,
+    },
+    /// A file that cannot be read, or holds something else than it should.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A configuration with which no node starts.
+    #[error("{}: {} to mend", path.display(), if *count == 1 { "1 thing".to_owned() } else { format!("{count} things") })]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// How many things are wrong.
+        count: usize,
+    },
+    /// A session that is not there.
+    #[error("there is no session `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    NoSession {
+        /// As it was named.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] weir_ledger::ReadError),
+    /// A session whose modules could not all be loaded.
+    #[error("session `{session}` was not created, because of its module {module}: {why}")]
+    Half {
+        /// The session.
+        session: String,
+        /// The module.
+        module: String,
+        /// What was wrong.
+        why: ClientError,
+    },
+    /// A session that is there without all its modules.
+    #[error(
+        "session `{session}` is there, but not its module {module} ({why}), and it cannot be closed again: {then}"
+    )]
+    Torn {
+        /// The session.
+        session: String,
+        /// The module.
+        module: String,
+        /// What was wrong.
+        why: ClientError,
+        /// Why it was not closed.
+        then: ClientError,
+    },
+    /// The terminal.
+    #[error("the terminal: {0}")]
+    Terminal(io::Error),
+}
+
+impl NodeError {
+    /// Whether the command line is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Part(_) | Self::SetTwice { .. })
+    }
+}
+
+/// Has something done, and prints what the node says beside that.
+fn order(out: &mut impl Write, socket: &Path, ask: Request, body: &[u8]) -> Result<(), Failure> {
+    let notes = Client::connect(socket)?.order(ask, body)?;
+    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    Ok(())
+}
+
+/// How things are.
+fn look(socket: &Path) -> Result<Box<Snapshot>, ClientError> {
+    let mut client = Client::connect(socket)?;
+    client.send(Request::Show, &[])?;
+    snapshot(client.receive()?)
+}
+
+fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
+    match reply {
+        Reply::Snapshot(snapshot) => Ok(snapshot),
+        other => Err(ClientError::Other(weir_node::client::kind(&other))),
+    }
+}
+
+/// `weir reload`: the configuration again.
+pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> {
+    order(out, &args.socket.socket, Request::Reload, &[])
+}
+
+/// Reads a text file of at most so many bytes; of a longer one enough to see that it is.
+fn read(path: &Path, most: usize) -> Result<String, NodeError> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))
+        .map_err(|error| NodeError::File { path: path.to_owned(), why: error.to_string() })?;
+    Ok(text)
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Control(NodeError::Client(error))
+    }
+}
+
+impl From<parts::PartError> for Failure {
+    fn from(error: parts::PartError) -> Self {
+        Self::Control(NodeError::Part(error))
+    }
+}

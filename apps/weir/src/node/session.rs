@@ -1,0 +1,141 @@
+//! `weir session`: sessions are created, changed, closed, listed and shown.
+
+use super::args::{Act, Change, Create, Session};
+use super::load::file;
+use super::{NodeError, look, order, parts, read, show};
+use crate::Failure;
+use crate::spec::Spec;
+use std::io::{self, Write};
+use std::path::Path;
+use weir_node::client::Client;
+use weir_node::config::CONFIG_BYTES_MAX;
+use weir_node::protocol::{self, Request};
+use weir_node::spec::{ModuleSpec, SessionSpec};
+use weir_session::Name;
+
+/// Does what is asked with a session.
+pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {
+    let socket = &args.socket.socket;
+    match &args.act {
+        Act::Create(args) => create(out, socket, args),
+        Act::Change(args) => change(out, socket, args),
+        Act::Close { name } => order(out, socket, Request::Close { session: name.clone() }, &[]),
+        Act::List => {
+            show::list(out, &*look(socket)?)?;
+            Ok(())
+        }
+        Act::Show { name, json } => one(out, socket, name, *json),
+    }
+}
+
+fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Failure> {
+    let mut spec = match &args.from {
+        Some(path) => from_file(path, &args.name)?,
+        None => SessionSpec::new(args.name.clone()),
+    };
+    if let Some(memory) = args.memory {
+        spec.memory = memory;
+    }
+    if let Some(priority) = args.priority {
+        spec.priority = priority;
+    }
+    if args.profile.is_some() {
+        spec.profile.clone_from(&args.profile);
+    }
+    // What is given here stands in the place of all that the file has of it.
+    if !args.cpu.is_empty() {
+        spec.processors = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
+    }
+    if !args.channels.is_empty() {
+        spec.channels =
+            args.channels.iter().map(|text| parts::read("--channel", text)).collect::<Result<_, _>>()?;
+    }
+    let folder = args.from.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
+    let modules = std::mem::take(&mut spec.modules);
+    // All files first: a session is not created for the sake of one that is not there.
+    let modules =
+        modules.into_iter().map(|module| with_bytes(module, &folder)).collect::<Result<Vec<_>, _>>()?;
+    let mut client = Client::connect(socket)?;
+    let mut notes = client.order(Request::Create(spec), &[])?;
+    for (module, body) in modules {
+        let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
+        match client.order(Request::Load { session: args.name.clone(), module }, &body) {
+            Ok(more) => notes.extend(more),
+            Err(why) => {
+                let session = args.name.to_string();
+                let closed = client.order(Request::Close { session: args.name.clone() }, &[]);
+                Err(match closed {
+                    Ok(_) => NodeError::Half { session, module: name, why },
+                    Err(then) => NodeError::Torn { session, module: name, why, then },
+                })?;
+            }
+        }
+    }
+    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    Ok(())
+}
+
+/// A module of a file with its bytes; paths are relative to the file's folder.
+fn with_bytes(
+    mut module: ModuleSpec,
+    folder: &Path,
+) -> Result<(ModuleSpec, Vec<u8>), crate::spec::SpecError> {
+    let is_shipped = crate::shipped::find(&module.module).is_some();
+    let name = if is_shipped {
+        module.module.clone()
+    } else {
+        folder.join(&module.module).to_string_lossy().into_owned()
+    };
+    let (name, bytes) = file(&Spec { name, settings: Vec::new() })?;
+    module.module = name;
+    Ok((module, bytes))
+}
+
+/// A session as a file describes it. The name on the command line holds.
+fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
+    let wrong = |why: String| NodeError::File { path: path.to_owned(), why };
+    let text = read(path, CONFIG_BYTES_MAX)?;
+    if text.len() > CONFIG_BYTES_MAX {
+        return Err(wrong(format!("it has more than {CONFIG_BYTES_MAX} bytes, the most for a session")));
+    }
+    let at = |error: toml::de::Error, lines_before: usize, text: &str| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map(|before| before.bytes().filter(|byte| *byte == b'\n').count() + 1);
+        let line = line.map(|line| line.saturating_sub(lines_before).max(1));
+        wrong(format!(
+            "{}{}",
+            line.map_or_else(String::new, |line| format!("line {line}: ")),
+            error.message()
+        ))
+    };
+    // A name may be left out there: sessions of several names are made of the same file.
+    let table = toml::from_str::<toml::Table>(&text).map_err(|error| at(error, 0, &text))?;
+    let named = if table.contains_key("name") { text } else { format!("name = \"{name}\"\n{text}") };
+    let lines_before = usize::from(!table.contains_key("name"));
+    let mut spec: SessionSpec = toml::from_str(&named).map_err(|error| at(error, lines_before, &named))?;
+    spec.name = name.clone();
+    Ok(spec)
+}
+
+fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Failure> {
+    let cpu = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
+    let change =
+        protocol::Change { session: args.name.clone(), cpu, memory: args.memory, priority: args.priority };
+    order(out, socket, Request::Change(change), &[])
+}
+
+fn one(out: &mut impl Write, socket: &Path, name: &Name, json: bool) -> Result<(), Failure> {
+    let snapshot = look(socket)?;
+    let Some(session) = snapshot.sessions.iter().find(|session| session.name == name.as_str()) else {
+        let there: Vec<&str> = snapshot.sessions.iter().map(|session| session.name.as_str()).collect();
+        let there = weir_units::shown(&there.join(", "));
+        return Err(Failure::Control(NodeError::NoSession { name: name.to_string(), there }));
+    };
+    if json {
+        serde_json::to_writer_pretty(&mut *out, session).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show::session(out, session)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! Sessions as tables for people and scripts.
+
+use std::io::{self, Write};
+use weir_node::protocol::{ChannelShot, ModuleShot, ProcessorShot, SessionShot, Snapshot};
+use weir_units::{Bytes, Nanos, shown};
+
+/// A line for each session.
+pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    let heading =
+        ["SESSION", "CPU", "MEMORY", "PRIORITY", "CHANNELS", "MODULES", "PACKETS", "DROPPED", "STATE"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(snapshot.sessions.iter().map(|session| {
+        vec![
+            shown(&session.name),
+            reserved(session),
+            Bytes(session.memory_reserved).to_string(),
+            session.priority.to_string(),
+            session.channels.len().to_string(),
+            session.modules.len().to_string(),
+            packets(session).to_string(),
+            dropped(session).to_string(),
+            state(session),
+        ]
+    }));
+    table(out, &rows, &[0, 8])
+}
+
+/// All of one session.
+pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+    writeln!(
+        out,
+        "{}: {}, {} of memory reserved, {} used, priority {}",
+        shown(&session.name),
+        state(session),
+        Bytes(session.memory_reserved),
+        Bytes(session.memory_used),
+        session.priority
+    )?;
+    writeln!(out)?;
+    let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(session.cpu.iter().map(|cpu| {
+        vec![
+            shown(&cpu.name),
+            cpu.core.to_string(),
+            reservation(cpu),
+            if cpu.spare { "yes" } else { "no" }.to_owned(),
+            Nanos(cpu.used_ns).to_string(),
+            Nanos(cpu.spare_ns).to_string(),
+            cpu.periods_missed.to_string(),
+            cpu.overruns.to_string(),
+        ]
+    }));
+    table(out, &rows, &[0, 2])?;
+    if !session.channels.is_empty() {
+        writeln!(out)?;
+        let heading = ["CHANNEL", "FROM", "PACKETS", "BYTES", "WAITING", "DROPPED"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(session.channels.iter().map(|channel| {
+            vec![
+                shown(&channel.name),
+                from(channel),
+                channel.packets.to_string(),
+                Bytes(channel.bytes).to_string(),
+                format!("{}/{}", channel.waiting, channel.queue),
+                causes(channel),
+            ]
+        }));
+        table(out, &rows, &[0, 1, 5])?;
+    }
+    if !session.modules.is_empty() {
+        writeln!(out)?;
+        let heading = [
+            "MODULE",
+            "IS",
+            "TIER",
+            "STATE",
+            "PACKETS",
+            "NS/PACKET",
+            "RECORDS",
+            "LOST",
+            "FAULTS",
+            "STRIKES",
+            "MEMORY",
+            "STREAMS",
+        ];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(session.modules.iter().map(|module| {
+            vec![
+                shown(&module.name),
+                shown(&module.module),
+                shown(&module.tier),
+                shown(&module.state),
+                module.packets.to_string(),
+                per_packet(module),
+                module.records.to_string(),
+                module.records_lost.to_string(),
+                module.faults.to_string(),
+                module.strikes.to_string(),
+                Bytes(module.memory).to_string(),
+                shown(&module.streams.join(",")),
+            ]
+        }));
+        table(out, &rows, &[0, 1, 2, 3, 11])?;
+        for module in &session.modules {
+            if let Some(fault) = &module.last_fault {
+                writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Columns as wide as their widest cell; those named to the left, the others to the right.
+pub fn table(out: &mut impl Write, rows: &[Vec<String>], left: &[usize]) -> io::Result<()> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let padding = " ".repeat(width - cell.chars().count());
+            line.push_str(if at == 0 { "" } else { "  " });
+            let (before, after) =
+                if left.contains(&at) { ("", padding.as_str()) } else { (padding.as_str(), "") };
+            line.extend([before, cell, after]);
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// The share of a core that is guaranteed to a session, all its virtual processors together.
+pub fn reserved(session: &SessionShot) -> String {
+    let ppm = session.cpu.iter().map(reserved_ppm).fold(0, u64::saturating_add);
+    if ppm == 0 { "-".to_owned() } else { percent(ppm) }
+}
+
+/// Millionths of a core.
+pub fn reserved_ppm(cpu: &ProcessorShot) -> u64 {
+    let ppm = u128::from(cpu.slice_ns) * 1_000_000 / u128::from(cpu.period_ns.max(1));
+    if cpu.period_ns == 0 { 0 } else { u64::try_from(ppm).unwrap_or(u64::MAX) }
+}
+
+/// Millionths as a percentage with one decimal.
+pub fn percent(ppm: u64) -> String {
+    let tenths = ppm.saturating_add(500) / 1_000;
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+/// A virtual processor's reservation.
+pub fn reservation(cpu: &ProcessorShot) -> String {
+    match cpu.period_ns {
+        0 => "none".to_owned(),
+        period => format!("{} in {} ({})", Nanos(cpu.slice_ns), Nanos(period), percent(reserved_ppm(cpu))),
+    }
+}
+
+/// Packets that came for a session.
+pub fn packets(session: &SessionShot) -> u64 {
+    session.channels.iter().map(|channel| channel.packets).fold(0, u64::saturating_add)
+}
+
+/// Packets that a session lost.
+pub fn dropped(session: &SessionShot) -> u64 {
+    session.channels.iter().map(drops).fold(0, u64::saturating_add)
+}
+
+/// Packets that a channel lost.
+pub fn drops(channel: &ChannelShot) -> u64 {
+    channel.drops.values().copied().fold(0, u64::saturating_add)
+}
+
+/// Whether all of a session's modules run, or what is the matter with one that does not.
+pub fn state(session: &SessionShot) -> String {
+    match session.modules.iter().find(|module| module.state != "running") {
+        _ if session.modules.is_empty() => "no module".to_owned(),
+        None => "running".to_owned(),
+        Some(module) => format!("{}: {}", shown(&module.name), shown(&module.state)),
+    }
+}
+
+/// Processor time for each packet.
+pub fn per_packet(module: &ModuleShot) -> String {
+    module.used_ns.checked_div(module.packets).map_or("-".to_owned(), |nanos| nanos.to_string())
+}
+
+/// Where a channel's packets come from.
+pub fn from(channel: &ChannelShot) -> String {
+    let interface = shown(&channel.interface);
+    if channel.filter.is_empty() { interface } else { format!("{interface}: {}", shown(&channel.filter)) }
+}
+
+/// What a channel lost, and why.
+pub fn causes(channel: &ChannelShot) -> String {
+    let causes: Vec<String> = channel
+        .drops
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(cause, count)| format!("{count} {}", shown(cause)))
+        .collect();
+    if causes.is_empty() { "-".to_owned() } else { causes.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        serde_json::from_str(include_str!("../../../node/tests/snapshot.json")).unwrap()
+    }
+
+    #[test]
+    fn sessions_are_listed() {
+        let mut out = Vec::new();
+        list(&mut out, &snapshot()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/list.txt"));
+    }
+
+    #[test]
+    fn a_session_is_shown_whole() {
+        let mut out = Vec::new();
+        session(&mut out, &snapshot().sessions[1]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
+    }
+
+    #[test]
+    fn what_a_module_says_commands_no_terminal() {
+        let mut snapshot = snapshot();
+        let module = &mut snapshot.sessions[1].modules[0];
+        module.state = "ended\u{1b}[2J".to_owned();
+        module.last_fault = Some("\u{7}".to_owned());
+        module.streams = vec!["\u{202e}".to_owned()];
+        let mut out = Vec::new();
+        list(&mut out, &snapshot).unwrap();
+        session(&mut out, &snapshot.sessions[1]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.chars().all(|c| c == '\n' || weir_units::is_plain(c)), "{text:?}");
+        assert!(text.contains("rtt: ended"));
+    }
+
+    #[test]
+    fn reservations_of_any_size_are_shares() {
+        let cpu = |period_ns, slice_ns| ProcessorShot { period_ns, slice_ns, ..ProcessorShot::default() };
+        assert_eq!(reserved_ppm(&cpu(3, 1)), 333_333);
+        assert_eq!(reserved_ppm(&cpu(0, 1)), 0);
+        assert_eq!(reserved_ppm(&cpu(1, u64::MAX)), u64::MAX);
+        assert_eq!([0, 333_333, 1_000_000].map(percent), ["0.0 %", "33.3 %", "100.0 %"]);
+        percent(u64::MAX);
+    }
+}
