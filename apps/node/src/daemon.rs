@@ -20,7 +20,7 @@ use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
 use weir_session::{Calibration, MODULE_BYTES_MAX, Name, PROFILE_BYTES_MAX, Profile, ProfileError, Terms};
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
@@ -169,11 +169,17 @@ fn load(path: &Path, calibration: &Calibration) -> Result<Loaded, DaemonError> {
         let file = beside(path, &profile.file);
         let text = read_text(&file, PROFILE_BYTES_MAX)?;
         let parsed = Profile::parse(&text).map_err(|source| DaemonError::Profile { path: file, source })?;
-        profiles.insert(profile.name.clone(), Terms { profile: parsed, calibration: calibration.clone() });
+        profiles.insert(profile.name.clone(), terms(parsed, &config, calibration));
         all.extend_from_slice(text.as_bytes());
     }
-    let default = Terms { profile: Profile::default(), calibration: calibration.clone() };
+    let default = terms(Profile::default(), &config, calibration);
     Ok(Loaded { config, profiles, default, digest: Digest::of(&all) })
+}
+
+/// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
+fn terms(profile: Profile, config: &Config, calibration: &Calibration) -> Terms {
+    let piece = profile.piece.min(Nanos(config.cpu.blocking.0 / 4));
+    Terms { profile: Profile { piece, ..profile }, calibration: calibration.clone() }
 }
 
 /// A path in the configuration is relative to its file.

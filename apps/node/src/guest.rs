@@ -7,8 +7,8 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_bounds::EntryPoint;
-use weir_sandbox::LogLine;
-use weir_session::{Admitted, Entry, Records, Tier};
+use weir_sandbox::{Budget, Cycles, LogLine};
+use weir_session::{Admitted, Calibration, Entry, Records, Tier};
 use weir_units::{Nanos, Timestamp};
 
 /// A frame is no longer than this where nothing else is known: Ethernet with two tags.
@@ -63,13 +63,13 @@ pub struct Output {
     pub end: Option<Sender<()>>,
 }
 
-/// How long one call of a module may take at most.
+/// How long a module keeps a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
-    /// For one packet of [`FRAME_BYTES`], or for a batch where it takes batches.
+    /// One packet of [`FRAME_BYTES`], or a batch where it takes batches; nothing where its calls can be suspended.
     pub packet: Nanos,
-    /// For a tick, or for what it does when a call was lost.
-    pub other: Nanos,
+    /// Any call; where it can be suspended, from one place where it can be to the next.
+    pub call: Nanos,
 }
 
 impl Longest {
@@ -86,13 +86,50 @@ impl Longest {
             Entry::Packet => time(EntryPoint::Packet),
             Entry::Batch => time(EntryPoint::Batch),
         };
-        Self { packet, other: time(EntryPoint::Tick).max(time(EntryPoint::Lost)) }
+        Self { packet, call: packet.max(time(EntryPoint::Tick)).max(time(EntryPoint::Lost)) }
     }
 
-    /// The longer of both: by how much a budget can be exceeded.
-    pub fn call(&self) -> Nanos {
-        self.packet.max(self.other)
+    /// Of a module whose calls can be suspended. A host function that is under way is brought to its end, so it may be two pieces.
+    pub fn suspendable(admitted: &Admitted) -> Self {
+        let calibration = &admitted.assessment().terms().calibration;
+        let piece = calibration.time(admitted.limits().piece);
+        Self { packet: Nanos(0), call: Nanos(piece.0.saturating_mul(2)) }
     }
+}
+
+/// How time becomes what a call may use.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// How long fuel takes on this node.
+    pub calibration: Calibration,
+    /// Nanoseconds of a cycle of the processor's counter.
+    pub nanos_per_cycle: f64,
+}
+
+impl Pace {
+    /// So much time from now on.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a time of less than a second"
+    )]
+    fn budget(&self, left: Nanos) -> Budget {
+        let cycles = (left.0 as f64 / self.nanos_per_cycle) as u64;
+        let until = Cycles(Cycles::now().0.saturating_add(cycles));
+        Budget { fuel: self.calibration.fuel(left).max(1), until: Some(until) }
+    }
+}
+
+/// How far a module has come with its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Nothing is left.
+    All,
+    /// Something is left to begin.
+    More,
+    /// Something has been begun, and is to go on.
+    Suspended,
 }
 
 /// A module at work.
@@ -105,6 +142,7 @@ pub struct Guest {
     tally: Arc<Tally>,
     output: SyncSender<Output>,
     longest: Longest,
+    pace: Arc<Pace>,
     /// The block that it saw last.
     block: Option<u64>,
     faults_told: usize,
@@ -123,6 +161,7 @@ impl Guest {
         tally: Arc<Tally>,
         output: SyncSender<Output>,
         longest: Longest,
+        pace: Arc<Pace>,
     ) -> Self {
         Self {
             number,
@@ -131,6 +170,7 @@ impl Guest {
             tally,
             output,
             longest,
+            pace,
             block: None,
             faults_told: 0,
             kept: Records::default(),
@@ -143,13 +183,12 @@ impl Guest {
         self.queue.waiting() > 0
     }
 
-    /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::packet`].
-    /// Returns whether anything is left.
-    pub fn serve(&mut self, budget: Nanos) -> bool {
+    /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::call`].
+    pub fn serve(&mut self, budget: Nanos) -> Served {
         let begin = Instant::now();
-        loop {
-            let left = Nanos(budget.0.saturating_sub(elapsed(begin).0));
-            let Some(ticket) = self.queue.take(self.batch(left)) else { break };
+        let left = |begin: Instant| Nanos(budget.0.saturating_sub(elapsed(begin).0));
+        let mut is_done = true;
+        while let Some(ticket) = self.queue.take(self.batch(left(begin))) {
             let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
             if self.seat.face(block).is_err() {
                 // The node is out of address space: it cannot see these, and may see later ones.
@@ -159,25 +198,45 @@ impl Guest {
             if self.block.replace(block.number()) != Some(block.number()) {
                 self.seat.instance.begin_block();
             }
-            // Nothing is sent yet on behalf of modules: what they drop they only say.
-            let _ = self.seat.run(block, ticket.batch, ticket.mask);
             let seen = block.descriptors().iter().skip(batch.first).take(batch.count).enumerate();
             let bytes =
                 seen.filter(|(i, _)| ticket.mask >> i & 1 == 1).map(|(_, d)| u64::from(d.cap_len)).sum();
             self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-            if elapsed(begin) >= budget || self.seat.instance.has_ended() {
+            let pace = Arc::clone(&self.pace);
+            is_done = self.seat.begin(block, ticket.batch, ticket.mask, &|| part(&pace, left(begin)));
+            if !is_done || left(begin).0 == 0 || self.seat.instance.has_ended() {
                 break;
             }
         }
-        self.hand_on(elapsed(begin));
-        self.has_packets()
+        self.served(is_done, begin)
+    }
+
+    /// Goes on with what was suspended.
+    pub fn resume(&mut self, budget: Nanos) -> Served {
+        let begin = Instant::now();
+        let pace = Arc::clone(&self.pace);
+        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
+        let is_done = self.seat.go_on(&|| part(&pace, left()));
+        self.served(is_done, begin)
     }
 
     /// Time goes on.
-    pub fn tick(&mut self, now: Timestamp) {
+    pub fn tick(&mut self, now: Timestamp, budget: Nanos) -> Served {
         let begin = Instant::now();
-        self.seat.pass(now);
+        let pace = Arc::clone(&self.pace);
+        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
+        let is_done = self.seat.begin_pass(now, &|| part(&pace, left()));
+        self.served(is_done, begin)
+    }
+
+    fn served(&mut self, is_done: bool, begin: Instant) -> Served {
+        if !is_done {
+            // What it has emitted cannot be taken while it is suspended.
+            self.count(elapsed(begin));
+            return Served::Suspended;
+        }
         self.hand_on(elapsed(begin));
+        if self.has_packets() { Served::More } else { Served::All }
     }
 
     /// When it wants to be told of the time.
@@ -188,6 +247,8 @@ impl Guest {
     /// It gets no more packets. What it says at its end is handed on, if there is room within a second.
     pub fn stop(mut self) {
         let begin = Instant::now();
+        let unseen = self.seat.give_up();
+        self.tally.unseen.fetch_add(unseen, Ordering::Relaxed);
         self.seat.stop();
         self.hand_on(elapsed(begin));
         for _ in 0..100 {
@@ -257,4 +318,9 @@ impl Guest {
 
 fn elapsed(since: Instant) -> Nanos {
     Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A part of a slice for one call; none when it is over.
+fn part(pace: &Pace, left: Nanos) -> Option<Budget> {
+    (left.0 > 0).then(|| pace.budget(left))
 }

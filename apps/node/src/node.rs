@@ -4,7 +4,7 @@
 //! done before that: see [`Prepared`].
 
 use crate::config::{Config, InterfaceConfig, Kind};
-use crate::guest::{Guest, Longest, Tally};
+use crate::guest::{Guest, Longest, Pace, Tally};
 use crate::log::say;
 use crate::protocol::Change;
 use crate::queue::Queue;
@@ -135,7 +135,8 @@ pub enum NodeError {
     },
     /// A call of it can take longer than the node lets anybody keep a core.
     #[error(
-        "module `{module}`: a call can take {longest}, and nobody keeps a core for longer than {blocking} (`blocking` in [cpu])"
+        "module `{module}`: it cannot be suspended for {longest}, and nobody keeps a core for longer than {blocking}: a smaller `piece` in its \
+         profile, or a longer `blocking` in [cpu]"
     )]
     TooLong {
         /// As it was named.
@@ -282,6 +283,7 @@ pub struct Workshop {
     profiles: BTreeMap<Name, Terms>,
     shipped: Shipped,
     blocking: Nanos,
+    pace: Arc<Pace>,
 }
 
 /// A module that is admitted, compiled and started, and that has yet to get its place.
@@ -308,7 +310,10 @@ impl Workshop {
         shipped: Shipped,
         blocking: Nanos,
     ) -> Self {
-        Self { engine, default, profiles, shipped, blocking }
+        let calibration = default.calibration.clone();
+        let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
+        let pace = Arc::new(Pace { calibration, nanos_per_cycle });
+        Self { engine, default, profiles, shipped, blocking, pace }
     }
 
     /// Names of its profiles.
@@ -333,14 +338,21 @@ impl Workshop {
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
         let admitted =
             Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
-        let longest = Longest::of(&admitted);
-        if longest.call() >= self.blocking {
-            let (longest, blocking) = (longest.call(), self.blocking);
+        // What is short runs as it is; what is not, or is not known to be, gets places where it can be suspended.
+        let mut longest = Longest::of(&admitted);
+        let is_short = longest.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
+        if !is_short {
+            longest = Longest::suspendable(&admitted);
+        }
+        if longest.call >= self.blocking {
+            let (longest, blocking) = (longest.call, self.blocking);
             return Err(NodeError::TooLong { module: module(), longest, blocking });
         }
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
         let failed = |error| NodeError::Load { module: module(), error };
-        let program = self.engine.load(admitted).map_err(failed)?;
+        let program =
+            if is_short { self.engine.load(admitted) } else { self.engine.load_suspendable(admitted) };
+        let program = program.map_err(failed)?;
         let instance = Instance::start(&self.engine, &program).map_err(failed)?;
         if instance.has_ended() {
             let why = instance.incidents().first().map(|incident| incident.fault.to_string());
@@ -506,7 +518,7 @@ impl Node {
         let tally: Arc<Tally> = Arc::default();
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
-        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call());
+        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call);
         let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
         let number = core.number();
         room.map_err(|refusal| NodeError::Cpu { name: spec.cpu.clone(), core: number, refusal })?;
@@ -525,7 +537,8 @@ impl Node {
             written,
             spec: spec.clone(),
         };
-        let resident = Guest::new(guest, seat, queue, tally, outputs, longest);
+        let resident =
+            Guest::new(guest, seat, queue, tally, outputs, longest, Arc::clone(&self.workshop.pace));
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
             self.writer.close(guest);

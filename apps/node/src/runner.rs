@@ -3,7 +3,7 @@
 //! Everything on a core happens on its one thread, between two runs: what others want of it they put into a letter box. So nothing here is locked
 //! while a module runs, and the scheduler sees everything in one order.
 
-use crate::guest::Guest;
+use crate::guest::{Guest, Served};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -326,35 +326,40 @@ impl Runner {
             && let Some(work) = vp.pools.take()
         {
             let (Work::Begin { thread, .. } | Work::Resume(thread)) = work;
-            let mut alarm = None;
-            if let Work::Begin { event, .. } = work {
-                let (Event::Serve(number) | Event::Tick(number)) = event;
-                if let Some(resident) = vp.residents.get_mut(&number) {
-                    match event {
-                        Event::Serve(_) => {
-                            resident.is_told = false;
-                            if resident.guest.serve(budget) {
-                                resident.is_told = vp.pools.push(resident.pool, event).is_ok();
-                            }
-                        }
-                        Event::Tick(_) => {
-                            resident.guest.tick(wall_clock());
-                            alarm = resident.guest.next_tick();
-                        }
+            let resident = vp.residents.values_mut().find(|resident| resident.pool == thread.pool);
+            let mut served = Served::All;
+            if let Some(resident) = resident {
+                let guest = &mut resident.guest;
+                served = match work {
+                    Work::Begin { event: Event::Serve(_), .. } => {
+                        resident.is_told = false;
+                        guest.serve(budget)
                     }
-                    // Its first packet tells when its first tick is.
-                    if alarm.is_none() && !resident.guest.has_alarm {
-                        alarm = resident.guest.next_tick().filter(|at| at.0 > 0);
+                    Work::Begin { event: Event::Tick(_), .. } => {
+                        guest.has_alarm = false;
+                        guest.tick(wall_clock(), budget)
                     }
-                    if let Some(at) = alarm {
-                        resident.guest.has_alarm = true;
-                        self.alarms.push(Reverse((at, number)));
-                    }
+                    Work::Resume(_) => guest.resume(budget),
+                };
+                // Its first packet tells when its first tick is.
+                if !guest.has_alarm
+                    && let Some(at) = guest.next_tick().filter(|at| at.0 > 0)
+                {
+                    guest.has_alarm = true;
+                    self.alarms.push(Reverse((at, guest.number)));
+                }
+                if served == Served::More && !resident.is_told {
+                    resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest.number)).is_ok();
                 }
             }
             let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
-            vp.pools.done(thread, used);
-            if vp.pools.has_work() {
+            if served == Served::Suspended {
+                vp.pools.suspend(thread, used);
+                outcome = Outcome::Suspended;
+            } else {
+                vp.pools.done(thread, used);
+            }
+            if outcome == Outcome::Idle && vp.pools.has_work() {
                 outcome = Outcome::Ready;
             }
         }

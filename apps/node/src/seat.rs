@@ -1,8 +1,10 @@
 //! A module's instance before the packets of one source: what is mapped for it, and what time it is for it.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use weir_netio::{Block, DescriptorRing, WatchError, WatchGuard};
-use weir_sandbox::{Area, Batch, Instance};
+use weir_sandbox::{Area, Batch, Budget, Call, Instance, Step};
 use weir_units::Timestamp;
 
 /// Why an instance could not go on. To blame is the node.
@@ -26,6 +28,9 @@ pub struct Seat {
     /// The sandbox.
     pub instance: Instance,
     clock: Clock,
+    /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
+    calls: VecDeque<Call>,
+    under_way: Option<Arc<Block>>,
 }
 
 impl Seat {
@@ -33,7 +38,7 @@ impl Seat {
     pub fn new(mut instance: Instance, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
         let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
         instance.map_descriptors(Area { fd: ring.fd(), offset: 0, len })?;
-        Ok(Self { window: None, instance, clock: Clock::new(tick) })
+        Ok(Self { window: None, instance, clock: Clock::new(tick), calls: VecDeque::new(), under_way: None })
     }
 
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
@@ -98,6 +103,78 @@ impl Seat {
     /// When the next tick is due; never where it has none, or none yet.
     pub fn next_tick(&self) -> Option<Timestamp> {
         (self.clock.next != u64::MAX).then_some(Timestamp(self.clock.next))
+    }
+
+    /// Begins what [`run`](Self::run) does, and does as much of it as the budget allows, where the module can be suspended. The packets stay where
+    /// they are until all is done. Says whether it is.
+    pub fn begin(
+        &mut self,
+        block: &Arc<Block>,
+        batch: usize,
+        mask: u64,
+        budget: &dyn Fn() -> Option<Budget>,
+    ) -> bool {
+        let batch = block.batch(batch);
+        let mask = mask & batch.mask;
+        let first = u32::try_from(batch.first).unwrap_or(u32::MAX);
+        let call = |mask| Call::Batch(Batch { descriptors: batch.guest_address, mask, first });
+        let mut from = 0;
+        if self.clock.is_due(batch.latest) {
+            for (i, descriptor) in block.descriptors().iter().skip(batch.first).take(batch.count).enumerate()
+            {
+                let Some((now, periods)) = self.clock.reach(descriptor.ts_ns) else { continue };
+                self.calls.push_back(call(mask & below(i) & !below(from)));
+                let before = u32::try_from(batch.first + i).unwrap_or(u32::MAX);
+                self.calls.push_back(Call::Tick { now: Timestamp(now), periods, before });
+                from = i;
+            }
+        }
+        self.calls.push_back(call(mask & !below(from)));
+        self.clock.advance(batch.latest);
+        self.under_way = Some(Arc::clone(block));
+        self.go_on(budget)
+    }
+
+    /// Begins what [`pass`](Self::pass) does, in the same way.
+    pub fn begin_pass(&mut self, now: Timestamp, budget: &dyn Fn() -> Option<Budget>) -> bool {
+        if let Some((at, periods)) = self.clock.reach(now.0) {
+            self.calls.push_back(Call::Tick { now: Timestamp(at), periods, before: 0 });
+        }
+        self.clock.advance(now);
+        self.go_on(budget)
+    }
+
+    /// Goes on with what has been begun. The budget is asked for before each call, and is none when it is used up; at least one call is made.
+    pub fn go_on(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
+        let mut is_first = true;
+        loop {
+            let least = is_first.then_some(Budget { fuel: 1, until: None });
+            let Some(budget) = budget().or(least) else { return false };
+            is_first = false;
+            let step = if self.instance.is_suspended() {
+                self.instance.resume(budget)
+            } else if let Some(call) = self.calls.pop_front() {
+                self.instance.begin(call, budget)
+            } else {
+                self.under_way = None;
+                return true;
+            };
+            if step == Step::Suspended {
+                return false;
+            }
+        }
+    }
+
+    /// Gives up what has been begun. Packets of it that the module has not seen are lost, and counted by the instance or returned.
+    pub fn give_up(&mut self) -> u64 {
+        self.instance.abandon();
+        let unseen = self.calls.drain(..).map(|call| match call {
+            Call::Batch(batch) => u64::from(batch.mask.count_ones()),
+            _ => 0,
+        });
+        let unseen = unseen.sum();
+        self.under_way = None;
+        unseen
     }
 
     /// Tells the module that no more packets come.

@@ -101,3 +101,61 @@ fn a_module_that_traps_at_every_packet_costs_others_nothing() {
     assert!(place.part("bad", "modules", "bad")["last_fault"].as_str().unwrap().contains("unreachable"));
     assert_eq!(place.part("good", "channels", "main")["drops"], json!({}));
 }
+
+#[test]
+fn a_module_that_never_ends_is_suspended_and_at_last_unloaded_and_others_lose_nothing() {
+    if !is_inside(
+        "isolation::a_module_that_never_ends_is_suspended_and_at_last_unloaded_and_others_lose_nothing",
+    ) {
+        return;
+    }
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#;
+    let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
+    let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"2ms\", spare = true }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
+                    [[session]]\nname = \"bad\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\" }]\n\
+                    [[session]]\nname = \"poor\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";
+    let mut place = Place::new(sessions);
+    // Who has reserved nothing runs only what is proved.
+    let why = place.load("poor", json!({"module": "endless.wasm"}), &bytes)["refused"]["why"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(why.contains("is metered, and virtual processor `main` has no reservation"), "{why}");
+    assert!(place.load("bad", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
+    place.send(&vec![udp(1, b"x"); 2000]);
+    place.until("the good one has seen all", |place| place.count("good", "trajectory", "packets") == 2000);
+    place.until("the bad one is unloaded", |place| {
+        place.said().contains("was over its limits too often, and is unloaded")
+    });
+    assert_eq!(place.part("good", "channels", "main")["drops"], json!({}));
+    assert!(place.stop().success());
+    let ledger = place.ledger();
+    let unloaded =
+        ledger.iter().find(|entry| entry["kind"] == "module-unloaded" && entry["module"] == "endless");
+    assert_eq!(unloaded.unwrap()["reason"], "strikes");
+}
+
+#[test]
+fn a_tick_that_takes_long_is_done_in_parts() {
+    if !is_inside("isolation::a_tick_that_takes_long_is_done_in_parts") {
+        return;
+    }
+    // Their ticks can take longer than anybody may keep the core here.
+    let sessions = "[[session]]\nname = \"long\"\nmemory = \"256 MiB\"\ncpu = [{ period = \"20ms\", slice = \"2ms\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 10000 }]\n\
+                    module = [{ module = \"lrd\" }, { module = \"syn-flood\" }]\n";
+    let mut place = Place::new(sessions);
+    for _ in 0..30 {
+        place.send(&vec![udp(1, b"x"); 100]);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    place.until("both have seen all", |place| {
+        ["lrd", "syn-flood"].iter().all(|module| place.count("long", module, "packets") == 3000)
+    });
+    assert_eq!((place.count("long", "lrd", "faults"), place.count("long", "syn-flood", "faults")), (0, 0));
+    assert!(place.stop().success());
+    assert_eq!(place.billed("long", "packets_in"), 6000);
+}
