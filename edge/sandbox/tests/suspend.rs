@@ -268,10 +268,12 @@ fn a_supervised_module_is_over_its_limit_as_often_as_without_being_suspended() {
 fn many_short_packets_end_a_slice_too() {
     for tier in [Tier::Metered, Tier::Supervised, Tier::Proved] {
         let engine = engine(tier);
-        let mut instance = started(&engine, &emitting("(i64.load32_u offset=60 (local.get $d))"));
+        // Nothing is charged in these but their entry.
+        let mut instance = started(&engine, &at_packet(99, ""));
         let (_, suspended) = in_slices(&mut instance, Call::Batch(all()), || 1);
         assert_eq!(suspended, 64, "{tier:?}: once for each packet");
-        assert_eq!(values(&mut instance), (0..64).collect::<Vec<_>>());
+        instance.stop(Timestamp(0));
+        assert_eq!(values(&mut instance), [64]);
     }
 }
 
