@@ -151,9 +151,9 @@ Examples:
   weir run -i eth0 -m port-count --duration 1h 'udp'  for an hour, or until Ctrl-C
   weir run -i eth0 -m dscp-mark,source=10.0.0.0/8,dscp=46 --send eth1 --rate 100Mbit/s
 
-A live run ends with -c, --duration, Ctrl-C or SIGTERM, and when its interface is removed: modules are told, and records, report and
-summary are complete. A second Ctrl-C ends it at once. It needs CAP_NET_RAW (AF_XDP: more): run it as root, or once
-`setcap cap_net_raw+ep` on the program.
+A live run ends with -c, --duration, Ctrl-C or SIGTERM, and when its interface is removed: modules are told, and records, report and \
+summary are complete. A second Ctrl-C ends it at once. It needs CAP_NET_RAW (AF_XDP: more): run it as root, or give the program the \
+capability once, by `setcap cap_net_raw+ep`.
 
 Exit status: 0 when the run went to its end, also where modules failed or the capture is cut short; 1 when it did not; 2 for wrong usage.",
     group = clap::ArgGroup::new("source").required(true))]
@@ -175,8 +175,6 @@ pub struct Run {
     /// summary then goes to standard error. FILTER does not choose what is written
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
-    #[command(flatten)]
-    pub live: Live,
     /// Write records to DIR/MODULE/STREAM.parquet
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -203,10 +201,13 @@ pub struct Run {
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,
-    /// Call modules only for packets that match this pcap-filter(7) expression; with -w, the others are written as they are. Options come
-    /// before it
+    /// Call modules only for packets that match this pcap-filter(7) expression; with -w or --send, the others go on as they are. Options
+    /// come before it
     #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
+    /// What goes for an interface only. Last, so that its heading is not that of others too.
+    #[command(flatten)]
+    pub live: Live,
 }
 
 /// What goes for a live interface only.

@@ -177,6 +177,25 @@ fn ctrl_c_ends_a_run_with_everything_that_came_before_it() {
 }
 
 #[test]
+fn packets_taken_from_the_host_are_counted_like_its_copies() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let packets = traffic(300);
+    let (file, _) = by_file(&packets, &[]);
+    // AF_XDP takes no packets that are longer than a page.
+    shell("ip link set dev a mtu 1500 && ip link set dev b mtu 1500");
+    for kind in ["packet", "xdp"] {
+        for jobs in ["1", "3"] {
+            let going = Going::start(&["-i", "b", "--kind", kind, "-j", jobs, "-c", "300", "--json"]);
+            send("a", bytes(&packets));
+            let document = going.end().0.good().json();
+            assert_eq!(counts(&document), counts(&file), "{kind} on {jobs}");
+        }
+    }
+}
+
+#[test]
 fn a_time_ends_a_run_on_which_nothing_comes() {
     if !cables(&[("a", "b")]) {
         return;
@@ -191,7 +210,7 @@ fn what_happens_to_the_interface_is_told_and_its_removal_ends_the_run() {
         return;
     }
     let packets = traffic(500);
-    let mut going = Going::start(&["-i", "b", "--out", "DIR/out", "--json"]);
+    let mut going = Going::start(&["-i", "b", "--duration", "15s", "--out", "DIR/out", "--json"]);
     send("a", bytes(&packets));
     let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut told = |what: &str| {
@@ -227,7 +246,7 @@ fn ticks_come_although_no_packets_do() {
     );
     let manifest = format!("tick = '50ms'\n{}", run::module::MANIFEST.replace("NAME", "ticking"));
     let path = write_as(folder.path(), "ticking", &body, &manifest);
-    let mut going = Going::start(&["-i", "b", "-m", path.to_str().unwrap()]);
+    let mut going = Going::start(&["-i", "b", "--duration", "15s", "-m", path.to_str().unwrap()]);
     let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     for _ in 0..5 {
         assert_eq!(lines.next().as_deref(), Some("weir: ticking info: tick"));
