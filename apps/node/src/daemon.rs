@@ -2,8 +2,9 @@
 
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
+use crate::error::NodeError;
 use crate::log::say;
-use crate::node::{Node, NodeError, Shipped, Workshop};
+use crate::node::{Node, Shipped, Workshop};
 use crate::protocol::{Change, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
@@ -195,6 +196,9 @@ pub(crate) struct Daemon {
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
+
+/// Finds the bytes of a module's file; none where it is one that comes with weir.
+type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
 
 /// The ledger, and what stands in it already.
 struct Books {
@@ -394,11 +398,7 @@ impl Daemon {
         self.create_with(spec, &|module| self.file(module))
     }
 
-    fn create_with(
-        &self,
-        spec: SessionSpec,
-        file: &dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError>,
-    ) -> Result<(), NodeError> {
+    fn create_with(&self, spec: SessionSpec, file: &FileOf<'_>) -> Result<(), NodeError> {
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
             let mut node = lock(&self.node);

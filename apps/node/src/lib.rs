@@ -6,6 +6,7 @@ mod bill;
 pub mod client;
 pub mod config;
 pub mod daemon;
+mod error;
 mod guest;
 mod log;
 pub mod metrics;
@@ -20,3 +21,5 @@ mod snapshot;
 mod source;
 pub mod spec;
 mod writer;
+
+pub use error::NodeError;

@@ -4,15 +4,14 @@
 //! done before that: see [`Prepared`].
 
 use crate::config::{Config, InterfaceConfig, Kind};
+use crate::error::NodeError;
 use crate::guest::{Guest, Longest, Pace, Tally};
 use crate::log::say;
 use crate::protocol::Change;
 use crate::queue::Queue;
-use crate::runner::{CoreThread, StartError, Stuck};
-use crate::seat::{Seat, SeatError};
-use crate::source::{
-    ChannelTally, Lag, Notice, Plan, PlanError, Reader, Route, Sight, Source, SourceError, program,
-};
+use crate::runner::CoreThread;
+use crate::seat::Seat;
+use crate::source::{ChannelTally, Lag, Notice, Plan, PlanError, Reader, Route, Sight, Source, program};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::BTreeMap;
@@ -23,203 +22,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::Program as FilterProgram;
 use weir_netio::{LiveOptions, Selection};
-use weir_records::RecordsError;
-use weir_sandbox::{Engine, Instance, LoadError, Program};
-use weir_sched::cpu::{
-    Config as CoreConfig, Ppm, Refusal as CpuRefusal, Reservation, Share, Terms as CpuTerms, VpId, Weight,
-};
+use weir_sandbox::{Engine, Instance, Program};
+use weir_sched::cpu::{Config as CoreConfig, Ppm, Reservation, Share, Terms as CpuTerms, VpId, Weight};
 use weir_session::ledger::Usage;
-use weir_session::{Assessment, Name, Refusal, Terms, Tier};
+use weir_session::{Assessment, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
-
-/// Why something was not done. Nothing has changed then.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The description makes no sense.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// There is one already.
-    #[error("there is a session `{0}` already")]
-    Exists(Name),
-    /// There is none.
-    #[error("there is no session `{0}`")]
-    NoSession(Name),
-    /// There is no such module.
-    #[error("session `{session}` has no module `{module}`")]
-    NoModule {
-        /// In which session.
-        session: Name,
-        /// As it was named.
-        module: Name,
-    },
-    /// There is one already.
-    #[error("session `{session}` has a module `{module}` already; give the other one a name of its own")]
-    ModuleExists {
-        /// In which session.
-        session: Name,
-        /// As it was named.
-        module: Name,
-    },
-    /// There are no more sessions.
-    #[error("there are {0} sessions; that is the most")]
-    TooMany(usize),
-    /// The core is not one of the node's.
-    #[error("virtual processor `{name}`: core {core} is none of the node's ({cores:?})")]
-    NoCore {
-        /// Whose.
-        name: Name,
-        /// As it was named.
-        core: u16,
-        /// What there is.
-        cores: Vec<u16>,
-    },
-    /// A core has no room.
-    #[error("virtual processor `{name}`, core {core}: {refusal}")]
-    Cpu {
-        /// Whose.
-        name: Name,
-        /// Which core.
-        core: u16,
-        /// Why.
-        refusal: CpuRefusal,
-    },
-    /// There is not so much memory.
-    #[error("{wanted} of memory are more than is left: {left}")]
-    Memory {
-        /// What was asked for.
-        wanted: Bytes,
-        /// What there is.
-        left: Bytes,
-    },
-    /// The session has not so much memory.
-    #[error(
-        "module `{module}` may need {wanted} of memory, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change`"
-    )]
-    SessionMemory {
-        /// Which.
-        session: Name,
-        /// Which.
-        module: Name,
-        /// What it may need.
-        wanted: Bytes,
-        /// What there is.
-        left: Bytes,
-        /// Of so much.
-        reserved: Bytes,
-    },
-    /// It cannot be less than what is used.
-    #[error("session `{session}` cannot have {wanted} of memory: its modules may need {used}")]
-    MemoryUsed {
-        /// Which.
-        session: Name,
-        /// What was asked for.
-        wanted: Bytes,
-        /// What its modules may need.
-        used: Bytes,
-    },
-    /// A filter is wrong, or one too many.
-    #[error("channel `{channel}`: {error}")]
-    Channel {
-        /// Which.
-        channel: Name,
-        /// Why.
-        error: PlanError,
-    },
-    /// The module is not admitted.
-    #[error("module `{module}`: {refusal}")]
-    Refused {
-        /// As it was named.
-        module: String,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// A call of it can take longer than the node lets anybody keep a core.
-    #[error(
-        "module `{module}`: it cannot be suspended for {longest}, and nobody keeps a core for longer than {blocking}: a smaller `piece` in its \
-         profile, or a longer `blocking` in [cpu]"
-    )]
-    TooLong {
-        /// As it was named.
-        module: String,
-        /// How long.
-        longest: Nanos,
-        /// What is allowed.
-        blocking: Nanos,
-    },
-    /// Best effort is for modules that are proved.
-    #[error(
-        "module `{module}` is {tier}, and virtual processor `{cpu}` has no reservation: without one there are only proved modules; reserve a period and a slice"
-    )]
-    BestEffort {
-        /// As it was named.
-        module: String,
-        /// Its tier.
-        tier: Tier,
-        /// Where it would have run.
-        cpu: Name,
-    },
-    /// The module cannot be loaded.
-    #[error("module `{module}`: {error}")]
-    Load {
-        /// As it was named.
-        module: String,
-        /// Why.
-        error: LoadError,
-    },
-    /// It did not start.
-    #[error("module `{module}` did not start: {fault}")]
-    Start {
-        /// As it was named.
-        module: String,
-        /// Why.
-        fault: String,
-    },
-    /// There is no such shipped module, and no file came with the request.
-    #[error(
-        "there is no module `{0}`: it is none of those that come with weir, and no file of that name was given"
-    )]
-    Unknown(String),
-    /// A module's file cannot be read.
-    #[error("module `{module}`: {source}")]
-    File {
-        /// As it was named.
-        module: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Its records cannot be kept.
-    #[error(transparent)]
-    Records(#[from] RecordsError),
-    /// Packets cannot be shown to it.
-    #[error(transparent)]
-    Seat(#[from] SeatError),
-    /// There is no memory for a selection.
-    #[error("there is no memory for the packets of channel `{channel}`: {source}")]
-    Selection {
-        /// Which.
-        channel: Name,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A virtual processor is full.
-    #[error("virtual processor `{0}` has as many modules as it can have")]
-    Full(Name),
-    /// A core does not answer.
-    #[error(transparent)]
-    Stuck(#[from] Stuck),
-    /// A core's thread does not start.
-    #[error(transparent)]
-    Core(#[from] StartError),
-    /// An interface cannot be used.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The records' thread does not start.
-    #[error("there is no thread for records: {0}")]
-    Writer(std::io::Error),
-    /// The session has gone, or changed, while a module was prepared for it.
-    #[error("session `{0}` changed while the module was prepared; try again")]
-    Changed(Name),
-}
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]

@@ -2,9 +2,11 @@
 
 use crate::daemon::{Daemon, DaemonError, Signal};
 use crate::log::say;
+use crate::metrics;
 use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -55,8 +57,9 @@ pub(crate) fn notify(state: &str) {
 #[derive(Debug)]
 pub(crate) struct Service {
     socket: PathBuf,
+    metrics: Option<SocketAddr>,
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Service {
@@ -65,12 +68,31 @@ impl Service {
         let listener =
             listen(&socket).map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
         let is_over = Arc::new(AtomicBool::new(false));
+        // Both listen before anything is answered, so that nothing is left behind where one of them cannot.
+        let metrics = daemon.metrics();
+        let metered = metrics.map(|address| {
+            let failed = |source| DaemonError::Metrics { address, source };
+            TcpListener::bind(address)
+                .and_then(|listener| Ok((listener.local_addr()?, listener)))
+                .map_err(failed)
+        });
+        let metered = metered.transpose()?;
         let (theirs, over) = (Arc::clone(daemon), Arc::clone(&is_over));
-        let thread = std::thread::Builder::new()
-            .name("weir-control".to_owned())
-            .spawn(move || accept(&listener, &theirs, &over))
-            .map_err(|source| DaemonError::System { what: "starting the control thread", source })?;
-        Ok(Self { socket, is_over, thread: Some(thread) })
+        let mut service = Self { socket, metrics: None, is_over, threads: Vec::new() };
+        service.spawn("weir-control", move || accept(&listener, &theirs, &over))?;
+        if let Some((address, listener)) = metered {
+            let (theirs, over) = (Arc::clone(daemon), Arc::clone(&service.is_over));
+            service.spawn("weir-metrics", move || metrics::serve(&listener, || theirs.snapshot(), &over))?;
+            service.metrics = Some(address);
+        }
+        Ok(service)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads
+            .push(thread.map_err(|source| DaemonError::System { what: "starting a thread", source })?);
+        Ok(())
     }
 }
 
@@ -79,7 +101,10 @@ impl Drop for Service {
         self.is_over.store(true, Ordering::Release);
         // It waits for a client: this is one.
         _ = UnixStream::connect(&self.socket);
-        if let Some(thread) = self.thread.take() {
+        if let Some(address) = self.metrics {
+            metrics::wake(address);
+        }
+        for thread in self.threads.drain(..) {
             _ = thread.join();
         }
         _ = std::fs::remove_file(&self.socket);
@@ -211,7 +236,7 @@ impl Client {
         body: Option<Vec<u8>>,
     ) -> io::Result<()> {
         let done = || Reply::Done { notes: Vec::new() };
-        let reply = |result: Result<(), crate::node::NodeError>| match result {
+        let reply = |result: Result<(), crate::error::NodeError>| match result {
             Ok(()) => done(),
             Err(error) => Reply::Refused { why: error.to_string() },
         };

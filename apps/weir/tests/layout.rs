@@ -315,10 +315,13 @@ fn assert_none(broken: &[String]) {
 /// its callers is for its documentation to say.)
 fn undocumented_unsafe(source: &str) -> Vec<(usize, String)> {
     let code = blank_out(source);
-    let declares_function = |at: usize| {
+    // What is declared unsafe says under "# Safety" what its users have to keep to; clippy looks after that.
+    let declares = |at: usize| {
         let mut next = code[at..].split_whitespace().skip(1);
         let first = next.next().unwrap_or_default();
-        first.starts_with("fn") || (first == "extern" && next.next().unwrap_or_default().starts_with("fn"))
+        first.starts_with("fn")
+            || first == "trait"
+            || (first == "extern" && next.next().unwrap_or_default().starts_with("fn"))
     };
     let is_said = |line: usize| {
         let above = source.lines().take(line).skip(line.saturating_sub(SAFETY_LINES + 1));
@@ -327,7 +330,7 @@ fn undocumented_unsafe(source: &str) -> Vec<(usize, String)> {
             .any(|text| text.split_once("//").is_some_and(|(_, comment)| comment.contains("SAFETY")))
     };
     find_words(&code, "unsafe")
-        .filter(|at| !declares_function(*at))
+        .filter(|at| !declares(*at))
         .map(|at| line_of(source, at))
         .filter(|line| !is_said(*line))
         .map(|line| {

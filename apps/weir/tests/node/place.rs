@@ -66,17 +66,23 @@ pub struct Place {
     folder: tempfile::TempDir,
     node: Option<Child>,
     sink: Sink,
+    of_node: String,
 }
 
 impl Place {
     /// With these sessions in its configuration, and everything else as short as it can be.
     pub fn new(sessions: &str) -> Self {
+        Self::with_node("", sessions)
+    }
+
+    /// The same, with these lines in the part of the configuration that is about the node itself.
+    pub fn with_node(node: &str, sessions: &str) -> Self {
         ip("link add name a type veth peer name b");
         ip("link set dev a up");
         ip("link set dev b up");
         let folder = tempfile::tempdir().unwrap();
         let sink = Sink::open("a", Kind::Packet).unwrap();
-        let mut place = Self { folder, node: None, sink };
+        let mut place = Self { folder, node: None, sink, of_node: node.to_owned() };
         place.configure(sessions);
         place.start();
         place
@@ -93,8 +99,9 @@ impl Place {
     pub fn configure(&self, sessions: &str) {
         let path = self.path().display();
         let head = format!(
-            "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n\
-             [cpu]\nblocking = \"5ms\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n"
+            "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n{}\
+             [cpu]\nblocking = \"5ms\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
+            self.of_node
         );
         std::fs::write(self.config(), head + sessions).unwrap();
     }

@@ -135,3 +135,24 @@ fn a_stream_is_followed_while_it_comes() {
     let why = place.refused(json!({"follow": {"session": "bob", "module": "trajectory", "stream": "no"}}));
     assert!(why.contains("has no stream `no`"), "{why}");
 }
+
+#[test]
+fn metrics_say_what_the_sessions_got() {
+    if !is_inside("sessions::metrics_say_what_the_sessions_got") {
+        return;
+    }
+    let up = std::process::Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status();
+    assert!(up.unwrap().success());
+    let mut place = Place::with_node("metrics = \"127.0.0.1:9137\"\n", TWO);
+    place.send(&vec![udp(53, b"x"); 300]);
+    place.until("they are there", |place| place.count("alice", "port-count", "packets") == 300);
+    let mut stream = std::net::TcpStream::connect("127.0.0.1:9137").unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9137\r\n\r\n").unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut said).unwrap();
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("weir_channel_packets_total") && line.contains("\"alice\""));
+    assert!(line.is_some_and(|line| line.ends_with(" 300")), "{said}");
+    assert!(place.stop().success());
+}
