@@ -148,6 +148,9 @@ proptest! {
             let within = offset + bytes.len() <= packet.len();
             prop_assert_eq!(matches!(applied, Err(PatchError::Range { .. })), !within);
         }
+        // Etherparse takes an ICMP timestamp (types 13 and 14) only at its own length.
+        let is_timestamp = |ty: u8| matches!(kind, Kind::Icmp) && matches!(ty, 13 | 14);
+        prop_assume!(!is_timestamp(packet[usize::from(d.l4_offset)]));
         let after = checksums(&packet);
         prop_assert_eq!(before.0.map(Sum::error), after.0.map(Sum::error), "IPv4 header: {:?}, {:?}", before, after);
         prop_assert_eq!(before.1.error(), after.1.error(), "above IP: {:?}, {:?}", before, after);

@@ -22,6 +22,9 @@ use std::time::Duration;
 use weir_session::Admitted;
 use weir_units::Nanos;
 
+/// When a call is to be broken off, it is tried so many times in a row, with such pauses: together less than [`PERIOD`].
+const BURST: usize = 32;
+const BETWEEN: Duration = Duration::from_micros(100);
 /// How often the watchdog looks: the grain of the limit.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -166,18 +169,27 @@ impl Watch {
         limit.max(grant).saturating_mul(GRACE)
     }
 
-    /// Does about a call what is due after so much processor time.
-    fn look(&self, call: u64, took: Duration, limit: Duration) {
+    /// Does about a call what is due after so much processor time. `broken` is when it was told to break off for the first time: the process ends only
+    /// where that has not helped for as long again, however late this thread came to look.
+    fn look(&self, call: u64, took: Duration, limit: Duration, broken: &mut Option<Duration>) {
         let doing = self.doing.load(Ordering::Relaxed);
         let patience = self.patience(limit);
-        if took >= patience.saturating_mul(2) {
+        if broken.is_some_and(|at| took >= at.saturating_add(patience)) {
             self.hold(call, || self.give_up(doing, took));
         } else if took >= patience {
+            broken.get_or_insert(took);
             self.hold(call, || {
                 self.overrun.store(true, Ordering::SeqCst);
-                let thread = self.thread.load(Ordering::Relaxed);
-                // SAFETY: the thread is in the call, which cannot end here.
-                unsafe { interrupt::send(thread) };
+                let (thread, at) = (self.thread.load(Ordering::Relaxed), self.at.load(Ordering::SeqCst));
+                // A call that is mostly in small bulk operations is seldom found in its own code.
+                for _ in 0..BURST {
+                    // SAFETY: the thread is in the call, which cannot end here.
+                    unsafe { interrupt::send(thread) };
+                    std::thread::sleep(BETWEEN);
+                    if self.at.load(Ordering::SeqCst) != at {
+                        break;
+                    }
+                }
             });
         } else if self.polls && took >= limit {
             // SAFETY: the space is alive, for the call cannot end here.
@@ -252,6 +264,8 @@ struct Seen {
     watch: Weak<Watch>,
     call: u64,
     since: Duration,
+    /// How long that call had taken when it was first told to break off.
+    broken: Option<Duration>,
 }
 
 /// The thread that looks after all sandboxes of an engine.
@@ -303,7 +317,7 @@ impl Watchdog {
             at: AtomicUsize::new(0),
             page: Mutex::new(()),
         });
-        let seen = Seen { watch: Arc::downgrade(&watch), call: 0, since: Duration::ZERO };
+        let seen = Seen { watch: Arc::downgrade(&watch), call: 0, since: Duration::ZERO, broken: None };
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
         watch
     }
@@ -326,9 +340,9 @@ fn look(seen: &mut Seen, limit: Duration) -> bool {
     if is_under_way && let Some(now) = time_of(watch.clock.load(Ordering::Relaxed)) {
         if seen.call != call {
             // Seen for the first time: it has run for less than a period.
-            (seen.call, seen.since) = (call, now);
+            (seen.call, seen.since, seen.broken) = (call, now, None);
         } else {
-            watch.look(call, now.saturating_sub(seen.since), limit);
+            watch.look(call, now.saturating_sub(seen.since), limit, &mut seen.broken);
         }
     }
     true
