@@ -88,4 +88,10 @@ pub const ALL: &[Import] = &[
         result: Some(I32),
         summary: "param_bytes(index, destination, room): copies up to `room` bytes of a string, prefix or list; returns its whole length",
     },
+    Import {
+        name: "reserve",
+        params: &[I64],
+        result: Some(I64),
+        summary: "reserve(bytes): the memory that the module's session has reserved is to be so much in all; 0 changes nothing. What it is now, or DENIED",
+    },
 ];

@@ -85,6 +85,8 @@ pub mod export {
     pub const STOP: &str = "weir_stop";
     /// `(cause: i32)`: the last call was lost, for a [`lost`](crate::lost) cause; called before the next one, so that the module can clean up.
     pub const LOST: &str = "weir_lost";
+    /// `(left: i64)`: little is left of the memory that the module's session has reserved, so many bytes; called between two other calls.
+    pub const LOW_MEMORY: &str = "weir_low_memory";
     /// The shadow stack pointer that LLVM's WebAssembly targets use; put back where it was after a lost call.
     pub const STACK_POINTER: &str = "__stack_pointer";
 }
@@ -113,7 +115,7 @@ pub mod code {
     pub const FULL: i32 = -1;
     /// Outside the packet, or outside what a patch can reach.
     pub const RANGE: i32 = -2;
-    /// Not allowed: a field that says how the packet is parsed, or a checksum.
+    /// Not allowed: a field that says how the packet is parsed, or a checksum; what the module's session may not have or use.
     pub const DENIED: i32 = -3;
     /// Not possible at this time: for instance compiling a pattern after start.
     pub const WHEN: i32 = -4;

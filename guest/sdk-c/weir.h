@@ -25,6 +25,8 @@
  *     void     weir_tick(uint64_t now, uint64_t periods)    packet time has passed `now` (ns since 1970), a multiple of the
  *                                                           manifest's tick; `periods` of them since the last call, mostly 1
  *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
+ *     void     weir_low_memory(int64_t left)                little is left, so many bytes, of what the module's session has reserved;
+ *                                                           between two other calls. Grow no more, or ask for more (weir_reserve)
  *     void     weir_lost(int32_t cause)                     before the next call after one that was lost: WEIR_LOST_TRAP or
  *                                                           WEIR_LOST_LIMIT. The place to put in order what it left half done
  *
@@ -128,7 +130,7 @@ enum {
     WEIR_OK = 0,
     WEIR_FULL = -1,    /* a limit is reached: the record or message is dropped and counted */
     WEIR_RANGE = -2,   /* outside the packet, or outside what a patch can reach */
-    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum */
+    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum; what the session may not have or use */
     WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet */
     WEIR_UNKNOWN = -5, /* no such parameter, stream or pattern */
 };
@@ -219,6 +221,7 @@ WEIR_IMPORT(log) int32_t weir_host_log(uint32_t level, const void *text, uint32_
 WEIR_IMPORT(param_int) int64_t weir_host_param_int(uint32_t index);
 WEIR_IMPORT(param_float) double weir_host_param_float(uint32_t index);
 WEIR_IMPORT(param_bytes) int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room);
+WEIR_IMPORT(reserve) int64_t weir_host_reserve(int64_t bytes);
 
 /* Runs its body for each packet of a batch that is for this module:
  *     const struct weir_packet *p;
@@ -334,6 +337,10 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
     return memory;
 }
 #endif
+
+/* The memory that the module's session has reserved, for all of its modules, is to be `bytes`; 0 changes nothing. What it is then, or
+ * WEIR_DENIED: more than the session may have, than the node has left, or less than is in use. Memory itself comes from weir_alloc. */
+WEIR_INLINE int64_t weir_reserve(int64_t bytes) { return weir_host_reserve(bytes); }
 
 /* ---- The packet -------------------------------------------------------------------------------------------------- */
 

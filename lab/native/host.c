@@ -43,6 +43,7 @@ int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room)
 {
     return host.param_bytes(host.context, index, destination, room);
 }
+int64_t weir_host_reserve(int64_t bytes) { (void)bytes; return WEIR_DENIED; }
 uint32_t weir_host_address(const void *bytes, uint32_t len) { return host.address(host.context, bytes, len); }
 
 #ifdef LAB_NAIVE_FIND

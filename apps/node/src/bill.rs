@@ -27,7 +27,7 @@ impl Bill {
             Some(before) => since(&now, before),
             None => now.clone(),
         };
-        usage.memory = ByteSeconds::of(session.spec.memory, interval);
+        usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
         self.before.insert(session.id, now);
         (Billed { name: name.clone(), id: session.id }, usage)
     }

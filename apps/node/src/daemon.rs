@@ -335,10 +335,18 @@ impl Daemon {
     fn end_interval(&self) {
         let mut books = lock(&self.books);
         let (begin, end) = (books.since, now());
-        let usages = books.bill.usages(&lock(&self.node), end.since(begin));
+        let (usages, changed) = {
+            let mut node = lock(&self.node);
+            let usages = books.bill.usages(&node, end.since(begin));
+            let changed = node.changed_by_themselves();
+            (usages, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
+        };
         books.since = end;
         for (session, usage) in usages {
             books.ledger.push(begin, end, Event::Usage { session, intervals: 1, usage: Box::new(usage) });
+        }
+        for (session, reserved) in changed {
+            books.enter(Event::SessionChanged { session, reserved });
         }
         books.commit();
     }
@@ -440,14 +448,14 @@ impl Daemon {
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
     ) -> Result<Name, NodeError> {
-        let (workshop, spec) = {
+        let (workshop, spec, memory) = {
             let node = lock(&self.node);
-            (node.workshop(), node.spec(session)?.clone())
+            (node.workshop(), node.spec(session)?.clone(), node.memory_of(session)?)
         };
         let code =
             Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
         // This takes long, so nobody waits for it but who asked.
-        let prepared = workshop.prepare(&spec, module, file);
+        let prepared = workshop.prepare(&spec, &memory, module, file);
         let mut node = lock(&self.node);
         let loaded = prepared.and_then(|prepared| node.install(session, prepared));
         let Some(billed) = node.billed(session) else { return loaded };

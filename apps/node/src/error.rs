@@ -71,28 +71,26 @@ pub enum NodeError {
     },
     /// The session has not so much memory.
     #[error(
-        "module `{module}` may need {wanted} of memory, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change`"
+        "module `{module}` wants more memory at its start than session `{session}` has left of its {reserved}: {left}; more can be reserved with `weir session change`"
     )]
     SessionMemory {
         /// Which.
         session: Name,
         /// Which.
         module: Name,
-        /// What it may need.
-        wanted: Bytes,
         /// What there is.
         left: Bytes,
         /// Of so much.
         reserved: Bytes,
     },
     /// It cannot be less than what is used.
-    #[error("session `{session}` cannot have {wanted} of memory: its modules may need {used}")]
+    #[error("session `{session}` cannot have {wanted} of memory: it uses {used}")]
     MemoryUsed {
         /// Which.
         session: Name,
         /// What was asked for.
         wanted: Bytes,
-        /// What its modules may need.
+        /// What it uses.
         used: Bytes,
     },
     /// A filter is wrong, or one too many.

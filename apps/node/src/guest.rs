@@ -86,7 +86,8 @@ impl Longest {
             Entry::Packet => time(EntryPoint::Packet),
             Entry::Batch => time(EntryPoint::Batch),
         };
-        Self { packet, call: packet.max(time(EntryPoint::Tick)).max(time(EntryPoint::Lost)) }
+        let others = [EntryPoint::Tick, EntryPoint::Lost, EntryPoint::LowMemory].map(time);
+        Self { packet, call: others.into_iter().fold(packet, Nanos::max) }
     }
 
     /// Of a module whose calls can be suspended. A host function that is under way is brought to its end, so it may be two pieces.
@@ -226,6 +227,16 @@ impl Guest {
         let pace = Arc::clone(&self.pace);
         let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
         let is_done = self.seat.begin_pass(now, &|| part(&pace, left()));
+        self.served(is_done, begin)
+    }
+
+    /// Tells the module what else is new.
+    pub fn hear(&mut self, budget: Nanos) -> Served {
+        let begin = Instant::now();
+        let Some(news) = self.seat.instance.low_memory() else { return self.served(true, begin) };
+        let pace = Arc::clone(&self.pace);
+        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
+        let is_done = self.seat.begin_news(news, &|| part(&pace, left()));
         self.served(is_done, begin)
     }
 

@@ -9,7 +9,7 @@ use crate::guest::{Guest, Longest, Pace, Tally};
 use crate::log::say;
 use crate::protocol::Change;
 use crate::queue::Queue;
-use crate::runner::CoreThread;
+use crate::runner::{CoreThread, Waker};
 use crate::seat::Seat;
 use crate::source::{ChannelTally, Lag, Notice, Plan, PlanError, Reader, Route, Sight, Source, program};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_demux::Program as FilterProgram;
 use weir_netio::{LiveOptions, Selection};
-use weir_sandbox::{Engine, Instance, Program};
+use weir_sandbox::{Engine, Instance, LoadError, Means, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, Reservation, Share, Terms as CpuTerms, VpId, Weight};
 use weir_session::ledger::Usage;
-use weir_session::{Assessment, Name, Terms, Tier};
+use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, ReservationError, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// A virtual processor of a session.
@@ -53,7 +53,6 @@ pub(crate) struct Module {
     pub(crate) spec: ModuleSpec,
     pub(crate) title: String,
     pub(crate) tier: Tier,
-    pub(crate) memory: Bytes,
     pub(crate) streams: Vec<Name>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) tally: Arc<Tally>,
@@ -69,13 +68,26 @@ pub(crate) struct Session {
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) modules: BTreeMap<Name, Module>,
     pub(crate) refusals: u64,
+    /// Its memory.
+    pub(crate) memory: Arc<MemoryReservation>,
+    bell: Arc<Bell>,
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
 }
 
-impl Session {
-    pub(crate) fn memory_used(&self) -> Bytes {
-        Bytes(self.modules.values().map(|module| module.memory.0).sum())
+/// Tells all modules of a session that there is something new for them.
+#[derive(Debug, Default)]
+struct Bell {
+    modules: Mutex<BTreeMap<u64, Waker>>,
+}
+
+impl Bell {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        self.lock().iter().for_each(|(guest, waker)| waker.wake_for_news(*guest));
     }
 }
 
@@ -132,6 +144,7 @@ impl Workshop {
     pub fn prepare(
         &self,
         session: &SessionSpec,
+        memory: &Arc<MemoryReservation>,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
     ) -> Result<Prepared, NodeError> {
@@ -160,8 +173,22 @@ impl Workshop {
         let program =
             if is_short { self.engine.load(admitted) } else { self.engine.load_suspendable(admitted) };
         let program = program.map_err(failed)?;
-        let instance = Instance::start(&self.engine, &program).map_err(failed)?;
+        let before = memory.state();
+        let short = || NodeError::SessionMemory {
+            session: session.name.clone(),
+            module: name.clone(),
+            left: before.left(),
+            reserved: before.reserved,
+        };
+        let means = Means { memory: Some(Arc::clone(memory)) };
+        let instance = match Instance::start_with(&self.engine, &program, means) {
+            Err(LoadError::Memory { .. }) => return Err(short()),
+            started => started.map_err(failed)?,
+        };
         if instance.has_ended() {
+            if memory.state().refused > before.refused {
+                return Err(short());
+            }
             let why = instance.incidents().first().map(|incident| incident.fault.to_string());
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
@@ -181,6 +208,7 @@ pub struct Node {
     pub(crate) sources: BTreeMap<String, Source>,
     selections: Selections,
     pub(crate) sessions: BTreeMap<Name, Session>,
+    memory: Arc<NodeMemory>,
     writer: Writer,
     records: PathBuf,
     next_guest: u64,
@@ -209,6 +237,7 @@ impl Node {
         }
         let records = config.node.state.join("records");
         Ok(Self {
+            memory: NodeMemory::new(config.node.memory),
             config,
             workshop,
             cores,
@@ -246,10 +275,11 @@ impl Node {
         if self.sessions.len() >= crate::config::SESSIONS_MAX {
             return Err(NodeError::TooMany(self.sessions.len()));
         }
-        let left = self.memory_left();
-        if spec.memory > left {
-            return Err(NodeError::Memory { wanted: spec.memory, left });
-        }
+        let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
+        let memory = memory.map_err(|error| memory_error(&spec.name, error))?;
+        let bell: Arc<Bell> = Arc::default();
+        let rings = Arc::clone(&bell);
+        memory.on_low(move || rings.ring());
         let mut channels = BTreeMap::new();
         for channel in &spec.channels {
             let made = self.channel(channel)?;
@@ -274,6 +304,8 @@ impl Node {
             channels,
             modules: BTreeMap::new(),
             refusals: 0,
+            memory,
+            bell,
             gone: Usage::default(),
         };
         self.sessions.insert(name.clone(), session);
@@ -305,12 +337,6 @@ impl Node {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
-        let (wanted, reserved) = (admitted.memory(), there.spec.memory);
-        let left = Bytes(reserved.0.saturating_sub(there.memory_used().0));
-        if wanted > left {
-            let (session, module) = (session.clone(), name);
-            return Err(NodeError::SessionMemory { session, module, wanted, left, reserved });
-        }
         let ring = match &channel.sight {
             Sight::All(_) => {
                 self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
@@ -337,7 +363,6 @@ impl Node {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
-            memory: wanted,
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             queue: Arc::clone(&queue),
             tally: Arc::clone(&tally),
@@ -346,8 +371,10 @@ impl Node {
         };
         let resident =
             Guest::new(guest, seat, queue, tally, outputs, longest, Arc::clone(&self.workshop.pace));
+        there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
+            there.bell.lock().remove(&guest);
             self.writer.close(guest);
             return Err(NodeError::Full(spec.cpu));
         }
@@ -372,6 +399,9 @@ impl Node {
 
     fn end(&mut self, session: &Name, module: &Module, vp: Option<&Vp>) -> Result<(), NodeError> {
         let lost = module.queue.close();
+        if let Some(there) = self.sessions.get(session) {
+            there.bell.lock().remove(&module.guest);
+        }
         if let Some(channel) = self.sessions.get(session).and_then(|s| s.channels.get(&module.spec.channel)) {
             channel.tally.closed.fetch_add(lost, Ordering::Relaxed);
         }
@@ -406,16 +436,10 @@ impl Node {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         let mut spec = there.spec.clone();
-        if let Some(memory) = change.memory {
-            let (left, used) = (self.memory_left().0.saturating_add(spec.memory.0), there.memory_used());
-            if memory.0 > left {
-                return Err(NodeError::Memory { wanted: memory, left: Bytes(left) });
-            }
-            if memory < used {
-                return Err(NodeError::MemoryUsed { session: name.clone(), wanted: memory, used });
-            }
-            spec.memory = memory;
-        }
+        // Its modules may have changed that.
+        let memory = there.memory.state();
+        spec.memory = change.memory.unwrap_or(memory.reserved);
+        spec.memory_max = change.memory_max.or(spec.memory_max);
         spec.priority = change.priority.unwrap_or(spec.priority);
         spec.processors = spec.all_processors();
         for cpu in &change.cpu {
@@ -425,6 +449,8 @@ impl Node {
             }
         }
         spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
+        let changed = there.memory.change(spec.memory, spec.memory_ceiling());
+        changed.map_err(|error| memory_error(name, error))?;
         let mut vps = there.vps.clone();
         // What was done so far, to be undone where the next part is refused.
         let mut done: Vec<(Name, Option<Vp>)> = Vec::new();
@@ -440,6 +466,8 @@ impl Node {
                     vps.insert(cpu.name.clone(), vp);
                 }
                 Err(error) => {
+                    // What a module has taken meanwhile stays reserved.
+                    _ = there.memory.change(memory.reserved, memory.ceiling);
                     for (name, before) in done.into_iter().rev() {
                         match (before, vps.get(&name)) {
                             // There was room for it a moment ago.
@@ -459,10 +487,27 @@ impl Node {
         self.route_all(name)
     }
 
-    /// Memory that sessions can still reserve.
-    pub(crate) fn memory_left(&self) -> Bytes {
-        let reserved: u64 = self.sessions.values().map(|session| session.spec.memory.0).sum();
-        Bytes(self.config.node.memory.0.saturating_sub(reserved))
+    /// Memory that sessions have reserved, of what they can reserve.
+    pub(crate) fn memory(&self) -> (Bytes, Bytes) {
+        (self.memory.reserved(), self.memory.of())
+    }
+
+    /// A session's memory.
+    pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(Arc::clone(&there.memory))
+    }
+
+    /// The sessions whose modules have changed what they reserve since this was asked last.
+    pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
+        let mut changed = Vec::new();
+        for (name, session) in &mut self.sessions {
+            let reserved = session.memory.state().reserved;
+            if std::mem::replace(&mut session.spec.memory, reserved) != reserved {
+                changed.push(name.clone());
+            }
+        }
+        changed
     }
 
     /// The rows of a stream from now on.
@@ -653,6 +698,17 @@ impl Node {
         }
         source.follow(Plan::new(routes)?);
         Ok(())
+    }
+}
+
+fn memory_error(session: &Name, error: ReservationError) -> NodeError {
+    match error {
+        ReservationError::Left { wanted, left } => NodeError::Memory { wanted, left },
+        ReservationError::Used { wanted, used } => {
+            NodeError::MemoryUsed { session: session.clone(), wanted, used }
+        }
+        // Whoever is not a module has no other ceiling than what there is.
+        ReservationError::Ceiling { wanted, ceiling } => NodeError::Memory { wanted, left: ceiling },
     }
 }
 

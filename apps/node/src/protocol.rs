@@ -109,6 +109,9 @@ pub struct Change {
     /// Memory.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// Memory that it may reserve by itself at most.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<Bytes>,
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
@@ -221,8 +224,17 @@ pub struct SessionShot {
     pub priority: u8,
     /// Memory that it has reserved, bytes.
     pub memory_reserved: u64,
-    /// Memory that its modules have, bytes.
+    /// Memory that it uses of that, bytes.
     pub memory_used: u64,
+    /// Memory that it may reserve by itself at most, bytes.
+    #[serde(default)]
+    pub memory_ceiling: u64,
+    /// Times that its memory was low: less than an eighth came to be left, or more was asked for than was left.
+    #[serde(default)]
+    pub memory_low: u64,
+    /// Times that more memory was asked for than was left, and not given.
+    #[serde(default)]
+    pub memory_refused: u64,
     /// Its virtual processors.
     pub cpu: Vec<ProcessorShot>,
     /// Its channels.

@@ -5,7 +5,7 @@
 
 use crate::guest::{Guest, Served};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,8 +21,8 @@ use weir_units::{Nanos, Timestamp};
 const ANSWER: Duration = Duration::from_secs(5);
 /// Idle threads look after the time again, at the latest.
 const IDLE: Duration = Duration::from_secs(1);
-/// Events of a module that wait at most: packets, of which there is one event for all, and a tick.
-const EVENTS: u16 = 2;
+/// Events of a module that wait at most: packets, of which there is one event for all, news, as well, and a tick.
+const EVENTS: u16 = 3;
 /// The thread's clock is asked when so much time has passed since, or when a run took longer than it was given.
 const LAP: Nanos = Nanos(1_000_000);
 
@@ -33,6 +33,8 @@ type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 struct Letters {
     jobs: Mutex<Vec<Job>>,
     woken: Mutex<Vec<u64>>,
+    /// Modules that there is something else for than packets.
+    news: Mutex<BTreeSet<u64>>,
     any: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -105,6 +107,12 @@ impl Waker {
     /// Packets wait for a module.
     pub fn wake(&self, guest: u64) {
         lock(&self.0.woken).push(guest);
+        self.0.ring();
+    }
+
+    /// There is something else for a module than packets. However often it is said, it is looked at once.
+    pub fn wake_for_news(&self, guest: u64) {
+        lock(&self.0.news).insert(guest);
         self.0.ring();
     }
 }
@@ -194,6 +202,8 @@ enum Event {
     Serve(u64),
     /// Time has reached a module's tick.
     Tick(u64),
+    /// There is something else for a module.
+    News(u64),
 }
 
 /// A module on a virtual processor.
@@ -203,6 +213,8 @@ struct Resident {
     pool: PoolId,
     /// An event says already that it has packets.
     is_told: bool,
+    /// An event says already that there are news for it.
+    has_news: bool,
 }
 
 #[derive(Debug, Default)]
@@ -284,8 +296,10 @@ impl Runner {
 
     fn read_letters(&mut self) {
         let woken = std::mem::take(&mut *lock(&self.letters.woken));
+        let news = std::mem::take(&mut *lock(&self.letters.news));
         let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
         woken.into_iter().for_each(|guest| self.notice(guest));
+        news.into_iter().for_each(|guest| self.notice_news(guest));
         jobs.into_iter().for_each(|job| job(self));
     }
 
@@ -296,6 +310,18 @@ impl Runner {
         let Some(resident) = vp.residents.get_mut(&guest) else { return };
         if !resident.is_told {
             resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest)).is_ok();
+            let now = self.now();
+            _ = self.core.wake(id, now);
+        }
+    }
+
+    /// There is something else for a module, if it is still here.
+    fn notice_news(&mut self, guest: u64) {
+        let Some(&id) = self.homes.get(&guest) else { return };
+        let Some(vp) = self.vps.get_mut(&id) else { return };
+        let Some(resident) = vp.residents.get_mut(&guest) else { return };
+        if !resident.has_news {
+            resident.has_news = vp.pools.push(resident.pool, Event::News(guest)).is_ok();
             let now = self.now();
             _ = self.core.wake(id, now);
         }
@@ -338,6 +364,10 @@ impl Runner {
                     Work::Begin { event: Event::Tick(_), .. } => {
                         guest.has_alarm = false;
                         guest.tick(wall_clock(), budget)
+                    }
+                    Work::Begin { event: Event::News(_), .. } => {
+                        resident.has_news = false;
+                        guest.hear(budget)
                     }
                     Work::Resume(_) => guest.resume(budget),
                 };
@@ -416,12 +446,13 @@ impl Runner {
         let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
             return Err(Box::new(guest));
         };
-        home.residents.insert(number, Resident { guest, pool, is_told: false });
+        home.residents.insert(number, Resident { guest, pool, is_told: false, has_news: false });
         self.homes.insert(number, vp);
-        // Packets may have come meanwhile.
+        // Packets and news may have come meanwhile.
         if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
             self.notice(number);
         }
+        self.notice_news(number);
         Ok(())
     }
 

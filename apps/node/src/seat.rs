@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use weir_netio::{Block, DescriptorRing, WatchError, WatchGuard};
-use weir_sandbox::{Area, Batch, Budget, Call, Instance, Step};
+use weir_sandbox::{Area, Batch, Budget, Call, Instance, News, Step};
 use weir_units::Timestamp;
 
 /// Why an instance could not go on. To blame is the node.
@@ -141,6 +141,14 @@ impl Seat {
             self.calls.push_back(Call::Tick { now: Timestamp(at), periods, before: 0 });
         }
         self.clock.advance(now);
+        self.go_on(budget)
+    }
+
+    /// Begins to tell the module something, where it wants to be told, in the same way.
+    pub fn begin_news(&mut self, news: News, budget: &dyn Fn() -> Option<Budget>) -> bool {
+        // What it emits then has an allowance of its own.
+        self.instance.begin_block();
+        self.calls.push_back(Call::News(news));
         self.go_on(budget)
     }
 

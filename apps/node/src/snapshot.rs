@@ -43,7 +43,7 @@ impl Node {
         };
         let sessions =
             self.sessions.iter().map(|(name, session)| self.session(name, session, &stats)).collect();
-        let of = self.config.node.memory.0;
+        let (reserved, of) = self.memory();
         Snapshot {
             node: self.config.node.name.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -52,7 +52,7 @@ impl Node {
             cores,
             interfaces: self.interfaces(),
             sessions,
-            memory: Taken { reserved: of - self.memory_left().0, of },
+            memory: Taken { reserved: reserved.0, of: of.0 },
         }
     }
 
@@ -78,11 +78,15 @@ impl Node {
     fn session(&self, name: &Name, session: &Session, stats: &impl Fn(&Vp) -> Option<Stats>) -> SessionShot {
         let cpu =
             session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats(vp).unwrap_or_default()));
+        let memory = session.memory.state();
         SessionShot {
             name: name.to_string(),
             priority: session.spec.priority,
-            memory_reserved: session.spec.memory.0,
-            memory_used: session.modules.values().map(|module| get(&module.tally.memory)).sum(),
+            memory_reserved: memory.reserved.0,
+            memory_used: memory.used.0,
+            memory_ceiling: memory.ceiling.0,
+            memory_low: memory.times_low,
+            memory_refused: memory.refused,
             cpu: cpu.collect(),
             channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
             modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),

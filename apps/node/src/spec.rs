@@ -26,6 +26,9 @@ pub struct SessionSpec {
     /// Memory that it may use at most, for all its modules together. It is charged for all of it.
     #[serde(with = "quantity::text", default = "memory_default")]
     pub memory: Bytes,
+    /// Memory that its modules may reserve for it by themselves at most; no more than `memory` where nothing is said.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<Bytes>,
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
@@ -248,6 +251,16 @@ pub enum SpecError {
         /// What would be right.
         wanted: String,
     },
+    /// A session that could not keep what it has.
+    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}")]
+    Ceiling {
+        /// The session.
+        session: Name,
+        /// What it may reserve.
+        most: Bytes,
+        /// What it has reserved.
+        memory: Bytes,
+    },
     /// A reference to something that is not there.
     #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", there(known))]
     Missing {
@@ -276,12 +289,18 @@ impl SessionSpec {
         Self {
             name,
             memory: memory_default(),
+            memory_max: None,
             profile: None,
             priority: 0,
             processors: Vec::new(),
             channels: Vec::new(),
             modules: Vec::new(),
         }
+    }
+
+    /// What it may reserve of memory by itself.
+    pub fn memory_ceiling(&self) -> Bytes {
+        self.memory_max.unwrap_or(self.memory).max(self.memory)
     }
 
     /// Its virtual processors, with the one that it has without saying so.
@@ -302,6 +321,9 @@ impl SessionSpec {
                 what: "module",
                 count: self.modules.len(),
             });
+        }
+        if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
+            return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });
         }
         processors.iter().try_for_each(|cpu| cpu.check(session))?;
         self.channels.iter().try_for_each(|channel| channel.check(session, interfaces))?;
@@ -478,6 +500,10 @@ mod tests {
             ("name = \"A\"", "`A` is not a name"),
             ("name = \"a\"\ncolour = 1", "unknown field `colour`"),
             ("name = \"a\"\nmemory = \"much\"", "`much` is not a number of bytes"),
+            (
+                "name = \"a\"\nmemory = \"8 MiB\"\nmemory_max = \"4 MiB\"",
+                "`memory_max` is 4 MiB, which is less than its memory, 8 MiB",
+            ),
             ("name = \"a\"\ncpu = [{ period = \"1ms\" }]", "`period` and `slice` belong together"),
             (
                 "name = \"a\"\ncpu = [{ period = \"1ms\", slice = \"2ms\" }]",

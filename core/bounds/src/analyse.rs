@@ -116,7 +116,7 @@ impl Walker<'_, '_> {
                 let periods = self.values.add(Op::Opaque, width, Range::unsigned(width, 1, u64::MAX), 0);
                 vec![now, periods]
             }
-            EntryPoint::Stop => vec![self.values.any(width)],
+            EntryPoint::Stop | EntryPoint::LowMemory => vec![self.values.any(width)],
             EntryPoint::Lost => vec![self.values.any(Width::W32)],
         }
     }

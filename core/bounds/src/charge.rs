@@ -110,8 +110,14 @@ pub struct Plan {
 }
 
 /// The exports that weir calls, but for packets and batches.
-const ENTRIES: [EntryPoint; 5] =
-    [EntryPoint::Initialize, EntryPoint::Start, EntryPoint::Tick, EntryPoint::Stop, EntryPoint::Lost];
+const ENTRIES: [EntryPoint; 6] = [
+    EntryPoint::Initialize,
+    EntryPoint::Start,
+    EntryPoint::Tick,
+    EntryPoint::Stop,
+    EntryPoint::Lost,
+    EntryPoint::LowMemory,
+];
 
 impl Plan {
     /// The plan of a function, unless it is imported.

@@ -72,7 +72,7 @@ pub struct Costs {
 }
 
 /// Number of host functions.
-const HOSTS: usize = 9;
+const HOSTS: usize = 10;
 
 const fn host(name: &'static str, call: u32, per_byte: u32) -> (&'static str, HostCost) {
     (name, HostCost { call, per_byte })
@@ -104,6 +104,7 @@ impl Costs {
                 host("param_int", 60, 0),
                 host("param_float", 60, 0),
                 host("param_bytes", 200, 1),
+                host("reserve", 2_000, 0),
             ],
             other: HostCost { call: 40_000, per_byte: 2_000 },
         }

@@ -185,7 +185,7 @@ impl<'a> Module<'a> {
             }
         }
         use EntryPoint as E;
-        for entry in [E::Initialize, E::Start, E::Packet, E::Batch, E::Tick, E::Stop, E::Lost] {
+        for entry in [E::Initialize, E::Start, E::Packet, E::Batch, E::Tick, E::Stop, E::Lost, E::LowMemory] {
             let found =
                 exports.iter().find(|(name, kind, _)| *kind == ExternalKind::Func && *name == entry.name());
             self.entries.extend(found.map(|(.., index)| (entry, *index)));

@@ -23,6 +23,8 @@ pub enum EntryPoint {
     Stop,
     /// `weir_lost`.
     Lost,
+    /// `weir_low_memory`.
+    LowMemory,
 }
 
 impl EntryPoint {
@@ -37,6 +39,7 @@ impl EntryPoint {
             Self::Tick => weir_abi::export::TICK,
             Self::Stop => weir_abi::export::STOP,
             Self::Lost => weir_abi::export::LOST,
+            Self::LowMemory => weir_abi::export::LOW_MEMORY,
         }
     }
 }

@@ -272,6 +272,7 @@ mod tests {
             has_tick: false,
             has_stop: false,
             has_lost: false,
+            has_low_memory: false,
         }
     }
 

@@ -117,7 +117,7 @@ impl Comparison {
         match (self.resource, self.entry) {
             (Resource::Fuel, Some(E::Packet | E::Batch)) => "`packet` and `per-byte`",
             (Resource::Fuel, Some(E::Lost)) => "`packet`",
-            (Resource::Fuel, Some(E::Tick)) => "`tick`",
+            (Resource::Fuel, Some(E::Tick | E::LowMemory)) => "`tick`",
             (Resource::Fuel, Some(E::Stop)) => "`stop`",
             (Resource::Fuel, _) => "`start`",
             (Resource::Stack, _) => "`stack`",
@@ -252,6 +252,7 @@ fn entries(facts: &Facts) -> impl Iterator<Item = EntryPoint> {
         (facts.entry == Entry::Batch, EntryPoint::Batch),
         (facts.has_tick, EntryPoint::Tick),
         (facts.has_lost, EntryPoint::Lost),
+        (facts.has_low_memory, EntryPoint::LowMemory),
         (facts.has_stop, EntryPoint::Stop),
     ]
     .into_iter()

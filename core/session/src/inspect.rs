@@ -54,6 +54,8 @@ pub struct Facts {
     pub has_stop: bool,
     /// See `has_initialize`.
     pub has_lost: bool,
+    /// See `has_initialize`.
+    pub has_low_memory: bool,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -394,7 +396,16 @@ impl<'a> Found<'a> {
         let tick = self.exported(export::TICK, &[I64, I64], None, "(i64, i64) -> ()")?;
         let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
         let lost = self.exported(export::LOST, &[I32], None, "(i32) -> ()")?;
-        let ours = [export::PACKET, export::BATCH, export::START, export::TICK, export::STOP, export::LOST];
+        let low_memory = self.exported(export::LOW_MEMORY, &[I64], None, "(i64) -> ()")?;
+        let ours = [
+            export::PACKET,
+            export::BATCH,
+            export::START,
+            export::TICK,
+            export::STOP,
+            export::LOST,
+            export::LOW_MEMORY,
+        ];
         if let Some((name, ..)) =
             self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
         {
@@ -416,6 +427,7 @@ impl<'a> Found<'a> {
             has_tick: tick.is_some(),
             has_stop: stop.is_some(),
             has_lost: lost.is_some(),
+            has_low_memory: low_memory.is_some(),
         };
         Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
     }

@@ -19,6 +19,7 @@ use wasmtime::{
 use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
 use weir_session::{Admitted, STACK_MAX, Tier};
+use weir_units::Bytes;
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +156,14 @@ pub enum LoadError {
     /// The module cannot be rewritten or compiled.
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
+    /// The session has not the memory that the module begins with.
+    #[error("the module begins with {wanted} of memory, and its session has {left} left")]
+    Memory {
+        /// What it begins with.
+        wanted: Bytes,
+        /// What is left.
+        left: Bytes,
+    },
     /// No memory or addresses for a sandbox: to blame is the node.
     #[error("no sandbox can be made: {0}")]
     Sandbox(String),

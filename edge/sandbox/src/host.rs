@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
-use weir_session::{Admitted, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
+use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
+use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError};
 
 /// What a module's call may do just now.
@@ -82,6 +83,9 @@ pub(crate) struct Host {
     pub(crate) overrun: Arc<AtomicBool>,
     /// Values of the parameters, as `param_bytes` gives them.
     encoded: Vec<Vec<u8>>,
+    /// What its private memory has of its session's; and what that was before it grew last.
+    pub(crate) holding: Option<Holding>,
+    before: Bytes,
 }
 
 /// What the packet or call at hand has emitted.
@@ -103,6 +107,8 @@ impl Host {
             exceeded_at: None,
             strings: 0,
             overrun: Arc::default(),
+            holding: None,
+            before: Bytes(0),
             admitted,
             memory: None,
             packets: 0..0,
@@ -165,6 +171,23 @@ impl Host {
         self.periodic = Budget::default();
     }
 
+    /// Has the session's reservation be so much; 0 asks what it is. Outside of a session there is the module's own ceiling.
+    fn reserve(&self, bytes: i64) -> i64 {
+        let (Ok(wanted), denied) = (u64::try_from(bytes), i64::from(code::DENIED)) else {
+            return i64::from(code::DENIED);
+        };
+        let Some(holding) = &self.holding else {
+            let ceiling = self.admitted.memory().0;
+            return if wanted <= ceiling { ceiling.cast_signed() } else { denied };
+        };
+        let reservation = holding.reservation();
+        let reserved = match wanted {
+            0 => Ok(reservation.state().reserved),
+            _ => reservation.ask(Bytes(wanted)),
+        };
+        reserved.map_or(denied, |reserved| i64::try_from(reserved.0).unwrap_or(i64::MAX))
+    }
+
     /// Whether one more record of `bytes` is allowed; counts it.
     fn charge_record(&mut self, order: Order, bytes: usize) -> bool {
         let profile = self.admitted.profile();
@@ -206,7 +229,23 @@ impl ResourceLimiter for Host {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(desired as u64 <= self.admitted.memory().0)
+        let wanted = Bytes(desired as u64);
+        if wanted > self.admitted.memory() {
+            return Ok(false);
+        }
+        let Some(holding) = &mut self.holding else { return Ok(true) };
+        // What it begins with has been taken already.
+        self.before = holding.bytes();
+        Ok(wanted <= self.before || holding.set(wanted))
+    }
+
+    /// There are no pages for it: what was taken for them is given back.
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        if let Some(holding) = &mut self.holding {
+            // Less than it holds is always there.
+            _ = holding.set(self.before);
+        }
+        Ok(())
     }
 
     fn table_growing(
@@ -301,6 +340,8 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         with_bytes(&mut caller, "log", unsigned(text), len, |text, host| log(host, level, text))
             .map_err(wasmtime::Error::from)
     })?;
+    linker
+        .func_wrap(module, "reserve", |caller: Caller<'_, Host>, bytes: i64| caller.data().reserve(bytes))?;
     linker.func_wrap(module, "param_int", |caller: Caller<'_, Host>, index: i32| {
         let value = caller.data().admitted.values().get(unsigned(index) as usize);
         value.and_then(weir_session::Value::as_int).unwrap_or(0)

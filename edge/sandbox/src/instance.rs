@@ -1,6 +1,7 @@
 //! A module at work in its sandbox.
 
 use crate::engine::{Engine, LoadError, Program};
+use crate::event::{Ears, Means};
 use crate::fault::{BrokenOff, Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::interrupt::Code;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{Costs, EntryPoint};
-use weir_session::{Admitted, Entry, Records};
+use weir_session::{Admitted, Entry, Holding, Records};
 use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.
@@ -75,6 +76,8 @@ pub enum During {
     Stop,
     /// `weir_lost`, which tells the module of a call that it lost before.
     Lost,
+    /// This, which tells the module of something else than packets and time.
+    News(EntryPoint),
     /// Between two batches.
     Idle,
 }
@@ -102,6 +105,10 @@ pub struct Instance {
     strikes: u32,
     /// Why the last call was lost, if the module has yet to be told.
     pub(crate) untold: Option<i32>,
+    /// What it has of its session.
+    pub(crate) means: Means,
+    /// How often its session's memory had been low when that was looked at last.
+    pub(crate) times_low: u64,
     pub(crate) ended: bool,
 }
 
@@ -118,6 +125,7 @@ pub(crate) struct Wasm {
     pub(crate) tick: Option<TypedFunc<(i64, i64), ()>>,
     pub(crate) stop: Option<TypedFunc<i64, ()>>,
     pub(crate) lost: Option<TypedFunc<i32, ()>>,
+    pub(crate) ears: Ears,
     fuel: Option<Global>,
     pub(crate) counter: Option<Counter>,
     rest: Global,
@@ -158,7 +166,15 @@ impl Instance {
     /// # Errors
     /// Only what the node is to blame for.
     pub fn start(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
-        let mut this = Self::make(engine, program)?;
+        Self::start_with(engine, program, Means::default())
+    }
+
+    /// The same for a module of a session.
+    ///
+    /// # Errors
+    /// Only what the node is to blame for, and that the session has not the memory that the module begins with.
+    pub fn start_with(engine: &Engine, program: &Program, means: Means) -> Result<Self, LoadError> {
+        let mut this = Self::make_with(engine, program, means)?;
         this.whole(Call::Start);
         Ok(this)
     }
@@ -168,11 +184,22 @@ impl Instance {
     /// # Errors
     /// Only what the node is to blame for.
     pub fn make(engine: &Engine, program: &Program) -> Result<Self, LoadError> {
+        Self::make_with(engine, program, Means::default())
+    }
+
+    fn make_with(engine: &Engine, program: &Program, means: Means) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
         let slice = Arc::default();
         let mut host = Host::new(Arc::clone(&program.admitted));
         host.goes_on = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
+        if let Some(reservation) = &means.memory {
+            let wanted = program.admitted.facts().memory;
+            host.holding = Some(
+                Holding::of(reservation, wanted)
+                    .ok_or_else(|| LoadError::Memory { wanted, left: reservation.state().left() })?,
+            );
+        }
         let mut store = Store::new(engine.wasm(), host);
         store.limiter(|host| host);
         engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
@@ -196,6 +223,12 @@ impl Instance {
             tally: Arc::clone(&program.tally),
             strikes: limits.strikes,
             untold: None,
+            // One that comes when memory is low is told so.
+            times_low: means.memory.as_ref().map_or(0, |memory| {
+                let state = memory.state();
+                state.times_low.saturating_sub(state.is_low().into())
+            }),
+            means,
             ended: false,
         };
         let instance = match made {
@@ -282,6 +315,7 @@ impl Instance {
             Call::Batch(batch) => return self.run(batch),
             Call::Tick { now, periods, before } => self.tick(now, periods, before),
             Call::Stop { now } => self.stop(now),
+            Call::News(news) => self.tell_news(news),
         }
         0
     }
@@ -305,7 +339,7 @@ impl Instance {
 
     /// Tells the module that its last call was lost, if it wants to know.
     #[cold]
-    fn tell(&mut self, before: u32) {
+    pub(crate) fn tell(&mut self, before: u32) {
         let Some(cause) = self.untold.take() else { return };
         let Some(lost) = self.wasm.as_ref().and_then(|wasm| wasm.lost.clone()) else { return };
         let phase = Phase::Periodic { before };
@@ -630,7 +664,7 @@ impl Instance {
 
 /// The one way into the sandbox: under the watchdog's eyes, with a whole allowance.
 #[inline]
-fn call<P: WasmParams, R: WasmResults>(
+pub(crate) fn call<P: WasmParams, R: WasmResults>(
     store: &mut Store<Host>,
     watch: Option<&Arc<Watch>>,
     phase: Phase,
@@ -695,6 +729,7 @@ impl Wasm {
             tick: facts.has_tick.then(|| instance.get_typed_func(&mut *store, enter(E::Tick))).transpose()?,
             stop: facts.has_stop.then(|| instance.get_typed_func(&mut *store, enter(E::Stop))).transpose()?,
             lost: facts.has_lost.then(|| instance.get_typed_func(&mut *store, enter(E::Lost))).transpose()?,
+            ears: Ears::of(instance, store, facts)?,
             fuel,
             counter,
             rest,

@@ -58,6 +58,7 @@ pub(crate) const fn enter(entry: EntryPoint) -> &'static str {
         EntryPoint::Tick => "weir_enter_tick",
         EntryPoint::Stop => "weir_enter_stop",
         EntryPoint::Lost => "weir_enter_lost",
+        EntryPoint::LowMemory => "weir_enter_low_memory",
         EntryPoint::Packet | EntryPoint::Batch => RUN,
     }
 }

@@ -5,6 +5,7 @@
 //! may move. It may be dropped with its instance: its stack is unwound then, without running any code of the module.
 
 use crate::clock::thread_time;
+use crate::event::News;
 use crate::fault::FaultKind;
 use crate::host::{Host, Phase};
 use crate::instance::{Batch, During, Instance, Starting, accepted, late_error};
@@ -13,6 +14,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wasmtime::{Store, TypedFunc, WasmParams, WasmResults};
+use weir_bounds::EntryPoint;
 use weir_units::{Nanos, Timestamp};
 
 /// What a module can be called for.
@@ -36,6 +38,8 @@ pub enum Call {
         /// Packet time.
         now: Timestamp,
     },
+    /// As [`Instance::tell_news`].
+    News(News),
 }
 
 /// How far a call has come.
@@ -67,9 +71,10 @@ enum Errand {
     Tick,
     Stop,
     Lost,
+    News(EntryPoint),
 }
 
-type Running = Pin<Box<dyn Future<Output = (Store<Host>, wasmtime::Result<i64>)> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = (Store<Host>, wasmtime::Result<i64>)> + Send>>;
 
 /// A function of the module that has been called and has not returned.
 struct UnderWay {
@@ -83,7 +88,7 @@ struct UnderWay {
 }
 
 /// Calls a function with all that it needs, and gives that back.
-async fn enter<P, R>(
+pub(crate) async fn enter<P, R>(
     mut store: Store<Host>,
     function: TypedFunc<P, R>,
     arguments: P,
@@ -97,7 +102,7 @@ where
     (store, result.and_then(value))
 }
 
-fn nothing((): ()) -> wasmtime::Result<i64> {
+pub(crate) fn nothing((): ()) -> wasmtime::Result<i64> {
     Ok(0)
 }
 
@@ -212,8 +217,8 @@ impl Instance {
         match task.call {
             Call::Start => self.forget_exceeded(),
             Call::Batch(batch) => self.weigh(batch.mask.count_ones()),
-            Call::Tick { .. } if task.called > 0 => self.weigh(1),
-            Call::Tick { .. } | Call::Stop { .. } => {}
+            Call::Tick { .. } | Call::News(_) if task.called > 0 => self.weigh(1),
+            Call::Tick { .. } | Call::Stop { .. } | Call::News(_) => {}
         }
         Step::Done(task.drops)
     }
@@ -226,6 +231,7 @@ impl Instance {
             Call::Batch(_) => self.has_ended() || task.mask == 0,
             Call::Tick { .. } => self.has_ended() || task.called > 0 || wasm.tick.is_none(),
             Call::Stop { .. } => self.is_over() || task.called > 0 || wasm.stop.is_none(),
+            Call::News(news) => self.has_ended() || task.called > 0 || !wasm.ears.has(news),
         }
     }
 
@@ -235,7 +241,7 @@ impl Instance {
             return None;
         }
         let before = match task.call {
-            Call::Start | Call::Stop { .. } => 0,
+            Call::Start | Call::Stop { .. } | Call::News(_) => 0,
             Call::Batch(batch) => batch.first + task.mask.trailing_zeros(),
             Call::Tick { before, .. } => before,
         };
@@ -250,7 +256,11 @@ impl Instance {
             phase
         };
         let (errand, phase, running): (_, _, Running) = match (self.untold.take(), &wasm.lost, task.call) {
-            (Some(cause), Some(lost), Call::Batch(_) | Call::Tick { .. } | Call::Stop { .. }) => {
+            (
+                Some(cause),
+                Some(lost),
+                Call::Batch(_) | Call::Tick { .. } | Call::Stop { .. } | Call::News(_),
+            ) => {
                 let phase = go(periodic);
                 (Errand::Lost, phase, Box::pin(enter(store, lost.clone(), cause, nothing)))
             }
@@ -283,6 +293,11 @@ impl Instance {
                 task.called += 1;
                 let (phase, stop) = (go(periodic), wasm.stop.clone()?);
                 (Errand::Stop, phase, Box::pin(enter(store, stop, now.0.cast_signed(), nothing)))
+            }
+            (_, _, Call::News(news)) => {
+                task.called += 1;
+                let phase = go(periodic);
+                (Errand::News(news.entry()), phase, wasm.ears.begin(store, news)?)
             }
         };
         Some(UnderWay { errand, phase, running, is_resumed: false, ran: Duration::ZERO, used: Nanos(0) })
@@ -355,6 +370,7 @@ impl Instance {
             Errand::Start => self.lose_start(&error),
             Errand::Tick => self.lose_periodic(&error, During::Tick),
             Errand::Stop => self.lose_periodic(&error, During::Stop),
+            Errand::News(entry) => self.lose_periodic(&error, During::News(entry)),
             Errand::Lost => {
                 self.lose_periodic(&error, During::Lost);
                 // Once is enough.

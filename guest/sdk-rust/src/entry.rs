@@ -92,6 +92,7 @@ impl From<Drops> for u64 {
 ///     // or batch: Counter::batch;       // fn(&mut Counter, Batch) -> Drops
 ///     tick: Counter::tick;               // fn(&mut Counter, now: u64, periods: u64): packet time has passed `now`
 ///     stop: Counter::stop;               // fn(&mut Counter, now: u64): the last packet had time stamp `now`
+///     low_memory: Counter::low_memory;   // fn(&mut Counter, left: u64): little is left of what the session has reserved
 ///     lost: Counter::lost;               // fn(&mut Counter, cause: Lost): before the next call after one that was lost
 /// }
 /// ```
@@ -146,6 +147,14 @@ macro_rules! module {
             stop(unsafe { WEIR_STATE.get() }, now)
         }
     };
+    (@ low_memory $state:ty, $function:expr) => {
+        #[export_name = "weir_low_memory"]
+        extern "C" fn weir_low_memory(left: u64) {
+            let low_memory: fn(&mut $state, u64) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            low_memory(unsafe { WEIR_STATE.get() }, left)
+        }
+    };
     (@ lost $state:ty, $function:expr) => {
         #[export_name = "weir_lost"]
         extern "C" fn weir_lost(cause: i32) {
@@ -156,7 +165,7 @@ macro_rules! module {
     };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, lost"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, low_memory, lost"
         ));
     };
 }

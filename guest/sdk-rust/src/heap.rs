@@ -1,5 +1,7 @@
 //! Memory for tables whose size is a parameter.
 
+use crate::Error;
+
 /// A slice of `len` copies of `value`, for the rest of the run; `None` where the manifest's ceiling (`memory`) does not allow it.
 /// Call it at start: there is no way to give memory back.
 pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]> {
@@ -15,6 +17,18 @@ pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]
         }
         Some(core::slice::from_raw_parts_mut(first, len))
     }
+}
+
+/// Has the memory that the module's session has reserved, for all of its modules, be `bytes`; 0 changes nothing. What it is then.
+///
+/// # Errors
+///
+/// [`Error::Denied`] where that is more than the session may have or the node has left, or less than is in use: nothing has changed.
+pub fn reserve(bytes: u64) -> Result<u64, Error> {
+    let wanted = i64::try_from(bytes).map_err(|_| Error::Denied)?;
+    // SAFETY: it takes a number and gives one.
+    let reserved = unsafe { crate::host::reserve(wanted) };
+    u64::try_from(reserved).map_err(|_| Error::of(i32::try_from(reserved).unwrap_or(i32::MIN)))
 }
 
 /// A cache line.

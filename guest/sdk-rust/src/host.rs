@@ -7,7 +7,7 @@ pub enum Error {
     Full,
     /// Outside the packet, or outside what a patch can reach; in a list of patterns, a length beyond its end.
     Range,
-    /// A field that says how the packet is parsed, or a checksum.
+    /// A field that says how the packet is parsed, or a checksum; what the module's session may not have or use.
     Denied,
     /// Not at this time: a pattern compiled after start, a patch outside a packet.
     When,
@@ -20,15 +20,19 @@ pub enum Error {
 impl Error {
     /// What a host function returned: at or above 0 a success.
     pub(crate) fn check(code: i32) -> Result<i32, Error> {
-        Err(match code {
-            0.. => return Ok(code),
+        if code >= 0 { Ok(code) } else { Err(Error::of(code)) }
+    }
+
+    /// What a code below 0 says.
+    pub(crate) fn of(code: i32) -> Error {
+        match code {
             -1 => Error::Full,
             -2 => Error::Range,
             -3 => Error::Denied,
             -4 => Error::When,
             -5 => Error::Unknown,
             other => Error::Other(other),
-        })
+        }
     }
 }
 
@@ -45,6 +49,7 @@ extern "C" {
     pub(crate) fn param_int(index: u32) -> i64;
     pub(crate) fn param_float(index: u32) -> f64;
     pub(crate) fn param_bytes(index: u32, destination: *mut u8, room: u32) -> i32;
+    pub(crate) fn reserve(bytes: i64) -> i64;
 }
 
 /// A host that has nothing, so that modules can be checked, and what needs no host tested, on the author's own machine.
@@ -91,6 +96,10 @@ mod absent {
 
     pub(crate) unsafe fn param_bytes(_index: u32, _destination: *mut u8, _room: u32) -> i32 {
         0
+    }
+
+    pub(crate) unsafe fn reserve(_bytes: i64) -> i64 {
+        -3
     }
 }
 

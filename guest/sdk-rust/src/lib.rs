@@ -65,7 +65,7 @@ pub use descriptor::{flag, tcp, Descriptor};
 pub use entry::{Lost, Verdict};
 pub use find::{find_short, Case, Found, Patterns};
 pub use hash::{hash, hash_words};
-pub use heap::alloc;
+pub use heap::{alloc, reserve};
 pub use host::Error;
 pub use ip::{Ip, Prefix};
 pub use log::{log, Level, Line};

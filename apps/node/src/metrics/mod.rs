@@ -166,8 +166,15 @@ impl Shot {
         let level = |value: fn(&SessionShot) -> u64| Samples::Level(of(all(), |it| value(it)));
         let help = "Memory that the session has reserved";
         to.family("weir_session_memory_reserved", "bytes", help, level(|it| it.memory_reserved))?;
-        let help = "Memory that the session's modules have";
-        to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))
+        let help = "Memory that the session may reserve by itself";
+        to.family("weir_session_memory_reservable", "bytes", help, level(|it| it.memory_ceiling))?;
+        let help = "Memory that the session uses of what it has reserved";
+        to.family("weir_session_memory_used", "bytes", help, level(|it| it.memory_used))?;
+        let counts = |count: fn(&SessionShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let help = "Times that little of the reserved memory came to be left";
+        to.family("weir_session_memory_low", "", help, counts(|it| it.memory_low))?;
+        let help = "Times that more memory was asked for than was left";
+        to.family("weir_session_memory_refused", "", help, counts(|it| it.memory_refused))
     }
 
     /// Each part of each session, with the labels that tell it apart.

@@ -87,6 +87,9 @@ pub struct Create {
     /// Memory that it may use at most, for all its modules together
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
+    /// Memory that its modules may reserve for it by themselves [default: no more than --memory]
+    #[arg(long, value_name = "BYTES")]
+    pub memory_max: Option<Bytes>,
     /// A virtual processor: name, core, period, slice, spare, weight
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
@@ -118,8 +121,11 @@ pub struct Change {
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "priority"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "priority", "memory_max"])]
     pub memory: Option<Bytes>,
+    /// Memory that its modules may reserve for it by themselves
+    #[arg(long, value_name = "BYTES")]
+    pub memory_max: Option<Bytes>,
     /// A virtual processor: one that there is (by its name) is changed, another is new
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,

@@ -36,6 +36,7 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     if let Some(memory) = args.memory {
         spec.memory = memory;
     }
+    spec.memory_max = args.memory_max.or(spec.memory_max);
     if let Some(priority) = args.priority {
         spec.priority = priority;
     }
@@ -119,8 +120,13 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
 
 fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Failure> {
     let cpu = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
-    let change =
-        protocol::Change { session: args.name.clone(), cpu, memory: args.memory, priority: args.priority };
+    let change = protocol::Change {
+        session: args.name.clone(),
+        cpu,
+        memory: args.memory,
+        memory_max: args.memory_max,
+        priority: args.priority,
+    };
     order(out, socket, Request::Change(change), &[])
 }
 

@@ -29,11 +29,13 @@ pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
 pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     writeln!(
         out,
-        "{}: {}, {} of memory reserved, {} used, priority {}",
+        "{}: {}, {} of memory reserved{}, {} used{}, priority {}",
         shown(&session.name),
         state(session),
         Bytes(session.memory_reserved),
+        beyond(session),
         Bytes(session.memory_used),
+        refused(session),
         session.priority
     )?;
     writeln!(out)?;
@@ -109,6 +111,23 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What it may reserve by itself, where that is more than it has.
+fn beyond(session: &SessionShot) -> String {
+    if session.memory_ceiling <= session.memory_reserved {
+        return String::new();
+    }
+    format!(" (up to {} by itself)", Bytes(session.memory_ceiling))
+}
+
+/// How often it wanted more memory than it had.
+fn refused(session: &SessionShot) -> String {
+    match session.memory_refused {
+        0 => String::new(),
+        1 => " (more was wanted once)".to_owned(),
+        times => format!(" (more was wanted {times} times)"),
+    }
 }
 
 /// Columns as wide as their widest cell; those named to the left, the others to the right.

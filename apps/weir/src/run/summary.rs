@@ -197,6 +197,7 @@ impl ModuleSummary {
                 (During::Start | During::Packet(_), _) => "start".to_owned(),
                 (During::Tick, _) => "tick".to_owned(),
                 (During::Stop, _) => "stop".to_owned(),
+                (During::News(entry), _) => entry.name().to_owned(),
                 (During::Lost, _) => "weir_lost".to_owned(),
                 (During::Idle, _) => "between two batches".to_owned(),
             };

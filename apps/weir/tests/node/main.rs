@@ -5,6 +5,7 @@
 
 mod faults;
 mod isolation;
+mod memory;
 mod place;
 mod sessions;
 

@@ -1,0 +1,103 @@
+//! The memory of sessions.
+
+use crate::module::{MANIFEST, assemble, text};
+use crate::place::{Place, is_inside, udp};
+use serde_json::json;
+
+const PAGE: u64 = 65_536;
+
+/// Grows by a page with each packet. Told that memory is low it emits what was left, and asks for the double of what is reserved.
+fn grower(name: &str, asks: bool) -> Vec<u8> {
+    let ask = "(drop (call $reserve (i64.mul (i64.const 2) (call $reserve (i64.const 0)))))";
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (drop (memory.grow (i32.const 1)))
+            (i32.const 0))
+        (func (export "weir_low_memory") (param $left i64)
+            {}
+            (i64.store (i32.const 64) (local.get $left))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))"#,
+        if asks { ask } else { "" }
+    );
+    let import = "(import \"weir\" \"reserve\" (func $reserve (param i64) (result i64)))\n(memory ";
+    let text = text(&body).replacen("(memory ", import, 1);
+    assemble(&text, Some(MANIFEST.replace("NAME", name).replace("2 MiB", "64 MiB").as_bytes()))
+}
+
+fn of(place: &Place, session: &str, what: &str) -> u64 {
+    let snapshot = place.snapshot();
+    let sessions = snapshot["sessions"].as_array().unwrap();
+    sessions.iter().find(|shot| shot["name"] == session).unwrap()[what].as_u64().unwrap()
+}
+
+#[test]
+fn a_session_has_what_it_reserved_is_told_when_it_is_low_and_pays_for_what_it_reserves_itself() {
+    if !is_inside(
+        "memory::a_session_has_what_it_reserved_is_told_when_it_is_low_and_pays_for_what_it_reserves_itself",
+    ) {
+        return;
+    }
+    let session = |name: &str, max: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nmemory = \"1 MiB\"\n{max}cpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp\" }}]\n"
+        )
+    };
+    let sessions = session("modest", "") + &session("greedy", "memory_max = \"4 MiB\"\n");
+    let mut place = Place::new(&sessions);
+    for (name, asks) in [("modest", false), ("greedy", true)] {
+        let reply = place.load(name, json!({"module": "grower.wasm"}), &grower("grower", asks));
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    // A second one in the same session has the same memory, and hears of it too.
+    let reply =
+        place.load("modest", json!({"module": "second.wasm", "name": "second"}), &grower("grower", false));
+    assert!(reply.get("done").is_some(), "{reply}");
+    for round in 1..=100u64 {
+        place.send(&[udp(1, b"x")]);
+        place.until("all have seen it", |place| {
+            let seen = |(name, module): (&str, &str)| place.count(name, module, "packets") == round;
+            [("modest", "grower"), ("modest", "second"), ("greedy", "grower")].into_iter().all(seen)
+        });
+    }
+    // Nobody has more than was reserved, and nobody was lost for wanting it.
+    place.until("both of one session have heard of it", |place| {
+        place.count("modest", "grower", "records") > 0 && place.count("modest", "second", "records") > 0
+    });
+    assert_eq!(
+        (of(&place, "modest", "memory_reserved"), of(&place, "modest", "memory_used")),
+        (16 * PAGE, 16 * PAGE)
+    );
+    assert!(of(&place, "modest", "memory_refused") > 0);
+    // The other has doubled its own twice, and may not have more.
+    place.until("it has asked", |place| of(place, "greedy", "memory_reserved") == 64 * PAGE);
+    assert_eq!(of(&place, "greedy", "memory_used"), 64 * PAGE);
+    assert_eq!(place.count("greedy", "grower", "faults") + place.count("modest", "grower", "faults"), 0);
+
+    // The operator gives it more, and cannot take what is used.
+    let change = |memory: &str| json!({"change": {"session": "modest", "memory": memory}});
+    assert!(place.refused(change("960 KiB")).contains("it uses 1 MiB"));
+    place.done(change("2 MiB"));
+    place.send(&vec![udp(1, b"x"); 2]);
+    place.until("it grows again", |place| of(place, "modest", "memory_used") > 16 * PAGE);
+    // Where nothing is left, a module is not started.
+    place.until("it is all used", |place| {
+        place.send(&[udp(1, b"x")]);
+        of(place, "greedy", "memory_refused") > 0
+    });
+    let reply = place.load("greedy", json!({"module": "x.wasm", "name": "third"}), &grower("grower", false));
+    let why = reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
+    assert!(why.contains("than session `greedy` has left of its 4 MiB"), "{why}");
+    assert!(place.stop().success());
+
+    // What it reserved itself is in the ledger, and on the bill.
+    let ledger = place.ledger();
+    let changed = |name: &str| {
+        let of = ledger.iter().filter(|e| e["kind"] == "session-changed" && e["session"]["name"] == name);
+        of.map(|e| e["reserved"]["memory_bytes"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (changed("greedy").last(), changed("modest").last()),
+        (Some(&(64 * PAGE)), Some(&(32 * PAGE)))
+    );
+}
