@@ -339,6 +339,7 @@ fn every_entry_point_is_analysed() {
         (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
         (func (export "weir_tick") (param i64 i64))
         (func (export "weir_lost") (param i32))
+        (func (export "weir_low_memory") (param i64))
         (func (export "weir_stop") (param i64))"#;
     let found: BTreeSet<EntryPoint> = analysed(text).entries.iter().map(|entry| entry.entry).collect();
     let all = [
@@ -348,6 +349,7 @@ fn every_entry_point_is_analysed() {
         EntryPoint::Packet,
         EntryPoint::Tick,
         EntryPoint::Lost,
+        EntryPoint::LowMemory,
         EntryPoint::Stop,
     ];
     assert_eq!(found, BTreeSet::from(all));

@@ -81,7 +81,8 @@ fn wanted(choice: u8) -> Vec<u8> {
     let tick = optional(has(16), r#"(func (export "weir_tick") (param i64 i64) unreachable)"#);
     let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
     let lost = optional(has(64), r#"(func (export "weir_lost") (param i32) unreachable)"#);
-    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost})"#))
+    let low = optional(has(128), r#"(func (export "weir_low_memory") (param i64) unreachable)"#);
+    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost} {low})"#))
 }
 
 fn text(wat: &str) -> Vec<u8> {

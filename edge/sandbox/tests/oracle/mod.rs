@@ -137,7 +137,7 @@ fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation>
             }
         }
     }
-    for entry in [EntryPoint::Lost, EntryPoint::Stop] {
+    for entry in [EntryPoint::LowMemory, EntryPoint::Lost, EntryPoint::Stop] {
         if let Some(used) = running.call(entry, 0) {
             compare(&analysis, entry, 0, &used, &mut tally)?;
             if used.trapped {

@@ -185,6 +185,7 @@ impl Running<'_> {
             EntryPoint::Tick => vec![Val::I64(1_700_000_000_000_000_000), Val::I64(1 + i64::from(packet))],
             EntryPoint::Stop => vec![Val::I64(1_700_000_000_000_000_000)],
             EntryPoint::Lost => vec![Val::I32(1)],
+            EntryPoint::LowMemory => vec![Val::I64(65_536)],
             EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
         };
         let results = function.ty(&self.store).results().len();
@@ -243,6 +244,9 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })?;
     linker.func_wrap(module, "log", move |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
         answer(caller.data_mut().next(), &[0, -1])
+    })?;
+    linker.func_wrap(module, "reserve", move |mut caller: Caller<'_, Host>, bytes: i64| {
+        if caller.data_mut().next().is_multiple_of(2) { bytes } else { i64::from(weir_abi::code::DENIED) }
     })?;
     linker.func_wrap(module, "param_int", |index: i32| match index {
         0 => 9,
