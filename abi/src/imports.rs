@@ -94,4 +94,22 @@ pub const ALL: &[Import] = &[
         result: Some(I64),
         summary: "reserve(bytes): the memory that the module's session has reserved is to be so much in all; 0 changes nothing. What it is now, or DENIED",
     },
+    Import {
+        name: "call",
+        params: &[I32, I32, I32, I64],
+        result: Some(I64),
+        summary: "call(service, bytes, len, deadline): call a service, by its place in the manifest's `calls`, to be answered within `deadline` ns. A ticket for `weir_answer`, FULL, DENIED, RANGE, WHEN or UNKNOWN",
+    },
+    Import {
+        name: "message",
+        params: &[I32, I32],
+        result: Some(I32),
+        summary: "message(destination, room): copies up to `room` bytes of the message that the module is being told of; returns its whole length",
+    },
+    Import {
+        name: "reply",
+        params: &[I64, I32, I32],
+        result: Some(I32),
+        summary: "reply(call, bytes, len): answer a call that `weir_serve` was given. 0, RANGE, or UNKNOWN for one that nobody waits for any more",
+    },
 ];

@@ -87,6 +87,12 @@ pub mod export {
     pub const LOST: &str = "weir_lost";
     /// `(left: i64)`: little is left of the memory that the module's session has reserved, so many bytes; called between two other calls.
     pub const LOW_MEMORY: &str = "weir_low_memory";
+    /// `(call: i64, service: i32, len: i32)`: another session calls a service, by its place in the manifest, with a message of so many bytes, which
+    /// `message` copies. It is answered by `reply`, in this call or later.
+    pub const SERVE: &str = "weir_serve";
+    /// `(ticket: i64, status: i32, len: i32)`: a call of the module's own is answered, as the [`answer`](crate::answer) status says, with a message
+    /// of so many bytes, which `message` copies.
+    pub const ANSWER: &str = "weir_answer";
     /// The shadow stack pointer that LLVM's WebAssembly targets use; put back where it was after a lost call.
     pub const STACK_POINTER: &str = "__stack_pointer";
 }
@@ -105,6 +111,18 @@ pub mod lost {
     pub const TRAP: i32 = 1;
     /// It used more than it may: fuel, or time.
     pub const LIMIT: i32 = 2;
+}
+
+/// How a call of a service was answered.
+pub mod answer {
+    /// By the module that serves it.
+    pub const ANSWERED: i32 = 0;
+    /// Not before its deadline. What is answered after that is discarded.
+    pub const LATE: i32 = 1;
+    /// The module that serves it is there no longer.
+    pub const GONE: i32 = 2;
+    /// The module that serves it lost its own call.
+    pub const FAILED: i32 = 3;
 }
 
 /// What host functions return when they do not do what was asked. Anything at or above 0 is a success.
@@ -153,4 +171,10 @@ pub mod limit {
     pub const LOG_BYTES: u32 = 512;
     /// Log messages of one module in a run.
     pub const LOG_MESSAGES: u32 = 100;
+    /// Bytes of a message between sessions.
+    pub const MESSAGE_BYTES: u32 = 64 * 1024;
+    /// Calls of services that one module has made and that it has not been told the answers of.
+    pub const CALLS: u32 = 64;
+    /// Nanoseconds that an answer can be waited for: a minute.
+    pub const DEADLINE_NS: u64 = 60_000_000_000;
 }

@@ -27,6 +27,12 @@
  *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
  *     void     weir_low_memory(int64_t left)                little is left, so many bytes, of what the module's session has reserved;
  *                                                           between two other calls. Grow no more, or ask for more (weir_reserve)
+ *     void     weir_serve(uint64_t call, uint32_t service, uint32_t len)
+ *                                                           another session calls a service of the manifest, by its place there, with a message of
+ *                                                           len bytes: weir_message() copies it, weir_reply() answers, now or later
+ *     void     weir_answer(uint64_t ticket, int32_t status, uint32_t len)
+ *                                                           a call of the module's own has an answer: WEIR_ANSWERED, and weir_message() has it, or
+ *                                                           WEIR_LATE, WEIR_GONE, WEIR_FAILED
  *     void     weir_lost(int32_t cause)                     before the next call after one that was lost: WEIR_LOST_TRAP or
  *                                                           WEIR_LOST_LIMIT. The place to put in order what it left half done
  *
@@ -125,6 +131,14 @@ enum {
     WEIR_LOST_LIMIT = 2, /* it used more than it may: fuel, or time */
 };
 
+/* How a call of a service was answered, for weir_answer. */
+enum {
+    WEIR_ANSWERED = 0, /* by the module that serves it */
+    WEIR_LATE = 1,     /* not before its deadline */
+    WEIR_GONE = 2,     /* the module that serves it is there no longer */
+    WEIR_FAILED = 3,   /* the module that serves it lost its own call */
+};
+
 /* What host functions return; anything at or above 0 is a success. */
 enum {
     WEIR_OK = 0,
@@ -151,8 +165,12 @@ enum {
     WEIR_PATTERN_BYTES = 64 * 1024,             /* bytes of all patterns of one set */
     WEIR_LOG_BYTES = 512,
     WEIR_LOG_MESSAGES = 100,
+    WEIR_MESSAGE_BYTES = 64 * 1024,             /* bytes of a message between sessions */
+    WEIR_CALLS = 64,                            /* calls whose answers the module has not been told */
     WEIR_PARAMETERS = 64,
 };
+
+#define WEIR_DEADLINE_NS 60000000000u /* an answer can be waited for so long */
 
 /* Addresses, for the curious: a module's own memory lies below WEIR_ARENA_BASE. */
 #define WEIR_PRIVATE_MAX 0x3FF00000u
@@ -222,6 +240,9 @@ WEIR_IMPORT(param_int) int64_t weir_host_param_int(uint32_t index);
 WEIR_IMPORT(param_float) double weir_host_param_float(uint32_t index);
 WEIR_IMPORT(param_bytes) int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room);
 WEIR_IMPORT(reserve) int64_t weir_host_reserve(int64_t bytes);
+WEIR_IMPORT(call) int64_t weir_host_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline);
+WEIR_IMPORT(message) int32_t weir_host_message(void *destination, uint32_t room);
+WEIR_IMPORT(reply) int32_t weir_host_reply(uint64_t call, const void *bytes, uint32_t len);
 
 /* Runs its body for each packet of a batch that is for this module:
  *     const struct weir_packet *p;
@@ -341,6 +362,21 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
 /* The memory that the module's session has reserved, for all of its modules, is to be `bytes`; 0 changes nothing. What it is then, or
  * WEIR_DENIED: more than the session may have, than the node has left, or less than is in use. Memory itself comes from weir_alloc. */
 WEIR_INLINE int64_t weir_reserve(int64_t bytes) { return weir_host_reserve(bytes); }
+
+/* ---- Services of other sessions ---------------------------------------------------------------------------------------- */
+
+/* Calls a service, by its place in the manifest's `calls`, to be answered within `deadline` ns. A ticket above 0, which weir_answer is given
+ * with the answer; or WEIR_DENIED (the session may not), WEIR_WHEN (nobody offers it now), WEIR_FULL, WEIR_RANGE, WEIR_UNKNOWN. */
+WEIR_INLINE int64_t weir_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline)
+{
+    return weir_host_call(service, bytes, len, deadline);
+}
+
+/* Copies up to `room` bytes of the message of this weir_serve or weir_answer. Returns its whole length. */
+WEIR_INLINE int32_t weir_message(void *destination, uint32_t room) { return weir_host_message(destination, room); }
+
+/* Answers a call that weir_serve was given. WEIR_OK; WEIR_RANGE: too long; WEIR_UNKNOWN: nobody waits for it any more. */
+WEIR_INLINE int32_t weir_reply(uint64_t call, const void *bytes, uint32_t len) { return weir_host_reply(call, bytes, len); }
 
 /* ---- The packet -------------------------------------------------------------------------------------------------- */
 

@@ -44,6 +44,13 @@ int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room)
     return host.param_bytes(host.context, index, destination, room);
 }
 int64_t weir_host_reserve(int64_t bytes) { (void)bytes; return WEIR_DENIED; }
+int64_t weir_host_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline)
+{
+    (void)service, (void)bytes, (void)len, (void)deadline;
+    return WEIR_DENIED;
+}
+int32_t weir_host_message(void *destination, uint32_t room) { (void)destination, (void)room; return 0; }
+int32_t weir_host_reply(uint64_t call, const void *bytes, uint32_t len) { (void)call, (void)bytes, (void)len; return WEIR_UNKNOWN; }
 uint32_t weir_host_address(const void *bytes, uint32_t len) { return host.address(host.context, bytes, len); }
 
 #ifdef LAB_NAIVE_FIND

@@ -1,6 +1,7 @@
 //! What sessions used since the last time, for the ledger.
 
 use crate::node::{Module, Node, Session};
+use crate::runner::CoreThread;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_session::Name;
@@ -72,8 +73,12 @@ impl Node {
             let id = vp.id;
             // A core that does not answer is billed when it does.
             let core = self.cores.get(vp.core);
-            if let Some(Ok(Some(stats))) = core.map(|core| core.ask(move |runner| runner.stats(id))) {
-                used.cpu.0 += stats.used().0;
+            let ask = |core: &CoreThread| {
+                core.ask(move |runner| runner.stats(id).map(|stats| (stats, runner.account(id))))
+            };
+            if let Some(Ok(Some((stats, account)))) = core.map(ask) {
+                // What it did for others and they pay is on their bills.
+                used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
                 used.stolen.0 += stats.stolen.0;
             }
         }

@@ -1,5 +1,6 @@
 //! A module at work in a session: what it is given, and what comes out.
 
+use crate::post::{Desk, Mail};
 use crate::queue::Queue;
 use crate::seat::Seat;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,8 @@ use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_bounds::EntryPoint;
-use weir_sandbox::{Budget, Cycles, LogLine};
+use weir_sandbox::{Budget, Cycles, LogLine, News};
+use weir_session::services::{Party, Request};
 use weir_session::{Admitted, Calibration, Entry, Records, Tier};
 use weir_units::{Nanos, Timestamp};
 
@@ -86,7 +88,14 @@ impl Longest {
             Entry::Packet => time(EntryPoint::Packet),
             Entry::Batch => time(EntryPoint::Batch),
         };
-        let others = [EntryPoint::Tick, EntryPoint::Lost, EntryPoint::LowMemory].map(time);
+        let others = [
+            EntryPoint::Tick,
+            EntryPoint::Lost,
+            EntryPoint::LowMemory,
+            EntryPoint::Serve,
+            EntryPoint::Answer,
+        ]
+        .map(time);
         Self { packet, call: others.into_iter().fold(packet, Nanos::max) }
     }
 
@@ -151,6 +160,20 @@ pub struct Guest {
     kept: Records,
     /// Somebody looks after its ticks.
     pub(crate) has_alarm: bool,
+    /// By what it calls others, and is called.
+    desk: Arc<Desk>,
+    /// A call of others that it serves.
+    serving: Option<Serving>,
+    /// Who pays for what it does now, and how much at most.
+    payer: Option<(Party, Nanos)>,
+}
+
+/// A call that is being served.
+#[derive(Debug)]
+struct Serving {
+    call: u64,
+    /// Calls of its own that the module had lost before.
+    faults: u64,
 }
 
 impl Guest {
@@ -163,6 +186,7 @@ impl Guest {
         output: SyncSender<Output>,
         longest: Longest,
         pace: Arc<Pace>,
+        desk: Arc<Desk>,
     ) -> Self {
         Self {
             number,
@@ -176,6 +200,9 @@ impl Guest {
             faults_told: 0,
             kept: Records::default(),
             has_alarm: false,
+            desk,
+            serving: None,
+            payer: None,
         }
     }
 
@@ -233,14 +260,61 @@ impl Guest {
     /// Tells the module what else is new.
     pub fn hear(&mut self, budget: Nanos) -> Served {
         let begin = Instant::now();
-        let Some(news) = self.seat.instance.low_memory() else { return self.served(true, begin) };
+        let news = match self.seat.instance.low_memory() {
+            Some(news) => news,
+            None => match self.desk.next() {
+                None => return self.served(true, begin),
+                Some(Mail::Answer(answer)) => {
+                    let news = News::Answer { ticket: answer.ticket, status: answer.status.code() };
+                    self.seat.instance.set_message(answer.message);
+                    news
+                }
+                Some(Mail::Serve(request)) => {
+                    let Request { call, service, message, paid } = request;
+                    self.serving = Some(Serving { call, faults: self.seat.instance.counters().faults });
+                    self.payer = paid;
+                    self.seat.instance.set_message(message);
+                    News::Serve { call, service }
+                }
+            },
+        };
         let pace = Arc::clone(&self.pace);
         let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
         let is_done = self.seat.begin_news(news, &|| part(&pace, left()));
         self.served(is_done, begin)
     }
 
+    /// Whether there is something to hear.
+    pub fn has_news(&self) -> bool {
+        self.desk.has_mail()
+    }
+
+    /// When the next of its calls of a service is late.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.desk.next_deadline()
+    }
+
+    /// It has had so much processor time. Says how much of that is paid by others, who are told.
+    pub fn bill(&mut self, used: Nanos) -> Nanos {
+        let Some((payer, most)) = &mut self.payer else { return Nanos(0) };
+        let paid = used.min(*most);
+        most.0 -= paid.0;
+        if paid.0 > 0 {
+            self.desk.office().debit(*payer, paid);
+        }
+        if self.serving.is_none() {
+            self.payer = None;
+        }
+        paid
+    }
+
     fn served(&mut self, is_done: bool, begin: Instant) -> Served {
+        if is_done && let Some(serving) = self.serving.take() {
+            let has_ended = self.seat.instance.has_ended();
+            if has_ended || self.seat.instance.counters().faults > serving.faults {
+                self.desk.fail(serving.call);
+            }
+        }
         if !is_done {
             // What it has emitted cannot be taken while it is suspended.
             self.count(elapsed(begin));

@@ -11,6 +11,7 @@ mod guest;
 mod log;
 pub mod metrics;
 pub mod node;
+mod post;
 pub mod protocol;
 mod quantity;
 mod queue;

@@ -7,6 +7,7 @@ use crate::config::{Config, InterfaceConfig, Kind};
 use crate::error::NodeError;
 use crate::guest::{Guest, Longest, Pace, Tally};
 use crate::log::say;
+use crate::post::{Desk, PostOffice};
 use crate::protocol::Change;
 use crate::queue::Queue;
 use crate::runner::{CoreThread, Waker};
@@ -22,9 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_demux::Program as FilterProgram;
 use weir_netio::{LiveOptions, Selection};
-use weir_sandbox::{Engine, Instance, LoadError, Means, Program};
+use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, Reservation, Share, Terms as CpuTerms, VpId, Weight};
 use weir_session::ledger::Usage;
+use weir_session::services::ServiceTally;
 use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, ReservationError, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -57,6 +59,7 @@ pub(crate) struct Module {
     pub(crate) queue: Arc<Queue>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) written: Arc<Written>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 /// A session.
@@ -73,6 +76,7 @@ pub(crate) struct Session {
     bell: Arc<Bell>,
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
+    pub(crate) gone_services: ServiceTally,
 }
 
 /// Tells all modules of a session that there is something new for them.
@@ -103,6 +107,7 @@ pub struct Workshop {
     shipped: Shipped,
     blocking: Nanos,
     pace: Arc<Pace>,
+    office: Arc<PostOffice>,
 }
 
 /// A module that is admitted, compiled and started, and that has yet to get its place.
@@ -112,6 +117,7 @@ pub struct Prepared {
     program: Program,
     instance: Instance,
     longest: Longest,
+    desk: Arc<Desk>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -132,7 +138,7 @@ impl Workshop {
         let calibration = default.calibration.clone();
         let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
         let pace = Arc::new(Pace { calibration, nanos_per_cycle });
-        Self { engine, default, profiles, shipped, blocking, pace }
+        Self { engine, default, profiles, shipped, blocking, pace, office: Arc::default() }
     }
 
     /// Names of its profiles.
@@ -180,7 +186,10 @@ impl Workshop {
             left: before.left(),
             reserved: before.reserved,
         };
-        let means = Means { memory: Some(Arc::clone(memory)) };
+        let uses = program.admitted().manifest().calls.iter().map(|name| session.used(name));
+        let desk = self.office.desk(uses.collect());
+        let post: Arc<dyn Post> = Arc::clone(&desk) as _;
+        let means = Means { memory: Some(Arc::clone(memory)), post: Some(post) };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,
@@ -192,7 +201,7 @@ impl Workshop {
             let why = instance.incidents().first().map(|incident| incident.fault.to_string());
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
-        Ok(Prepared { spec: spec.clone(), name, program, instance, longest })
+        Ok(Prepared { spec: spec.clone(), name, program, instance, longest, desk })
     }
 }
 
@@ -307,6 +316,7 @@ impl Node {
             memory,
             bell,
             gone: Usage::default(),
+            gone_services: ServiceTally::default(),
         };
         self.sessions.insert(name.clone(), session);
         // Joined with all others, a filter can still be one too many.
@@ -323,7 +333,7 @@ impl Node {
     /// Gives a module its place.
     pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Prepared { spec, name, program, instance, longest } = prepared;
+        let Prepared { spec, name, program, instance, longest, desk } = prepared;
         let admitted = program.admitted();
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
@@ -368,13 +378,17 @@ impl Node {
             tally: Arc::clone(&tally),
             written,
             spec: spec.clone(),
+            desk: Arc::clone(&desk),
         };
-        let resident =
-            Guest::new(guest, seat, queue, tally, outputs, longest, Arc::clone(&self.workshop.pace));
+        let offers = there.spec.offered(manifest);
+        desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
+        let pace = Arc::clone(&self.workshop.pace);
+        let resident = Guest::new(guest, seat, queue, tally, outputs, longest, pace, Arc::clone(&desk));
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
             there.bell.lock().remove(&guest);
+            desk.office().close(&desk);
             self.writer.close(guest);
             return Err(NodeError::Full(spec.cpu));
         }
@@ -402,6 +416,8 @@ impl Node {
         if let Some(there) = self.sessions.get(session) {
             there.bell.lock().remove(&module.guest);
         }
+        // Nobody waits for it any more.
+        let services = module.desk.office().close(&module.desk);
         if let Some(channel) = self.sessions.get(session).and_then(|s| s.channels.get(&module.spec.channel)) {
             channel.tally.closed.fetch_add(lost, Ordering::Relaxed);
         }
@@ -414,6 +430,7 @@ impl Node {
         self.writer.close(module.guest);
         if let Some(session) = self.sessions.get_mut(session) {
             session.gone.merge(&crate::bill::of_module(module));
+            session.gone_services.merge(&services);
         }
         Ok(())
     }

@@ -241,6 +241,34 @@ pub struct SessionShot {
     pub channels: Vec<ChannelShot>,
     /// Its modules.
     pub modules: Vec<ModuleShot>,
+    /// What its modules did by services, all together.
+    #[serde(default)]
+    pub services: ServicesShot,
+}
+
+/// What a session's modules did by services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicesShot {
+    /// Calls of others' services.
+    pub calls: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// Calls that were answered.
+    pub answered: u64,
+    /// Calls whose deadline passed.
+    pub late: u64,
+    /// Calls whose callee went or failed.
+    pub failed: u64,
+    /// Calls of others that were served.
+    pub served: u64,
+    /// Calls of others that wait.
+    pub waiting: u64,
+    /// Answers that were not taken.
+    pub discarded: u64,
+    /// Processor time that others worked for it and that it pays, ns.
+    pub owed_ns: u64,
+    /// Processor time that it worked for others and that they pay, ns.
+    pub earned_ns: u64,
 }
 
 /// A virtual processor.

@@ -52,6 +52,23 @@ pub(crate) mod text {
     }
 }
 
+/// For `#[serde(with = "quantity::texts")]`: several.
+pub(crate) mod texts {
+    use super::*;
+    use serde::ser::SerializeSeq;
+
+    pub(crate) fn serialize<T: Exact, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
+        let mut list = to.serialize_seq(Some(values.len()))?;
+        values.iter().try_for_each(|value| list.serialize_element(&value.exact()))?;
+        list.end()
+    }
+
+    pub(crate) fn deserialize<'de, T: Exact, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        texts.iter().map(|text| T::read(text).map_err(D::Error::custom)).collect()
+    }
+}
+
 /// For `#[serde(default, with = "quantity::maybe")]`: a key that may be missing.
 pub(crate) mod maybe {
     use super::*;

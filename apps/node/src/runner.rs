@@ -35,6 +35,8 @@ struct Letters {
     woken: Mutex<Vec<u64>>,
     /// Modules that there is something else for than packets.
     news: Mutex<BTreeSet<u64>>,
+    /// What others have worked for modules, ns.
+    debts: Mutex<BTreeMap<u64, u64>>,
     any: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -113,6 +115,15 @@ impl Waker {
     /// There is something else for a module than packets. However often it is said, it is looked at once.
     pub fn wake_for_news(&self, guest: u64) {
         lock(&self.0.news).insert(guest);
+        self.0.ring();
+    }
+
+    /// Others have worked for a module, for so long: its virtual processor pays.
+    pub fn debit(&self, guest: u64, time: Nanos) {
+        let mut debts = lock(&self.0.debts);
+        let debt = debts.entry(guest).or_default();
+        *debt = debt.saturating_add(time.0);
+        drop(debts);
         self.0.ring();
     }
 }
@@ -215,12 +226,24 @@ struct Resident {
     is_told: bool,
     /// An event says already that there are news for it.
     has_news: bool,
+    /// When the next of its calls of a service is late, as it stands among all.
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Vp {
     pools: Pools<Event>,
     residents: BTreeMap<u64, Resident>,
+    account: Account,
+}
+
+/// What a virtual processor owes for the work of others, and they for its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Time of others that it pays.
+    pub owed: Nanos,
+    /// Time of its own that others pay.
+    pub earned: Nanos,
 }
 
 /// What a core did.
@@ -244,6 +267,8 @@ pub struct Runner {
     /// On which virtual processor a module is.
     homes: BTreeMap<u64, VpId>,
     alarms: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    /// When calls of services are late, at most one entry for each module.
+    deadlines: BTreeSet<(Instant, u64)>,
     origin: Instant,
     laps: Laps,
     is_over: bool,
@@ -264,6 +289,7 @@ impl Runner {
             vps: BTreeMap::new(),
             homes: BTreeMap::new(),
             alarms: BinaryHeap::new(),
+            deadlines: BTreeSet::new(),
             origin,
             laps: Laps { cpu: thread_time(), wall: Nanos(0) },
             is_over: false,
@@ -297,9 +323,11 @@ impl Runner {
     fn read_letters(&mut self) {
         let woken = std::mem::take(&mut *lock(&self.letters.woken));
         let news = std::mem::take(&mut *lock(&self.letters.news));
+        let debts = std::mem::take(&mut *lock(&self.letters.debts));
         let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
         woken.into_iter().for_each(|guest| self.notice(guest));
         news.into_iter().for_each(|guest| self.notice_news(guest));
+        debts.into_iter().for_each(|(guest, time)| self.pay(guest, Nanos(time)));
         jobs.into_iter().for_each(|job| job(self));
     }
 
@@ -327,7 +355,28 @@ impl Runner {
         }
     }
 
+    /// A module's virtual processor pays for what others did for it.
+    fn pay(&mut self, guest: u64, time: Nanos) {
+        let Some(&id) = self.homes.get(&guest) else { return };
+        let now = self.now();
+        if let Some(vp) = self.vps.get_mut(&id)
+            && self.core.debit(id, time, now).is_ok()
+        {
+            vp.account.owed.0 = vp.account.owed.0.saturating_add(time.0);
+        }
+    }
+
     fn sound_alarms(&mut self) {
+        while let Some(&(at, guest)) = self.deadlines.first()
+            && at <= Instant::now()
+        {
+            self.deadlines.pop_first();
+            let home = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
+            if let Some(resident) = home.and_then(|vp| vp.residents.get_mut(&guest)) {
+                resident.deadline = None;
+            }
+            self.notice_news(guest);
+        }
         if self.alarms.is_empty() {
             return;
         }
@@ -348,6 +397,7 @@ impl Runner {
 
     fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
         let mut outcome = Outcome::Idle;
+        let mut ran = None;
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
@@ -381,6 +431,17 @@ impl Runner {
                 if served == Served::More && !resident.is_told {
                     resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest.number)).is_ok();
                 }
+                if served != Served::Suspended && !resident.has_news && guest.has_news() {
+                    resident.has_news = vp.pools.push(resident.pool, Event::News(guest.number)).is_ok();
+                }
+                let deadline = guest.next_deadline();
+                if deadline != resident.deadline {
+                    if let Some(old) = std::mem::replace(&mut resident.deadline, deadline) {
+                        self.deadlines.remove(&(old, guest.number));
+                    }
+                    self.deadlines.extend(deadline.map(|at| (at, guest.number)));
+                }
+                ran = Some(guest.number);
             }
             let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
             if served == Served::Suspended {
@@ -395,13 +456,20 @@ impl Runner {
         }
         let end = self.now();
         let used = self.laps.used(begin, end, budget);
+        if let Some(vp) = self.vps.get_mut(&id)
+            && let Some(resident) = ran.and_then(|guest| vp.residents.get_mut(&guest))
+        {
+            let paid = resident.guest.bill(used);
+            vp.account.earned.0 = vp.account.earned.0.saturating_add(paid.0);
+        }
         _ = self.core.charge(used, end, outcome);
     }
 
     fn wait(&self, until: Option<Nanos>) {
         let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
         let alarm = self.alarms.peek().map(|Reverse((at, _))| Duration::from_nanos(at.since(wall_clock()).0));
-        let time = until.min(IDLE).min(alarm.unwrap_or(IDLE));
+        let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let time = until.min(IDLE).min(alarm.unwrap_or(IDLE)).min(deadline.unwrap_or(IDLE));
         if !time.is_zero() && !self.letters.any.load(Ordering::Acquire) {
             std::thread::park_timeout(time);
         }
@@ -446,7 +514,8 @@ impl Runner {
         let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
             return Err(Box::new(guest));
         };
-        home.residents.insert(number, Resident { guest, pool, is_told: false, has_news: false });
+        home.residents
+            .insert(number, Resident { guest, pool, is_told: false, has_news: false, deadline: None });
         self.homes.insert(number, vp);
         // Packets and news may have come meanwhile.
         if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
@@ -461,6 +530,9 @@ impl Runner {
         let id = self.homes.remove(&guest)?;
         let vp = self.vps.get_mut(&id)?;
         let resident = vp.residents.remove(&guest)?;
+        if let Some(at) = resident.deadline {
+            self.deadlines.remove(&(at, guest));
+        }
         vp.pools.close(resident.pool);
         if !vp.pools.has_work() {
             let now = self.now();
@@ -472,6 +544,11 @@ impl Runner {
     /// What a virtual processor had.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
         self.core.stats(vp)
+    }
+
+    /// What it owes others, and they it.
+    pub fn account(&self, vp: VpId) -> Account {
+        self.vps.get(&vp).map(|vp| vp.account).unwrap_or_default()
     }
 
     /// What the core did.

@@ -2,8 +2,10 @@
 
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, SessionShot, Snapshot, Taken,
+    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, ServicesShot, SessionShot, Snapshot,
+    Taken,
 };
+use crate::runner::Account;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_sched::cpu::{Stats, VpId};
 use weir_session::Name;
@@ -11,7 +13,7 @@ use weir_session::Name;
 impl Node {
     /// A snapshot. What is on a core that does not answer is not in it.
     pub fn snapshot(&self) -> Snapshot {
-        let mut stats: Vec<Vec<(VpId, Stats)>> = Vec::new();
+        let mut stats: Vec<Vec<(VpId, (Stats, Account))>> = Vec::new();
         let mut cores = Vec::new();
         for (place, core) in self.cores.iter().enumerate() {
             let here = |session: &Session| {
@@ -19,7 +21,10 @@ impl Node {
             };
             let ids: Vec<VpId> = self.sessions.values().flat_map(here).collect();
             let answer = core.ask(move |runner| {
-                let of = ids.into_iter().filter_map(|id| Some((id, runner.stats(id)?))).collect::<Vec<_>>();
+                let of = ids
+                    .into_iter()
+                    .filter_map(|id| Some((id, (runner.stats(id)?, runner.account(id)))))
+                    .collect::<Vec<_>>();
                 (runner.core_stats(), of)
             });
             let Ok((core_stats, of)) = answer else {
@@ -75,10 +80,35 @@ impl Node {
         self.sources.iter().map(shot).collect()
     }
 
-    fn session(&self, name: &Name, session: &Session, stats: &impl Fn(&Vp) -> Option<Stats>) -> SessionShot {
+    fn session(
+        &self,
+        name: &Name,
+        session: &Session,
+        stats: &impl Fn(&Vp) -> Option<(Stats, Account)>,
+    ) -> SessionShot {
         let cpu =
-            session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats(vp).unwrap_or_default()));
+            session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats(vp).unwrap_or_default().0));
         let memory = session.memory.state();
+        let mut tally = session.gone_services;
+        let mut waiting = 0;
+        for module in session.modules.values() {
+            let (of_module, waits) = module.desk.tally();
+            tally.merge(&of_module);
+            waiting += waits as u64;
+        }
+        let accounts = || session.vps.values().filter_map(|vp| stats(vp).map(|(_, account)| account));
+        let services = ServicesShot {
+            calls: tally.calls,
+            refused: tally.refused,
+            answered: tally.answered,
+            late: tally.late,
+            failed: tally.failed,
+            served: tally.served,
+            waiting,
+            discarded: tally.discarded,
+            owed_ns: accounts().map(|account| account.owed.0).sum(),
+            earned_ns: accounts().map(|account| account.earned.0).sum(),
+        };
         SessionShot {
             name: name.to_string(),
             priority: session.spec.priority,
@@ -90,6 +120,7 @@ impl Node {
             cpu: cpu.collect(),
             channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
             modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),
+            services,
         }
     }
 

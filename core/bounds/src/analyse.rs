@@ -118,6 +118,13 @@ impl Walker<'_, '_> {
             }
             EntryPoint::Stop | EntryPoint::LowMemory => vec![self.values.any(width)],
             EntryPoint::Lost => vec![self.values.any(Width::W32)],
+            EntryPoint::Serve | EntryPoint::Answer => {
+                let number = self.values.any(width);
+                let which = self.values.any(Width::W32);
+                // No message is longer.
+                let most = Range::unsigned(Width::W32, 0, weir_abi::limit::MESSAGE_BYTES.into());
+                vec![number, which, self.values.add(Op::Opaque, Width::W32, most, 0)]
+            }
         }
     }
 

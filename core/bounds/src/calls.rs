@@ -399,11 +399,11 @@ impl<'a> Walker<'a, '_> {
             ("param_bytes", Some(Given::Bytes { min, max })) => {
                 Some((Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH))
             }
-            ("emit" | "patch" | "log" | "find_compile" | "param_bytes", _) => {
+            ("emit" | "patch" | "log" | "find_compile" | "param_bytes" | "message" | "reply", _) => {
                 Some((Range::any(Width::W32), 0))
             }
             ("param_float", _) => Some((Range::any(Width::Other), 0)),
-            ("find" | "hash" | "param_int" | "reserve", _) => Some((Range::any(Width::W64), 0)),
+            ("find" | "hash" | "param_int" | "reserve" | "call", _) => Some((Range::any(Width::W64), 0)),
             _ => None,
         };
         state.spend(fuel);
@@ -414,7 +414,7 @@ impl<'a> Walker<'a, '_> {
         }
         if let Some((range, bits)) = result {
             let width = match name {
-                "find" | "hash" | "param_int" | "reserve" => Width::W64,
+                "find" | "hash" | "param_int" | "reserve" | "call" => Width::W64,
                 "param_float" => Width::Other,
                 _ => Width::W32,
             };

@@ -110,13 +110,15 @@ pub struct Plan {
 }
 
 /// The exports that weir calls, but for packets and batches.
-const ENTRIES: [EntryPoint; 6] = [
+const ENTRIES: [EntryPoint; 8] = [
     EntryPoint::Initialize,
     EntryPoint::Start,
     EntryPoint::Tick,
     EntryPoint::Stop,
     EntryPoint::Lost,
     EntryPoint::LowMemory,
+    EntryPoint::Serve,
+    EntryPoint::Answer,
 ];
 
 impl Plan {

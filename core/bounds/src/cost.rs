@@ -72,7 +72,7 @@ pub struct Costs {
 }
 
 /// Number of host functions.
-const HOSTS: usize = 10;
+const HOSTS: usize = 13;
 
 const fn host(name: &'static str, call: u32, per_byte: u32) -> (&'static str, HostCost) {
     (name, HostCost { call, per_byte })
@@ -105,6 +105,9 @@ impl Costs {
                 host("param_float", 60, 0),
                 host("param_bytes", 200, 1),
                 host("reserve", 2_000, 0),
+                host("call", 8_000, 2),
+                host("message", 200, 1),
+                host("reply", 8_000, 2),
             ],
             other: HostCost { call: 40_000, per_byte: 2_000 },
         }

@@ -45,6 +45,9 @@ impl Length {
             "find_compile" => {
                 length(&[Type::I32], limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing)
             }
+            "call" => length(&[Type::I64], limit::MESSAGE_BYTES, Beyond::Nothing),
+            "reply" => length(&[], limit::MESSAGE_BYTES, Beyond::Nothing),
+            "message" => length(&[], limit::MESSAGE_BYTES, Beyond::Most),
             "log" => length(&[], limit::LOG_BYTES, Beyond::Most),
             "param_bytes" => length(&[], value_bytes(parameter, environment), Beyond::Most),
             _ => None,

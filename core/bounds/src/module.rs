@@ -185,7 +185,18 @@ impl<'a> Module<'a> {
             }
         }
         use EntryPoint as E;
-        for entry in [E::Initialize, E::Start, E::Packet, E::Batch, E::Tick, E::Stop, E::Lost, E::LowMemory] {
+        for entry in [
+            E::Initialize,
+            E::Start,
+            E::Packet,
+            E::Batch,
+            E::Tick,
+            E::Stop,
+            E::Lost,
+            E::LowMemory,
+            E::Serve,
+            E::Answer,
+        ] {
             let found =
                 exports.iter().find(|(name, kind, _)| *kind == ExternalKind::Func && *name == entry.name());
             self.entries.extend(found.map(|(.., index)| (entry, *index)));

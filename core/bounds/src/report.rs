@@ -25,6 +25,10 @@ pub enum EntryPoint {
     Lost,
     /// `weir_low_memory`.
     LowMemory,
+    /// `weir_serve`.
+    Serve,
+    /// `weir_answer`.
+    Answer,
 }
 
 impl EntryPoint {
@@ -40,6 +44,8 @@ impl EntryPoint {
             Self::Stop => weir_abi::export::STOP,
             Self::Lost => weir_abi::export::LOST,
             Self::LowMemory => weir_abi::export::LOW_MEMORY,
+            Self::Serve => weir_abi::export::SERVE,
+            Self::Answer => weir_abi::export::ANSWER,
         }
     }
 }

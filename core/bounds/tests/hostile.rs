@@ -340,6 +340,8 @@ fn every_entry_point_is_analysed() {
         (func (export "weir_tick") (param i64 i64))
         (func (export "weir_lost") (param i32))
         (func (export "weir_low_memory") (param i64))
+        (func (export "weir_serve") (param i64 i32 i32))
+        (func (export "weir_answer") (param i64 i32 i32))
         (func (export "weir_stop") (param i64))"#;
     let found: BTreeSet<EntryPoint> = analysed(text).entries.iter().map(|entry| entry.entry).collect();
     let all = [
@@ -350,6 +352,8 @@ fn every_entry_point_is_analysed() {
         EntryPoint::Tick,
         EntryPoint::Lost,
         EntryPoint::LowMemory,
+        EntryPoint::Serve,
+        EntryPoint::Answer,
         EntryPoint::Stop,
     ];
     assert_eq!(found, BTreeSet::from(all));

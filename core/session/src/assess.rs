@@ -273,6 +273,8 @@ mod tests {
             has_stop: false,
             has_lost: false,
             has_low_memory: false,
+            has_serve: false,
+            has_answer: false,
         }
     }
 

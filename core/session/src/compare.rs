@@ -117,7 +117,7 @@ impl Comparison {
         match (self.resource, self.entry) {
             (Resource::Fuel, Some(E::Packet | E::Batch)) => "`packet` and `per-byte`",
             (Resource::Fuel, Some(E::Lost)) => "`packet`",
-            (Resource::Fuel, Some(E::Tick | E::LowMemory)) => "`tick`",
+            (Resource::Fuel, Some(E::Tick | E::LowMemory | E::Serve | E::Answer)) => "`tick`",
             (Resource::Fuel, Some(E::Stop)) => "`stop`",
             (Resource::Fuel, _) => "`start`",
             (Resource::Stack, _) => "`stack`",
@@ -253,6 +253,8 @@ fn entries(facts: &Facts) -> impl Iterator<Item = EntryPoint> {
         (facts.has_tick, EntryPoint::Tick),
         (facts.has_lost, EntryPoint::Lost),
         (facts.has_low_memory, EntryPoint::LowMemory),
+        (facts.has_serve, EntryPoint::Serve),
+        (facts.has_answer, EntryPoint::Answer),
         (facts.has_stop, EntryPoint::Stop),
     ]
     .into_iter()

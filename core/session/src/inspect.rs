@@ -56,6 +56,10 @@ pub struct Facts {
     pub has_lost: bool,
     /// See `has_initialize`.
     pub has_low_memory: bool,
+    /// See `has_initialize`.
+    pub has_serve: bool,
+    /// See `has_initialize`.
+    pub has_answer: bool,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -397,6 +401,8 @@ impl<'a> Found<'a> {
         let stop = self.exported(export::STOP, &[I64], None, "(i64) -> ()")?;
         let lost = self.exported(export::LOST, &[I32], None, "(i32) -> ()")?;
         let low_memory = self.exported(export::LOW_MEMORY, &[I64], None, "(i64) -> ()")?;
+        let serve = self.exported(export::SERVE, &[I64, I32, I32], None, "(i64, i32, i32) -> ()")?;
+        let answer = self.exported(export::ANSWER, &[I64, I32, I32], None, "(i64, i32, i32) -> ()")?;
         let ours = [
             export::PACKET,
             export::BATCH,
@@ -405,6 +411,8 @@ impl<'a> Found<'a> {
             export::STOP,
             export::LOST,
             export::LOW_MEMORY,
+            export::SERVE,
+            export::ANSWER,
         ];
         if let Some((name, ..)) =
             self.exports.iter().find(|(name, ..)| name.starts_with(RESERVED_PREFIX) && !ours.contains(name))
@@ -428,6 +436,8 @@ impl<'a> Found<'a> {
             has_stop: stop.is_some(),
             has_lost: lost.is_some(),
             has_low_memory: low_memory.is_some(),
+            has_serve: serve.is_some(),
+            has_answer: answer.is_some(),
         };
         Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
     }

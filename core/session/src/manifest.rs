@@ -5,13 +5,14 @@
 
 use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, ValueError, is_plain, shown};
 use serde::Deserialize;
-use weir_abi::{ABI_VERSION, PRIVATE_MAX, row::FieldType};
+use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit, row::FieldType};
 use weir_units::{Bytes, Nanos};
 
 /// The longest manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: usize = 64 * 1024;
 const PARAMETERS_MAX: usize = 64;
 const STREAMS_MAX: usize = 32;
+const SERVICES_MAX: usize = 16;
 const FIELDS_MAX: usize = 64;
 const TEXT_MAX: usize = 2048;
 const MEMORY_DEFAULT: Bytes = Bytes(16 << 20);
@@ -40,6 +41,23 @@ pub struct Manifest {
     pub parameters: Vec<Parameter>,
     /// What it emits.
     pub streams: Vec<Stream>,
+    /// What it can do for others, where its session offers that.
+    pub services: Vec<Service>,
+    /// The services of others that it calls, where its session uses such.
+    pub calls: Vec<Name>,
+}
+
+/// Something that a module can do for modules of other sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: Name,
+    /// What it does, in a line.
+    pub summary: String,
+    /// The longest message that it takes.
+    pub request: Bytes,
+    /// The longest that it answers.
+    pub answer: Bytes,
 }
 
 /// What a module is for.
@@ -173,6 +191,20 @@ struct Raw {
     parameter: Vec<RawParameter>,
     #[serde(default)]
     stream: Vec<RawStream>,
+    #[serde(default)]
+    service: Vec<RawService>,
+    #[serde(default)]
+    calls: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawService {
+    name: String,
+    #[serde(default)]
+    summary: String,
+    request: String,
+    answer: String,
 }
 
 fn monitor() -> Kind {
@@ -240,10 +272,16 @@ impl Manifest {
         }
         at_most("parameter", raw.parameter.len(), PARAMETERS_MAX)?;
         at_most("stream", raw.stream.len(), STREAMS_MAX)?;
+        at_most("service", raw.service.len(), SERVICES_MAX)?;
+        at_most("calls", raw.calls.len(), SERVICES_MAX)?;
         let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
         let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
         unique("parameter", parameters.iter().map(|p| &p.name))?;
         unique("stream", streams.iter().map(|s| &s.name))?;
+        let services = raw.service.into_iter().map(service).collect::<Result<Vec<_>, _>>()?;
+        unique("service", services.iter().map(|s| &s.name))?;
+        let calls = raw.calls.iter().map(|given| name("calls", given)).collect::<Result<Vec<_>, _>>()?;
+        unique("calls", calls.iter())?;
         Ok(Self {
             name: name("name", &raw.name)?,
             version: line("version", raw.version)?,
@@ -255,8 +293,25 @@ impl Manifest {
             tick: raw.tick.map(|raw| tick(&raw, &parameters)).transpose()?,
             parameters,
             streams,
+            services,
+            calls,
         })
     }
+}
+
+fn service(raw: RawService) -> Result<Service, ManifestError> {
+    let service_name = name("service.name", &raw.name)?;
+    let most = Bytes(limit::MESSAGE_BYTES.into());
+    let size = |at, text: &str| match text.parse::<Bytes>() {
+        Ok(bytes) if bytes <= most => Ok(bytes),
+        _ => Err(ManifestError::Amount { at, wanted: format!("an amount up to {most} such as \"256 B\"") }),
+    };
+    Ok(Service {
+        summary: line(&format!("service `{service_name}`, summary"), raw.summary)?,
+        request: size("service.request", &raw.request)?,
+        answer: size("service.answer", &raw.answer)?,
+        name: service_name,
+    })
 }
 
 /// What TOML's reader says and where, without the line itself: it is a stranger's, and this goes to a terminal.

@@ -27,7 +27,7 @@ pub struct Profile {
     pub packet: Nanos,
     /// Time for each captured byte of a packet.
     pub per_byte: Nanos,
-    /// Time for a tick, or for being told that memory is low.
+    /// Time for a tick, for being told that memory is low, for serving a call or hearing an answer.
     pub tick: Nanos,
     /// Time for each call before the first packet.
     pub start: Nanos,

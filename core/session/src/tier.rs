@@ -42,7 +42,7 @@ impl fmt::Display for Tier {
 pub struct Limits {
     /// One packet: a constant, and so much for each captured byte. A batch may use it once for each of its packets.
     pub packet: Linear,
-    /// A tick, or another call that is made for no packet while packets come: that memory is low.
+    /// A tick, or another call that is made for no packet while packets come: that memory is low, a call of a service, an answer.
     pub tick: u64,
     /// Each call before the first packet: the start function, `_initialize`, `weir_start`.
     pub start: u64,
@@ -68,7 +68,9 @@ impl Limits {
                     per_kib: self.packet.per_kib.saturating_mul(packets),
                 }
             }
-            EntryPoint::Tick | EntryPoint::LowMemory => Linear::constant(self.tick),
+            EntryPoint::Tick | EntryPoint::LowMemory | EntryPoint::Serve | EntryPoint::Answer => {
+                Linear::constant(self.tick)
+            }
             EntryPoint::Stop => Linear::constant(self.stop),
             EntryPoint::Lost => Linear::constant(self.packet.constant),
         }

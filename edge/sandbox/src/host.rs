@@ -1,5 +1,6 @@
 //! The host functions, and the state that they work on.
 
+use crate::event::Post;
 use crate::fault::FaultKind;
 use crate::guest::{with_bytes, write_bytes};
 use crate::pattern::{PatternError, Patterns};
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
 use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError};
 
 /// What a module's call may do just now.
@@ -83,6 +84,10 @@ pub(crate) struct Host {
     pub(crate) overrun: Arc<AtomicBool>,
     /// Values of the parameters, as `param_bytes` gives them.
     encoded: Vec<Vec<u8>>,
+    /// How it calls services of others.
+    pub(crate) post: Option<Arc<dyn Post>>,
+    /// What it is being told.
+    pub(crate) message: Vec<u8>,
     /// What its private memory has of its session's; and what that was before it grew last.
     pub(crate) holding: Option<Holding>,
     before: Bytes,
@@ -107,6 +112,8 @@ impl Host {
             exceeded_at: None,
             strings: 0,
             overrun: Arc::default(),
+            post: None,
+            message: Vec::new(),
             holding: None,
             before: Bytes(0),
             admitted,
@@ -342,6 +349,29 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })?;
     linker
         .func_wrap(module, "reserve", |caller: Caller<'_, Host>, bytes: i64| caller.data().reserve(bytes))?;
+    linker.func_wrap(
+        module,
+        "call",
+        |mut caller: Caller<'_, Host>, service: i32, bytes: i32, len: i32, within: i64| {
+            call_service(&mut caller, unsigned(service), (unsigned(bytes), unsigned(len)), within)
+                .map_err(wasmtime::Error::from)
+        },
+    )?;
+    linker.func_wrap(module, "message", |mut caller: Caller<'_, Host>, to: i32, room: i32| {
+        let message = std::mem::take(&mut caller.data_mut().message);
+        let written = write_bytes(&mut caller, "message", unsigned(to), unsigned(room), &message);
+        caller.data_mut().message = message;
+        written.map(|len| i32::try_from(len).unwrap_or(i32::MAX)).map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(module, "reply", |mut caller: Caller<'_, Host>, call: i64, bytes: i32, len: i32| {
+        if unsigned(len) > limit::MESSAGE_BYTES {
+            return Ok(code::RANGE);
+        }
+        with_bytes(&mut caller, "reply", unsigned(bytes), unsigned(len), |bytes, host| {
+            host.post.as_ref().map_or(code::UNKNOWN, |post| post.reply(call.cast_unsigned(), bytes))
+        })
+        .map_err(wasmtime::Error::from)
+    })?;
     linker.func_wrap(module, "param_int", |caller: Caller<'_, Host>, index: i32| {
         let value = caller.data().admitted.values().get(unsigned(index) as usize);
         value.and_then(weir_session::Value::as_int).unwrap_or(0)
@@ -366,6 +396,21 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         },
     )?;
     Ok(())
+}
+
+fn call_service(
+    caller: &mut Caller<'_, Host>,
+    service: u32,
+    (bytes, len): (u32, u32),
+    within: i64,
+) -> Result<i64, FaultKind> {
+    let Ok(within) = u64::try_from(within) else { return Ok(code::RANGE.into()) };
+    if len > limit::MESSAGE_BYTES {
+        return Ok(code::RANGE.into());
+    }
+    with_bytes(caller, "call", bytes, len, |bytes, host| {
+        host.post.as_ref().map_or(code::DENIED.into(), |post| post.call(service, bytes, Nanos(within)))
+    })
 }
 
 fn emit(

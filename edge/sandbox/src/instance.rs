@@ -193,6 +193,7 @@ impl Instance {
         let mut host = Host::new(Arc::clone(&program.admitted));
         host.goes_on = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
+        host.post.clone_from(&means.post);
         if let Some(reservation) = &means.memory {
             let wanted = program.admitted.facts().memory;
             host.holding = Some(

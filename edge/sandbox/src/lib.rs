@@ -35,7 +35,7 @@ pub use cache::{Cache, CacheError, user_folder};
 pub use clock::{Calibration, Cycles, thread_time};
 pub use compile::{CompileError, CompileLimits, compile_child};
 pub use engine::{Compiling, Control, Engine, Foreign, LoadError, Options, Program};
-pub use event::{Means, News};
+pub use event::{Means, News, Post};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};

@@ -59,6 +59,8 @@ pub(crate) const fn enter(entry: EntryPoint) -> &'static str {
         EntryPoint::Stop => "weir_enter_stop",
         EntryPoint::Lost => "weir_enter_lost",
         EntryPoint::LowMemory => "weir_enter_low_memory",
+        EntryPoint::Serve => "weir_enter_serve",
+        EntryPoint::Answer => "weir_enter_answer",
         EntryPoint::Packet | EntryPoint::Batch => RUN,
     }
 }

@@ -44,7 +44,7 @@ fn start(engine: &Engine, admitted: Admitted, memory: &Arc<MemoryReservation>) -
         Tier::Proved => engine.load(admitted),
         _ => engine.load_suspendable(admitted),
     };
-    let means = Means { memory: Some(Arc::clone(memory)) };
+    let means = Means { memory: Some(Arc::clone(memory)), ..Means::default() };
     let mut instance = Instance::start_with(engine, &program.unwrap(), means).unwrap();
     Packets::new().map(&mut instance);
     instance
@@ -80,7 +80,7 @@ fn two_modules_of_a_session_have_its_memory_together() {
     let program = engine.load(admitted(&grower(""), "")).unwrap();
     let mut both: Vec<_> = (0..2)
         .map(|_| {
-            let means = Means { memory: Some(Arc::clone(&memory)) };
+            let means = Means { memory: Some(Arc::clone(&memory)), ..Means::default() };
             let mut instance = Instance::start_with(&engine, &program, means).unwrap();
             Packets::new().map(&mut instance);
             instance
@@ -89,7 +89,7 @@ fn two_modules_of_a_session_have_its_memory_together() {
     assert_eq!([packet(&mut both[0]), packet(&mut both[0]), packet(&mut both[1])], [1, 2, 1]);
     assert_eq!([packet(&mut both[0]), packet(&mut both[1])], [FAILED, FAILED]);
     // There is none for a third.
-    let means = Means { memory: Some(Arc::clone(&memory)) };
+    let means = Means { memory: Some(Arc::clone(&memory)), ..Means::default() };
     let error = Instance::start_with(&engine, &program, means).unwrap_err();
     assert!(matches!(error, LoadError::Memory { wanted: Bytes(PAGE), left: Bytes(0) }), "{error}");
     // What one gives back, the other can have.

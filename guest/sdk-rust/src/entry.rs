@@ -93,6 +93,8 @@ impl From<Drops> for u64 {
 ///     tick: Counter::tick;               // fn(&mut Counter, now: u64, periods: u64): packet time has passed `now`
 ///     stop: Counter::stop;               // fn(&mut Counter, now: u64): the last packet had time stamp `now`
 ///     low_memory: Counter::low_memory;   // fn(&mut Counter, left: u64): little is left of what the session has reserved
+///     serve: Counter::serve;             // fn(&mut Counter, call: u64, service: u32, len: u32): another session calls a service
+///     answer: Counter::answer;           // fn(&mut Counter, ticket: u64, status: service::Status, len: u32): a call has an answer
 ///     lost: Counter::lost;               // fn(&mut Counter, cause: Lost): before the next call after one that was lost
 /// }
 /// ```
@@ -155,6 +157,22 @@ macro_rules! module {
             low_memory(unsafe { WEIR_STATE.get() }, left)
         }
     };
+    (@ serve $state:ty, $function:expr) => {
+        #[export_name = "weir_serve"]
+        extern "C" fn weir_serve(call: u64, service: u32, len: u32) {
+            let serve: fn(&mut $state, u64, u32, u32) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            serve(unsafe { WEIR_STATE.get() }, call, service, len)
+        }
+    };
+    (@ answer $state:ty, $function:expr) => {
+        #[export_name = "weir_answer"]
+        extern "C" fn weir_answer(ticket: u64, status: i32, len: u32) {
+            let answer: fn(&mut $state, u64, $crate::service::Status, u32) = $function;
+            // SAFETY: weir makes one call at a time, and no host function calls back: this is the only reference.
+            answer(unsafe { WEIR_STATE.get() }, ticket, status.into(), len)
+        }
+    };
     (@ lost $state:ty, $function:expr) => {
         #[export_name = "weir_lost"]
         extern "C" fn weir_lost(cause: i32) {
@@ -165,7 +183,7 @@ macro_rules! module {
     };
     (@ $name:ident $state:ty, $function:expr) => {
         ::core::compile_error!(::core::concat!(
-            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, low_memory, lost"
+            "weir does not call `", ::core::stringify!($name), "`; it calls start, packet or batch, tick, stop, low_memory, serve, answer, lost"
         ));
     };
 }

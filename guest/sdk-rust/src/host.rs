@@ -50,6 +50,9 @@ extern "C" {
     pub(crate) fn param_float(index: u32) -> f64;
     pub(crate) fn param_bytes(index: u32, destination: *mut u8, room: u32) -> i32;
     pub(crate) fn reserve(bytes: i64) -> i64;
+    pub(crate) fn call(service: u32, bytes: *const u8, len: u32, deadline: u64) -> i64;
+    pub(crate) fn message(destination: *mut u8, room: u32) -> i32;
+    pub(crate) fn reply(call: u64, bytes: *const u8, len: u32) -> i32;
 }
 
 /// A host that has nothing, so that modules can be checked, and what needs no host tested, on the author's own machine.
@@ -100,6 +103,18 @@ mod absent {
 
     pub(crate) unsafe fn reserve(_bytes: i64) -> i64 {
         -3
+    }
+
+    pub(crate) unsafe fn call(_service: u32, _bytes: *const u8, _len: u32, _deadline: u64) -> i64 {
+        -3
+    }
+
+    pub(crate) unsafe fn message(_destination: *mut u8, _room: u32) -> i32 {
+        0
+    }
+
+    pub(crate) unsafe fn reply(_call: u64, _bytes: *const u8, _len: u32) -> i32 {
+        UNKNOWN
     }
 }
 

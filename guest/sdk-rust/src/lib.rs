@@ -58,6 +58,7 @@ mod log;
 mod packet;
 mod parameter;
 mod record;
+pub mod service;
 
 pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
@@ -115,4 +116,10 @@ pub mod limit {
     pub const LOG_BYTES: u32 = 512;
     /// Messages in a run.
     pub const LOG_MESSAGES: u32 = 100;
+    /// Bytes of a message between sessions.
+    pub const MESSAGE_BYTES: u32 = 64 * 1024;
+    /// Calls of services whose answers the module has not been told.
+    pub const CALLS: u32 = 64;
+    /// Nanoseconds that an answer can be waited for.
+    pub const DEADLINE_NS: u64 = 60_000_000_000;
 }

@@ -174,7 +174,25 @@ impl Shot {
         let help = "Times that little of the reserved memory came to be left";
         to.family("weir_session_memory_low", "", help, counts(|it| it.memory_low))?;
         let help = "Times that more memory was asked for than was left";
-        to.family("weir_session_memory_refused", "", help, counts(|it| it.memory_refused))
+        to.family("weir_session_memory_refused", "", help, counts(|it| it.memory_refused))?;
+        let help = "Calls of others' services";
+        to.family("weir_session_service", "calls", help, counts(|it| it.services.calls))?;
+        let help = "Calls of others' services that were refused, late, or failed";
+        to.family(
+            "weir_session_service_lost",
+            "calls",
+            help,
+            counts(|it| it.services.refused + it.services.late + it.services.failed),
+        )?;
+        let help = "Calls of others that were served";
+        to.family("weir_session_service_served", "calls", help, counts(|it| it.services.served))?;
+        let help = "Calls of others that wait";
+        to.family("weir_session_service_waiting", "calls", help, level(|it| it.services.waiting))?;
+        let seconds = |time: fn(&SessionShot) -> u64| Samples::Seconds(of(all(), |it| time(it)));
+        let help = "Processor time of others that the session pays";
+        to.family("weir_session_service_owed", "seconds", help, seconds(|it| it.services.owed_ns))?;
+        let help = "Processor time of its own that others pay";
+        to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))
     }
 
     /// Each part of each session, with the labels that tell it apart.

@@ -38,6 +38,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
         refused(session),
         session.priority
     )?;
+    services(out, session)?;
     writeln!(out)?;
     let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -109,6 +110,28 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
                 writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;
             }
         }
+    }
+    Ok(())
+}
+
+/// What it did by services, where it did anything.
+fn services(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+    let it = &session.services;
+    if it.calls + it.refused > 0 {
+        let (calls, answered, late, failed, refused) =
+            (it.calls, it.answered, it.late, it.failed, it.refused);
+        let owed = Nanos(it.owed_ns);
+        writeln!(
+            out,
+            "services: {calls} calls, {answered} answered, {late} late, {failed} failed, {refused} refused; pays {owed} for them"
+        )?;
+    }
+    if it.served + it.waiting > 0 {
+        let (served, waiting, discarded, earned) = (it.served, it.waiting, it.discarded, Nanos(it.earned_ns));
+        writeln!(
+            out,
+            "services: {served} calls of others served, {waiting} wait, {discarded} answers discarded; others pay {earned}"
+        )?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod faults;
 mod isolation;
 mod memory;
 mod place;
+mod services;
 mod sessions;
 
 #[path = "../run/module.rs"]

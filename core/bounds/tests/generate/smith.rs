@@ -82,7 +82,14 @@ fn wanted(choice: u8) -> Vec<u8> {
     let stop = optional(has(32), r#"(func (export "weir_stop") (param i64) unreachable)"#);
     let lost = optional(has(64), r#"(func (export "weir_lost") (param i32) unreachable)"#);
     let low = optional(has(128), r#"(func (export "weir_low_memory") (param i64) unreachable)"#);
-    text(&format!(r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost} {low})"#))
+    let news = optional(
+        has(128),
+        r#"(func (export "weir_serve") (param i64 i32 i32) unreachable)
+           (func (export "weir_answer") (param i64 i32 i32) unreachable)"#,
+    );
+    text(&format!(
+        r#"(module (memory (export "memory") 1) {entry} {start} {tick} {stop} {lost} {low} {news})"#
+    ))
 }
 
 fn text(wat: &str) -> Vec<u8> {

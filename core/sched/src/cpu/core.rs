@@ -326,6 +326,34 @@ impl Core {
         Ok(())
     }
 
+    /// Takes time from `vp` that others have worked for it: its reservation has so much less, and of what is left over it has had so much more. It is not
+    /// counted as time that it had.
+    ///
+    /// # Errors
+    ///
+    /// There is none such, or it runs.
+    pub fn debit(&mut self, vp: VpId, time: Nanos, now: Nanos) -> Result<(), Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        if self.running.is_some_and(|run| run.index == index) {
+            return Err(Refusal::Running(vp));
+        }
+        let lost = self.lost;
+        let Slot::Used(one) = &mut self.slots[index] else { return Err(Refusal::Unknown(vp)) };
+        match one.terms.share {
+            Share::Reserved(_) => {
+                let had = one.server.has_budget();
+                one.server.spend(time.0, now, lost, &mut one.stats);
+                if one.has_work && had && !one.server.has_budget() {
+                    self.ready.remove(index);
+                    self.place(index);
+                }
+            }
+            Share::BestEffort(weight) => self.fair.charge(index, &mut one.tag, time.0, weight.get()),
+        }
+        Ok(())
+    }
+
     /// What `vp` has used.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
         let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };

@@ -28,6 +28,8 @@ pub enum Input {
     Next,
     /// [`Core::charge`].
     Charge(Nanos, Outcome),
+    /// [`Core::debit`].
+    Debit(VpId, Nanos),
 }
 
 /// What a core answered.
@@ -144,6 +146,17 @@ impl<F: FnMut(Event)> Traced<F> {
         (self.sink)(Event { now, input: Input::Charge(used, outcome), answer: Answer::of(&result) });
         result
     }
+
+    /// [`Core::debit`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn debit(&mut self, vp: VpId, time: Nanos, now: Nanos) -> Result<(), Refusal> {
+        let result = self.core.debit(vp, time, now);
+        (self.sink)(Event { now, input: Input::Debit(vp, time), answer: Answer::of(&result) });
+        result
+    }
 }
 
 impl Answer {
@@ -206,6 +219,7 @@ impl Input {
             Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
             Input::Next => Answer::Decided(core.next(now)),
             Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
+            Input::Debit(vp, time) => Answer::of(&core.debit(vp, time, now)),
         }
     }
 }
@@ -226,6 +240,7 @@ impl fmt::Display for Input {
             Input::Sleep(vp) => write!(f, "sleep {vp}"),
             Input::Next => f.write_str("next"),
             Input::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
+            Input::Debit(vp, time) => write!(f, "debit {vp} {}", time.0),
         }
     }
 }
@@ -312,6 +327,7 @@ fn event(words: &mut Words) -> Option<Event> {
         "sleep" => Input::Sleep(vp(words)?),
         "next" => Input::Next,
         "charge" => Input::Charge(nanos(words)?, outcome(words)?),
+        "debit" => Input::Debit(vp(words)?, nanos(words)?),
         _ => return None,
     };
     words.next().filter(|word| *word == "->")?;
@@ -393,6 +409,7 @@ mod tests {
             "10 next -> idle",
             "11 charge 95001 suspended -> done",
             "11 charge 95001 ready -> refused",
+            "12 debit 0.0 95001 -> done",
         ];
         for line in lines {
             let event: Event = line.parse().unwrap_or_else(|_| panic!("{line}"));

@@ -312,3 +312,32 @@ fn a_core_that_stood_still_goes_on_as_if_nothing_had_been() {
     assert!(stats.periods_missed.abs_diff(250) <= 4, "{stats:?}");
     assert!(machine.core.stats(quiet).unwrap().periods_missed <= 3);
 }
+
+#[test]
+fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
+    let mut machine = Machine::new(Config::default());
+    let (a, b) = (
+        machine.create(reserved(10 * MS, 2 * MS)).unwrap(),
+        machine.create(reserved(10 * MS, 2 * MS)).unwrap(),
+    );
+    let rest = machine.create(best_effort(100)).unwrap();
+    machine.run_until(10 * MS, 20_000);
+    // Five milliseconds of work for `a`: two slices and a half.
+    machine.core.debit(a, Nanos(5 * MS), Nanos(machine.now)).unwrap();
+    let periods: Vec<_> = (0..4).map(|_| machine.run_until(machine.now + 10 * MS, 20_000)).collect();
+    let had = |vp| periods.iter().map(|got| got[&vp]).collect::<Vec<_>>();
+    assert_eq!(had(a).iter().sum::<u64>(), 3 * MS, "{:?}", had(a));
+    assert_eq!(had(b), [2 * MS; 4]);
+    assert_eq!(had(rest).iter().sum::<u64>(), 40 * MS - 8 * MS - 3 * MS);
+    // It is not billed as time that it had.
+    assert_eq!(machine.core.stats(a).unwrap().used(), Nanos(machine.got[&a]));
+    // Whoever shares the rest is behind the others by what was done for it.
+    let mut machine = Machine::new(Config::default());
+    let (c, d) = (machine.create(best_effort(100)).unwrap(), machine.create(best_effort(100)).unwrap());
+    machine.core.debit(c, Nanos(4 * MS), Nanos(0)).unwrap();
+    let got = machine.run_until(20 * MS, 20_000);
+    let apart = got[&d].abs_diff(got[&c] + 4 * MS);
+    assert!(apart <= 2 * 20_000, "{got:?}");
+    machine.core.close(d, Nanos(machine.now)).unwrap();
+    assert_eq!(machine.core.debit(d, Nanos(1), Nanos(machine.now)), Err(Refusal::Unknown(d)));
+}

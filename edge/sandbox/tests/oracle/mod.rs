@@ -137,7 +137,8 @@ fn check(plain: &Plain, module: &[u8], choices: u64) -> Result<Tally, Violation>
             }
         }
     }
-    for entry in [EntryPoint::LowMemory, EntryPoint::Lost, EntryPoint::Stop] {
+    use EntryPoint as E;
+    for entry in [E::LowMemory, E::Serve, E::Answer, E::Lost, E::Stop] {
         if let Some(used) = running.call(entry, 0) {
             compare(&analysis, entry, 0, &used, &mut tally)?;
             if used.trapped {

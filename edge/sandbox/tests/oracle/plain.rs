@@ -186,6 +186,8 @@ impl Running<'_> {
             EntryPoint::Stop => vec![Val::I64(1_700_000_000_000_000_000)],
             EntryPoint::Lost => vec![Val::I32(1)],
             EntryPoint::LowMemory => vec![Val::I64(65_536)],
+            EntryPoint::Serve => vec![Val::I64(1), Val::I32(0), Val::I32(65_536)],
+            EntryPoint::Answer => vec![Val::I64(1), Val::I32(0), Val::I32(65_536)],
             EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start => Vec::new(),
         };
         let results = function.ty(&self.store).results().len();
@@ -210,6 +212,11 @@ impl Running<'_> {
             exhausted: outcome.is_err_and(|error| error.downcast_ref() == Some(&Trap::OutOfFuel)),
         })
     }
+}
+
+/// What a host function says that does not do what it is asked, or 0.
+fn answer_code(number: u64) -> i32 {
+    [0, -1, -2, -3, -5][usize::try_from(number % 5).unwrap_or(0)]
 }
 
 fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
@@ -247,6 +254,17 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })?;
     linker.func_wrap(module, "reserve", move |mut caller: Caller<'_, Host>, bytes: i64| {
         if caller.data_mut().next().is_multiple_of(2) { bytes } else { i64::from(weir_abi::code::DENIED) }
+    })?;
+    linker.func_wrap(module, "call", |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32, _: i64| {
+        let number = caller.data_mut().next();
+        if number.is_multiple_of(2) { (number >> 8).cast_signed() } else { i64::from(answer_code(number)) }
+    })?;
+    linker.func_wrap(module, "message", |mut caller: Caller<'_, Host>, _: i32, room: i32| {
+        let number = caller.data_mut().next();
+        if number.is_multiple_of(3) { 65_536 } else { room }
+    })?;
+    linker.func_wrap(module, "reply", |mut caller: Caller<'_, Host>, _: i64, _: i32, _: i32| {
+        answer_code(caller.data_mut().next())
     })?;
     linker.func_wrap(module, "param_int", |index: i32| match index {
         0 => 9,

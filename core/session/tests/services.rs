@@ -1,0 +1,243 @@
+//! Calls between sessions, and what hostile callers and callees can do to each other.
+
+#![forbid(unsafe_code)]
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_abi::limit;
+use weir_session::services::{CallRefusal, Exchange, Offer, Party, Payer, ReplyRefusal, Status, Use};
+use weir_session::{MemoryReservation, Name, NodeMemory};
+use weir_units::{Bytes, Nanos};
+
+const CALLEE: Party = Party(1);
+const ALICE: Party = Party(2);
+const BOB: Party = Party(3);
+const QUEUE: u32 = 4;
+const MS: Nanos = Nanos(1_000_000);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn memory() -> Arc<MemoryReservation> {
+    MemoryReservation::new(&NodeMemory::new(Bytes(1 << 20)), Bytes(1 << 20), Bytes(1 << 20)).unwrap()
+}
+
+fn offer() -> Offer {
+    let callers = vec![name("alice"), name("bob")];
+    Offer { callers, queue: QUEUE, request: 16, answer: 32, payer: Payer::Callee }
+}
+
+fn lookup() -> Use {
+    Use { of: name("asn"), service: name("lookup"), pays: None }
+}
+
+/// `asn` offers `lookup` to alice and bob.
+fn exchange(offer: Offer) -> (Exchange, Arc<MemoryReservation>) {
+    let mut it = Exchange::default();
+    let memory = memory();
+    it.enter(CALLEE, &name("asn"), &memory);
+    it.enter(ALICE, &name("alice"), &memory);
+    it.enter(BOB, &name("bob"), &memory);
+    assert!(it.offer(CALLEE, &name("lookup"), 7, offer));
+    (it, memory)
+}
+
+fn status(it: &mut Exchange, party: Party) -> Vec<(u64, Status)> {
+    std::iter::from_fn(|| it.answer(party)).map(|answer| (answer.ticket, answer.status)).collect()
+}
+
+#[test]
+fn a_call_is_served_and_answered_and_leaves_nothing_behind() {
+    let (mut it, memory) = exchange(offer());
+    let (ticket, callee) = it.call(Nanos(0), ALICE, Some(&lookup()), b"10.0.0.1", MS).unwrap();
+    assert_eq!((callee, it.has_news(CALLEE), it.has_news(ALICE)), (CALLEE, true, false));
+    assert_eq!(memory.state().used, Bytes(8 + 32));
+    let request = it.take(Nanos(1), CALLEE).unwrap();
+    assert_eq!((request.service, request.message.as_slice(), request.paid), (7, &b"10.0.0.1"[..], None));
+    assert_eq!(it.reply(Nanos(2), CALLEE, request.call, b"AS64496"), Ok(ALICE));
+    let answer = it.answer(ALICE).unwrap();
+    assert_eq!(
+        (answer.ticket, answer.status, answer.message.as_slice()),
+        (ticket, Status::Answered, &b"AS64496"[..])
+    );
+    drop(answer);
+    assert_eq!(memory.state().used, Bytes(0));
+    assert!(!it.has_news(ALICE) && !it.has_news(CALLEE) && it.next_deadline(ALICE).is_none());
+    // A second answer to the same call goes nowhere.
+    assert_eq!(it.reply(Nanos(3), CALLEE, request.call, b"again"), Err(ReplyRefusal::Unknown));
+    assert_eq!((it.tally(ALICE).answered, it.tally(CALLEE).served, it.tally(CALLEE).discarded), (1, 1, 1));
+}
+
+#[test]
+fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
+    let (mut it, memory) = exchange(Offer { payer: Payer::Caller, ..offer() });
+    let eve = Party(9);
+    it.enter(eve, &name("eve"), &memory);
+    let free = lookup();
+    let paying = Use { pays: Some(MS), ..lookup() };
+    let mut call = |from, what: Option<&Use>, len: usize, within| {
+        it.call(Nanos(0), from, what, &vec![0; len], within).map(|(ticket, _)| ticket)
+    };
+    assert_eq!(call(eve, Some(&paying), 1, MS), Err(CallRefusal::Denied));
+    assert_eq!(call(ALICE, None, 1, MS), Err(CallRefusal::Denied), "her session uses none");
+    assert_eq!(call(ALICE, Some(&free), 1, MS), Err(CallRefusal::Denied), "it has not agreed to pay");
+    assert_eq!(call(ALICE, Some(&paying), 17, MS), Err(CallRefusal::Range));
+    assert_eq!(call(ALICE, Some(&paying), 1, Nanos(0)), Err(CallRefusal::Range));
+    assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_NS + 1)), Err(CallRefusal::Range));
+    let absent = Use { service: name("other"), ..paying.clone() };
+    assert_eq!(call(ALICE, Some(&absent), 1, MS), Err(CallRefusal::Absent));
+    assert_eq!(call(Party(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
+    assert_eq!(call(ALICE, Some(&paying), 16, Nanos(limit::DEADLINE_NS)), Ok(1));
+    assert_eq!(it.take(Nanos(0), CALLEE).unwrap().paid, Some((ALICE, MS)));
+    assert_eq!(it.tally(ALICE).refused, 6);
+    // Nobody else of the session can take the service over.
+    it.enter(Party(10), &name("asn"), &memory);
+    assert!(!it.offer(Party(10), &name("lookup"), 0, offer()));
+}
+
+#[test]
+fn a_callee_that_never_answers_makes_nobody_wait_longer_than_the_deadline() {
+    let (mut it, memory) = exchange(offer());
+    for within in [3, 1, 2] {
+        it.call(Nanos(0), ALICE, Some(&lookup()), b"x", Nanos(within)).unwrap();
+    }
+    let first = it.take(Nanos(0), CALLEE).unwrap();
+    assert_eq!(it.next_deadline(ALICE), Some(Nanos(1)));
+    it.expire(Nanos(2), ALICE);
+    assert_eq!(status(&mut it, ALICE), [(2, Status::Late), (3, Status::Late)]);
+    // What nobody waits for is not even served.
+    assert!(it.take(Nanos(2), CALLEE).is_none());
+    // An answer that comes too late is discarded, also where the caller has not looked yet.
+    assert_eq!(it.reply(Nanos(3), CALLEE, first.call, b"late"), Err(ReplyRefusal::Unknown));
+    it.expire(Nanos(3), ALICE);
+    assert_eq!(status(&mut it, ALICE), [(1, Status::Late)]);
+    assert_eq!((memory.state().used, it.tally(ALICE).late), (Bytes(0), 3));
+}
+
+#[test]
+fn a_caller_that_floods_fills_its_own_queue_and_nobody_elses() {
+    let (mut it, memory) = exchange(offer());
+    for _ in 0..QUEUE {
+        it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).unwrap();
+    }
+    for _ in 0..1000 {
+        assert_eq!(it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS), Err(CallRefusal::Full));
+    }
+    it.call(Nanos(0), BOB, Some(&lookup()), b"b", MS).unwrap();
+    // Bob is second, though four of alice's were there before.
+    let order: Vec<Vec<u8>> =
+        std::iter::from_fn(|| it.take(Nanos(0), CALLEE)).map(|request| request.message).collect();
+    assert_eq!(order, [b"a", b"b", b"a", b"a", b"a"]);
+    // What is being served does not wait, and still counts against the caller.
+    let mut accepted = u64::from(QUEUE);
+    while it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).is_ok() {
+        accepted += 1;
+        it.take(Nanos(0), CALLEE).unwrap();
+    }
+    assert_eq!(accepted, u64::from(limit::CALLS));
+    assert_eq!(memory.state().used, Bytes((accepted + 1) * 33));
+    // Its answers are as bounded: until it has heard them it can make no more calls.
+    it.expire(MS, ALICE);
+    assert_eq!(it.call(MS, ALICE, Some(&lookup()), b"a", MS), Err(CallRefusal::Full));
+    assert_eq!(status(&mut it, ALICE).len() as u64, accepted);
+    it.call(MS, ALICE, Some(&lookup()), b"a", MS).unwrap();
+}
+
+#[test]
+fn messages_are_taken_from_the_callers_memory() {
+    let mut it = Exchange::default();
+    let poor = MemoryReservation::new(&NodeMemory::new(Bytes(100)), Bytes(100), Bytes(100)).unwrap();
+    it.enter(CALLEE, &name("asn"), &memory());
+    it.enter(ALICE, &name("alice"), &poor);
+    it.offer(CALLEE, &name("lookup"), 0, offer());
+    it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS).unwrap();
+    it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS).unwrap();
+    assert_eq!(it.call(Nanos(0), ALICE, Some(&lookup()), &[0; 16], MS), Err(CallRefusal::Full));
+    assert_eq!(poor.state().used, Bytes(96));
+    it.leave(ALICE);
+    assert_eq!(poor.state().used, Bytes(0));
+    assert!(it.take(Nanos(0), CALLEE).is_none(), "nobody waits for it");
+}
+
+#[test]
+fn numbers_that_were_not_given_answer_nothing() {
+    let (mut it, _) = exchange(offer());
+    it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
+    // Not given to it yet.
+    assert_eq!(it.reply(Nanos(0), CALLEE, 1, b"y"), Err(ReplyRefusal::Unknown));
+    let request = it.take(Nanos(0), CALLEE).unwrap();
+    for forged in [0, request.call + 1, u64::MAX] {
+        assert_eq!(it.reply(Nanos(0), CALLEE, forged, b"y"), Err(ReplyRefusal::Unknown));
+    }
+    // Nor can others answer it, the caller included.
+    assert_eq!(it.reply(Nanos(0), BOB, request.call, b"y"), Err(ReplyRefusal::Unknown));
+    assert_eq!(it.reply(Nanos(0), ALICE, request.call, b"y"), Err(ReplyRefusal::Unknown));
+    assert_eq!(it.reply(Nanos(0), CALLEE, request.call, &[0; 33]), Err(ReplyRefusal::Range));
+    assert!(status(&mut it, ALICE).is_empty());
+    assert_eq!(it.reply(Nanos(0), CALLEE, request.call, &[0; 32]), Ok(ALICE));
+}
+
+#[test]
+fn a_callee_that_fails_or_goes_is_told_of_at_once() {
+    let (mut it, memory) = exchange(offer());
+    for _ in 0..3 {
+        it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS).unwrap();
+    }
+    let failed = it.take(Nanos(0), CALLEE).unwrap();
+    assert_eq!(it.fail(CALLEE, failed.call), Some(ALICE));
+    assert_eq!(it.fail(CALLEE, failed.call), None);
+    let _served = it.take(Nanos(0), CALLEE).unwrap();
+    let (told, tally) = it.leave(CALLEE);
+    assert_eq!((told.into_iter().collect::<Vec<_>>(), tally.served), (vec![ALICE], 2));
+    let [_, (_, two), (_, three)] = status(&mut it, ALICE)[..] else { panic!("three calls, three answers") };
+    assert_eq!((two, three, it.tally(ALICE).failed), (Status::Gone, Status::Gone, 3));
+    assert_eq!(it.call(Nanos(0), ALICE, Some(&lookup()), b"x", MS), Err(CallRefusal::Absent));
+    assert_eq!(memory.state().used, Bytes(0));
+}
+
+proptest! {
+    /// Whatever anybody does, each call that was accepted is answered once, nothing is left behind, and nothing waits without bounds.
+    #[test]
+    fn every_call_is_answered_exactly_once(
+        steps in prop::collection::vec((0u8..9, 0usize..2, 0u64..70, 1u64..50), 1..400)
+    ) {
+        let (mut it, memory) = exchange(offer());
+        let callers = [ALICE, BOB];
+        let mut now = 0;
+        let mut open: BTreeMap<(Party, u64), ()> = BTreeMap::new();
+        let mut given = Vec::new();
+        for (what, who, number, time) in steps {
+            let party = callers[who];
+            match what {
+                0..3 => {
+                    if let Ok((ticket, _)) = it.call(Nanos(now), party, Some(&lookup()), b"m", Nanos(time)) {
+                        prop_assert!(open.insert((party, ticket), ()).is_none());
+                    }
+                }
+                3 => given.extend(it.take(Nanos(now), CALLEE).map(|request| request.call)),
+                4 => _ = it.reply(Nanos(now), CALLEE, number, b"r"),
+                5 if !given.is_empty() => {
+                    _ = it.reply(Nanos(now), CALLEE, given.swap_remove(number as usize % given.len()), b"r");
+                }
+                6 => _ = it.fail(CALLEE, number),
+                7 => now += time,
+                _ => it.expire(Nanos(now), party),
+            }
+            for answer in std::iter::from_fn(|| it.answer(party)).take(2) {
+                prop_assert!(open.remove(&(party, answer.ticket)).is_some());
+            }
+            prop_assert!(it.waiting(CALLEE) <= 2 * QUEUE as usize);
+            prop_assert!(open.len() <= 2 * limit::CALLS as usize);
+        }
+        for party in callers {
+            it.expire(Nanos(u64::MAX), party);
+            while let Some(answer) = it.answer(party) {
+                prop_assert!(open.remove(&(party, answer.ticket)).is_some());
+            }
+        }
+        prop_assert!(open.is_empty());
+        prop_assert_eq!(memory.state().used, Bytes(0));
+    }
+}
