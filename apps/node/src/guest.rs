@@ -142,6 +142,15 @@ pub enum Served {
     Suspended,
 }
 
+/// Where what comes for a module is put.
+#[derive(Debug)]
+pub struct Inbox {
+    /// Packets.
+    pub queue: Arc<Queue>,
+    /// Calls of others, and their answers.
+    pub desk: Arc<Desk>,
+}
+
 /// A module at work.
 #[derive(Debug)]
 pub struct Guest {
@@ -177,21 +186,20 @@ struct Serving {
 }
 
 impl Guest {
-    /// A module that takes its packets from this queue.
+    /// A module that takes what comes for it from here.
     pub fn new(
         number: u64,
         seat: Seat,
-        queue: Arc<Queue>,
+        inbox: Inbox,
         tally: Arc<Tally>,
         output: SyncSender<Output>,
         longest: Longest,
         pace: Arc<Pace>,
-        desk: Arc<Desk>,
     ) -> Self {
         Self {
             number,
             seat,
-            queue,
+            queue: inbox.queue,
             tally,
             output,
             longest,
@@ -200,7 +208,7 @@ impl Guest {
             faults_told: 0,
             kept: Records::default(),
             has_alarm: false,
-            desk,
+            desk: inbox.desk,
             serving: None,
             payer: None,
         }

@@ -5,7 +5,7 @@
 
 use crate::config::{Config, InterfaceConfig, Kind};
 use crate::error::NodeError;
-use crate::guest::{Guest, Longest, Pace, Tally};
+use crate::guest::{Guest, Inbox, Longest, Pace, Tally};
 use crate::log::say;
 use crate::post::{Desk, PostOffice};
 use crate::protocol::Change;
@@ -383,7 +383,8 @@ impl Node {
         let offers = there.spec.offered(manifest);
         desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
         let pace = Arc::clone(&self.workshop.pace);
-        let resident = Guest::new(guest, seat, queue, tally, outputs, longest, pace, Arc::clone(&desk));
+        let resident =
+            Guest::new(guest, seat, Inbox { queue, desk: Arc::clone(&desk) }, tally, outputs, longest, pace);
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {

@@ -381,7 +381,7 @@ mod tests {
             for (who, what, amount) in steps {
                 match what {
                     0 => holdings.extend(Holding::of(&all[who], Bytes(amount))),
-                    1 if !holdings.is_empty() => _ = holdings.swap_remove(amount as usize % holdings.len()),
+                    1 if !holdings.is_empty() => _ = holdings.swap_remove(usize::try_from(amount).unwrap() % holdings.len()),
                     2 => _ = all[who].change(Bytes(amount), Bytes(60)),
                     3 => {
                         if let Ok(reserved) = all[who].ask(Bytes(amount)) {

@@ -219,7 +219,7 @@ proptest! {
                 3 => given.extend(it.take(Nanos(now), CALLEE).map(|request| request.call)),
                 4 => _ = it.reply(Nanos(now), CALLEE, number, b"r"),
                 5 if !given.is_empty() => {
-                    _ = it.reply(Nanos(now), CALLEE, given.swap_remove(number as usize % given.len()), b"r");
+                    _ = it.reply(Nanos(now), CALLEE, given.swap_remove(usize::try_from(number).unwrap() % given.len()), b"r");
                 }
                 6 => _ = it.fail(CALLEE, number),
                 7 => now += time,
