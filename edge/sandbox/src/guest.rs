@@ -18,14 +18,79 @@ struct Word(u64);
 #[derive(Clone, Copy)]
 struct Wide(std::arch::x86_64::__m128i);
 
-/// Hands the bytes `address..address + len` of the calling module to `act`, together with the host's state.
-///
-/// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
-/// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte read once.
+/// A module's memory and the host's state, for one call of a host function.
+pub(crate) struct Guest<'a> {
+    private: &'a [u8],
+    pub(crate) host: &'a mut Host,
+    function: &'static str,
+}
+
+/// What the host function `function` looks at in the calling module. Found once for a call, however many ranges it reads.
 ///
 /// # Errors
-/// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads;
-/// [`FaultKind::Overrun`] where the watchdog wants the call to end.
+/// [`FaultKind::Overrun`] where the watchdog wants the call to end; [`FaultKind::WildPointer`] where the module has no memory yet.
+#[inline]
+pub(crate) fn guest<'a>(
+    caller: &'a mut Caller<'_, Host>,
+    function: &'static str,
+) -> Result<Guest<'a>, FaultKind> {
+    let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
+    if host.overrun.load(Ordering::Relaxed) {
+        return Err(FaultKind::Overrun);
+    }
+    Ok(Guest { private, host, function })
+}
+
+impl Guest<'_> {
+    /// Hands the bytes `address..address + len` of the module to `act`, together with the host's state.
+    ///
+    /// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
+    /// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte
+    /// read once.
+    ///
+    /// # Errors
+    /// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads.
+    #[inline]
+    pub(crate) fn bytes<R>(
+        &mut self,
+        address: u32,
+        len: u32,
+        act: impl FnOnce(&[u8], &mut Host) -> R,
+    ) -> Result<R, FaultKind> {
+        let wild = FaultKind::WildPointer { function: self.function };
+        if len > limit::HOST_READ_BYTES {
+            // A call of the host must stay short, and its copy small.
+            return Err(wild);
+        }
+        let (start, len) = (address as usize, len as usize);
+        if let Some(bytes) = self.private.get(start..start.saturating_add(len)) {
+            return Ok(act(bytes, self.host));
+        }
+        let base = self.private.as_ptr();
+        let from = base.addr() + start;
+        let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
+        if !inside(&self.host.packets) && !inside(&self.host.descriptors) {
+            return Err(wild);
+        }
+        let mut copy = std::mem::take(&mut self.host.scratch);
+        copy.clear();
+        copy.reserve(len);
+        // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its reservation, which has the
+        // same provenance as the private memory (`Space` made both in one mapping); `copy` has room for `len` bytes, all of which are written.
+        unsafe {
+            copy_once(base.add(start), copy.as_mut_ptr(), len);
+            copy.set_len(len);
+        }
+        let result = act(&copy, self.host);
+        self.host.scratch = copy;
+        Ok(result)
+    }
+}
+
+/// [`Guest::bytes`] where one range is all that a host function reads.
+///
+/// # Errors
+/// As [`guest`] and [`Guest::bytes`].
 #[inline]
 pub(crate) fn with_bytes<R>(
     caller: &mut Caller<'_, Host>,
@@ -34,36 +99,7 @@ pub(crate) fn with_bytes<R>(
     len: u32,
     act: impl FnOnce(&[u8], &mut Host) -> R,
 ) -> Result<R, FaultKind> {
-    let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
-    if host.overrun.load(Ordering::Relaxed) {
-        return Err(FaultKind::Overrun);
-    }
-    if len > limit::HOST_READ_BYTES {
-        // A call of the host must stay short, and its copy small.
-        return Err(FaultKind::WildPointer { function });
-    }
-    let (start, len) = (address as usize, len as usize);
-    if let Some(bytes) = private.get(start..start.saturating_add(len)) {
-        return Ok(act(bytes, host));
-    }
-    let from = private.as_ptr().addr() + start;
-    let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
-    if !inside(&host.packets) && !inside(&host.descriptors) {
-        return Err(FaultKind::WildPointer { function });
-    }
-    let mut copy = std::mem::take(&mut host.scratch);
-    copy.clear();
-    copy.reserve(len);
-    let base = private.as_ptr();
-    // SAFETY: `from` is inside an area that this module's `Instance` mapped readable at this place of its reservation, which has the
-    // same provenance as the private memory (`Space` made both in one mapping); `copy` has room for `len` bytes, all of which are written.
-    unsafe {
-        copy_once(base.add(start), copy.as_mut_ptr(), len);
-        copy.set_len(len);
-    }
-    let result = act(&copy, host);
-    host.scratch = copy;
-    Ok(result)
+    guest(caller, function)?.bytes(address, len, act)
 }
 
 /// Copies `bytes` to `address` in the private memory of the calling module, as much as `room` allows.
@@ -86,11 +122,17 @@ pub(crate) fn write_bytes(
     Ok(bytes.len())
 }
 
+#[inline]
 fn memory(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memory, FaultKind> {
-    if let Some(memory) = caller.data().memory {
-        return Ok(memory);
+    match caller.data().memory {
+        Some(memory) => Ok(memory),
+        None => exported(caller, function),
     }
-    // Only in a WebAssembly start function: the instance is not there yet.
+}
+
+/// Only in a WebAssembly start function: the instance is not there yet.
+#[cold]
+fn exported(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {
         Some(Extern::Memory(memory)) => Ok(memory),
         _ => Err(FaultKind::WildPointer { function }),

@@ -2,7 +2,7 @@
 
 use crate::event::Post;
 use crate::fault::FaultKind;
-use crate::guest::{with_bytes, write_bytes};
+use crate::guest::{guest, with_bytes, write_bytes};
 use crate::pattern::{PatternError, Patterns};
 use crate::rewrite::{LIMIT, SUSPEND};
 use crate::slice::{self, Counter, Shared};
@@ -427,6 +427,7 @@ fn emit(
     if len as usize != declared.row_bytes() {
         return Err(FaultKind::RowSize);
     }
+    let mut guest = guest(caller, "emit")?;
     // The strings first, so that a wild pointer leaves no half-made record. Where they are is read once, from a copy of their (address, length).
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
@@ -434,18 +435,16 @@ fn emit(
         let at = row.checked_add(u32::try_from(field.offset).unwrap_or(u32::MAX));
         let at = at.ok_or(FaultKind::WildPointer { function: "emit" })?;
         let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-        let place = with_bytes(caller, "emit", at, 8, |bytes, _| {
-            (word(bytes), word(bytes.get(4..).unwrap_or_default()))
-        });
+        let place = guest.bytes(at, 8, |bytes, _| (word(bytes), word(bytes.get(4..).unwrap_or_default())));
         let (address, len) = place?;
         string_bytes += u64::from(len);
         if string_bytes > u64::from(limit::RECORD_STRING_BYTES) {
-            caller.data_mut().records_dropped += 1;
+            guest.host.records_dropped += 1;
             return Ok(code::FULL);
         }
-        strings.push((field.offset, with_bytes(caller, "emit", address, len, |bytes, _| bytes.to_vec())?));
+        strings.push((field.offset, guest.bytes(address, len, |bytes, _| bytes.to_vec())?));
     }
-    with_bytes(caller, "emit", row, len, |row, host| {
+    guest.bytes(row, len, |row, host| {
         let bytes = row.len() + usize::try_from(string_bytes).unwrap_or(usize::MAX);
         let is_taken = host.charge_record(order, bytes);
         host.strings = host.strings.saturating_add(string_bytes);
@@ -483,16 +482,17 @@ fn patch(
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
-    let described = with_bytes(caller, "patch", descriptor, 64, |bytes, _| read_descriptor(bytes))?;
+    let mut guest = guest(caller, "patch")?;
+    let described = guest.bytes(descriptor, 64, |bytes, _| read_descriptor(bytes))?;
     let mut wanted = [0; limit::PATCH_BYTES as usize];
-    with_bytes(caller, "patch", bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
+    guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
     let wanted = &wanted[..len as usize];
     // Headers end where the payload begins, where the classifier found that; else they may be as long as it looks.
     let has_payload = described.flags & weir_abi::flag::L4 != 0;
     let most = if has_payload { usize::from(described.payload_offset) } else { PEEK_MAX };
     let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));
     let packet = first + index;
-    with_bytes(caller, "patch", described.data, head, |head, host| {
+    guest.bytes(described.data, head, |head, host| {
         match weir_wire::patch::check(head, &described, offset, wanted) {
             Ok(()) => {
                 let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
