@@ -145,10 +145,7 @@ impl Walker<'_, '_> {
     }
 
     fn too_large(&mut self, entry: EntryPoint, function: u32) -> EntryBound {
-        let offset = match self.module.code(function, self.costs) {
-            Ok(Some(code)) => code.offsets.first().copied().unwrap_or(0),
-            _ => 0,
-        };
+        let offset = self.module.offset(function);
         let unbounded = Linear::UNBOUNDED;
         EntryBound {
             entry,
@@ -199,7 +196,7 @@ impl Walker<'_, '_> {
             if !unseen.insert(function) {
                 continue;
             }
-            let Some(code) = self.module.code(function, self.costs)? else { continue };
+            let Some(code) = self.module.code(function, self.costs, usize::MAX)? else { continue };
             for operator in &code.operators {
                 match operator {
                     Operator::Call { function_index } => next.push(*function_index),

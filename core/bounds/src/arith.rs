@@ -97,6 +97,14 @@ impl Arith<'_> {
                     return self.scaled(width, a, width.wrap_signed(1i128 << by));
                 }
             }
+            // Every bit the other way around: -1 - x.
+            Binary::Xor => {
+                let all = Sum { terms: Vec::new(), constant: -1 };
+                if let Some(id) = (cb == Some(-1)).then_some(a).or((ca == Some(-1)).then_some(b)) {
+                    let sum = Values::combined(width, &all, 1, &self.values.sum(id), -1);
+                    return self.sum_of(width, sum, [a, b]);
+                }
+            }
             _ => {}
         }
         let (x, y) = (self.range(a), self.range(b));
@@ -106,7 +114,9 @@ impl Arith<'_> {
         let any = Range::any(width);
         match kind {
             Binary::And => {
-                if self.values.as_constant(b) == Some(-1) {
+                // A mask that takes nothing from what the value can be.
+                let keeps_all = |mask: i64, most: u64| filled(most) & !width.wrap(mask.into()) == 0;
+                if cb.is_some_and(|mask| keeps_all(mask, x.hi)) {
                     return a;
                 }
                 let less_one = |p: Id, q: Id| {
@@ -128,9 +138,17 @@ impl Arith<'_> {
                 if cb == Some(15) && x.hi <= 255 {
                     from = header_length(from);
                 }
+                let zeros = za.max(zb);
+                let mask = cb.filter(|_| lowest.is_none()).map(|mask| (a, mask));
+                if let Some(id) = mask.and_then(|mask| self.values.masked_before(mask, range, zeros, from)) {
+                    return id;
+                }
                 let id = self.values.add(lowest.map_or(Op::And(a, b), Op::ClearLowest), width, range, from);
                 let node = self.values.node_mut(id);
-                node.zeros = node.zeros.max(za).max(zb);
+                node.zeros = node.zeros.max(zeros);
+                if let Some(mask) = mask {
+                    self.values.remember_masked(mask, id);
+                }
                 id
             }
             Binary::Or => {

@@ -52,6 +52,8 @@ const DEEP: u32 = 5;
 const JOINED: usize = 4;
 /// Facts of each way that are looked at where two meet.
 const MET: usize = 12;
+/// Facts of a way that are held against what is known elsewhere: those of its last comparison.
+const LAST: usize = 4;
 /// Equations that are put into a sum.
 const EQUIVALENTS: usize = 4;
 /// Values that are rounded down, one of the other.
@@ -195,13 +197,34 @@ impl Facts {
             }
             // On the way that was taken, both hold: what was known there, and what is known here.
             Op::Join(ways) if ways.len() <= JOINED && depth + 1 >= DEEP => {
+                let taken = ways.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, depth - 1));
                 let both = |(way, known): &(Id, FactId)| {
                     inner(*way).and(self.range_deep(values, *way, *known, depth - 1), width)
                 };
-                let union = ways.iter().map(both).filter(|range| !range.is_empty()).reduce(Range::or);
+                let union = taken.map(both).filter(|range| !range.is_empty()).reduce(Range::or);
                 union.map_or(own, |union| own.and(union, width))
             }
             _ => own,
+        }
+    }
+
+    /// Whether a way to a join was not taken, because what it learnt last is known at this place not to be so.
+    fn is_excluded(&self, values: &Values, way: FactId, at: FactId, depth: u32) -> bool {
+        self.back(way).take(LAST).any(|(_, fact)| match fact {
+            Fact::Range(id, range) => {
+                self.range_deep(values, *id, at, depth).and(*range, values.width(*id)).is_empty()
+            }
+            _ => false,
+        })
+    }
+
+    /// What a join is at this place, where all ways to it but one were not taken.
+    fn only_way(&self, values: &Values, id: Id, at: FactId) -> Id {
+        let Op::Join(ways) = &values.node(id).op else { return id };
+        let mut taken = ways.iter().filter(|(_, known)| !self.is_excluded(values, *known, at, DEEP - 1));
+        match (taken.next(), taken.next()) {
+            (Some((way, _)), None) if ways.len() <= JOINED => *way,
+            _ => id,
         }
     }
 
@@ -258,29 +281,31 @@ impl Facts {
         };
         let modulus = width.modulus();
         let mut zeros = 0;
-        let mut found: Option<Range> = None;
-        let mut learn = |lo: i128, hi: i128, per: Option<Linear>| {
-            if lo >= 0 && hi < modulus && lo <= hi {
-                let here = Range { per, ..Range::integer(width, lo, hi) };
-                found = Some(found.map_or(here, |found| found.and(here, width)));
-            }
-        };
+        let mut ends: Vec<(i128, i128, Option<Linear>)> = Vec::new();
         let same = std::iter::once(sum.clone());
         for one in same.chain(self.equivalents(values, sum, width, at, also)) {
             let (lo, hi) = values.interval(&one, range);
             zeros = zeros.max(values.zeros_of(&one, width));
-            learn(lo, hi, values.upper_by_length(&one, range).filter(|_| lo >= 0));
-            if let Some((lo, hi, low)) = rounded_pair(values, &one, width, range) {
+            ends.push((lo, hi, values.upper_by_length(&one, range).filter(|_| lo >= 0)));
+            if let Some((lo, hi, low, per)) = rounded_pair(values, &one, width, range) {
                 zeros = zeros.max(low);
-                learn(lo, hi, None);
+                ends.push((lo, hi, per));
+            }
+        }
+        let mut found: Option<Range> = None;
+        for (lo, hi, per) in ends {
+            let (lo, hi) = inwards(lo, hi, zeros, width);
+            if lo >= 0 && hi < modulus && lo <= hi {
+                let here = Range { per, ..Range::integer(width, lo, hi) };
+                found = Some(found.map_or(here, |found| found.and(here, width)));
             }
         }
         if found.is_some_and(|found| found.hi < 1 << 20) {
             return found.map(|found| (found, zeros));
         }
         if found.is_none() {
-            let there = || also.and_then(|also| self.rounded(values, sum, width, also));
-            found = self.rounded(values, sum, width, at).or_else(there);
+            let there = || also.and_then(|also| self.rounded(values, sum, zeros, width, also));
+            found = self.rounded(values, sum, zeros, width, at).or_else(there);
         }
         if found.is_none()
             && also.is_none()
@@ -290,6 +315,19 @@ impl Facts {
             zeros = zeros.max(low);
         }
         for (_, fact) in self.back(at).chain(also.into_iter().flat_map(|also| self.back(also))) {
+            // What is known of a sum that is the same but for a constant.
+            if let Fact::Range(id, known) = fact
+                && values.width(*id) == width
+                && let Op::Sum(other) = &values.node(*id).op
+                && other.terms == sum.terms
+            {
+                let shift = i128::from(sum.constant) - i128::from(other.constant);
+                let (lo, hi) = (i128::from(known.lo) + shift, i128::from(known.hi) + shift);
+                if lo >= 0 && hi < modulus {
+                    let here = Range::integer(width, lo, hi);
+                    found = Some(found.map_or(here, |found| found.and(here, width)));
+                }
+            }
             let Fact::Holds(cmp @ (Cmp::LtU | Cmp::LeU | Cmp::LtS | Cmp::LeS), x, y) = fact else { continue };
             if values.width(*x) != width {
                 continue;
@@ -333,11 +371,23 @@ impl Facts {
     ) -> Vec<Sum> {
         let mut found = Vec::new();
         for (_, fact) in self.back(at).chain(also.into_iter().flat_map(|also| self.back(also))) {
-            let Fact::Holds(Cmp::Eq, x, y) = fact else { continue };
-            if values.width(*x) != width || found.len() >= EQUIVALENTS {
-                continue;
+            let zero = match fact {
+                Fact::Holds(Cmp::Eq, x, y) if values.width(*x) == width => values.difference(*x, *y),
+                // Lowest bits of which only one value is left.
+                Fact::Range(id, range) if values.width(*id) == width => {
+                    match (&values.node(*id).op, range.only()) {
+                        (Op::And(..), Some(only @ 1..)) => {
+                            let only = Sum { terms: Vec::new(), constant: width.wrap_signed(only.into()) };
+                            Values::combined(width, &values.sum(*id), 1, &only, -1)
+                        }
+                        _ => continue,
+                    }
+                }
+                _ => continue,
+            };
+            if found.len() >= EQUIVALENTS {
+                break;
             }
-            let zero = values.difference(*x, *y);
             let Some((id, own @ (1 | -1))) = zero.terms.last().copied() else { continue };
             let by = match sum.coefficient(id) {
                 // The bits that were masked off: the sum has what they are of.
@@ -369,6 +419,9 @@ impl Facts {
         let without = Values::combined(width, sum, 1, &gone, by.wrapping_neg());
         let mut union: Option<(Range, u8)> = None;
         for (way, known) in ways {
+            if self.is_excluded(values, *known, at, DEEP - 1) {
+                continue;
+            }
             let one = Values::combined(width, &without, 1, &values.sum(*way), by);
             let (range, zeros) = self.apart(values, &one, width, at, Some(*known))?;
             union = Some(union.map_or((range, zeros), |(union, least)| (union.or(range), least.min(zeros))));
@@ -378,7 +431,7 @@ impl Facts {
 
     /// As above, where values of the sum are others rounded down, or shifted: what such a value leaves out is small, and more than nothing where
     /// the two are known to differ.
-    fn rounded(&self, values: &Values, sum: &Sum, width: Width, at: FactId) -> Option<Range> {
+    fn rounded(&self, values: &Values, sum: &Sum, zeros: u8, width: Width, at: FactId) -> Option<Range> {
         let mut sum = sum.clone();
         // What was left out so far lies between these.
         let (mut less, mut more) = (0i128, 0i128);
@@ -401,7 +454,7 @@ impl Facts {
             more = more.checked_add((-scale * least).max(-scale * most))?;
             let range = |id| self.range_deep(values, id, at, DEEP - 1);
             let (lo, hi) = values.interval(&sum, range);
-            let (lo, hi) = (lo.checked_add(less)?, hi.checked_add(more)?);
+            let (lo, hi) = inwards(lo.checked_add(less)?, hi.checked_add(more)?, zeros, width);
             if lo >= 0 && hi < width.modulus() {
                 return Some(Range::integer(width, lo, hi));
             }
@@ -425,9 +478,11 @@ impl Facts {
                 if mask == 0 || !rounds_down(mask, known.hi) {
                     return None;
                 }
+                let same = self.only_way(values, of, at);
                 let differ = self.back(at).any(|(_, fact)| match fact {
                     Fact::Holds(Cmp::Ne | Cmp::LtU, x, y) => {
-                        let is = |a: Id, b: Id| values.same(a, id) && values.same(b, of);
+                        let is =
+                            |a: Id, b: Id| values.same(a, id) && (values.same(b, of) || values.same(b, same));
                         is(*x, *y) || is(*y, *x)
                     }
                     _ => false,
@@ -517,9 +572,10 @@ impl Facts {
             }
             Cmp::LeS => (Range { shi: y.shi, ..any }, Range { slo: x.slo, ..any }),
         };
-        let at = self.push(at, Fact::Holds(cmp, a, b));
+        // First what follows from it: afterwards it would be no news.
         let at = self.refine(values, a, for_a, at, 4)?;
         let at = self.refine(values, b, for_b, at, 4)?;
+        let at = self.push(at, Fact::Holds(cmp, a, b));
         if matches!(cmp, Cmp::Ne | Cmp::LtU | Cmp::LtS) {
             return self.differ(values, a, b, at);
         }
@@ -545,7 +601,7 @@ impl Facts {
     fn refine(&mut self, values: &Values, id: Id, range: Range, at: FactId, depth: u32) -> Option<FactId> {
         let width = values.width(id);
         let before = self.range(values, id, at);
-        let now = before.and(range, width);
+        let now = before.and(range, width).aligned(width, values.node(id).zeros);
         if now.is_empty() {
             return None;
         }
@@ -588,14 +644,20 @@ impl Facts {
     }
 }
 
+/// The ends of an interval of multiples of `2^zeros`, but for what wraps: such multiples too.
+fn inwards(lo: i128, hi: i128, zeros: u8, width: Width) -> (i128, i128) {
+    let low = (1i128 << u32::from(zeros).min(width.bits() - 1)) - 1;
+    ((lo + low) & !low, hi & !low)
+}
+
 /// A sum in which a value stands beside its own lowest bits, taken off: `x - (x & 7)` is `x` rounded down. Between which integers the sum lies,
-/// and how many of its lowest bits are 0.
+/// how many of its lowest bits are 0, and an upper bound by the packet's length.
 fn rounded_pair(
     values: &Values,
     sum: &Sum,
     width: Width,
     range: impl Fn(Id) -> Range,
-) -> Option<(i128, i128, u8)> {
+) -> Option<(i128, i128, u8, Option<Linear>)> {
     sum.terms.iter().find_map(|(id, by)| {
         let Op::And(of, mask) = values.node(*id).op else { return None };
         let mask = width.wrap(values.as_constant(mask)?.into());
@@ -614,7 +676,11 @@ fn rounded_pair(
         let (lo, hi) = values.interval(&rest, &range);
         let zeros = mask.trailing_ones() + by.trailing_zeros();
         let zeros = u8::try_from(zeros).unwrap_or(0).min(values.zeros_of(&rest, width));
-        Some((lo.checked_add(least.min(most))?, hi.checked_add(least.max(most))?, zeros))
+        let per = whole
+            .per
+            .filter(|_| times == 1)
+            .map(|per| Linear { constant: clamp_unsigned(i128::from(per.constant) + hi), ..per });
+        Some((lo.checked_add(least.min(most))?, hi.checked_add(least.max(most))?, zeros, per))
     })
 }
 

@@ -1,6 +1,7 @@
 //! A loop: looked at first to see how its locals change, then walked for what it costs.
 
 use crate::arith::{Arith, Binary};
+use crate::facts::FactId;
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
@@ -152,12 +153,7 @@ impl<'a> Walker<'a, '_> {
                     let term = self.made_at_entry(term, first, entry, depth)?;
                     whole = Values::combined(width, &whole, 1, &self.values.sum(term), by);
                 }
-                let (values, facts) = (&mut self.values, &self.facts);
-                let ranges: Vec<(Id, Range)> =
-                    whole.terms.iter().map(|(id, _)| (*id, facts.range(values, *id, entry.facts))).collect();
-                Some(values.of_sum(width, whole, |id| {
-                    ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
-                }))
+                Some(self.made_of(width, whole, entry.facts))
             }
             Op::And(a, b) => {
                 let a = self.made_at_entry(a, first, entry, depth)?;
@@ -267,11 +263,7 @@ impl<'a> Walker<'a, '_> {
             &Sum { terms: vec![(k, 1)], constant: 0 },
             sign,
         );
-        let ranges: Vec<(Id, Range)> =
-            sum.terms.iter().map(|(id, _)| (*id, self.facts.range(&self.values, *id, entry.facts))).collect();
-        let of =
-            |id: Id| ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range);
-        self.values.of_sum(width, sum, of)
+        self.made_of(width, sum, entry.facts)
     }
 
     /// The loop's begin, with what was found out about its locals.
@@ -279,6 +271,7 @@ impl<'a> Walker<'a, '_> {
         let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
         // All that go by the same amount each time go together: by the number of the iteration.
         let number: Vec<Id> = [Width::W32, Width::W64].map(|width| self.iteration(width, shape)).into();
+        self.number_is_within(&number, shape, entry, &mut start);
         for (counter, change) in counters.iter().zip(&shape.changes) {
             let width = self.values.width(counter.first);
             let now = match *change {
@@ -307,6 +300,32 @@ impl<'a> Walker<'a, '_> {
             start.locals[counter.local] = now;
         }
         start
+    }
+
+    /// So many steps as lead to this iteration have place in the distance that there was when the loop was entered.
+    fn number_is_within(&mut self, number: &[Id], shape: &Shape, entry: &State, start: &mut State) {
+        let Some((distance, step)) = &shape.on_entry else { return };
+        let Some(width) = distance.terms.first().map(|(id, _)| self.values.width(*id)) else { return };
+        let (Some(number), Ok(step)) = (number.get(usize::from(width == Width::W64)), i64::try_from(*step))
+        else {
+            return;
+        };
+        let gone = Values::combined(width, &self.values.sum(*number), step, &Sum::default(), 0);
+        let (gone, distance) =
+            (self.made_of(width, gone, entry.facts), self.made_of(width, distance.clone(), entry.facts));
+        if let Some(facts) = self.facts.holds(&self.values, Cmp::LeU, gone, distance, start.facts) {
+            start.facts = facts;
+        }
+    }
+
+    /// A sum's value, by what is known at a place.
+    fn made_of(&mut self, width: Width, sum: Sum, at: FactId) -> Id {
+        let (values, facts) = (&mut self.values, &self.facts);
+        let ranges: Vec<(Id, Range)> =
+            sum.terms.iter().map(|(id, _)| (*id, facts.range(values, *id, at))).collect();
+        values.of_sum(width, sum, |id| {
+            ranges.iter().find(|(of, _)| *of == id).map_or(Range::any(width), |(_, range)| *range)
+        })
     }
 
     /// The number of an iteration, from 0.

@@ -21,6 +21,8 @@ pub(crate) struct Module<'a> {
     pub(crate) imports: Vec<&'a str>,
     bodies: Vec<FunctionBody<'a>>,
     decoded: Vec<Option<Rc<Code<'a>>>>,
+    /// Instructions that were read so far.
+    pub(crate) instructions_read: usize,
     pub(crate) globals: Vec<Global>,
     pub(crate) entries: Vec<(EntryPoint, u32)>,
     /// Functions that an indirect call can reach.
@@ -235,8 +237,21 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The instructions of a function of the module's own.
-    pub(crate) fn code(&mut self, function: u32, costs: &Costs) -> Result<Option<Rc<Code<'a>>>, Malformed> {
+    /// The offset of a function's first instruction; 0 for one that is not the module's own.
+    pub(crate) fn offset(&self, function: u32) -> u32 {
+        let body =
+            (function as usize).checked_sub(self.imports.len()).and_then(|index| self.bodies.get(index));
+        let reader = body.and_then(|body| body.get_operators_reader().ok());
+        reader.and_then(|reader| u32::try_from(reader.original_position()).ok()).unwrap_or(0)
+    }
+
+    /// The instructions of a function of the module's own; nothing where they are more than `most` and were not read before.
+    pub(crate) fn code(
+        &mut self,
+        function: u32,
+        costs: &Costs,
+        most: usize,
+    ) -> Result<Option<Rc<Code<'a>>>, Malformed> {
         let Some(index) = (function as usize).checked_sub(self.imports.len()) else { return Ok(None) };
         let Some(body) = self.bodies.get(index) else { return Ok(None) };
         if let Some(Some(code)) = self.decoded.get(index) {
@@ -244,7 +259,9 @@ impl<'a> Module<'a> {
         }
         let ty = self.type_of(function).cloned();
         let code =
-            Rc::new(decode(body, ty.as_ref(), costs, self.has_vectors).map_err(|error| malformed(&error))?);
+            decode(body, ty.as_ref(), costs, self.has_vectors, most).map_err(|error| malformed(&error))?;
+        let Some(code) = code.map(Rc::new) else { return Ok(None) };
+        self.instructions_read += code.operators.len();
         if let Some(place) = self.decoded.get_mut(index) {
             *place = Some(Rc::clone(&code));
         }
@@ -257,7 +274,8 @@ fn decode<'a>(
     ty: Option<&FuncType>,
     costs: &Costs,
     mut has_vectors: bool,
-) -> Result<Code<'a>, wasmparser::BinaryReaderError> {
+    most: usize,
+) -> Result<Option<Code<'a>>, wasmparser::BinaryReaderError> {
     let mut locals: Vec<Width> =
         ty.map_or(Vec::new(), |ty| ty.params().iter().copied().map(width_of).collect());
     let bytes = |ty: &ValType| if *ty == ValType::V128 { 16u64 } else { 8 };
@@ -285,6 +303,9 @@ fn decode<'a>(
     while !reader.eof() {
         let (operator, offset) = reader.read_with_offset()?;
         let index = code.operators.len();
+        if index >= most {
+            return Ok(None);
+        }
         let here = u32::try_from(index).unwrap_or(u32::MAX);
         code.ends.push(here);
         code.elses.push(here);
@@ -314,5 +335,5 @@ fn decode<'a>(
         code.operators.push(operator);
     }
     code.operand = if has_vectors { 16 } else { 8 };
-    Ok(code)
+    Ok(Some(code))
 }

@@ -212,6 +212,23 @@ impl Range {
         range
     }
 
+    /// Of a multiple of `2^zeros`: its ends are such multiples too. Empty where none lies between them.
+    pub(crate) fn aligned(mut self, width: Width, zeros: u8) -> Self {
+        if zeros == 0 || self.is_empty() {
+            return self;
+        }
+        let low = (1u64 << u32::from(zeros).min(width.bits() - 1)) - 1;
+        let signed = low.cast_signed();
+        let (Some(lo), Some(slo)) = (self.lo.checked_add(low), self.slo.checked_add(signed)) else {
+            // The next one is no number of 64 bits.
+            (self.lo, self.hi) = (1, 0);
+            return self;
+        };
+        (self.lo, self.hi) = (lo & !low, self.hi & !low);
+        (self.slo, self.shi) = (slo & !signed, self.shi & !signed);
+        self.derived(width)
+    }
+
     /// The integer that is congruent to the value and lies in the narrower of the two ranges.
     pub(crate) fn narrower(&self) -> (i128, i128) {
         let unsigned = i128::from(self.hi) - i128::from(self.lo);
@@ -234,3 +251,43 @@ pub(crate) fn rounds_down(mask: u64, most: u64) -> bool {
 
 /// An upper bound that is no larger is used as it is, even where there is one by the packet's length.
 const SMALL: u64 = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number that is a multiple stays, and so do the ends, for ranges around all places where a width wraps.
+    #[test]
+    fn rounding_inwards_loses_no_multiple() {
+        for width in [Width::W32, Width::W64] {
+            let (least, most) = width.signed();
+            let middles = [0, i128::from(most), i128::from(least), -1, i128::from(width.max()) - 9];
+            for (middle, from, len, zeros) in middles
+                .into_iter()
+                .flat_map(|middle| (-9..9).map(move |from| (middle, from)))
+                .flat_map(|(middle, from)| (0..12).map(move |len| (middle, from, len)))
+                .flat_map(|(middle, from, len)| [0u8, 1, 2, 3, 64].map(|zeros| (middle, from, len, zeros)))
+            {
+                let known = Range::integer(width, middle + from, middle + from + len);
+                let now = known.aligned(width, zeros);
+                let step = 1i128 << u32::from(zeros).min(width.bits());
+                for value in (0..=len).map(|more| width.wrap(middle + from + more)) {
+                    let signed = width.wrap_signed(value.into());
+                    let is_in = |range: &Range| {
+                        (range.lo..=range.hi).contains(&value) && (range.slo..=range.shi).contains(&signed)
+                    };
+                    assert!(is_in(&known));
+                    assert!(
+                        i128::from(value) % step != 0 || is_in(&now),
+                        "{value}: {known:?}, {now:?}, {zeros}"
+                    );
+                }
+                let is_multiple = |end: i128| end % step.min(width.modulus() / 2) == 0;
+                if !now.is_empty() {
+                    let ends = [now.lo.into(), now.hi.into(), now.slo.into(), now.shi.into()];
+                    assert!(ends.into_iter().all(is_multiple), "{known:?}, {now:?}, {zeros}");
+                }
+            }
+        }
+    }
+}

@@ -44,7 +44,7 @@ impl fmt::Display for Why {
                 "no counter was found that ends this loop: count it with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or let a local variable go up to a limit",
             ),
             Self::MayMiss => f.write_str(
-                "the counter can step over its end and wrap around: compare with < instead of !=, or make sure before the loop that it begins below its end",
+                "the counter can step over its end and wrap around, unless it begins below it, which does not show here: count with WEIR_FOR(MAX, ...) in C or .bounded::<MAX>() in Rust, or cut the limit to a constant just before the loop, as in n < MAX ? n : MAX (compilers make != of <, so that to write < does not always help)",
             ),
             Self::LimitUnknown => f.write_str(
                 "the loop's limit can be any number: cut it to a constant before the loop, as in n < MAX ? n : MAX, or read a parameter that has limits in the manifest where it is used",

@@ -269,6 +269,7 @@ impl Trips<'_> {
         }
         let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
         let (mut left, mut least, mut from) = (None::<(Sum, i64)>, u64::MAX, 0);
+        let mut needs_some = false;
         for edge in back {
             let next = *edge.locals.get(counter.local)?;
             if self.values.width(next) != width {
@@ -306,7 +307,13 @@ impl Trips<'_> {
                 (is_fixed && is_positive && is_same && is_like && !wraps)
                     .then(|| ((start, by), u64::try_from(lo).unwrap_or(1), self.values.node(rest).from))
             });
-            let (start, step, bits) = found?;
+            let (start, step, bits) = match found {
+                Some(found) => found,
+                None => {
+                    needs_some = true;
+                    self.one_of_some(counter, edge, back, left.as_ref())?
+                }
+            };
             left = Some(start);
             least = least.min(step);
             from |= bits;
@@ -320,13 +327,72 @@ impl Trips<'_> {
         } else if let Some(apart) = self.facts.difference(self.values, &start, width, self.entry) {
             known = apart;
         }
-        let trips = known.upper().divided(least);
+        // One was taken where only something was known to be left: so there was, from the beginning.
+        if needs_some && known.lo == 0 {
+            return None;
+        }
+        // And at least one is left at the end.
+        let upper = known.upper();
+        let upper = Linear { constant: upper.constant.saturating_sub(needs_some.into()), ..upper };
+        let trips = upper.divided(least);
         let count = if trips.is_bounded() && trips.constant <= TRIPS_MAX {
             Ok(Count { trips, from, on_entry: None })
         } else {
             Err(Why::LimitUnknown)
         };
         Some((u64::MAX, count))
+    }
+
+    /// As above, an edge that takes one of what is left: then that does not wrap where something is left whenever the body begins, because every
+    /// edge has found so of what it leaves: `if (--left == 0) break`.
+    fn one_of_some(
+        &self,
+        counter: &Counter,
+        edge: &State,
+        back: &[State],
+        like: Option<&(Sum, i64)>,
+    ) -> Option<((Sum, i64), u64, u8)> {
+        let width = self.values.width(counter.first);
+        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
+        let one = Sum { terms: Vec::new(), constant: 1 };
+        let moved = |edge: &State| {
+            let next = *edge.locals.get(counter.local)?;
+            let is_like = self.values.width(next) == width;
+            is_like.then(|| {
+                Values::combined(width, &self.values.sum(next), 1, &self.values.sum(counter.now), -1)
+            })
+        };
+        // What is compared with 0 in the one direction or the other, and so is what is left afterwards.
+        let tests = |edge: &State| {
+            let all = self.facts.learnt(edge.facts, self.entry).filter_map(|(_, cmp, a, b)| {
+                (cmp == Cmp::Ne && self.values.width(a) == width).then(|| self.values.difference(a, b))
+            });
+            all.collect::<Vec<_>>()
+        };
+        let taken = moved(edge).filter(|moved| moved.terms.is_empty() && matches!(moved.constant, 1 | -1))?;
+        let by = -taken.constant;
+        for test in tests(edge) {
+            let share = test.coefficient(counter.k);
+            if !matches!(share, 1 | -1) {
+                continue;
+            }
+            let after = Values::combined(width, &test, share * by, &Sum::default(), 0);
+            let left = Values::combined(width, &after, 1, &one, 1);
+            let start = Values::combined(width, &left, 1, &k, -by);
+            let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
+            let is_like = like.is_none_or(|(known, sign)| *known == start && *sign == by);
+            let is_tested = |edge: &State| {
+                let Some(moved) = moved(edge) else { return false };
+                let after = Values::combined(width, &left, 1, &moved, by);
+                let opposite = Values::combined(width, &after, -1, &Sum::default(), 0);
+                tests(edge).iter().any(|test| *test == after || *test == opposite)
+            };
+            if is_fixed && is_like && back.iter().all(is_tested) {
+                let from = start.terms.iter().fold(0, |from, (id, _)| from | self.values.node(*id).from);
+                return Some(((start, by), 1, from));
+            }
+        }
+        None
     }
 
     /// A value that loses a bit with each iteration, as in `x &= x - 1`.

@@ -6,6 +6,7 @@
 use crate::Linear;
 use crate::facts::FactId;
 use crate::range::{Range, Width};
+use std::collections::HashMap;
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,11 +97,13 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct Values {
     nodes: Vec<Node>,
+    /// The last value that was made of one with a constant mask.
+    masked: HashMap<(Id, i64), Id>,
 }
 
 impl Default for Values {
     fn default() -> Self {
-        let mut values = Self { nodes: Vec::new() };
+        let mut values = Self { nodes: Vec::new(), masked: HashMap::new() };
         for width in [Width::W32, Width::W64] {
             values.constant(width, 0);
         }
@@ -144,6 +147,18 @@ impl Values {
         let zeros = range.only().map_or(0, |value| trailing(value, width));
         self.nodes.push(Node { op, width, range, zeros, from, owner: 0 });
         id
+    }
+
+    /// The value that was made with the same mask before, if no more was known of it than is known here: so that what is learnt of one is known of both.
+    pub(crate) fn masked_before(&self, mask: (Id, i64), range: Range, zeros: u8, from: u8) -> Option<Id> {
+        let id = *self.masked.get(&mask)?;
+        let node = self.node(id);
+        let zeros = zeros.max(range.only().map_or(0, |value| trailing(value, node.width)));
+        (node.range == range && node.zeros == zeros && node.from == from).then_some(id)
+    }
+
+    pub(crate) fn remember_masked(&mut self, mask: (Id, i64), id: Id) {
+        self.masked.insert(mask, id);
     }
 
     pub(crate) fn constant(&mut self, width: Width, value: i64) -> Id {

@@ -150,6 +150,8 @@ pub(crate) struct Frame<'a> {
 
 /// What an instruction counts, in facts that are looked at.
 pub(crate) const INSTRUCTION: u64 = 6;
+/// What it counts to read one from the module's bytes, and to keep it.
+const READ: u64 = INSTRUCTION;
 /// What it counts where ways meet, beside the locals.
 const MEETING: u64 = 90;
 /// What a call counts beside, in instructions.
@@ -251,9 +253,12 @@ impl<'a, 'e> Walker<'a, 'e> {
         if self.active.len() >= CALLS_DEEP {
             return Err(Stop::TooLarge);
         }
-        let Some(code) = self.module.code(function, self.costs).map_err(Stop::Malformed)? else {
+        let most = usize::try_from(self.steps_max.saturating_sub(self.steps) / READ).unwrap_or(usize::MAX);
+        let before = self.module.instructions_read;
+        let Some(code) = self.module.code(function, self.costs, most).map_err(Stop::Malformed)? else {
             return Err(Stop::TooLarge);
         };
+        self.steps += READ * (self.module.instructions_read - before) as u64;
         // A call costs more than its instructions.
         self.step(CALL + code.locals.len() / 4)?;
         self.active.push(function);

@@ -323,9 +323,10 @@ impl Maker<'_> {
 
     /// Before the loops: locals get their values, and some are looked at.
     fn body(&mut self, loops: usize) {
-        if self.below(3) != 0 {
-            self.arms();
-            return;
+        match self.below(6) {
+            0 | 1 => {}
+            2 => return self.multiples(),
+            _ => return self.arms(),
         }
         for _ in 0..self.below(5) {
             let ty = self.any_type();
@@ -469,6 +470,86 @@ impl Maker<'_> {
         }
         self.close();
         self.loops -= 1;
+        self.close();
+    }
+
+    /// A loop as compilers unroll it: in steps of a power of two over a number of which the lowest bits were cut off or dealt with before; or not quite so.
+    fn multiples(&mut self) {
+        let ty = self.any_type();
+        let (t, about, whole) = (ty.name(), self.local(ty), self.local(ty));
+        let number = match self.below(4) {
+            0 => self.read(ty),
+            1 => format!("({t}.shl {} ({t}.const {}))", self.read(ty), 1 + self.below(3)),
+            _ => format!("({t}.load8_u (i32.const 0x80000000))"),
+        };
+        self.line(&format!("(local.set {whole} {number})"));
+        // At most, and at least, a constant.
+        for (cmp, limits) in [("lt_u", [9, 64, 100]), ("gt_u", [1, 3, 4])] {
+            if self.below(2) == 0 {
+                let limit = limits[self.below(3)];
+                let cmp = if self.below(8) == 0 { COMPARISONS[self.below(10)] } else { cmp };
+                self.line(&format!(
+                    "(local.set {whole} (select (local.get {whole}) ({t}.const {limit}) ({t}.{cmp} (local.get {whole}) ({t}.const {limit}))))"
+                ));
+            }
+        }
+        self.open("block");
+        let out = self.made;
+        let low = [1, 3, 7, 2][self.below(4)];
+        let masked = format!("({t}.and (local.get {whole}) ({t}.const {low}))");
+        for first in [true, false] {
+            for _ in 0..self.below(3) {
+                let (of, cmp) = (if first { whole } else { about }, COMPARISONS[self.below(10)]);
+                let limit = match self.below(4) {
+                    0 => format!("(local.get {whole})"),
+                    1 => masked.clone(),
+                    _ => format!("({t}.const {})", self.below(6)),
+                };
+                self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {of}) {limit}))"));
+            }
+            if first {
+                let cut = format!("(local.set {about} ({t}.sub (local.get {whole})");
+                match self.below(4) {
+                    0 => self.line(&format!("{cut} {masked}))")),
+                    1 => {
+                        let by = 1 + self.below(3);
+                        let condition = match self.below(2) {
+                            0 => format!("({t}.eqz {masked})"),
+                            _ => format!("({t}.ne {masked} ({t}.const 0))"),
+                        };
+                        self.line(&format!("(local.set {about} (local.get {whole}))"));
+                        self.line(&format!("(if {condition} (then {cut} ({t}.const {by})))))"));
+                    }
+                    2 => {
+                        let mask = [60, -4, 124, -8, 6, 62, 12][self.below(7)];
+                        self.line(&format!(
+                            "(local.set {about} ({t}.and (local.get {whole}) ({t}.const {mask})))"
+                        ));
+                    }
+                    _ => self.line(&format!("(local.set {about} (local.get {whole}))")),
+                }
+            }
+        }
+        self.loops += 1;
+        self.open("loop");
+        let again = self.made;
+        let (op, by) = (["sub", "add"][self.below(4) / 3], [1, 2, 4, 8, 4, 3, 2, 4][self.below(8)]);
+        let moved = format!("({t}.{op} (local.get {about}) ({t}.const {by}))");
+        let end = match self.below(4) {
+            0 => format!("(local.get {whole})"),
+            1 => format!("({t}.const {})", self.below(9)),
+            _ => format!("({t}.const 0)"),
+        };
+        if self.below(4) == 3 {
+            self.statement();
+        }
+        let cmp = if self.below(5) == 0 { COMPARISONS[self.below(10)] } else { "ne" };
+        self.line(&format!("(br_if $l{again} ({t}.{cmp} (local.tee {about} {moved}) {end}))"));
+        self.close();
+        self.loops -= 1;
+        if self.below(2) == 0 {
+            self.statement();
+        }
         self.close();
     }
 
