@@ -2,8 +2,10 @@
 
 use crate::module::Module;
 use crate::range::{Range, USUAL_PACKET, Width};
-use crate::report::{CallBound, EntryPoint, HostCall, LoopBound, Place, Step, Usage, What};
-use crate::state::{Hot, Spot, Stop};
+use crate::report::{
+    CallBound, EntryPoint, HostCall, LoopBound, Most, Place, Step, Usage, What, contributor,
+};
+use crate::state::{Hot, Spot, Stop, Taker};
 use crate::value::{Id, Op, from};
 use crate::walk::{Summary, Walker};
 use crate::{Analysis, Class, Costs, EntryBound, Environment, Linear, Lines, Reason, Why};
@@ -96,7 +98,8 @@ impl Walker<'_, '_> {
             shadow_stack: summary.shadow,
             class: if usage.fuel.is_bounded() { class_of(summary.tally.from) } else { Class::Unbounded },
             unbounded,
-            hottest: self.hottest(&summary),
+            hottest: self.way(summary.best.0[0].as_deref()),
+            most: self.most(&summary),
         })
     }
 
@@ -155,23 +158,43 @@ impl Walker<'_, '_> {
             class: Class::Unbounded,
             unbounded: vec![Reason { place: self.place(function, offset), why: Why::TooLarge }],
             hottest: Vec::new(),
+            most: Most::default(),
+        }
+    }
+
+    /// What contributes most to what is used beside fuel.
+    fn most(&self, summary: &Summary) -> Most {
+        let [_, records, patches, pages] =
+            summary.best.0.each_ref().map(|peak| contributor(&self.way(peak.as_deref())).cloned());
+        let taken = |taker: Taker, what| Step {
+            place: self.place(taker.function, taker.offset),
+            what,
+            amount: taker.bytes.map_or(Linear::UNBOUNDED, Linear::constant),
+        };
+        Most {
+            records,
+            patches,
+            pages,
+            stack: Some(taken(summary.widest, What::Frame)),
+            shadow_stack: summary.shadow_taker.map(|taker| taken(taker, What::Locals)),
         }
     }
 
     /// The way from an entry point to what contributes most. What is inside a loop counts as often as the loop runs.
-    fn hottest(&self, summary: &Summary) -> Vec<Step> {
+    fn way(&self, from: Option<&Hot>) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut times = Linear::constant(1);
-        let mut next: Option<&Hot> = summary.best.as_deref();
+        let mut next = from;
         while let Some(hot) = next.filter(|_| steps.len() < HOTTEST_MAX) {
-            let fuel = hot.fuel.times(times, self.packet_max());
+            let amount = hot.amount.times(times, self.packet_max());
             let what = match hot.spot {
                 Spot::Loop(trips) => What::Loop(trips),
                 Spot::Call(callee) => What::Call(self.callee(callee)),
                 Spot::Host(name) => What::Host(name),
                 Spot::Bulk => What::Bulk,
+                Spot::Grow => What::Grow,
             };
-            steps.push(Step { place: self.place(hot.function, hot.offset), what, fuel });
+            steps.push(Step { place: self.place(hot.function, hot.offset), what, amount });
             if let Spot::Loop(trips) = hot.spot {
                 times = times.times(trips, self.packet_max());
             }

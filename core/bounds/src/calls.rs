@@ -2,7 +2,7 @@
 
 use crate::facts::FactId;
 use crate::range::{Range, Width};
-use crate::state::{Hot, Spot, Stop};
+use crate::state::{Peaks, Spot, Stop, Taker};
 use crate::value::{Id, Node, Op, Sum, Values, from};
 use crate::walk::{CallFound, Effect, Frame, HostFound, Shadow, Summary, Walker};
 use crate::{Given, Length, Linear, Why, injected};
@@ -29,7 +29,7 @@ impl<'a> Walker<'a, '_> {
         let summary = self.summary_of(frame, at, function, arguments, key)?;
         match summary {
             Some(summary) => self.apply(frame, at, Some(function), &[summary]),
-            None => self.unknown(frame, function),
+            None => self.unknown(frame, at, function),
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<'a> Walker<'a, '_> {
             }
         }
         if let Some(function) = again {
-            self.unknown(frame, function);
+            self.unknown(frame, at, function);
             return Ok(());
         }
         if found.is_empty() {
@@ -184,7 +184,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The rest of a call of which nothing is known.
-    fn unknown(&mut self, frame: &mut Frame<'a>, function: u32) {
+    fn unknown(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
         let results: Vec<Width> = self
             .module
             .type_of(function)
@@ -204,21 +204,30 @@ impl<'a> Walker<'a, '_> {
         state.usage.records = Linear::UNBOUNDED;
         state.usage.patches = Linear::UNBOUNDED;
         state.usage.pages = Linear::UNBOUNDED;
-        frame.shadow = None;
-        frame.below = u64::MAX / 2;
+        let offset = frame.code.offsets[at];
+        let taker = Some(Taker { function: frame.function, offset, bytes: None });
+        if frame.shadow.take().is_some() {
+            frame.shadow_taker = taker;
+        }
+        (frame.below, frame.below_taker) = (u64::MAX / 2, taker);
+        // That there is no bound on its fuel is said with the reason.
+        let usage = crate::Usage { fuel: Linear::ZERO, ..state.usage };
         frame.state = Some(state);
+        Self::note(frame, offset, Spot::Call(Some(function)), &usage, &Peaks::default());
     }
 
     /// A call has one of these effects.
     fn apply(&mut self, frame: &mut Frame<'a>, at: usize, function: Option<u32>, found: &[Rc<Summary>]) {
         let locals = frame.code.locals.len();
         let mut usage = crate::Usage::NOTHING;
-        let mut best: Option<Rc<Hot>> = None;
+        let mut best = Peaks::default();
         let mut depth = self.depth_now(frame);
         let here = depth;
         for summary in found {
             usage = usage.or(summary.usage);
-            frame.below = frame.below.max(summary.stack);
+            if summary.stack > frame.below {
+                (frame.below, frame.below_taker) = (summary.stack, Some(summary.widest));
+            }
             if self.probing == 0 {
                 frame.tally.add(&summary.tally);
             }
@@ -226,17 +235,10 @@ impl<'a> Walker<'a, '_> {
                 .zip(summary.shadow)
                 .zip(here)
                 .map(|((deepest, callee), here)| deepest.max(here + callee));
-            let is_hotter = |a: &Rc<Hot>, b: &Rc<Hot>| {
-                a.fuel.at(crate::range::USUAL_PACKET) > b.fuel.at(crate::range::USUAL_PACKET)
-            };
-            if let Some(hot) = &summary.best
-                && best.as_ref().is_none_or(|best| is_hotter(hot, best))
-            {
-                best = Some(Rc::clone(hot));
-            }
+            best.rise(&summary.best);
         }
         if self.probing == 0 {
-            frame.shadow = frame.shadow.zip(depth).map(|(a, b)| a.max(b));
+            self.deepened(frame, here, depth, found);
         }
         let offset = frame.code.offsets[at];
         if self.probing == 0 {
@@ -244,7 +246,7 @@ impl<'a> Walker<'a, '_> {
             let found = self.calls.entry(offset).or_insert(new);
             found.fuel = found.fuel.or(usage.fuel);
         }
-        self.note(frame, offset, Spot::Call(function), usage.fuel, best);
+        Self::note(frame, offset, Spot::Call(function), &usage, &best);
 
         let Some(mut state) = frame.state.take() else { return };
         state.usage = state.usage.plus(usage);
@@ -271,6 +273,23 @@ impl<'a> Walker<'a, '_> {
             }
         }
         frame.state = Some(state);
+    }
+
+    /// The shadow stack is as deep as this in one of the called functions.
+    fn deepened(&self, frame: &mut Frame<'a>, here: Option<u64>, depth: Option<u64>, found: &[Rc<Summary>]) {
+        let Some(before) = frame.shadow else { return };
+        if depth.is_some_and(|depth| depth <= before) {
+            return;
+        }
+        frame.shadow = depth;
+        let deepest = found.iter().max_by_key(|summary| summary.shadow.unwrap_or(u64::MAX));
+        let Some(taker) = deepest.and_then(|summary| summary.shadow_taker) else { return };
+        // What this function has taken itself can be more.
+        if taker.bytes.is_none_or(|bytes| here.is_none_or(|here| bytes >= here))
+            || frame.shadow_taker.is_none()
+        {
+            frame.shadow_taker = Some(taker);
+        }
     }
 
     /// A global after a call that had one of these effects on it.
@@ -336,7 +355,9 @@ impl<'a> Walker<'a, '_> {
             results,
             globals: self.module.globals.iter().map(|_| Effect::Adds(0)).collect(),
             tally: crate::state::Tally::default(),
-            best: None,
+            best: Peaks::default(),
+            widest: Taker { function, offset: 0, bytes: Some(0) },
+            shadow_taker: None,
             returns: true,
             recorded: true,
         }
@@ -430,7 +451,9 @@ impl<'a> Walker<'a, '_> {
             self.depends(frame, bits);
         }
         let offset = frame.code.offsets[at];
-        self.note(frame, offset, Spot::Host(known.name), fuel, None);
+        let once = |import: &str| if name == import { Linear::constant(1) } else { Linear::ZERO };
+        let usage = crate::Usage { fuel, records: once("emit"), patches: once("patch"), pages: Linear::ZERO };
+        Self::note(frame, offset, Spot::Host(known.name), &usage, &Peaks::default());
         if self.probing == 0 {
             let found = self.hosts.entry(offset).or_insert(HostFound {
                 function: frame.function,

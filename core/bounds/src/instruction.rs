@@ -5,7 +5,8 @@ use crate::arith::{Arith, Binary, Bits, LENGTH};
 use crate::decode::NoModule;
 use crate::length::TABLE_MAX;
 use crate::range::{Range, Width};
-use crate::state::{State, Stop};
+use crate::report::Usage;
+use crate::state::{Peaks, Spot, State, Stop, Taker};
 use crate::value::{Cmp, Id, Op, Sum, Values, from};
 use crate::walk::{Frame, Walker};
 use std::collections::HashSet;
@@ -74,9 +75,9 @@ impl<'a> Walker<'a, '_> {
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
                 self.bulk(frame, at, false);
             }
-            Operator::MemoryGrow { .. } => self.grow(frame),
+            Operator::MemoryGrow { .. } => self.grow(frame, at),
             Operator::TableGrow { .. } => self.grow_table(frame),
-            _ => self.plain(frame, operator),
+            _ => self.plain(frame, at, operator),
         }
         Self::operands(frame);
         Ok(())
@@ -110,10 +111,11 @@ impl<'a> Walker<'a, '_> {
         state.spend(fuel);
         let from = self.values.node(len).from;
         self.depends(frame, from);
-        self.note(frame, frame.code.offsets[at], crate::state::Spot::Bulk, fuel, None);
+        let usage = Usage { fuel, ..Usage::NOTHING };
+        Self::note(frame, frame.code.offsets[at], Spot::Bulk, &usage, &Peaks::default());
     }
 
-    fn grow(&mut self, frame: &mut Frame<'a>) {
+    fn grow(&mut self, frame: &mut Frame<'a>, at: usize) {
         let width = Width::W32;
         let Some(state) = &mut frame.state else { return };
         let pages = state.pop();
@@ -122,6 +124,8 @@ impl<'a> Walker<'a, '_> {
         let fuel = Linear::constant(self.costs.page().into()).times(most, self.packet_max());
         state.usage.pages = state.usage.pages.plus(most);
         state.spend(fuel);
+        let usage = Usage { fuel, pages: most, ..Usage::NOTHING };
+        Self::note(frame, frame.code.offsets[at], Spot::Grow, &usage, &Peaks::default());
         // The old size, or -1.
         let result = self.values.add(Op::Opaque, width, Range::signed(width, -1, 1 << 16), 0);
         if let Some(state) = &mut frame.state {
@@ -144,7 +148,7 @@ impl<'a> Walker<'a, '_> {
         Arith { values: &mut self.values, facts: &self.facts, at }
     }
 
-    fn plain(&mut self, frame: &mut Frame<'a>, operator: &Operator<'a>) {
+    fn plain(&mut self, frame: &mut Frame<'a>, at: usize, operator: &Operator<'a>) {
         use Operator as O;
         use Width::{W32, W64};
         let locals = frame.code.locals.len();
@@ -189,7 +193,7 @@ impl<'a> Walker<'a, '_> {
                     *place = id;
                 }
                 if self.module.stack_pointer == Some(*global_index) {
-                    self.moved_stack(frame, id);
+                    self.moved_stack(frame, at, id);
                 }
             }
             O::Select | O::TypedSelect { .. } => {
@@ -296,7 +300,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// The shadow stack's pointer is set: how deep is it?
-    fn moved_stack(&mut self, frame: &mut Frame<'a>, to: Id) {
+    fn moved_stack(&mut self, frame: &mut Frame<'a>, at: usize, to: Id) {
         if self.probing > 0 {
             return;
         }
@@ -307,7 +311,13 @@ impl<'a> Walker<'a, '_> {
         let moved = self.values.difference(to, *before);
         let depth =
             moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0));
-        frame.shadow = frame.shadow.zip(depth).map(|(deepest, depth)| deepest.max(depth));
+        if let Some(deepest) = frame.shadow
+            && depth.is_none_or(|depth| depth > deepest)
+        {
+            let (function, offset) = (frame.function, frame.code.offsets[at]);
+            frame.shadow_taker = Some(Taker { function, offset, bytes: depth });
+            frame.shadow = depth;
+        }
     }
 
     fn load(&mut self, load: Load, memarg: MemArg, address: Id, state: &State) -> Id {

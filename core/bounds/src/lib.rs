@@ -35,8 +35,8 @@ pub use linear::Linear;
 pub use lines::Lines;
 pub use reason::{Reason, Why};
 pub use report::{
-    Analysis, CallBound, Class, EntryBound, EntryPoint, HostCall, LoopBound, OnEntry, Place, SourceLine,
-    Step, Usage, What,
+    Analysis, CallBound, Class, EntryBound, EntryPoint, HostCall, LoopBound, Most, OnEntry, Place,
+    SourceLine, Step, Usage, What,
 };
 
 /// What is known about a module beside its bytes, when it is analysed.

@@ -5,7 +5,7 @@ use crate::facts::FactId;
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
-use crate::state::{Meeting, Spot, State, Stop};
+use crate::state::{Meeting, Peaks, Spot, State, Stop};
 use crate::trips::{Change, Counter, Shape, Trips};
 use crate::value::{Cmp, Id, Op, Sum, Values};
 use crate::walk::{Around, Frame, INSTRUCTION, LOOPS_DEEP, LoopFound, Walker};
@@ -75,9 +75,9 @@ impl<'a> Walker<'a, '_> {
         act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, Stop>,
     ) -> Result<R, Stop> {
         self.probing += 1;
-        let (shadow, below) = (frame.shadow, frame.below);
+        let before = (frame.shadow, frame.shadow_taker, frame.below, frame.below_taker);
         let result = act(self, frame);
-        (frame.shadow, frame.below) = (shadow, below);
+        (frame.shadow, frame.shadow_taker, frame.below, frame.below_taker) = before;
         self.probing -= 1;
         result
     }
@@ -378,7 +378,7 @@ impl<'a> Walker<'a, '_> {
         let (mut fall, mut out) = (None::<Meeting>, Vec::<(usize, Meeting)>::new());
         let mut body = Linear::ZERO;
         let mut from = 0;
-        let mut best = None;
+        let mut best = Peaks::default();
         let mut trapped = Usage::NOTHING;
         while let Some(state) = next {
             let before = state.usage.fuel;
@@ -404,7 +404,7 @@ impl<'a> Walker<'a, '_> {
                 let meeting = fall.get_or_insert_with(|| Meeting::new(token, entry.facts));
                 meeting.add(&mut self.values, &mut self.facts, state);
             }
-            best = walked.around.best.or(best);
+            best.rise(&walked.around.best);
             next = self.together(entry, walked.around.back);
             trips += u64::from(next.is_some());
         }
@@ -508,7 +508,7 @@ impl<'a> Walker<'a, '_> {
             }
         }
         self.depends(frame, from);
-        self.note(frame, offset, Spot::Loop(trips), total.fuel, around.best);
+        Self::note(frame, offset, Spot::Loop(trips), &total, &around.best);
         let base = entry.usage.plus(all);
         Self::trap(frame, base.plus(around.trapped));
         for (label, meeting) in around.out {
@@ -565,7 +565,13 @@ impl<'a> Walker<'a, '_> {
 
 impl Around {
     fn empty() -> Self {
-        Self { label: usize::MAX, back: Vec::new(), out: Vec::new(), trapped: Usage::NOTHING, best: None }
+        Self {
+            label: usize::MAX,
+            back: Vec::new(),
+            out: Vec::new(),
+            trapped: Usage::NOTHING,
+            best: Peaks::default(),
+        }
     }
 }
 

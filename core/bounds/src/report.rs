@@ -123,6 +123,11 @@ impl Usage {
         }
     }
 
+    /// All of it: fuel, records, patches, pages.
+    pub(crate) const fn each(&self) -> [Linear; 4] {
+        [self.fuel, self.records, self.patches, self.pages]
+    }
+
     /// Both, one after the other.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -239,8 +244,8 @@ pub struct Step {
     pub place: Place,
     /// What is there.
     pub what: What,
-    /// How much of the entry point's fuel it makes up.
-    pub fuel: Linear,
+    /// How much of the entry point's fuel it makes up, or of what the way is about.
+    pub amount: Linear,
 }
 
 /// What a step is.
@@ -254,6 +259,32 @@ pub enum What {
     Host(&'static str),
     /// A bulk memory instruction.
     Bulk,
+    /// `memory.grow`.
+    Grow,
+    /// A function's frame.
+    Frame,
+    /// What a function takes of the shadow stack.
+    Locals,
+}
+
+/// What contributes most, of all on the way from an entry point to it: a place where work is done, and not only a call on the way there.
+pub(crate) fn contributor(way: &[Step]) -> Option<&Step> {
+    way.iter().rev().find(|step| !matches!(step.what, What::Call(_))).or(way.last())
+}
+
+/// What contributes most to what an entry point uses beside fuel, where there is any of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Most {
+    /// To its records.
+    pub records: Option<Step>,
+    /// To the output packets that it changes.
+    pub patches: Option<Step>,
+    /// To the pages that it asks for.
+    pub pages: Option<Step>,
+    /// To the stack, in bytes.
+    pub stack: Option<Step>,
+    /// To the shadow stack, in bytes; without a bound where it is moved by an amount that is not known.
+    pub shadow_stack: Option<Step>,
 }
 
 /// What was found about an entry point.
@@ -273,9 +304,16 @@ pub struct EntryBound {
     pub unbounded: Vec<Reason>,
     /// The way to what contributes most.
     pub hottest: Vec<Step>,
+    /// What contributes most to the rest.
+    pub most: Most,
 }
 
 impl EntryBound {
+    /// What contributes most to its fuel.
+    pub fn dearest(&self) -> Option<&Step> {
+        contributor(&self.hottest)
+    }
+
     /// Whether every resource has a bound.
     pub fn is_bounded(&self) -> bool {
         self.unbounded.is_empty() && self.usage.fuel.is_bounded()

@@ -1,7 +1,7 @@
 //! What the walk over a function carries along, and how ways through it meet.
 
 use crate::facts::{FactId, Facts};
-use crate::range::Width;
+use crate::range::{USUAL_PACKET, Width};
 use crate::report::Usage;
 use crate::value::{Id, Op, Values};
 use crate::{Linear, Why};
@@ -127,6 +127,8 @@ pub(crate) enum Spot {
     Call(Option<u32>),
     Host(&'static str),
     Bulk,
+    /// `memory.grow`.
+    Grow,
 }
 
 /// What contributes most, from here inwards.
@@ -135,8 +137,47 @@ pub(crate) struct Hot {
     pub(crate) function: u32,
     pub(crate) offset: u32,
     pub(crate) spot: Spot,
-    pub(crate) fuel: Linear,
+    /// Of what it contributes to.
+    pub(crate) amount: Linear,
     pub(crate) inner: Option<Rc<Hot>>,
+}
+
+/// What contributes most: to fuel, records, patches and pages, as [`Usage::each`] has them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peaks(pub(crate) [Option<Rc<Hot>>; 4]);
+
+impl Peaks {
+    /// One more place, or way to places further in.
+    pub(crate) fn note(&mut self, (function, offset): (u32, u32), spot: Spot, usage: &Usage, inner: &Self) {
+        for ((peak, inner), amount) in self.0.iter_mut().zip(&inner.0).zip(usage.each()) {
+            if is_more(amount, peak.as_ref()) {
+                *peak = Some(Rc::new(Hot { function, offset, spot, amount, inner: inner.clone() }));
+            }
+        }
+    }
+
+    /// The higher one of each.
+    pub(crate) fn rise(&mut self, other: &Self) {
+        for (peak, other) in self.0.iter_mut().zip(&other.0) {
+            if other.as_ref().is_some_and(|other| is_more(other.amount, peak.as_ref())) {
+                peak.clone_from(other);
+            }
+        }
+    }
+}
+
+fn is_more(amount: Linear, than: Option<&Rc<Hot>>) -> bool {
+    let of = |amount: Linear| amount.at(USUAL_PACKET);
+    of(amount) > than.map_or(0, |than| of(than.amount))
+}
+
+/// Who takes most of a stack on the way to its deepest point.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker {
+    pub(crate) function: u32,
+    pub(crate) offset: u32,
+    /// Nothing if that is not known.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// Reasons why there is no bound, and the bits of what the work grows with.

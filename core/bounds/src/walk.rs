@@ -5,7 +5,7 @@ use crate::facts::{FactId, Facts};
 use crate::module::{Code, Module};
 use crate::range::{Range, Width};
 use crate::report::Usage;
-use crate::state::{Hot, Meeting, Spot, State, Stop, Tally};
+use crate::state::{Meeting, Peaks, Spot, State, Stop, Taker, Tally};
 use crate::value::{Id, Op, Values, from};
 use crate::{Costs, Environment, Linear, Lines, Why};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,10 @@ pub(crate) struct Summary {
     pub(crate) results: Vec<Shadow>,
     pub(crate) globals: Vec<Effect>,
     pub(crate) tally: Tally,
-    pub(crate) best: Option<Rc<Hot>>,
+    pub(crate) best: Peaks,
+    /// Who takes most of the two stacks.
+    pub(crate) widest: Taker,
+    pub(crate) shadow_taker: Option<Taker>,
     /// Whether it can return at all.
     pub(crate) returns: bool,
     /// Whether its loops were recorded.
@@ -126,7 +129,7 @@ pub(crate) struct Around {
     pub(crate) out: Vec<(usize, Meeting)>,
     /// The most that is used on ways that end in a trap.
     pub(crate) trapped: Usage,
-    pub(crate) best: Option<Rc<Hot>>,
+    pub(crate) best: Peaks,
 }
 
 /// A function that is being walked.
@@ -136,15 +139,18 @@ pub(crate) struct Frame<'a> {
     labels: Vec<Label>,
     pub(crate) around: Vec<Around>,
     pub(crate) state: Option<State>,
-    pub(crate) best: Option<Rc<Hot>>,
+    pub(crate) best: Peaks,
     pub(crate) tally: Tally,
     /// The globals as they were when it was entered.
     pub(crate) globals: Vec<Id>,
     pub(crate) shadow: Option<u64>,
+    /// Who takes most of it.
+    pub(crate) shadow_taker: Option<Taker>,
     /// The most that is used on ways that end in a trap.
     pub(crate) trapped: Usage,
-    /// The deepest stack of what it calls.
+    /// The deepest stack of what it calls, and who takes most of that.
     pub(crate) below: u64,
+    pub(crate) below_taker: Option<Taker>,
     operands: usize,
 }
 
@@ -280,12 +286,14 @@ impl<'a, 'e> Walker<'a, 'e> {
             labels: vec![label],
             around: Vec::new(),
             state: Some(state),
-            best: None,
+            best: Peaks::default(),
             tally: Tally::default(),
             globals,
             shadow: Some(0),
+            shadow_taker: None,
             trapped: Usage::NOTHING,
             below: 0,
+            below_taker: None,
             operands: 0,
         };
         self.run(&mut frame, 0, code.operators.len().saturating_sub(1))?;
@@ -317,10 +325,19 @@ impl<'a, 'e> Walker<'a, 'e> {
                 })
                 .collect();
         }
+        let own = frame.code.frame + frame.code.operand * frame.operands as u64;
+        let is_wider = |taker: &Taker| taker.bytes.is_none_or(|bytes| bytes > own);
+        let widest = frame.below_taker.filter(is_wider).unwrap_or_else(|| Taker {
+            function: frame.function,
+            offset: frame.code.offsets.first().copied().unwrap_or(0),
+            bytes: Some(own),
+        });
         Summary {
             usage: usage.or(frame.trapped),
-            stack: frame.code.frame + frame.code.operand * frame.operands as u64 + frame.below,
+            stack: own + frame.below,
             shadow: frame.shadow,
+            widest,
+            shadow_taker: frame.shadow_taker,
             results,
             globals,
             tally: frame.tally.clone(),
@@ -493,7 +510,7 @@ impl<'a, 'e> Walker<'a, 'e> {
             back: Vec::new(),
             out: Vec::new(),
             trapped: Usage::NOTHING,
-            best: None,
+            best: Peaks::default(),
         });
         frame.state = Some(state);
         self.run(frame, at + 1, end)?;
@@ -511,23 +528,13 @@ impl<'a, 'e> Walker<'a, 'e> {
     }
 
     /// Notes what contributes to a function, or to the loop around it.
-    pub(crate) fn note(
-        &self,
-        frame: &mut Frame<'a>,
-        offset: u32,
-        spot: Spot,
-        fuel: Linear,
-        inner: Option<Rc<Hot>>,
-    ) {
-        let function = frame.function;
+    pub(crate) fn note(frame: &mut Frame<'a>, offset: u32, spot: Spot, usage: &Usage, inner: &Peaks) {
+        let place = (frame.function, offset);
         let best = match frame.around.last_mut() {
             Some(around) => &mut around.best,
             None => &mut frame.best,
         };
-        let usual = crate::range::USUAL_PACKET;
-        if best.as_ref().is_none_or(|best| fuel.at(usual) > best.fuel.at(usual)) {
-            *best = Some(Rc::new(Hot { function, offset, spot, fuel, inner }));
-        }
+        best.note(place, spot, usage, inner);
     }
 
     /// How many operands there are, for the size of the frame.

@@ -53,3 +53,56 @@ fn a_value_that_was_given_is_a_configuration_value_still() {
     let plain = with_given(8, 8, "", &format!("(drop {SIZE}) (local.set $n (i32.const 8)) {up}"));
     assert_eq!(plain.entry(EntryPoint::Packet).map(|found| found.class), Some(Class::Constant));
 }
+
+/// One module for each class: what its only loop goes up to.
+#[test]
+fn each_class_has_a_module() {
+    let up_to = |limit: &str| {
+        format!(
+            "(local.set $n {limit})
+            (block $out (loop $l (br_if $out (i32.ge_u (local.get $a) (local.get $n)))
+                (local.set $a (i32.add (local.get $a) (i32.const 1))) (br $l)))"
+        )
+    };
+    let class = |body: &str| {
+        let text = format!(
+            r#"(func (export "weir_packet") (param $p i32) (result i32) (local $a i32) (local $n i32) {body} (i32.const 0))"#
+        );
+        let environment = Environment {
+            parameters: vec![Given::Int { min: 1, max: 8 }, Given::Bytes { min: 0, max: 40 }],
+            string_bytes: Vec::new(),
+            packet_max: 16 << 20,
+            pages_max: 16,
+        };
+        let analysis = analyse(&module(&text), &environment, &Costs::standard()).expect("it is valid");
+        let found = analysis.entry(EntryPoint::Packet).expect("it has the entry point");
+        assert_eq!(found.is_bounded(), found.class != Class::Unbounded, "{body}");
+        assert_eq!(analysis.loops.len(), 1, "{body}");
+        assert_eq!(analysis.loops[0].class, found.class, "{body}");
+        found.class
+    };
+    const PACKET: &str = "(i32.load offset=8 (local.get $p))";
+    let first = format!("(i32.load8_u {PACKET})");
+    for (limit, expected) in [
+        ("(i32.const 8)".to_owned(), Class::Constant),
+        // cap_len, wire_len and payload_len.
+        ("(i32.load offset=12 (local.get $p))".to_owned(), Class::PacketLength),
+        ("(i32.and (i32.load offset=16 (local.get $p)) (i32.const 2047))".to_owned(), Class::PacketLength),
+        ("(i32.load offset=40 (local.get $p))".to_owned(), Class::PacketLength),
+        // Where a header begins; and the four bits of IPv4's first byte, and of TCP's thirteenth, that say how long it is.
+        ("(i32.load16_u offset=34 (local.get $p))".to_owned(), Class::HeaderLength),
+        (format!("(i32.shl (i32.and {first} (i32.const 15)) (i32.const 2))"), Class::HeaderLength),
+        (format!("(i32.shr_u (i32.load8_u offset=12 {PACKET}) (i32.const 4))"), Class::HeaderLength),
+        (
+            "(call $param_bytes (i32.const 1) (i32.const 0) (i32.const 40))".to_owned(),
+            Class::ConfigurationLength,
+        ),
+        ("(i32.wrap_i64 (call $param_int (i32.const 0)))".to_owned(), Class::ConfigurationValue),
+        // Of the packet's contents, and of its descriptor.
+        (first, Class::HeaderField),
+        ("(i32.load16_u offset=44 (local.get $p))".to_owned(), Class::HeaderField),
+        ("(i32.load (i32.const 0))".to_owned(), Class::Unbounded),
+    ] {
+        assert_eq!(class(&up_to(&limit)), expected, "{limit}");
+    }
+}

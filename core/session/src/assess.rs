@@ -3,6 +3,7 @@
 use crate::admit::{missing, values};
 use crate::compare::compare;
 use crate::environment::environment;
+use crate::excess::most;
 use crate::{
     Admitted, Calibration, Comparison, Excess, Facts, Limits, Manifest, Parameter, Profile, Refusal, Setting,
     Standing, Tick, Tier, Value, ValueError, manifest_of, shown,
@@ -230,7 +231,7 @@ fn tier(comparisons: &[Comparison], analysis: &Analysis, terms: &Terms) -> Resul
             Err(Box::new(Excess {
                 comparison: *worst,
                 reason: found.and_then(|found| found.unbounded.first().cloned()),
-                hottest: found.map(|found| found.hottest.clone()).unwrap_or_default(),
+                most: most(worst, analysis),
                 tiers: terms.profile.tiers.clone(),
                 calibration: terms.calibration.clone(),
             }))
@@ -250,7 +251,7 @@ fn worst(comparisons: &[Comparison]) -> Option<&Comparison> {
 mod tests {
     use super::*;
     use crate::{Entry, Resource};
-    use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Place, Reason, Step, Usage, What, Why};
+    use weir_bounds::{Class, EntryBound, EntryPoint, Linear, Most, Place, Reason, Step, Usage, What, Why};
 
     const MANIFEST: &str =
         "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\n";
@@ -287,6 +288,7 @@ mod tests {
             class: Class::Constant,
             unbounded: Vec::new(),
             hottest: Vec::new(),
+            most: Most::default(),
         }
     }
 
@@ -448,7 +450,7 @@ mod tests {
     fn a_refusal_names_the_limit_the_bound_and_what_contributes_most() {
         let strict = format!("{STRICT}tiers = ['proved']");
         let mut hot = fuel(10_000, 2048);
-        let step = |name: &str, what| Step { place: place(name), what, fuel: Linear::constant(9_000) };
+        let step = |name: &str, what| Step { place: place(name), what, amount: Linear::constant(9_000) };
         hot.hottest = vec![
             step("weir_packet", What::Call("scan".to_owned())),
             step("scan", What::Loop(Linear::constant(1500))),
@@ -497,6 +499,50 @@ mod tests {
             "weir_packet uses up to 3 records; the profile allows 0 by `records`, and only proved and supervised modules; with \
              \"metered\" among its `tiers` the module would run"
         );
+    }
+
+    #[test]
+    fn a_refusal_names_the_place_whatever_it_is_that_is_exceeded() {
+        let step = |what, amount| Step { place: place("scan"), what, amount };
+        let three = Linear::constant(3);
+        let mut all = fuel(1, 0);
+        all.usage = Usage { records: three, patches: three, pages: three, ..all.usage };
+        (all.stack, all.shadow_stack) = (Some(3000), Some(3000));
+        all.most = Most {
+            records: Some(step(What::Host("emit"), three)),
+            patches: Some(step(What::Loop(three), three)),
+            pages: Some(step(What::Grow, three)),
+            stack: Some(step(What::Frame, Linear::constant(2048))),
+            shadow_stack: Some(step(What::Locals, Linear::constant(1024))),
+        };
+        let refused = |bound: &EntryBound, profile: &str| {
+            outcome(bound.clone(), &format!("tiers = ['proved']\n{profile}")).unwrap_err()
+        };
+        for (profile, words) in [
+            ("records = 2", "most of it is the call of `emit` in scan (byte 77); with"),
+            ("patches = 2", "most of it is the loop in scan (byte 77), at most 3 times; with"),
+            ("pages = 2", "most of it is the `memory.grow` in scan (byte 77); with"),
+            ("stack = '2999'", "most of it is what scan (byte 77) takes, 2 KiB; with"),
+            ("shadow-stack = '2999'", "most of it is what scan (byte 77) takes, 1 KiB; with"),
+            ("memory = '128 KiB'", "most of it is the `memory.grow` in scan (byte 77); with"),
+        ] {
+            let message = refused(&all, profile);
+            assert!(message.contains(words), "{profile}: {message}");
+        }
+        // Where the amount is only known when it runs, or there is none because a function calls itself.
+        (all.stack, all.shadow_stack) = (None, None);
+        all.most.stack = Some(step(What::Frame, Linear::UNBOUNDED));
+        all.most.shadow_stack = Some(step(What::Locals, Linear::UNBOUNDED));
+        for (profile, words) in [
+            ("stack = '2999'", "most of it is what scan (byte 77) calls again and again; with"),
+            (
+                "shadow-stack = '2999'",
+                "most of it is what scan (byte 77) takes, which is only known when it runs; with",
+            ),
+        ] {
+            let message = refused(&all, profile);
+            assert!(message.contains(words), "{profile}: {message}");
+        }
     }
 
     #[test]

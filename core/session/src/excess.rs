@@ -3,7 +3,8 @@
 use crate::compare::round;
 use crate::{Calibration, Comparison, Resource, Standing, Tier};
 use std::fmt;
-use weir_bounds::{Reason, Step, What};
+use weir_bounds::{Analysis, EntryBound, Reason, Step, What};
+use weir_units::Bytes;
 
 /// What a module may use more of than its profile allows, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,8 +13,8 @@ pub struct Excess {
     pub comparison: Comparison,
     /// Why there is no bound, at the first place that has none.
     pub reason: Option<Reason>,
-    /// The way to what contributes most, from the entry point inwards.
-    pub hottest: Vec<Step>,
+    /// What contributes most to it; nothing where the reason says why there is no bound.
+    pub most: Option<Step>,
     /// The tiers that the profile allows.
     pub tiers: Vec<Tier>,
     /// How long fuel takes.
@@ -84,12 +85,30 @@ impl fmt::Display for Excess {
 }
 
 impl Excess {
-    /// What contributes most, where it is time that is exceeded: the last step on the way that is a place where work is done, not only a call on
-    /// the way to it.
+    /// What contributes most to what is exceeded.
     pub fn contributor(&self) -> Option<&Step> {
-        let is_time = self.comparison.resource == Resource::Fuel && self.comparison.bound.is_bounded();
-        let is_work = |step: &&Step| !matches!(step.what, What::Call(_));
-        self.hottest.iter().rev().find(is_work).or(self.hottest.last()).filter(|_| is_time)
+        self.most.as_ref()
+    }
+}
+
+/// What contributes most to a bound that is over its limit.
+pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<Step> {
+    let found = comparison.entry.and_then(|entry| analysis.entry(entry));
+    let most = found.map(|found| &found.most);
+    match comparison.resource {
+        Resource::Fuel => {
+            found.and_then(EntryBound::dearest).filter(|_| comparison.bound.is_bounded()).cloned()
+        }
+        Resource::Stack => most?.stack.clone(),
+        Resource::ShadowStack => most?.shadow_stack.clone(),
+        Resource::Records => most?.records.clone(),
+        Resource::Patches => most?.patches.clone(),
+        Resource::Pages => most?.pages.clone(),
+        // More than a module may begin with is refused before: what it grows by is what is too much.
+        Resource::Memory => {
+            let all = analysis.entries.iter().filter_map(|entry| entry.most.pages.as_ref());
+            all.max_by_key(|step| step.amount.at(weir_abi::limit::PACKET_BYTES.into())).cloned()
+        }
     }
 }
 
@@ -104,6 +123,12 @@ impl fmt::Display for Shown<'_> {
             What::Call(name) => write!(f, "the call of {} in {place}", crate::shown(name)),
             What::Host(name) => write!(f, "the call of `{name}` in {place}"),
             What::Bulk => write!(f, "the copy or fill of memory in {place}"),
+            What::Grow => write!(f, "the `memory.grow` in {place}"),
+            What::Frame | What::Locals if self.0.amount.is_bounded() => {
+                write!(f, "what {place} takes, {}", Bytes(self.0.amount.constant))
+            }
+            What::Frame => write!(f, "what {place} calls again and again"),
+            What::Locals => write!(f, "what {place} takes, which is only known when it runs"),
         }
     }
 }

@@ -266,7 +266,11 @@ fn exceeded(excess: &Excess, findings: &Findings<'_>) -> Exceeded {
         entry_point: comparison.entry.map(EntryPoint::name),
         bound: bound(comparison, findings),
         times: times.is_finite().then_some(times),
-        most: excess.contributor().map(hot),
+        most: excess.contributor().map(|step| {
+            let most = hot(step);
+            // Of records and the like it is no fuel.
+            Hot { fuel: most.fuel.filter(|_| comparison.resource == Resource::Fuel), ..most }
+        }),
         unbounded: excess.reason.as_ref().filter(|_| !comparison.bound.is_bounded()).map(unbounded),
         needs: excess.needs().name(),
         tiers: excess.tiers.iter().map(|tier| tier.name()).collect(),
@@ -298,8 +302,11 @@ fn hot(step: &Step) -> Hot {
         What::Call(name) => ("call", Some(name.clone()), None),
         What::Host(name) => ("host", Some((*name).to_owned()), None),
         What::Bulk => ("bulk", None, None),
+        What::Grow => ("grow", None, None),
+        What::Frame => ("frame", None, None),
+        What::Locals => ("locals", None, None),
     };
-    Hot { what, name, trips, fuel: line(step.fuel), at: at(&step.place) }
+    Hot { what, name, trips, fuel: line(step.amount), at: at(&step.place) }
 }
 
 fn unbounded(reason: &Reason) -> Unbounded {

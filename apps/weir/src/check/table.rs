@@ -169,9 +169,9 @@ fn hottest(out: &mut impl Write, found: &EntryBound, paint: Paint) -> io::Result
     };
     writeln!(out, "\n{}{of}:", paint.paint(Look::Strong, &heading))?;
     for (depth, step) in found.hottest.iter().enumerate() {
-        let share = share(step.fuel, whole);
+        let share = share(step.amount, whole);
         let percent = share.map_or("     ".to_owned(), |share| format!("{:3.0} %", share * 100.0));
-        let look = if step.fuel.is_bounded() { heat(share) } else { Look::Bad };
+        let look = if step.amount.is_bounded() { heat(share) } else { Look::Bad };
         let (indent, what) = ("  ".repeat(depth), what(step));
         writeln!(
             out,
@@ -208,6 +208,9 @@ pub fn what(step: &Step) -> String {
         What::Call(name) => format!("call of {},", shown(name)),
         What::Host(name) => format!("`{name}`,"),
         What::Bulk => "copy or fill of memory,".to_owned(),
+        What::Grow => "`memory.grow`,".to_owned(),
+        What::Frame => "frame,".to_owned(),
+        What::Locals => "shadow stack,".to_owned(),
     }
 }
 
