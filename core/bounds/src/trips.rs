@@ -364,9 +364,11 @@ impl Trips<'_> {
         };
         // What is compared with 0 in the one direction or the other, and so is what is left afterwards.
         let tests = |edge: &State| {
-            let all = self.facts.learnt(edge.facts, self.entry).filter_map(|(_, cmp, a, b)| {
-                (cmp == Cmp::Ne && self.values.width(a) == width).then(|| self.values.difference(a, b))
-            });
+            let all = self
+                .facts
+                .learnt(edge.facts, self.entry)
+                .filter(|&(_, cmp, a, _)| cmp == Cmp::Ne && self.values.width(a) == width)
+                .map(|(_, _, a, b)| self.values.difference(a, b));
             all.collect::<Vec<_>>()
         };
         let taken = moved(edge).filter(|moved| moved.terms.is_empty() && matches!(moved.constant, 1 | -1))?;
