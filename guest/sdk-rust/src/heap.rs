@@ -5,13 +5,13 @@ use crate::Error;
 /// A slice of `len` copies of `value`, for the rest of the run; `None` where the manifest's ceiling (`memory`) does not allow it.
 /// Call it at start: there is no way to give memory back.
 pub fn alloc<T: Copy + 'static>(len: usize, value: T) -> Option<&'static mut [T]> {
-    // SAFETY: `reserve` gives memory of its own to each caller, aligned to 64 bytes and of the size asked for. It is initialised
+    // SAFETY: `room` gives memory of its own to each caller, aligned to 64 bytes and of the size asked for. It is initialised
     // here, before a reference to it exists.
     unsafe {
         if core::mem::align_of::<T>() > ALIGN {
             return None;
         }
-        let first = reserve(core::mem::size_of::<T>().checked_mul(len)?)?.cast::<T>();
+        let first = room(core::mem::size_of::<T>().checked_mul(len)?)?.cast::<T>();
         for index in 0..len {
             first.add(index).write(value);
         }
@@ -35,7 +35,7 @@ pub fn reserve(bytes: u64) -> Result<u64, Error> {
 const ALIGN: usize = 64;
 
 #[cfg(target_arch = "wasm32")]
-fn reserve(bytes: usize) -> Option<*mut u8> {
+fn room(bytes: usize) -> Option<*mut u8> {
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     const PAGE: usize = 65_536;
     const PRIVATE_MAX: usize = 0x3FF0_0000;
@@ -57,7 +57,7 @@ fn reserve(bytes: usize) -> Option<*mut u8> {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-fn reserve(bytes: usize) -> Option<*mut u8> {
+fn room(bytes: usize) -> Option<*mut u8> {
     extern crate std;
     let layout = core::alloc::Layout::from_size_align(bytes.max(1), ALIGN).ok()?;
     // SAFETY: the layout's size is not 0.
