@@ -68,12 +68,10 @@ fn a_header_of_words() {
     // In steps of a part of a word, and in 64 bits.
     let body = format!("(block $out {} {})", header(UNLESS_ZERO), down(2, ""));
     assert_eq!(trips(&body), times([30]));
-    let body = format!(
-        "(block $out (local.set $x (i64.and (i64.shl (i64.load8_u (i32.const 0)) (i64.const 2)) (i64.const 60)))
+    let body = "(block $out (local.set $x (i64.and (i64.shl (i64.load8_u (i32.const 0)) (i64.const 2)) (i64.const 60)))
             (br_if $out (i64.eqz (local.get $x)))
-            (loop $l (br_if $l (i64.ne (local.tee $x (i64.sub (local.get $x) (i64.const 4))) (i64.const 0)))))"
-    );
-    assert_eq!(trips(&body), times([15]));
+            (loop $l (br_if $l (i64.ne (local.tee $x (i64.sub (local.get $x) (i64.const 4))) (i64.const 0)))))";
+    assert_eq!(trips(body), times([15]));
     // More of it is known than that it is not 0.
     let body = format!(
         "(block $out {} {})",
@@ -150,7 +148,7 @@ fn a_multiple_that_is_below_zero() {
             ),
         );
     }
-    let signed = format!("(local.set $a (i32.shl (i32.load8_s (i32.const 0)) (i32.const 2)))");
+    let signed = "(local.set $a (i32.shl (i32.load8_s (i32.const 0)) (i32.const 2)))";
     can_run(AROUND - 1024, &format!("(block $out {signed} {UNLESS_ZERO} {})", down(4, "")));
 }
 
