@@ -75,6 +75,28 @@ pub enum Refused {
     NeitherReservationNorWeight,
 }
 
+/// Why a link does not get another rate. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RateRefused {
+    /// No link can have it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// More is promised than could be reserved then.
+    #[error(
+        "only {reservable} could be reserved then, and {reserved} is; {held} of closed or lowered reservations is taken too, until {until}"
+    )]
+    Promised {
+        /// What could be reserved.
+        reservable: BitsPerSecond,
+        /// What is reserved.
+        reserved: BitsPerSecond,
+        /// What comes back, as channels that are closed or were lowered have sent ahead of their clocks.
+        held: BitsPerSecond,
+        /// When all of it is back, on the caller's clock.
+        until: Nanos,
+    },
+}
+
 /// What is reserved of a link.
 ///
 /// A channel may have sent ahead of its clock: by its burst, in the time of others who were not in a hurry, which the clock pays back
@@ -108,6 +130,26 @@ impl Ledger {
             self.held -= rate;
         }
         BitsPerSecond(self.reservable - self.reserved - self.held)
+    }
+
+    /// What channels have.
+    pub fn reserved(&self) -> BitsPerSecond {
+        BitsPerSecond(self.reserved)
+    }
+
+    /// Promises no more than `reservable` from now on, if not more is promised, or held, already.
+    pub fn resize(&mut self, reservable: BitsPerSecond, now: Nanos) -> Result<(), RateRefused> {
+        self.left(now);
+        if self.reserved + self.held > reservable.0 {
+            return Err(RateRefused::Promised {
+                reservable,
+                reserved: BitsPerSecond(self.reserved),
+                held: BitsPerSecond(self.held),
+                until: if self.held > 0 { self.until } else { now },
+            });
+        }
+        self.reservable = reservable.0;
+        Ok(())
     }
 
     /// Takes `to` instead of `from`, if there is as much. What is lowered has to be held by [`Ledger::hold`] as long as its clock is ahead.

@@ -1,6 +1,6 @@
 //! The scheduler of one link.
 
-use super::admission::{ConfigError, Ledger, Refused};
+use super::admission::{ConfigError, Ledger, RateRefused, Refused};
 use super::channel::{Channel, Queued};
 use super::clock::{Clock, Pace};
 use super::counters::{Counters, DropCause};
@@ -117,10 +117,7 @@ pub struct Link<P> {
 impl<P> Link<P> {
     /// A link without channels.
     pub fn new(config: LinkConfig) -> Result<Self, ConfigError> {
-        let pace = Pace::of_rate(config.rate).ok_or(ConfigError::NoRate)?;
-        if config.reservable > config.rate {
-            return Err(ConfigError::ReservableOverRate { reservable: config.reservable, rate: config.rate });
-        }
+        let pace = pace_of(config.rate, config.reservable)?;
         let longest = config.framing.on_wire(config.frame_max);
         if longest > FRAME_MAX {
             return Err(ConfigError::FrameTooLong { given: longest, most: FRAME_MAX });
@@ -152,6 +149,33 @@ impl<P> Link<P> {
     pub fn left(&mut self, now: Nanos) -> BitsPerSecond {
         let now = self.advance(now);
         self.ledger.left(now)
+    }
+
+    /// What the channels have reserved.
+    pub fn reserved(&self) -> BitsPerSecond {
+        self.ledger.reserved()
+    }
+
+    /// Gives the link another rate from now on, of which so much can be reserved. What is left of the frame under way takes the time that it
+    /// takes at the new rate. Every bound holds with the lowest rate of its interval.
+    ///
+    /// # Errors
+    ///
+    /// No link can have this rate, or more is promised, or held for those who were, than could be reserved then: so no change of the rate ever
+    /// breaks a guarantee.
+    pub fn set_rate(
+        &mut self,
+        rate: BitsPerSecond,
+        reservable: BitsPerSecond,
+        now: Nanos,
+    ) -> Result<(), RateRefused> {
+        let now = self.advance(now);
+        let pace = pace_of(rate, reservable)?;
+        self.ledger.resize(reservable, now)?;
+        self.busy = self.busy.rescaled(now, self.pace, pace);
+        self.pace = pace;
+        (self.config.rate, self.config.reservable) = (rate, reservable);
+        Ok(())
     }
 
     /// Opens a channel, if the link has left what it is to be guaranteed.
@@ -413,6 +437,15 @@ impl<P> Link<P> {
         self.place(slot, now);
         Decision::Send { channel: id, packet: sent.packet, length: sent.length, class }
     }
+}
+
+/// The pace of a link of which so much can be reserved.
+fn pace_of(rate: BitsPerSecond, reservable: BitsPerSecond) -> Result<Pace, ConfigError> {
+    let pace = Pace::of_rate(rate).ok_or(ConfigError::NoRate)?;
+    if reservable > rate {
+        return Err(ConfigError::ReservableOverRate { reservable, rate });
+    }
+    Ok(pace)
 }
 
 /// Terms that could be kept on some link.

@@ -9,13 +9,14 @@
 //! | `o TIME TERMS`: open | the channel, or `-`: refused |
 //! | `m TIME CHANNEL TERMS`: change | `+`, or `-`: refused |
 //! | `c TIME CHANNEL`: close | how many packets waited, or `-`: no such channel |
+//! | `r TIME RATE RESERVABLE`: another rate of the link | `+`, or `-`: refused |
 //! | `e TIME CHANNEL LENGTH`: enqueue | `+`, or the cause: `p`, `b` (the queue's packets, bytes), `l` (too long), `n` (no such channel) |
 //! | `n TIME`: next | `r CHANNEL LENGTH` or `x CHANNEL LENGTH` (reserved, excess), `w TIME` (wait; since this line's time), or `i` (idle) |
 //!
 //! TERMS are `LIMIT/PERIOD RATE/BURST WEIGHT PACKETS BYTES`: the reservation (PERIOD 0: LIMIT is a rate in bits per second), the cap, the
 //! weight and the queue.
 
-use super::admission::{ConfigError, Refused};
+use super::admission::{ConfigError, RateRefused, Refused};
 use super::counters::DropCause;
 use super::scheduler::{ChannelId, Class, Closed, Decision, Dropped, Link};
 use super::terms::{Cap, ChannelTerms, Framing, LinkConfig, Pacing, QueueLimit, Reservation};
@@ -84,6 +85,20 @@ impl<P> Recorder<P> {
         let answer = self.link.close(id, now);
         let shown = answer.as_ref().map_or_else(|| "-".to_owned(), |closed| closed.unsent.len().to_string());
         self.line(format_args!("c {time} {} > {shown}", show_channel(id)));
+        answer
+    }
+
+    /// As [`Link::set_rate`].
+    pub fn set_rate(
+        &mut self,
+        rate: BitsPerSecond,
+        reservable: BitsPerSecond,
+        now: Nanos,
+    ) -> Result<(), RateRefused> {
+        let time = self.since(now);
+        let answer = self.link.set_rate(rate, reservable, now);
+        let shown = if answer.is_ok() { '+' } else { '-' };
+        self.line(format_args!("r {time} {} {} > {shown}", rate.0, reservable.0));
         answer
     }
 
@@ -206,6 +221,10 @@ fn ask(link: &mut Recorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Opt
             _ = link.change(id, fields.last(Fields::terms)?, *now);
         }
         "c" => _ = link.close(fields.last(Fields::channel)?, *now),
+        "r" => {
+            let rate = BitsPerSecond(fields.number()?);
+            _ = link.set_rate(rate, BitsPerSecond(fields.last(Fields::number)?), *now);
+        }
         "e" => {
             let id = fields.channel()?;
             _ = link.enqueue(id, (), fields.last(Fields::number)?, *now);

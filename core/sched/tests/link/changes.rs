@@ -5,7 +5,9 @@ use crate::judge::{self, Fraction};
 use crate::properties::{FRAME_MAX, QUEUE};
 use crate::simulator::{Event, Log, run};
 use proptest::prelude::*;
-use weir_sched::link::{Cap, ChannelTerms, Decision, Framing, Link, LinkConfig, Refused, Reservation};
+use weir_sched::link::{
+    Cap, ChannelTerms, ConfigError, Decision, Framing, Link, LinkConfig, RateRefused, Refused, Reservation,
+};
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 const LINK: u64 = 100_000_000;
@@ -88,6 +90,82 @@ proptest! {
         prop_assert_eq!(judge::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
         prop_assert_eq!(judge::delay(&log.sent, 0, rate, Fraction::of_rate(LINK), longest()), Ok(()));
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// The same while the link's rate goes up and down too: at whatever rates it accepts, with the lowest of them as the link's.
+    #[test]
+    fn a_guarantee_outlives_changes_of_the_rate(
+        changes in prop::collection::vec(change(), 1..40),
+        rates in prop::collection::vec((1..100_000u64, 50..2_000u64), 1..40),
+        lengths in prop::collection::vec(1..=FRAME_MAX, 1..5),
+        (permille, micros, length) in (50..600u64, prop_oneof![Just(0u64), 500..10_000u64], 1..=FRAME_MAX),
+    ) {
+        let terms = if micros == 0 { even(permille, 0) } else { in_period(permille, micros, 0) };
+        let rate = if micros == 0 {
+            Fraction::of_rate(LINK / 1_000 * permille)
+        } else {
+            Fraction { bytes: LINK / 1_000 * permille / 8 * micros / 1_000_000, nanos: micros * 1_000 }
+        };
+        let mut events = vec![(0, Event::Terms { who: 0, terms: Some(terms) }), (0, Event::Greedy { who: 0, length })];
+        events.extend(others(&changes, &lengths));
+        events.extend(rates.iter().map(|(at, permille)| (at * 1_000, Event::Rate(LINK / 1_000 * permille))));
+        let mut weir = Weir::new(LinkConfig::ethernet(BitsPerSecond(LINK)));
+        let log = run(&mut weir, &events, 150 * MILLISECOND);
+        let accepted = (0..events.len()).filter(|event| !log.refused.contains(event));
+        let lowest = accepted.filter_map(|event| if let Event::Rate(rate) = events[event].1 { Some(rate) } else { None }).min();
+        let lowest = Fraction::of_rate(lowest.unwrap_or(LINK).min(LINK));
+        let own = u64::from(Framing::ETHERNET.on_wire(length));
+        prop_assert_eq!(judge::lag(&log.sent, 0, rate, longest(), rate_limit(micros, rate).max(own)), Ok(()));
+        prop_assert_eq!(judge::delay(&log.sent, 0, rate, lowest, longest()), Ok(()));
+    }
+}
+
+/// A rate at which what is promised could not be kept is refused, also what is promised no more but was used ahead; and what is left of the
+/// frame under way takes its time at the new rate.
+#[test]
+fn a_rate_is_changed_as_far_as_promises_allow() {
+    let config = LinkConfig { framing: Framing::NONE, ..LinkConfig::ethernet(BitsPerSecond(8_000_000)) };
+    let mut link = Link::new(config).expect("a link");
+    let rate = |link: &mut Link<u32>, rate: u64, reservable: u64, now: u64| {
+        link.set_rate(BitsPerSecond(rate), BitsPerSecond(reservable), Nanos(now))
+    };
+    let terms = ChannelTerms { weight: 1, ..even(50, 0) };
+    let id = link.open(terms, Nanos(0)).expect("5 Mbit/s");
+    let promised = |reserved, held, until| {
+        Err(RateRefused::Promised {
+            reservable: BitsPerSecond(4_000_000),
+            reserved: BitsPerSecond(reserved),
+            held: BitsPerSecond(held),
+            until: Nanos(until),
+        })
+    };
+    assert_eq!(rate(&mut link, 8_000_000, 4_000_000, 0), promised(5_000_000, 0, 0));
+    assert_eq!(rate(&mut link, 0, 0, 0), Err(ConfigError::NoRate.into()));
+    let over = ConfigError::ReservableOverRate { reservable: BitsPerSecond(2), rate: BitsPerSecond(1) };
+    assert_eq!(rate(&mut link, 1, 2, 0), Err(over.into()));
+    assert_eq!(link.config().rate, BitsPerSecond(8_000_000), "nothing has changed");
+
+    // 1,000 bytes take 1 ms of the link and 1.6 ms of the clock; half way the rate is halved.
+    for packet in 0..2 {
+        assert_eq!(link.enqueue(id, packet, 1_000, Nanos(0)), Ok(()));
+    }
+    assert!(matches!(link.next(Nanos(0)), Decision::Send { .. }));
+    assert_eq!(link.change(id, even(25, 1), Nanos(500_000)), Ok(()));
+    // The second is queued, so it keeps its place: as long is the rest of the old rate taken.
+    assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 500_000), promised(2_500_000, 2_500_000, 3_200_000));
+    assert_eq!(rate(&mut link, 5_000_000, 5_000_000, 500_000), Ok(()));
+    assert_eq!(link.next(Nanos(500_000)), Decision::Wait { until: Nanos(500_000 + 800_000) });
+    assert_eq!(rate(&mut link, 10_000_000, 5_000_000, 700_000), Ok(()));
+    assert_eq!(link.next(Nanos(700_000)), Decision::Wait { until: Nanos(700_000 + 300_000) });
+    assert_eq!(link.left(Nanos(3_200_000)), BitsPerSecond(2_500_000));
+    assert_eq!(rate(&mut link, 4_000_000, 4_000_000, 3_200_000), Ok(()));
+    assert_eq!(
+        (link.left(Nanos(3_200_000)), link.reserved()),
+        (BitsPerSecond(1_500_000), BitsPerSecond(2_500_000))
+    );
 }
 
 fn rate_limit(micros: u64, rate: Fraction) -> u64 {

@@ -3,7 +3,7 @@
 use crate::simulator::{Discipline, Step};
 use std::collections::{BTreeMap, VecDeque};
 use weir_sched::link::{ChannelId, ChannelTerms, Class, Decision, Link, LinkConfig};
-use weir_units::Nanos;
+use weir_units::{BitsPerSecond, Nanos};
 
 /// The scheduler under test. Packets are the times at which they arrived.
 pub struct Weir {
@@ -47,6 +47,10 @@ impl Discipline for Weir {
             }
             (None, None) => false,
         }
+    }
+
+    fn rate(&mut self, rate: u64, now: u64) -> bool {
+        self.link.set_rate(BitsPerSecond(rate), BitsPerSecond(rate), Nanos(now)).is_ok()
     }
 }
 
@@ -93,6 +97,11 @@ impl Discipline for Plain {
     }
 
     fn terms(&mut self, _: usize, _: Option<ChannelTerms>, _: u64) -> bool {
+        true
+    }
+
+    fn rate(&mut self, rate: u64, _: u64) -> bool {
+        self.config.rate.0 = rate;
         true
     }
 }

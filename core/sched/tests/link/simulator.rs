@@ -11,6 +11,8 @@ pub trait Discipline {
     fn next(&mut self, now: u64) -> Step;
     /// New terms: the channel is opened, changed or (None) closed. False: refused.
     fn terms(&mut self, who: usize, terms: Option<ChannelTerms>, now: u64) -> bool;
+    /// Another rate of the link, all of which can be reserved. False: refused.
+    fn rate(&mut self, rate: u64, now: u64) -> bool;
 }
 
 /// A decision.
@@ -30,6 +32,8 @@ pub enum Event {
     Greedy { who: usize, length: u32 },
     /// New terms, as [`Discipline::terms`].
     Terms { who: usize, terms: Option<ChannelTerms> },
+    /// Another rate, as [`Discipline::rate`].
+    Rate(u64),
 }
 
 /// A transmission.
@@ -45,7 +49,7 @@ pub struct Sent {
 /// What a run left behind.
 pub struct Log {
     pub sent: Vec<Sent>,
-    /// Terms that were refused: which event, of those in order of time.
+    /// Terms and rates that were refused: which event, of those in order of time.
     pub refused: Vec<usize>,
     pub dropped: usize,
 }
@@ -79,6 +83,11 @@ pub fn run(discipline: &mut dyn Discipline, events: &[(u64, Event)], end: u64) -
                 }
                 Event::Terms { who, terms } => {
                     if !discipline.terms(who, terms, now) {
+                        log.refused.push(event);
+                    }
+                }
+                Event::Rate(rate) => {
+                    if !discipline.rate(rate, now) {
                         log.refused.push(event);
                     }
                 }

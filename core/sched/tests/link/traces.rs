@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_sched::link::trace::{Recorder, Replay, ReplayError};
 use weir_sched::link::{ChannelId, ChannelTerms, Class, ConfigError, Decision};
-use weir_units::Nanos;
+use weir_units::{BitsPerSecond, Nanos};
 
 struct Recorded {
     link: Recorder<u64>,
@@ -43,6 +43,10 @@ impl Discipline for Recorded {
             (None, None) => false,
         }
     }
+
+    fn rate(&mut self, rate: u64, now: u64) -> bool {
+        self.link.set_rate(BitsPerSecond(rate), BitsPerSecond(rate), Nanos(now)).is_ok()
+    }
 }
 
 fn replay(trace: &str) -> Result<(), ReplayError> {
@@ -62,6 +66,8 @@ proptest! {
         let plan = &scene.channels[second % scene.channels.len()];
         events.push((at, Event::Terms { who: first % scene.channels.len(), terms: None }));
         events.push((at + 1_000, Event::Terms { who: second % scene.channels.len(), terms: Some(scene.terms(plan)) }));
+        events.push((at / 2, Event::Rate(scene.rate * 2)));
+        events.push((at + 2_000, Event::Rate(scene.rate / 2)));
         run(&mut recorded, &events, 10_000_000_000);
         let trace = recorded.link.take();
         prop_assert_eq!(replay(&trace), Ok(()));
@@ -75,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_a_replay_fail_otherwise(lines in prop::collection::vec("[omcenx>+.0-9/ -]{0,40}", 0..20)) {
+    fn no_text_makes_a_replay_fail_otherwise(lines in prop::collection::vec("[omcrenx>+.0-9/ -]{0,40}", 0..20)) {
         let mut replay = Replay::default();
         replay.feed("weir-link 1 1000000 1000000 24 60 1514 0 4").expect("a link");
         for line in lines {
@@ -110,7 +116,12 @@ n 999000 > r 0.0 800
 n 0 > w 9000000
 m 0 1.0 - - 1 10 10000 > +
 n 800000 > x 1.0 500
-c 0 1.0 > 0
+r 0 2000000 2000000 > -
+r 0 4000000 8000000 > -
+r 0 4000000 3000000 > +
+e 0 1.0 500 > +
+n 0 > w 1000000
+c 0 1.0 > 1
 c 0 1.0 > -
 e 0 1.0 500 > n
 ";
