@@ -55,6 +55,7 @@ pub fn of_module(module: &Module) -> Usage {
     };
     for (cause, count) in [
         (DropCause::NoMemory, get(&tally.unseen)),
+        (DropCause::Verdict, get(&tally.dropped)),
         (DropCause::ModuleFault, get(&tally.lost)),
         (DropCause::RecordLimit, get(&tally.refused)),
         (DropCause::WriteFailed, get(&tally.unwritten) + get(&written.lost)),
@@ -83,6 +84,11 @@ impl Node {
             }
         }
         session.modules.values().for_each(|module| used.merge(&of_module(module)));
+        for channel in session.channels.values() {
+            used.packets_in += channel.tally.passed.load(Ordering::Relaxed);
+            used.bytes_in.0 += channel.tally.passed_bytes.load(Ordering::Relaxed);
+        }
+        session.outputs.values().for_each(|output| used.merge(&output.usage()));
         for (cause, count) in session.channels.values().flat_map(|channel| channel.tally.drops()) {
             used.drops.add(cause, count);
         }

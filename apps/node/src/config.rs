@@ -1,5 +1,6 @@
 //! The node's configuration: one TOML file, taken whole or not at all.
 
+use crate::link::LinkConfig;
 use crate::quantity;
 use crate::spec::{SessionSpec, SpecError};
 use serde::Deserialize;
@@ -26,6 +27,9 @@ pub struct Config {
     /// Where packets come from.
     #[serde(default, rename = "interface")]
     pub interfaces: Vec<InterfaceConfig>,
+    /// Where packets go out.
+    #[serde(default, rename = "link")]
+    pub links: Vec<LinkConfig>,
     /// Profiles that sessions can name.
     #[serde(default, rename = "profile")]
     pub profiles: Vec<ProfileConfig>,
@@ -114,6 +118,16 @@ pub struct InterfaceConfig {
     /// Whether it is to see packets that are not for this machine.
     #[serde(default = "yes")]
     pub promiscuous: bool,
+    /// Whether it is to see packets that this machine sends, too. Not where packets are forwarded from.
+    #[serde(default = "yes")]
+    pub outgoing: bool,
+}
+
+impl InterfaceConfig {
+    /// Whether packets that this machine sends are among its packets.
+    pub fn sees_outgoing(&self) -> bool {
+        self.outgoing && self.kind != Kind::Xdp
+    }
 }
 
 fn arena_default() -> Bytes {
@@ -206,9 +220,17 @@ impl Config {
         Ok(config)
     }
 
+    /// Interfaces whose packets have among them those that this machine sends.
+    pub(crate) fn outgoing(&self) -> Vec<String> {
+        let seen = self.interfaces.iter().filter(|interface| interface.sees_outgoing());
+        seen.map(|interface| interface.name.clone()).collect()
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         self.check_ranges()?;
         twice("interface", self.interfaces.iter().map(|interface| interface.name.as_str()))?;
+        twice("link", self.links.iter().map(|link| link.interface.as_str()))?;
+        self.links.iter().try_for_each(LinkConfig::check)?;
         twice("profile", self.profiles.iter().map(|profile| profile.name.as_str()))?;
         twice("session", self.sessions.iter().map(|session| session.name.as_str()))?;
         if self.sessions.len() > SESSIONS_MAX {
@@ -218,6 +240,9 @@ impl Config {
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
         let profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
         self.sessions.iter().try_for_each(|session| session.check(&interfaces, &profiles))?;
+        let links: Vec<String> = self.links.iter().map(|link| link.interface.clone()).collect();
+        let outgoing = self.outgoing();
+        self.sessions.iter().try_for_each(|session| session.check_links(&links, &outgoing))?;
         Ok(())
     }
 
@@ -340,6 +365,33 @@ mod tests {
             ("[[interface]]\nname = \"a\"\narena = \"2 GiB\"", "`arena` is 2 GiB"),
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "two interfaces called `a`"),
             ("[[session]]\nname = \"a\"\n[[session]]\nname = \"a\"", "two sessions called `a`"),
+            ("[[link]]\ninterface = \"e\"", "missing field `rate`"),
+            ("[[link]]\ninterface = \"e/f\"\nrate = \"1 Mbit/s\"", "[link]: `interface` is e/f"),
+            ("[[link]]\ninterface = \"e\"\nrate = \"1 bit/s\"", "[link]: `rate` is 1 bit/s"),
+            (
+                "[[link]]\ninterface = \"e\"\nrate = \"1 Mbit/s\"\nreservable = 101",
+                "`reservable` is 101; it must be a percentage",
+            ),
+            (
+                "[[link]]\ninterface = \"e\"\nrate = \"1 Mbit/s\"\n[[link]]\ninterface = \"e\"\nrate = \"1 Mbit/s\"",
+                "two links called `e`",
+            ),
+            (
+                "[[session]]\nname = \"a\"\noutput = [{ link = \"e\" }]",
+                "output channel `main`: there is no link `e`; there are none",
+            ),
+            (
+                "[[interface]]\nname = \"e\"\n[[session]]\nname = \"a\"\nchannel = [{ interface = \"e\", forward = \"up\" }]",
+                "channel `main`: there is no output channel or TAP device `up`; there are none",
+            ),
+            (
+                "[[link]]\ninterface = \"e\"\nrate = \"1 Mbit/s\"\n[[interface]]\nname = \"e\"\noutgoing = false\n[[session]]\nname = \"a\"\noutput = [{ link = \"e\" }]\nchannel = [{ interface = \"e\", forward = \"main\" }]",
+                "`forward` is main; it must be an output channel of another link",
+            ),
+            (
+                "[[link]]\ninterface = \"e\"\nrate = \"1 Mbit/s\"\n[[interface]]\nname = \"f\"\n[[session]]\nname = \"a\"\noutput = [{ link = \"e\" }]\nchannel = [{ interface = \"f\", forward = \"main\" }]",
+                "write `outgoing = false` under that [[interface]]",
+            ),
             (
                 "[[session]]\nname = \"a\"\nchannel = [{ interface = \"x\" }]",
                 "there is no interface `x`; there are none",

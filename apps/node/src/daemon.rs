@@ -3,6 +3,7 @@
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
+use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
 use crate::protocol::{Change, Snapshot};
@@ -511,6 +512,7 @@ impl Daemon {
         // The books first, as at the end of an interval.
         let mut books = lock(&self.books);
         let mut node = lock(&self.node);
+        node.silence(name);
         let (begin, end) = (books.since, now());
         let last =
             node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
@@ -550,6 +552,7 @@ impl Daemon {
             ("node", new.config.node != loaded.config.node),
             ("cpu", new.config.cpu != loaded.config.cpu),
             ("interface", new.config.interfaces != loaded.config.interfaces),
+            ("link", !link::can_become(&loaded.config.links, &new.config.links)),
         ] {
             if differs {
                 return Err(DaemonError::Restart { path: path(), part });
@@ -559,6 +562,8 @@ impl Daemon {
         let gone = old.iter().filter(|old| !new.config.sessions.contains(old));
         let come = new.config.sessions.iter().filter(|new| !old.contains(new));
         let (gone, come): (Vec<_>, Vec<_>) = (gone.cloned().collect(), come.cloned().collect());
+        let links = link::changed(&loaded.config.links, &new.config.links);
+        let links_before = link::changed(&new.config.links, &loaded.config.links);
         lock(&self.node).set_profiles(new.default.clone(), new.profiles.clone());
         let mut notes = Vec::new();
         for session in &gone {
@@ -567,23 +572,35 @@ impl Daemon {
                 notes.push(format!("session {} is closed", session.name));
             }
         }
-        for (done, session) in come.iter().enumerate() {
-            if let Err(error) = self.create_configured(session.clone()) {
-                // As it was before: there was room for it a moment ago.
-                lock(&self.node).set_profiles(loaded.default.clone(), loaded.profiles.clone());
-                for session in &come[..done] {
-                    _ = self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed);
-                }
-                for session in gone {
-                    let name = session.name.clone();
-                    if let Err(error) = self.create_configured(session) {
-                        say(&format!("session {name} could not be restored: {error}"));
-                    }
-                }
-                return Err(self.of_configuration(session.name.clone(), error));
-            }
-            notes.push(format!("session {} is created", session.name));
+        // After sessions have gone, as a lower rate may need what they gave back; before others come, as they may need a higher one.
+        let mut created = lock(&self.node).set_rates(&links).map_err(DaemonError::Node);
+        let have_rates = created.is_ok();
+        let mut done = 0;
+        while let (Ok(()), Some(session)) = (&created, come.get(done)) {
+            created = self
+                .create_configured(session.clone())
+                .map_err(|error| self.of_configuration(session.name.clone(), error));
+            done += usize::from(created.is_ok());
         }
+        if let Err(error) = created {
+            // As it was before: there was room for it a moment ago.
+            lock(&self.node).set_profiles(loaded.default.clone(), loaded.profiles.clone());
+            for session in &come[..done] {
+                _ = self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed);
+            }
+            if have_rates && let Err(error) = lock(&self.node).set_rates(&links_before) {
+                say(&error.to_string());
+            }
+            for session in gone {
+                let name = session.name.clone();
+                if let Err(error) = self.create_configured(session) {
+                    say(&format!("session {name} could not be restored: {error}"));
+                }
+            }
+            return Err(error);
+        }
+        notes.extend(links.iter().map(link::note));
+        notes.extend(come.iter().map(|session| format!("session {} is created", session.name)));
         let configuration = new.digest;
         *loaded = new;
         lock(&self.books).enter(Event::NodeReconfigured { configuration });
@@ -607,7 +624,8 @@ impl Node {
             let core = self.cores.get(vp.core)?.number().into();
             Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
         });
-        let reserved = Reserved::new(processors.collect(), there.spec.memory, Vec::new()).unwrap_or_default();
+        let links = link::reserved(there);
+        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
         Some((self.billed(session)?, reserved))
     }
 

@@ -1,5 +1,6 @@
 //! Why a node does not do what it was asked to do.
 
+use crate::link::{LinkError, OutputError};
 use crate::runner::{StartError, Stuck};
 use crate::seat::SeatError;
 use crate::source::{PlanError, SourceError};
@@ -7,6 +8,7 @@ use crate::spec::SpecError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
+use weir_sched::link::RateRefused;
 use weir_session::{Name, Refusal, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -100,6 +102,49 @@ pub enum NodeError {
         channel: Name,
         /// Why.
         error: PlanError,
+    },
+    /// An output channel cannot be.
+    #[error("output channel `{output}`: {error}")]
+    Output {
+        /// Which.
+        output: Name,
+        /// Why.
+        error: OutputError,
+    },
+    /// A session's memory does not suffice for what may wait in its output channels.
+    #[error(
+        "{wanted} of memory are what may wait in output channels, and session `{session}` has {left} left; a shorter `queue` or more `memory` would do"
+    )]
+    QueueMemory {
+        /// Which.
+        session: Name,
+        /// What may wait.
+        wanted: Bytes,
+        /// What there is.
+        left: Bytes,
+    },
+    /// A link cannot be used.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A link cannot have that rate.
+    #[error("link {link}: {refused}")]
+    Rate {
+        /// Which.
+        link: String,
+        /// Why.
+        refused: RateRefused,
+    },
+    /// A channel that forwards has one module, which decides.
+    #[error(
+        "channel `{channel}` of session `{session}` forwards its packets, and module `{module}` decides which: it has no room for another one"
+    )]
+    Decided {
+        /// Which session.
+        session: Name,
+        /// Which channel.
+        channel: Name,
+        /// The module that is there.
+        module: Name,
     },
     /// The module is not admitted.
     #[error("module `{module}`: {refusal}")]

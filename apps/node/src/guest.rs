@@ -1,7 +1,8 @@
 //! A module at work in a session: what it is given, and what comes out.
 
+use crate::link::Way;
 use crate::post::{Desk, Mail};
-use crate::queue::Queue;
+use crate::queue::{Queue, Ticket};
 use crate::seat::Seat;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
@@ -26,6 +27,10 @@ pub struct Tally {
     pub packets: AtomicU64,
     /// Their bytes, as captured.
     pub bytes: AtomicU64,
+    /// Packets that it said are to be dropped, where its channel's packets go on.
+    pub dropped: AtomicU64,
+    /// Packets that went on without a change that it made, because their memory had changed meanwhile.
+    pub unpatched: AtomicU64,
     /// Packets whose call was lost.
     pub lost: AtomicU64,
     /// Packets that could not be shown to it.
@@ -151,6 +156,16 @@ pub struct Inbox {
     pub desk: Arc<Desk>,
 }
 
+/// Where a module's packets go on.
+#[derive(Debug)]
+struct Onward {
+    way: Way,
+    /// What the module is at.
+    ticket: Option<Ticket>,
+    /// Room for a packet.
+    room: Vec<u8>,
+}
+
 /// A module at work.
 #[derive(Debug)]
 pub struct Guest {
@@ -162,6 +177,7 @@ pub struct Guest {
     output: SyncSender<Output>,
     longest: Longest,
     pace: Arc<Pace>,
+    onward: Option<Onward>,
     /// The block that it saw last.
     block: Option<u64>,
     faults_told: usize,
@@ -204,6 +220,7 @@ impl Guest {
             output,
             longest,
             pace,
+            onward: None,
             block: None,
             faults_told: 0,
             kept: Records::default(),
@@ -212,6 +229,16 @@ impl Guest {
             serving: None,
             payer: None,
         }
+    }
+
+    /// It decides which of its packets go on this way, where there is one, and how.
+    pub(crate) fn sending_on(mut self, way: Option<Way>) -> Self {
+        if way.is_none() {
+            // Nobody takes them.
+            self.seat.instance.ignore_patches();
+        }
+        self.onward = way.map(|way| Onward { way, ticket: None, room: Vec::new() });
+        self
     }
 
     /// Whether packets wait for it.
@@ -240,6 +267,12 @@ impl Guest {
             self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
             let pace = Arc::clone(&self.pace);
             is_done = self.seat.begin(block, ticket.batch, ticket.mask, &|| part(&pace, left(begin)));
+            if let Some(onward) = &mut self.onward {
+                onward.ticket = Some(ticket);
+            }
+            if is_done {
+                self.send_on();
+            }
             if !is_done || left(begin).0 == 0 || self.seat.instance.has_ended() {
                 break;
             }
@@ -253,6 +286,9 @@ impl Guest {
         let pace = Arc::clone(&self.pace);
         let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
         let is_done = self.seat.go_on(&|| part(&pace, left()));
+        if is_done {
+            self.send_on();
+        }
         self.served(is_done, begin)
     }
 
@@ -316,6 +352,30 @@ impl Guest {
         paid
     }
 
+    /// Has those packets go on that the module is done with and has not dropped. One that it has not seen to its end does not go on: what makes it
+    /// fail must not be what lets a packet through.
+    fn send_on(&mut self) {
+        let Some(onward) = &mut self.onward else { return };
+        let Some(ticket) = onward.ticket.take() else { return };
+        let verdict = self.seat.verdict();
+        let mut patches = self.seat.instance.take_patches();
+        // Stable: of one packet they stay in the order in which they were made.
+        patches.sort_by_key(|patch| patch.packet);
+        let dropped = (verdict.dropped & ticket.mask & !verdict.unserved).count_ones();
+        self.tally.dropped.fetch_add(dropped.into(), Ordering::Relaxed);
+        let first = ticket.block.batch(ticket.batch).first;
+        let mut rest = ticket.mask & !verdict.dropped & !verdict.unserved;
+        let mut unmade = 0;
+        while rest != 0 {
+            let packet = first + rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            let from = patches.partition_point(|patch| (patch.packet as usize) < packet);
+            let own = patches.iter().skip(from).take_while(|patch| patch.packet as usize == packet);
+            unmade += onward.way.pass_patched(&ticket.block, packet, own, &mut onward.room);
+        }
+        self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
+    }
+
     fn served(&mut self, is_done: bool, begin: Instant) -> Served {
         if is_done && let Some(serving) = self.serving.take() {
             let has_ended = self.seat.instance.has_ended();
@@ -342,6 +402,7 @@ impl Guest {
         let begin = Instant::now();
         let unseen = self.seat.give_up();
         self.tally.unseen.fetch_add(unseen, Ordering::Relaxed);
+        self.send_on();
         self.seat.stop();
         self.hand_on(elapsed(begin));
         for _ in 0..100 {

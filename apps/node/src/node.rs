@@ -6,8 +6,10 @@
 use crate::config::{Config, InterfaceConfig, Kind};
 use crate::error::NodeError;
 use crate::guest::{Guest, Inbox, Longest, Pace, Tally};
+use crate::link::{Outputs, Port, Way};
 use crate::log::say;
 use crate::post::{Desk, PostOffice};
+use crate::processors::share;
 use crate::protocol::Change;
 use crate::queue::Queue;
 use crate::runner::{CoreThread, Waker};
@@ -22,9 +24,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use weir_demux::Program as FilterProgram;
-use weir_netio::{LiveOptions, Selection};
+use weir_netio::{Direction, LiveOptions, Selection};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
-use weir_sched::cpu::{Config as CoreConfig, Ppm, Reservation, Share, Terms as CpuTerms, VpId, Weight};
+use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
 use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, ReservationError, Terms, Tier};
@@ -69,6 +71,7 @@ pub(crate) struct Session {
     pub(crate) spec: SessionSpec,
     pub(crate) vps: BTreeMap<Name, Vp>,
     pub(crate) channels: BTreeMap<Name, Channel>,
+    pub(crate) outputs: Outputs,
     pub(crate) modules: BTreeMap<Name, Module>,
     pub(crate) refusals: u64,
     /// Its memory.
@@ -215,6 +218,8 @@ pub struct Node {
     workshop: Workshop,
     pub(crate) cores: Vec<CoreThread>,
     pub(crate) sources: BTreeMap<String, Source>,
+    pub(crate) links: BTreeMap<String, Port>,
+    pub(crate) notices: Sender<Notice>,
     selections: Selections,
     pub(crate) sessions: BTreeMap<Name, Session>,
     memory: Arc<NodeMemory>,
@@ -244,6 +249,10 @@ impl Node {
             let source = Source::start(&interface.name, options(interface), polls, core, notices.clone())?;
             sources.insert(interface.name.clone(), source);
         }
+        let mut links = BTreeMap::new();
+        for link in &config.links {
+            links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone())?);
+        }
         let records = config.node.state.join("records");
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
@@ -251,6 +260,8 @@ impl Node {
             workshop,
             cores,
             sources,
+            links,
+            notices: notices.clone(),
             selections: BTreeMap::new(),
             sessions: BTreeMap::new(),
             writer,
@@ -278,6 +289,7 @@ impl Node {
     pub fn create(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
         let interfaces: Vec<String> = self.sources.keys().cloned().collect();
         spec.check(&interfaces, &self.workshop.profiles())?;
+        self.check_links(&spec)?;
         if self.sessions.contains_key(&spec.name) {
             return Err(NodeError::Exists(spec.name));
         }
@@ -304,6 +316,13 @@ impl Node {
                 }
             }
         }
+        let outputs = match self.open_outputs(&spec.outputs, &spec.name, &memory) {
+            Ok(outputs) => outputs,
+            Err(error) => {
+                self.close_vps(&vps);
+                return Err(error);
+            }
+        };
         self.next_session += 1;
         let name = spec.name.clone();
         let session = Session {
@@ -311,6 +330,7 @@ impl Node {
             spec: SessionSpec { modules: Vec::new(), ..spec },
             vps,
             channels,
+            outputs,
             modules: BTreeMap::new(),
             refusals: 0,
             memory,
@@ -318,11 +338,17 @@ impl Node {
             gone: Usage::default(),
             gone_services: ServiceTally::default(),
         };
+        if let Some(error) = session.channels.values().find_map(|it| self.way_on(&session, it).err()) {
+            self.close_vps(&session.vps);
+            self.close_outputs(session.outputs);
+            return Err(error);
+        }
         self.sessions.insert(name.clone(), session);
         // Joined with all others, a filter can still be one too many.
         if let Err(error) = self.route_all(&name) {
             if let Some(session) = self.sessions.remove(&name) {
                 self.close_vps(&session.vps);
+                self.close_outputs(session.outputs);
             }
             self.forget_selections();
             return Err(error);
@@ -343,6 +369,12 @@ impl Node {
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
         let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let channel = there.channels.get(&spec.channel).ok_or_else(changed)?;
+        let way = self.way_on(there, channel)?;
+        let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
+        if let (Some(_), Some((module, _))) = (&way, deciding) {
+            let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
+            return Err(NodeError::Decided { session, channel, module });
+        }
         if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
@@ -384,7 +416,8 @@ impl Node {
         desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
         let pace = Arc::clone(&self.workshop.pace);
         let resident =
-            Guest::new(guest, seat, Inbox { queue, desk: Arc::clone(&desk) }, tally, outputs, longest, pace);
+            Guest::new(guest, seat, Inbox { queue, desk: Arc::clone(&desk) }, tally, outputs, longest, pace)
+                .sending_on(way);
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
@@ -442,6 +475,7 @@ impl Node {
         for module in modules.modules.keys().cloned().collect::<Vec<_>>() {
             self.unload(session, &module)?;
         }
+        self.silence(session);
         if let Some(gone) = self.sessions.remove(session) {
             self.close_vps(&gone.vps);
         }
@@ -458,6 +492,12 @@ impl Node {
         let memory = there.memory.state();
         spec.memory = change.memory.unwrap_or(memory.reserved);
         spec.memory_max = change.memory_max.or(spec.memory_max);
+        for output in &change.output {
+            match spec.outputs.iter_mut().find(|known| known.name == output.name) {
+                Some(known) => *known = output.clone(),
+                None => spec.outputs.push(output.clone()),
+            }
+        }
         spec.priority = change.priority.unwrap_or(spec.priority);
         spec.processors = spec.all_processors();
         for cpu in &change.cpu {
@@ -467,6 +507,7 @@ impl Node {
             }
         }
         spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
+        self.check_links(&spec)?;
         let changed = there.memory.change(spec.memory, spec.memory_ceiling());
         changed.map_err(|error| memory_error(name, error))?;
         let mut vps = there.vps.clone();
@@ -486,17 +527,16 @@ impl Node {
                 Err(error) => {
                     // What a module has taken meanwhile stays reserved.
                     _ = there.memory.change(memory.reserved, memory.ceiling);
-                    for (name, before) in done.into_iter().rev() {
-                        match (before, vps.get(&name)) {
-                            // There was room for it a moment ago.
-                            (Some(before), Some(now)) => _ = self.give(now, &before.spec),
-                            (None, Some(now)) => self.close_vps(&BTreeMap::from([(name, now.clone())])),
-                            (_, None) => {}
-                        }
-                    }
+                    self.undo(done, &vps);
                     return Err(error);
                 }
             }
+        }
+        let reservation = Arc::clone(&there.memory);
+        if let Err(error) = self.change_outputs(name, &change.output) {
+            _ = reservation.change(memory.reserved, memory.ceiling);
+            self.undo(done, &vps);
+            return Err(error);
         }
         if let Some(session) = self.sessions.get_mut(name) {
             (session.spec, session.vps) = (spec, vps);
@@ -607,6 +647,12 @@ impl Node {
         Ok(Channel { spec: spec.clone(), program, sight, tally: Arc::default() })
     }
 
+    /// Where a channel's packets go on; nothing where they do not.
+    fn way_on(&self, session: &Session, channel: &Channel) -> Result<Option<Way>, NodeError> {
+        let Some(source) = self.sources.get(&channel.spec.interface) else { return Ok(None) };
+        self.way(&session.outputs, &channel.spec, source.link_type())
+    }
+
     /// Drops the memory of selections that no channel has any more.
     fn forget_selections(&mut self) {
         let sessions = &self.sessions;
@@ -615,54 +661,6 @@ impl Node {
                 |channel| matches!(&channel.sight, Sight::Selected(used) if Arc::ptr_eq(used, selection)),
             )
         });
-    }
-
-    /// Puts a virtual processor on the core that it names, or on the first that has room.
-    fn place(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
-        let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };
-        let mut refused = None;
-        for (place, core) in self.cores.iter().enumerate() {
-            if spec.core.is_some_and(|wanted| wanted != core.number()) {
-                continue;
-            }
-            match core.ask(move |runner| runner.create(terms))? {
-                Ok(id) => return Ok(Vp { spec: spec.clone(), core: place, id }),
-                Err(refusal) => refused = Some((core.number(), refusal)),
-            }
-        }
-        Err(match refused {
-            Some((core, refusal)) => NodeError::Cpu { name: spec.name.clone(), core, refusal },
-            None => NodeError::NoCore {
-                name: spec.name.clone(),
-                core: spec.core.unwrap_or_default(),
-                cores: self.cores.iter().map(CoreThread::number).collect(),
-            },
-        })
-    }
-
-    /// Gives a virtual processor another share. It stays on its core.
-    fn give(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
-        let cores = || self.cores.iter().map(CoreThread::number).collect();
-        let core = self.cores.get(vp.core);
-        let Some(core) = core.filter(|core| spec.core.is_none_or(|wanted| wanted == core.number())) else {
-            let core = spec.core.unwrap_or_default();
-            return Err(NodeError::NoCore { name: spec.name.clone(), core, cores: cores() });
-        };
-        let (id, share, number) = (vp.id, share(spec), core.number());
-        let changed = core.ask(move |runner| runner.change(id, share))?;
-        changed.map_err(|refusal| NodeError::Cpu { name: spec.name.clone(), core: number, refusal })?;
-        Ok(Vp { spec: spec.clone(), ..vp.clone() })
-    }
-
-    fn close_vps(&self, vps: &BTreeMap<Name, Vp>) {
-        for vp in vps.values() {
-            let Some(core) = self.cores.get(vp.core) else { continue };
-            let id = vp.id;
-            // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
-            if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
-                say(&error.to_string());
-            }
-        }
     }
 
     /// Tells the interfaces of a session's channels where packets go.
@@ -707,6 +705,8 @@ impl Node {
                 routes.push(Route {
                     session: name.clone(),
                     priority: session.spec.priority,
+                    way: self.way_on(session, channel).ok().flatten(),
+                    unattended: channel.spec.unattended,
                     program: channel.program.clone(),
                     sight: channel.sight.clone(),
                     readers: readers.collect(),
@@ -730,16 +730,6 @@ fn memory_error(session: &Name, error: ReservationError) -> NodeError {
     }
 }
 
-fn share(spec: &ProcessorSpec) -> Share {
-    let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
-    match spec.reservation() {
-        Some((period, slice)) => {
-            Share::Reserved(Reservation { period, slice, spare: spec.spare.then_some(weight) })
-        }
-        None => Share::BestEffort(weight),
-    }
-}
-
 fn options(interface: &InterfaceConfig) -> LiveOptions {
     LiveOptions {
         kind: match interface.kind {
@@ -749,6 +739,7 @@ fn options(interface: &InterfaceConfig) -> LiveOptions {
         },
         ring: interface.arena,
         promiscuous: interface.promiscuous,
+        direction: if interface.sees_outgoing() { Direction::Both } else { Direction::Incoming },
         ..LiveOptions::default()
     }
 }

@@ -4,6 +4,7 @@
 //! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
+use crate::link::OutputSpec;
 use crate::quantity;
 use crate::spec::{Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,9 @@ pub struct Change {
     /// Virtual processors: those with a name that there is are changed, others are new.
     #[serde(default)]
     pub cpu: Vec<ProcessorSpec>,
+    /// Output channels: those with a name that there is are changed, others are new.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<OutputSpec>,
     /// Memory.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use weir_session::Name;
-use weir_units::{Bytes, Nanos};
+use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// A quantity that is written as text.
 pub(crate) trait Exact: Sized {
@@ -24,6 +24,15 @@ impl Exact for Nanos {
 impl Exact for Bytes {
     fn exact(&self) -> String {
         self.0.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_units::ParseError| error.to_string())
+    }
+}
+
+impl Exact for BitsPerSecond {
+    fn exact(&self) -> String {
+        format!("{}bit/s", self.0)
     }
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error: weir_units::ParseError| error.to_string())

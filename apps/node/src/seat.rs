@@ -20,6 +20,15 @@ pub enum SeatError {
     Watch(#[from] WatchError),
 }
 
+/// What a module has said of the packets of a batch: a bit of each packet's place in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// They are to be dropped.
+    pub dropped: u64,
+    /// It has not seen them to their end.
+    pub unserved: u64,
+}
+
 /// An instance and its source.
 #[derive(Debug)]
 pub struct Seat {
@@ -31,6 +40,10 @@ pub struct Seat {
     /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
     calls: VecDeque<Call>,
     under_way: Option<Arc<Block>>,
+    /// Packets of what has been begun that the module drops.
+    dropped: u64,
+    /// Packets of it that the module was not shown, because it was given up.
+    skipped: u64,
 }
 
 impl Seat {
@@ -38,7 +51,8 @@ impl Seat {
     pub fn new(mut instance: Instance, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
         let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
         instance.map_descriptors(Area { fd: ring.fd(), offset: 0, len })?;
-        Ok(Self { window: None, instance, clock: Clock::new(tick), calls: VecDeque::new(), under_way: None })
+        let (clock, calls) = (Clock::new(tick), VecDeque::new());
+        Ok(Self { window: None, instance, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
@@ -132,7 +146,15 @@ impl Seat {
         self.calls.push_back(call(mask & !below(from)));
         self.clock.advance(batch.latest);
         self.under_way = Some(Arc::clone(block));
+        (self.dropped, self.skipped) = (0, 0);
+        // What was given up before is nothing of these.
+        self.instance.take_unserved();
         self.go_on(budget)
+    }
+
+    /// Of packets that have been [begun](Self::begin) and that the module is done with: which it drops, and which it has not seen to their end.
+    pub fn verdict(&mut self) -> Verdict {
+        Verdict { dropped: self.dropped, unserved: self.instance.take_unserved() | self.skipped }
     }
 
     /// Begins what [`pass`](Self::pass) does, in the same way.
@@ -167,22 +189,22 @@ impl Seat {
                 self.under_way = None;
                 return true;
             };
-            if step == Step::Suspended {
-                return false;
+            match step {
+                Step::Suspended => return false,
+                Step::Done(dropped) => self.dropped |= dropped,
             }
         }
     }
 
     /// Gives up what has been begun. Packets of it that the module has not seen are lost, and counted by the instance or returned.
     pub fn give_up(&mut self) -> u64 {
-        self.instance.abandon();
-        let unseen = self.calls.drain(..).map(|call| match call {
-            Call::Batch(batch) => u64::from(batch.mask.count_ones()),
-            _ => 0,
-        });
-        let unseen = unseen.sum();
+        self.dropped |= self.instance.abandon();
+        let unseen =
+            self.calls.drain(..).map(|call| if let Call::Batch(batch) = call { batch.mask } else { 0 });
+        // Of one batch, so no two have a packet in common.
+        self.skipped = unseen.fold(0, |all, mask| all | mask);
         self.under_way = None;
-        unseen
+        self.skipped.count_ones().into()
     }
 
     /// Tells the module that no more packets come.

@@ -1,7 +1,9 @@
 //! The thread of one interface: it takes packets, finds out who wants them, and puts them into queues.
 
+use crate::link::Way;
 use crate::queue::Queue;
 use crate::runner::Waker;
+use crate::spec::Unattended;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -30,6 +32,10 @@ pub struct ChannelTally {
     pub packets: AtomicU64,
     /// Their bytes on the link.
     pub bytes: AtomicU64,
+    /// Of these, what went on without a module, and its bytes.
+    pub passed: AtomicU64,
+    /// Bytes on the link of what went on without a module.
+    pub passed_bytes: AtomicU64,
     /// Lost because a queue was full.
     pub queue_full: AtomicU64,
     /// Lost because a reader lagged too far behind.
@@ -40,7 +46,7 @@ pub struct ChannelTally {
     pub shed: AtomicU64,
     /// Lost because their reader lagged too far behind and was ended.
     pub ended: AtomicU64,
-    /// Lost because their session was closed or their module unloaded.
+    /// Lost because their session was closed or their module unloaded, and nothing goes on without it.
     pub closed: AtomicU64,
 }
 
@@ -101,6 +107,10 @@ pub struct Route {
     pub sight: Sight,
     /// Its readers.
     pub readers: Vec<Reader>,
+    /// Where its packets go on. With a reader that is the reader's business.
+    pub(crate) way: Option<Way>,
+    /// What becomes of them where there is no reader.
+    pub(crate) unattended: Unattended,
     /// What it got and lost.
     pub tally: Arc<ChannelTally>,
 }
@@ -304,6 +314,8 @@ struct Receiver {
     position: u64,
     unwanted: u64,
     head: Vec<u8>,
+    /// Room for a packet that goes on.
+    frame: Vec<u8>,
     /// For each channel the masks of the present block's batches.
     masks: Vec<Vec<u64>>,
 }
@@ -320,6 +332,7 @@ impl Receiver {
             position: 0,
             unwanted: 0,
             head: Vec::new(),
+            frame: Vec::new(),
             masks: Vec::new(),
         }
     }
@@ -412,14 +425,19 @@ impl Receiver {
                 else {
                     continue;
                 };
-                // A channel without a module takes nothing.
-                if route.readers.is_empty() {
+                // A channel without a module takes nothing, but for what goes on without one.
+                if route.readers.is_empty() && route.way.is_none() {
                     continue;
                 }
                 is_wanted = true;
-                masks[index / 64] |= 1 << (index % 64);
                 route.tally.packets.fetch_add(1, Ordering::Relaxed);
                 route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
+                match &route.way {
+                    Some(way) if route.readers.is_empty() => {
+                        pass(route, way, block, index, &mut self.frame);
+                    }
+                    _ => masks[index / 64] |= 1 << (index % 64),
+                }
             }
             self.unwanted += u64::from(!is_wanted);
         }
@@ -486,6 +504,19 @@ impl Receiver {
         let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
         route.tally.shed.fetch_add(lost, Ordering::Relaxed);
     }
+}
+
+/// Has a packet go on that no module decides about.
+fn pass(route: &Route, way: &Way, block: &Block, packet: usize, frame: &mut Vec<u8>) {
+    let tally = &route.tally;
+    if route.unattended == Unattended::Drop {
+        tally.closed.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    way.pass(block, packet, frame);
+    let bytes = block.descriptors().get(packet).map_or(0, |descriptor| descriptor.wire_len);
+    tally.passed.fetch_add(1, Ordering::Relaxed);
+    tally.passed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
 }
 
 fn put(route: &Route, block: &Arc<Block>, masks: &[u64], position: u64) {

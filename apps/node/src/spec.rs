@@ -1,5 +1,6 @@
 //! What a session asks for: the same in the node's configuration and in a request to create one.
 
+use crate::link::OutputSpec;
 use crate::quantity;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,9 @@ pub struct SessionSpec {
     /// Its channels.
     #[serde(default, rename = "channel")]
     pub channels: Vec<ChannelSpec>,
+    /// Its output channels: shares of links.
+    #[serde(default, rename = "output", skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputSpec>,
     /// Its modules.
     #[serde(default, rename = "module")]
     pub modules: Vec<ModuleSpec>,
@@ -133,7 +137,7 @@ fn weight_default() -> u32 {
     100
 }
 
-fn main() -> Name {
+pub(crate) fn main() -> Name {
     // A constant that is a name: the test below reads it.
     Name::new("main").unwrap_or_else(|_| unreachable!())
 }
@@ -170,6 +174,29 @@ pub struct ChannelSpec {
     /// What becomes of one that lags further.
     #[serde(default)]
     pub late: Late,
+    /// Where its packets go on: out through the session's output channel of this name, or to the programs behind a TAP device of one. Its module
+    /// decides which, and may change them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<String>,
+    /// What becomes of packets that are to go on while the channel has no module.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub unattended: Unattended,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_usual(unattended: &Unattended) -> bool {
+    *unattended == Unattended::default()
+}
+
+/// What becomes of packets of a forwarding channel that has no module, or has none any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unattended {
+    /// They go on.
+    #[default]
+    Pass,
+    /// They do not: where the module is what makes forwarding safe.
+    Drop,
 }
 
 fn queue_default() -> u32 {
@@ -316,6 +343,18 @@ pub enum SpecError {
         /// What it has reserved.
         memory: Bytes,
     },
+    /// Packets that this machine sends would be forwarded too.
+    #[error(
+        "session `{session}`, channel `{channel}` forwards, and on interface {interface} it would see what this machine itself sends there, too:          write `outgoing = false` under that [[interface]]"
+    )]
+    Outgoing {
+        /// The session.
+        session: Name,
+        /// The channel.
+        channel: Name,
+        /// The interface.
+        interface: String,
+    },
     /// A reference to something that is not there.
     #[error("session `{session}`, {what} `{name}`: there is no {missing} `{given}`; {}", there(known))]
     Missing {
@@ -349,6 +388,7 @@ impl SessionSpec {
             priority: 0,
             processors: Vec::new(),
             channels: Vec::new(),
+            outputs: Vec::new(),
             modules: Vec::new(),
             offers: Vec::new(),
             uses: Vec::new(),
@@ -393,6 +433,9 @@ impl SessionSpec {
         let processors = self.all_processors();
         distinct(session, "virtual processor", processors.iter().map(|cpu| &cpu.name))?;
         distinct(session, "channel", self.channels.iter().map(|channel| &channel.name))?;
+        distinct(session, "output channel", self.outputs.iter().map(|output| &output.name))?;
+        self.outputs.iter().try_for_each(|output| output.check(session))?;
+        self.channels.iter().try_for_each(|channel| self.check_forward(channel))?;
         distinct(session, "module", self.modules.iter().filter_map(|module| module.name.as_ref()))?;
         if self.modules.len() > PARTS_MAX {
             return Err(SpecError::TooMany {
@@ -431,6 +474,68 @@ impl SessionSpec {
                 let known = processors.iter().map(|cpu| cpu.name.to_string()).collect();
                 return Err(missing("module", name(), "virtual processor", module.cpu.to_string(), known));
             }
+        }
+        Ok(())
+    }
+}
+
+impl SessionSpec {
+    /// Checks that what goes on has somewhere to go, other than where it comes from, and one module at most that decides.
+    fn check_forward(&self, channel: &ChannelSpec) -> Result<(), SpecError> {
+        let Some(target) = &channel.forward else { return Ok(()) };
+        let range = |key, given: String, wanted: &str| SpecError::Range {
+            session: self.name.clone(),
+            what: "channel",
+            name: channel.name.clone(),
+            key,
+            given,
+            wanted: wanted.to_owned(),
+        };
+        let output = self.outputs.iter().find(|output| output.name.as_str() == target);
+        let is_tap = self.outputs.iter().any(|output| output.tap.as_ref() == Some(target));
+        if output.is_none() && !is_tap {
+            let taps = self.outputs.iter().filter_map(|output| output.tap.clone());
+            return Err(SpecError::Missing {
+                session: self.name.clone(),
+                what: "channel",
+                name: channel.name.to_string(),
+                missing: "output channel or TAP device",
+                given: target.clone(),
+                known: self.outputs.iter().map(|output| output.name.to_string()).chain(taps).collect(),
+            });
+        }
+        if output.is_some_and(|output| output.link == channel.interface) {
+            let wanted = "an output channel of another link than the interface that the packets come from";
+            return Err(range("forward", target.clone(), wanted));
+        }
+        let deciding = self.modules.iter().filter(|module| module.channel == channel.name).count();
+        if deciding > 1 {
+            let wanted = "left out where a channel has more than one module: one decides what goes on";
+            return Err(range("forward", target.clone(), wanted));
+        }
+        Ok(())
+    }
+
+    /// Checks that its output channels have their links, and that nothing is forwarded from an interface on which what this machine sends is seen too:
+    /// it would come back.
+    pub fn check_links(&self, links: &[String], outgoing: &[String]) -> Result<(), SpecError> {
+        for output in self.outputs.iter().filter(|output| !links.contains(&output.link)) {
+            return Err(SpecError::Missing {
+                session: self.name.clone(),
+                what: "output channel",
+                name: output.name.to_string(),
+                missing: "link",
+                given: output.link.clone(),
+                known: links.to_vec(),
+            });
+        }
+        let forwards = self.channels.iter().filter(|channel| channel.forward.is_some());
+        for channel in forwards.filter(|channel| outgoing.contains(&channel.interface)) {
+            return Err(SpecError::Outgoing {
+                session: self.name.clone(),
+                channel: channel.name.clone(),
+                interface: channel.interface.clone(),
+            });
         }
         Ok(())
     }

@@ -73,8 +73,8 @@ pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{Filter, FilterError};
 pub use live::{
-    Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Sent, SentTotals,
-    Sink,
+    Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
+    SentTotals, Sink,
 };
 pub use open::{Input, Options};
 pub use ring::DescriptorRing;

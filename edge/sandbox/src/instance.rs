@@ -98,6 +98,8 @@ pub struct Instance {
     pub(crate) slice: Arc<Mutex<Shared>>,
     pub(crate) call_limit: Duration,
     pub(crate) counters: Counters,
+    /// Packets of batches that it has not seen to their end.
+    pub(crate) unserved: u64,
     incidents: Vec<Incident>,
     code: Arc<Code>,
     /// What counts against the module, and how many strikes it has.
@@ -219,6 +221,7 @@ impl Instance {
             slice,
             call_limit: engine.call_limit(),
             counters: Counters::default(),
+            unserved: 0,
             incidents: Vec::new(),
             code: Arc::clone(&program.code),
             tally: Arc::clone(&program.tally),
@@ -458,6 +461,7 @@ impl Instance {
                 Err(error) => mask = self.lose(&error, batch, mask, &mut drops),
             }
         }
+        self.unserved |= mask;
         self.weigh(batch.mask.count_ones());
         drops
     }
@@ -485,6 +489,7 @@ impl Instance {
         let done = mask & !lost & !after;
         self.counters.packets += u64::from(done.count_ones());
         self.counters.lost += u64::from(lost.count_ones());
+        self.unserved |= lost;
         let index = (lost != 0).then(|| lost.trailing_zeros());
         let packet = batch.first + index.unwrap_or(0);
         let host = store.data_mut();
@@ -587,6 +592,12 @@ impl Instance {
         if self.incidents.len() < FAULTS_DESCRIBED {
             self.incidents.push(Incident { fault, during });
         }
+    }
+
+    /// Packets of the calls since this was asked last that it has not seen to their end: those whose call was lost, and those that came after it had
+    /// ended. A bit of each packet's place in its batch.
+    pub fn take_unserved(&mut self) -> u64 {
+        std::mem::take(&mut self.unserved)
     }
 
     /// What it has done so far.

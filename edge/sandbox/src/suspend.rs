@@ -167,6 +167,7 @@ impl Instance {
             }
         }
         self.counters.lost += u64::from(task.mask.count_ones());
+        self.unserved |= task.mask;
         task.drops
     }
 
@@ -216,7 +217,10 @@ impl Instance {
         }
         match task.call {
             Call::Start => self.forget_exceeded(),
-            Call::Batch(batch) => self.weigh(batch.mask.count_ones()),
+            Call::Batch(batch) => {
+                self.unserved |= task.mask;
+                self.weigh(batch.mask.count_ones());
+            }
             Call::Tick { .. } | Call::News(_) if task.called > 0 => self.weigh(1),
             Call::Tick { .. } | Call::Stop { .. } | Call::News(_) => {}
         }

@@ -78,8 +78,9 @@ Examples:
   weir session create alice --cpu period=10ms,slice=2ms,spare --channel interface=eth0
   weir session create bob --memory 16MiB --cpu weight=50 --channel 'interface=eth0,filter=tcp port 80,queue=1024'
   weir session create carol --from carol.toml
+  weir session create dave --output 'link=eth1,reserve=40 Mbit/s,tap=weir0'
 
-Where nothing is said, a session has 64 MiB, one virtual processor without a reservation, and no channel.")]
+Where nothing is said, a session has 64 MiB, one virtual processor without a reservation, and no channels.")]
 pub struct Create {
     /// What it is to be called
     #[arg(value_name = "NAME", value_parser = name)]
@@ -93,10 +94,13 @@ pub struct Create {
     /// A virtual processor: name, core, period, slice, spare, weight
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
-    /// A channel: name, interface, filter, queue, sees (selected or all), lag, late (lose or terminate). Write \, for a comma in a filter, or put
-    /// it between double quotes
+    /// A channel: name, interface, filter, queue, sees (selected or all), lag, late (lose or terminate), forward (where its packets go on),
+    /// unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes
     #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
     pub channels: Vec<String>,
+    /// An output channel: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap
+    #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
+    pub outputs: Vec<String>,
     /// Under overload sessions lose packets in the order of this number, the lowest first
     #[arg(long)]
     pub priority: Option<u8>,
@@ -112,16 +116,17 @@ pub struct Create {
 /// `weir session change`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   weir session change alice --cpu name=main,period=10ms,slice=4ms
+  weir session change dave --output 'link=eth1,reserve=65 Mbit/s,tap=weir0'
 
-A virtual processor is given whole: what is left out is as for a new one.")]
+A virtual processor and an output channel are given whole: what is left out is as for a new one.")]
 pub struct Change {
     /// Which
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "priority", "memory_max"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "outputs", "priority", "memory_max"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
@@ -129,6 +134,9 @@ pub struct Change {
     /// A virtual processor: one that there is (by its name) is changed, another is new
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
+    /// An output channel: one that there is (by its name) is changed, another is new
+    #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
+    pub outputs: Vec<String>,
     /// Priority under overload
     #[arg(long)]
     pub priority: Option<u8>,

@@ -97,7 +97,8 @@ impl Places {
                 | SpecError::TooMany { session, .. }
                 | SpecError::Half { session, .. }
                 | SpecError::Range { session, .. }
-                | SpecError::Missing { session, .. },
+                | SpecError::Missing { session, .. }
+                | SpecError::Outgoing { session, .. },
             ) => self.session(session),
             ConfigError::Twice { what, name } => {
                 let parts = match *what {

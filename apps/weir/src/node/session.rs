@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use weir_node::client::Client;
 use weir_node::config::CONFIG_BYTES_MAX;
+use weir_node::link::OutputSpec;
 use weir_node::protocol::{self, Request};
 use weir_node::spec::{ModuleSpec, SessionSpec};
 use weir_session::Name;
@@ -51,6 +52,9 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
         spec.channels =
             args.channels.iter().map(|text| parts::read("--channel", text)).collect::<Result<_, _>>()?;
     }
+    if !args.outputs.is_empty() {
+        spec.outputs = outputs(&args.outputs)?;
+    }
     let folder = args.from.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
     let modules = std::mem::take(&mut spec.modules);
     // All files first: a session is not created for the sake of one that is not there.
@@ -74,6 +78,10 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     }
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
+}
+
+fn outputs(texts: &[String]) -> Result<Vec<OutputSpec>, parts::PartError> {
+    texts.iter().map(|text| parts::read("--output", text)).collect()
 }
 
 /// A module of a file with its bytes; paths are relative to the file's folder.
@@ -120,9 +128,11 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
 
 fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Failure> {
     let cpu = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
+    let output = outputs(&args.outputs)?;
     let change = protocol::Change {
         session: args.name.clone(),
         cpu,
+        output,
         memory: args.memory,
         memory_max: args.memory_max,
         priority: args.priority,

@@ -20,7 +20,7 @@ pub use error::LiveError;
 pub use event::LiveEvent;
 pub use options::{Direction, Kind, LiveOptions};
 pub(crate) use packet_ring::RingHold;
-pub use sink::{Sent, SentTotals, Sink};
+pub use sink::{Loss, Sent, SentTotals, Sink};
 pub use source::{Live, LiveNext};
 pub use totals::{Drops, LiveTotals};
 pub(crate) use xdp::FrameHold;

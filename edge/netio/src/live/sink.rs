@@ -28,6 +28,23 @@ pub struct Sent {
     pub sent: usize,
 }
 
+/// Why a packet that was taken did not go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Longer than the interface takes (its MTU and link header).
+    TooLong,
+    /// Shorter than a link header, or otherwise nothing that the interface sends.
+    Malformed,
+    /// Captured only in part, so that there is nothing to send.
+    Cut,
+    /// The interface was down.
+    Down,
+    /// The interface was not there.
+    Gone,
+    /// Refused for any other cause.
+    Refused,
+}
+
 /// What a sink has sent, and what it could not, in packets. None of these ever goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentTotals {
@@ -50,6 +67,17 @@ pub struct SentTotals {
 }
 
 impl SentTotals {
+    fn count(&mut self, loss: Loss) {
+        *match loss {
+            Loss::TooLong => &mut self.too_long,
+            Loss::Malformed => &mut self.malformed,
+            Loss::Cut => &mut self.cut,
+            Loss::Down => &mut self.down,
+            Loss::Gone => &mut self.gone,
+            Loss::Refused => &mut self.refused,
+        } += 1;
+    }
+
     /// Packets that were taken and did not go.
     pub fn lost(&self) -> u64 {
         self.too_long + self.malformed + self.cut + self.down + self.gone + self.refused
@@ -61,22 +89,18 @@ impl SentTotals {
 pub(crate) enum Refused {
     /// No room now.
     Full,
-    TooLong,
-    Malformed,
-    Down,
-    Gone,
-    Other,
+    Lost(Loss),
 }
 
 impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Self::Full,
-            Some(libc::EMSGSIZE) => Self::TooLong,
-            Some(libc::EINVAL) => Self::Malformed,
-            Some(libc::ENETDOWN | libc::EIO) => Self::Down,
-            Some(libc::ENXIO | libc::ENODEV | libc::EBADFD) => Self::Gone,
-            _ => Self::Other,
+            Some(libc::EMSGSIZE) => Self::Lost(Loss::TooLong),
+            Some(libc::EINVAL) => Self::Lost(Loss::Malformed),
+            Some(libc::ENETDOWN | libc::EIO) => Self::Lost(Loss::Down),
+            Some(libc::ENXIO | libc::ENODEV | libc::EBADFD) => Self::Lost(Loss::Gone),
+            _ => Self::Lost(Loss::Refused),
         }
     }
 }
@@ -150,6 +174,11 @@ impl Sink {
         &self.name
     }
 
+    /// Whether there is an interface of its name now that is up and has a carrier. Asks the kernel for all interfaces.
+    pub fn is_up(&self) -> bool {
+        event::find(&self.name).is_ok_and(|link| link.running)
+    }
+
     /// What its packets begin with.
     pub fn link_type(&self) -> LinkType {
         self.link_type
@@ -189,7 +218,12 @@ impl Sink {
 
     /// Sends packets, each with its link header, in order, until there is no more room.
     pub fn send(&mut self, packets: &[&[u8]]) -> Sent {
-        self.pieces(packets.iter().map(|packet| Some(Piece { base: packet.as_ptr(), len: packet.len() })))
+        self.pieces(pieces(packets), &mut |_, _| {})
+    }
+
+    /// The same, and tells of each packet that is taken and does not go: its place among these, and why.
+    pub fn send_telling(&mut self, packets: &[&[u8]], mut lost: impl FnMut(usize, Loss)) -> Sent {
+        self.pieces(pieces(packets), &mut lost)
     }
 
     /// Sends packets of a block, by their numbers in it, from where they lie.
@@ -203,11 +237,15 @@ impl Sink {
             // SAFETY: inside the mapping, by the check before; the block keeps it while it is borrowed.
             fits.then(|| Piece { base: unsafe { mapping.base().as_ptr().add(from) }, len })
         };
-        self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)))
+        self.pieces(packets.iter().map(|&i| descriptors.get(i).and_then(piece)), &mut |_, _| {})
     }
 
     /// Sends what is there; nothing stands for a packet that is not whole.
-    fn pieces(&mut self, packets: impl Iterator<Item = Option<Piece>>) -> Sent {
+    fn pieces(
+        &mut self,
+        packets: impl Iterator<Item = Option<Piece>>,
+        lost: &mut dyn FnMut(usize, Loss),
+    ) -> Sent {
         let mut done = Sent::default();
         let mut packets = packets.peekable();
         let mut batch: Vec<Piece> = Vec::with_capacity(super::packet_sink::BATCH);
@@ -225,11 +263,12 @@ impl Sink {
                     }
                 }
             }
-            if !self.batch(&batch, &mut done) {
+            if !self.batch(&batch, &mut done, lost) {
                 return done;
             }
             if cut {
-                self.totals.cut += 1;
+                self.totals.count(Loss::Cut);
+                lost(done.taken, Loss::Cut);
                 done.taken += 1;
             }
         }
@@ -237,7 +276,7 @@ impl Sink {
     }
 
     /// Sends all of these; false where there is no more room.
-    fn batch(&mut self, mut pieces: &[Piece], done: &mut Sent) -> bool {
+    fn batch(&mut self, mut pieces: &[Piece], done: &mut Sent, lost: &mut dyn FnMut(usize, Loss)) -> bool {
         while let Some(first) = pieces.first() {
             let went = match &mut self.way {
                 Way::Packet(sink) => sink.send(pieces),
@@ -253,15 +292,10 @@ impl Sink {
                     count
                 }
                 Err(Refused::Full) => return false,
-                Err(Refused::Gone) if self.revive() => 0,
-                Err(why) => {
-                    *match why {
-                        Refused::TooLong => &mut self.totals.too_long,
-                        Refused::Malformed => &mut self.totals.malformed,
-                        Refused::Down => &mut self.totals.down,
-                        Refused::Gone => &mut self.totals.gone,
-                        Refused::Full | Refused::Other => &mut self.totals.refused,
-                    } += 1;
+                Err(Refused::Lost(Loss::Gone)) if self.revive() => 0,
+                Err(Refused::Lost(loss)) => {
+                    self.totals.count(loss);
+                    lost(done.taken, loss);
                     1
                 }
             };
@@ -288,4 +322,8 @@ impl Sink {
             Way::Tap(_) => false,
         }
     }
+}
+
+fn pieces(packets: &[&[u8]]) -> impl Iterator<Item = Option<Piece>> {
+    packets.iter().map(|packet| Some(Piece { base: packet.as_ptr(), len: packet.len() }))
 }

@@ -76,15 +76,20 @@ fn what_cannot_be_sent_is_counted_by_cause_and_the_rest_goes() {
     let mut live = open("b", Kind::Packet);
     let mut sink = Sink::open("a", Kind::Packet).unwrap();
     let (good, long, short) = (udp(1), vec![7u8; 1600], vec![1u8; 5]);
-    let done = sink.send(&[&good, &long, &short, &good, &long]);
+    let mut lost = Vec::new();
+    let done =
+        sink.send_telling(&[&good, &long, &short, &good, &long], |place, loss| lost.push((place, loss)));
     assert_eq!((done.taken, done.sent), (5, 2));
+    assert_eq!(lost, [(1, Loss::TooLong), (2, Loss::Malformed), (4, Loss::TooLong)]);
     let totals = sink.totals();
     assert_eq!((totals.packets, totals.too_long, totals.malformed, totals.lost()), (2, 2, 1, 3));
     // The MTU is the kernel's at that time.
     ip("link set dev a mtu 2000");
     ip("link set dev b mtu 2000");
     assert_eq!(sink.send(&[&long]).sent, 1);
+    assert!(sink.is_up());
     ip("link set dev a down");
+    assert!(!sink.is_up());
     assert_eq!(sink.send(&[&good, &good]).taken, 2);
     assert_eq!(sink.totals().down, 2);
     ip("link set dev a up");

@@ -3,7 +3,7 @@
 use super::socket::{SEND_FRAMES, Sending, Socket, Wanted};
 use crate::live::error::LiveError;
 use crate::live::netlink::Link;
-use crate::live::sink::{Piece, Refused};
+use crate::live::sink::{Loss, Piece, Refused};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weir_units::Bytes;
@@ -70,8 +70,8 @@ impl XdpSink {
         let mut sent = 0;
         for piece in pieces.iter().take(room) {
             let why = match piece.len {
-                0..14 => Some(Refused::Malformed),
-                len if len > self.socket.frame as usize => Some(Refused::TooLong),
+                0..14 => Some(Refused::Lost(Loss::Malformed)),
+                len if len > self.socket.frame as usize => Some(Refused::Lost(Loss::TooLong)),
                 _ => None,
             };
             let Some(frame) = (if why.is_none() { self.free.pop() } else { None }) else {

@@ -1,0 +1,185 @@
+//! An output channel as its producers see it: frames go in, and nobody ever waits.
+
+use super::port::Bell;
+use super::tally::OutputTally;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_demux::{ChannelSet, Demux, Packet};
+use weir_netio::Loss;
+use weir_sched::link::ChannelId;
+
+/// How much room of frames that were sent is kept for the next ones: so many, each of at most so many bytes.
+const SPARE: usize = 1024;
+const SPARE_BYTES: usize = 2048;
+
+/// A way out through an output channel of a session. Clones are the same way; they are cheap, and may be used on any thread.
+#[derive(Clone, Debug)]
+pub struct Outlet(pub(super) Arc<Lane>);
+
+/// Why a frame does not go. It is counted in the channel's [tally](OutputTally) already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The channel's queue is full: the session sends faster than it may.
+    #[error("the output channel's queue is full")]
+    QueueFull,
+    /// Longer than the link's longest frame.
+    #[error("the frame is longer than the link takes")]
+    TooLong,
+    /// The channel's filter does not let it out.
+    #[error("the output channel's filter does not let the frame out")]
+    Refused,
+    /// The session is closed, or is about to be.
+    #[error("the output channel is closed")]
+    Closed,
+}
+
+impl Outlet {
+    /// Has a frame, with its link header, go out when its channel may send. Copies it; never waits.
+    ///
+    /// # Errors
+    ///
+    /// It does not go, and is counted. A frame that is taken can still be lost at the interface; then it is counted there.
+    pub fn offer(&self, frame: &[u8]) -> Result<(), Lost> {
+        let lane = &*self.0;
+        let taken = lane.take_in(frame);
+        match taken {
+            Ok(()) => lane.bell.ring(&self.0),
+            Err(lost) => {
+                let counter = match lost {
+                    Lost::QueueFull => &lane.tally.queue_full,
+                    Lost::TooLong => &lane.tally.too_long,
+                    Lost::Refused => &lane.tally.refused,
+                    Lost::Closed => &lane.tally.closed,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        taken
+    }
+
+    /// A frame that was to go out was captured only in part, so that there is nothing to send.
+    pub fn cut(&self) {
+        self.0.tally.lost(Loss::Cut);
+    }
+
+    /// What it sent and lost.
+    pub fn tally(&self) -> &OutputTally {
+        &self.0.tally
+    }
+
+    /// Frames that have been taken and have not been sent yet.
+    pub fn waiting(&self) -> u32 {
+        self.0.lock().waiting
+    }
+}
+
+/// An output channel between its producers and its link.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// The link's name for it.
+    pub(super) id: ChannelId,
+    /// The longest frame.
+    frame_max: u32,
+    inbox: Mutex<Inbox>,
+    /// The link's thread knows that there is something in the inbox.
+    pub(super) is_told: AtomicBool,
+    bell: Arc<Bell>,
+    pub(super) tally: OutputTally,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    /// Not yet given to the scheduler.
+    frames: Vec<Vec<u8>>,
+    /// Those, those that the scheduler has, and those under way.
+    waiting: u32,
+    queue: u32,
+    /// What may go out; None: everything.
+    allowed: Option<Arc<Demux>>,
+    is_closed: bool,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Lane {
+    pub(super) fn new(
+        id: ChannelId,
+        frame_max: u32,
+        queue: u32,
+        allowed: Option<Arc<Demux>>,
+        bell: Arc<Bell>,
+    ) -> Self {
+        let inbox =
+            Inbox { frames: Vec::new(), waiting: 0, queue, allowed, is_closed: false, spare: Vec::new() };
+        let (inbox, is_told) = (Mutex::new(inbox), AtomicBool::new(false));
+        Self { id, frame_max, inbox, is_told, bell, tally: OutputTally::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_in(&self, frame: &[u8]) -> Result<(), Lost> {
+        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        let mut inbox = self.lock();
+        if inbox.is_closed {
+            return Err(Lost::Closed);
+        }
+        if len > self.frame_max {
+            return Err(Lost::TooLong);
+        }
+        if inbox.waiting >= inbox.queue {
+            return Err(Lost::QueueFull);
+        }
+        if let Some(allowed) = &inbox.allowed
+            && !lets_out(allowed, frame, len)
+        {
+            return Err(Lost::Refused);
+        }
+        let mut copy = inbox.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        inbox.frames.push(copy);
+        inbox.waiting += 1;
+        Ok(())
+    }
+
+    /// What has come since.
+    pub(super) fn take_out(&self, into: &mut Vec<Vec<u8>>) {
+        into.append(&mut self.lock().frames);
+    }
+
+    /// So many frames are done with, however that went; their room is given back.
+    pub(super) fn done(&self, rooms: impl IntoIterator<Item = Vec<u8>>) {
+        let mut inbox = self.lock();
+        for room in rooms {
+            inbox.waiting = inbox.waiting.saturating_sub(1);
+            if inbox.spare.len() < SPARE && room.capacity() <= SPARE_BYTES {
+                inbox.spare.push(room);
+            }
+        }
+    }
+
+    /// Other limits from now on. What waits already stays.
+    pub(super) fn change(&self, queue: u32, allowed: Option<Arc<Demux>>) {
+        let mut inbox = self.lock();
+        (inbox.queue, inbox.allowed) = (queue, allowed);
+    }
+
+    /// Takes nothing more, and gives up what the scheduler does not have yet.
+    pub(super) fn close(&self) {
+        let mut inbox = self.lock();
+        inbox.is_closed = true;
+        let given_up = std::mem::take(&mut inbox.frames).len();
+        inbox.spare = Vec::new();
+        inbox.waiting = inbox.waiting.saturating_sub(u32::try_from(given_up).unwrap_or(u32::MAX));
+        self.tally.closed.fetch_add(given_up as u64, Ordering::Relaxed);
+    }
+}
+
+/// Whether a filter selects this frame.
+fn lets_out(allowed: &Demux, frame: &[u8], len: u32) -> bool {
+    let mut wanted = ChannelSet::NONE;
+    let packet = Packet { head: frame, cap_len: len, wire_len: len };
+    // All of it is there, so no more bytes can be asked for.
+    allowed.channels(&packet, &mut wanted).is_ok() && !wanted.is_empty()
+}

@@ -1,0 +1,345 @@
+//! Output channels of a node's sessions.
+
+use super::lane::Outlet;
+use super::port::Port;
+use super::spec::OutputSpec;
+use super::tap::{Tap, TapError};
+use super::way::Way;
+use crate::error::NodeError;
+use crate::node::{Node, Session};
+use crate::source::{PlanError, program};
+use crate::spec::{ChannelSpec, SessionSpec};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_demux::{Demux, JoinError, Limits};
+use weir_sched::link::Refused;
+use weir_session::ledger::{ReservedLink, Text, Usage};
+use weir_session::{Holding, MemoryReservation, Name};
+use weir_units::{Bytes, Nanos};
+use weir_wire::LinkType;
+
+/// Why an output channel is not opened or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// There is no such link.
+    #[error(
+        "there is no link `{given}`; {}",
+        if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) }
+    )]
+    NoLink {
+        /// As it was named.
+        given: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The link has not as much left.
+    #[error("link {link}: {refused}")]
+    Refused {
+        /// Which.
+        link: String,
+        /// Why.
+        refused: Refused,
+    },
+    /// The filter is wrong.
+    #[error(transparent)]
+    Filter(#[from] PlanError),
+    /// The filter is too large.
+    #[error("the filter cannot be used: {0}")]
+    Join(#[from] JoinError),
+    /// The TAP device.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// What a TAP device sends are Ethernet frames, and the link sends something else.
+    #[error("a TAP device is Ethernet, and link {link} sends {link_type:?}")]
+    TapType {
+        /// Which.
+        link: String,
+        /// What it sends.
+        link_type: LinkType,
+    },
+    /// Its packets are of another kind.
+    #[error(
+        "its packets are {theirs:?}, and those of channel `{channel}` are {ours:?}: they cannot go on there"
+    )]
+    LinkType {
+        /// The input channel.
+        channel: Name,
+        /// What goes out.
+        theirs: LinkType,
+        /// What comes in.
+        ours: LinkType,
+    },
+    /// It stays where it is.
+    #[error("its {0} cannot be changed while it is open; close the session and create it anew")]
+    Fixed(&'static str),
+}
+
+/// An output channel of a session.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) spec: OutputSpec,
+    pub(crate) outlet: Outlet,
+    pub(crate) tap: Option<Tap>,
+    /// For what may wait in it.
+    memory: Holding,
+}
+
+impl Output {
+    /// What it sent and lost; what went to its device's programs did not go out.
+    pub(crate) fn usage(&self) -> Usage {
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        let tally = self.outlet.tally();
+        let mut usage = Usage {
+            packets_out: get(&tally.packets),
+            bytes_out: Bytes(get(&tally.bytes)),
+            ..Usage::default()
+        };
+        let of_tap = self.tap.iter().flat_map(|tap| tap.end.tally.drops());
+        for (cause, count) in tally.drops().into_iter().chain(of_tap) {
+            usage.drops.add(cause, count);
+        }
+        usage
+    }
+}
+
+/// The output channels of a session.
+pub(crate) type Outputs = BTreeMap<Name, Output>;
+
+impl Node {
+    /// Opens these, or none.
+    pub(crate) fn open_outputs(
+        &self,
+        specs: &[OutputSpec],
+        session: &Name,
+        memory: &Arc<MemoryReservation>,
+    ) -> Result<Outputs, NodeError> {
+        let mut outputs = Outputs::new();
+        for spec in specs {
+            match self.open_output(spec, session, memory) {
+                Ok(output) => _ = outputs.insert(spec.name.clone(), output),
+                Err(error) => {
+                    self.close_outputs(outputs);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn link_of(&self, spec: &OutputSpec) -> Result<&Port, OutputError> {
+        self.links.get(&spec.link).ok_or_else(|| OutputError::NoLink {
+            given: spec.link.clone(),
+            known: self.links.keys().cloned().collect(),
+        })
+    }
+
+    fn open_output(
+        &self,
+        spec: &OutputSpec,
+        session: &Name,
+        memory: &Arc<MemoryReservation>,
+    ) -> Result<Output, NodeError> {
+        let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
+        let link = self.link_of(spec).map_err(failed)?;
+        let allowed = allowed(spec, link.link_type()).map_err(failed)?;
+        if spec.tap.is_some() && link.link_type() != LinkType::Ethernet {
+            let (link, link_type) = (spec.link.clone(), link.link_type());
+            return Err(failed(OutputError::TapType { link, link_type }));
+        }
+        let memory = hold(memory, session, spec.memory(link.config()))?;
+        let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
+        let outlet = link.open(spec, allowed).map_err(|error| failed(refused(error)))?;
+        let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), self.notices.clone()));
+        match tap.transpose() {
+            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, tap, memory }),
+            Err(error) => {
+                link.close(&outlet);
+                Err(failed(error.into()))
+            }
+        }
+    }
+
+    /// Closes these.
+    pub(crate) fn close_outputs(&self, outputs: Outputs) {
+        for (_, mut output) in outputs {
+            self.close_output(&mut output);
+        }
+    }
+
+    fn close_output(&self, output: &mut Output) {
+        // First nothing more comes from there.
+        if let Some(tap) = &mut output.tap {
+            tap.stop();
+        }
+        if let Some(link) = self.links.get(&output.spec.link) {
+            link.close(&output.outlet);
+        }
+    }
+
+    /// Ends what goes out of a session that is about to be closed, so that its last bill is whole.
+    pub(crate) fn silence(&mut self, session: &Name) {
+        let Some(there) = self.sessions.get_mut(session) else { return };
+        let outputs = std::mem::take(&mut there.outputs);
+        let mut gone = Usage::default();
+        for (_, mut output) in outputs {
+            self.close_output(&mut output);
+            gone.merge(&output.usage());
+        }
+        if let Some(there) = self.sessions.get_mut(session) {
+            there.gone.merge(&gone);
+        }
+    }
+
+    /// Gives a session's output channels other terms, and opens those that there are not yet. All of it or nothing: what takes more comes first,
+    /// as it can be refused, and can be given back.
+    pub(crate) fn change_outputs(&mut self, session: &Name, changes: &[OutputSpec]) -> Result<(), NodeError> {
+        let Some(there) = self.sessions.get(session) else {
+            return Err(NodeError::NoSession(session.clone()));
+        };
+        let failed = |spec: &OutputSpec, error| NodeError::Output { output: spec.name.clone(), error };
+        let (known, new): (Vec<_>, Vec<_>) =
+            changes.iter().cloned().partition(|spec| there.outputs.contains_key(&spec.name));
+        let rate = |spec: &OutputSpec| spec.reservation().map_or(0, |it| it.bits_per_second().0);
+        let mut steps = Vec::new();
+        for spec in known {
+            let Some(before) = there.outputs.get(&spec.name) else { continue };
+            for (what, differs) in
+                [("link", before.spec.link != spec.link), ("tap", before.spec.tap != spec.tap)]
+            {
+                if differs {
+                    return Err(failed(&spec, OutputError::Fixed(what)));
+                }
+            }
+            steps.push((rate(&spec) <= rate(&before.spec), before, spec));
+        }
+        steps.sort_by_key(|(lowers, ..)| *lowers);
+        let memory = Arc::clone(&there.memory);
+        let grows = steps
+            .iter()
+            .map(|(_, before, spec)| self.output_memory(spec).0.saturating_sub(before.memory.bytes().0));
+        let grown = hold(&memory, session, Bytes(grows.fold(0, u64::saturating_add)))?;
+        let opened = self.open_outputs(&new, session, &memory)?;
+        for (done, (_, before, spec)) in steps.iter().enumerate() {
+            if let Err(error) = self.give_output(&before.outlet, spec) {
+                for (_, before, _) in steps.iter().take(done).rev() {
+                    // It gives back what it was given a moment ago.
+                    if let Err(error) = self.give_output(&before.outlet, &before.spec) {
+                        crate::log::say(&format!(
+                            "output channel `{}` stays changed: {error}",
+                            before.spec.name
+                        ));
+                    }
+                }
+                self.close_outputs(opened);
+                return Err(failed(spec, error));
+            }
+        }
+        let specs: Vec<OutputSpec> = steps.into_iter().map(|(.., spec)| spec).collect();
+        let specs: Vec<_> = specs.into_iter().map(|spec| (self.output_memory(&spec), spec)).collect();
+        let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
+        // It was held for them.
+        drop(grown);
+        for (room, spec) in specs {
+            if let Some(output) = there.outputs.get_mut(&spec.name) {
+                output.memory.set(room);
+                output.spec = spec;
+            }
+        }
+        there.outputs.extend(opened);
+        Ok(())
+    }
+
+    fn give_output(&self, outlet: &Outlet, spec: &OutputSpec) -> Result<(), OutputError> {
+        let link = self.link_of(spec)?;
+        let allowed = allowed(spec, link.link_type())?;
+        link.change(outlet, spec, allowed)
+            .map_err(|refused| OutputError::Refused { link: spec.link.clone(), refused })
+    }
+
+    /// Whether a session's output channels have their links, and nothing is forwarded that would come back.
+    pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
+        let links: Vec<String> = self.links.keys().cloned().collect();
+        Ok(spec.check_links(&links, &self.config.outgoing())?)
+    }
+
+    /// Memory for what may wait in an output channel.
+    fn output_memory(&self, spec: &OutputSpec) -> Bytes {
+        self.links.get(&spec.link).map_or(Bytes(0), |link| spec.memory(link.config()))
+    }
+
+    /// Where the packets of an input channel go on, which come from an interface of this kind; nothing where they do not.
+    pub(crate) fn way(
+        &self,
+        outputs: &Outputs,
+        channel: &ChannelSpec,
+        ours: LinkType,
+    ) -> Result<Option<Way>, NodeError> {
+        let Some(target) = &channel.forward else { return Ok(None) };
+        let output = outputs.values().find(|output| output.spec.name.as_str() == target);
+        let device = || outputs.values().find(|output| output.spec.tap.as_ref() == Some(target));
+        let (way, theirs, name) = match output.or_else(device) {
+            Some(output) if output.spec.name.as_str() == target => {
+                let link_type = self.links.get(&output.spec.link).map_or(ours, Port::link_type);
+                (Way::Link(output.outlet.clone()), link_type, &output.spec.name)
+            }
+            Some(Output { tap: Some(tap), spec, .. }) => {
+                (Way::Tap(Arc::clone(&tap.end)), LinkType::Ethernet, &spec.name)
+            }
+            _ => return Ok(None),
+        };
+        if theirs != ours {
+            let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours };
+            return Err(NodeError::Output { output: name.clone(), error });
+        }
+        Ok(Some(way))
+    }
+
+    /// The ways out of a session, for its modules.
+    pub fn outlets(&self, session: &Name) -> Vec<(Name, Outlet)> {
+        let outputs = self.sessions.get(session).into_iter().flat_map(|there| &there.outputs);
+        outputs.map(|(name, output)| (name.clone(), output.outlet.clone())).collect()
+    }
+}
+
+/// What a session has reserved of links, as the ledger keeps it.
+pub(crate) fn reserved(session: &Session) -> Vec<ReservedLink> {
+    let of = |output: &Output| {
+        let spec = &output.spec;
+        let reservation = spec.reservation()?;
+        let rate = reservation.bits_per_second();
+        let (period, limit) = match (spec.period, spec.limit) {
+            (Some(period), Some(limit)) => (period, limit),
+            (Some(period), None) => {
+                let bytes = u128::from(rate.0) * u128::from(period.0) / (8 * u128::from(Nanos::SECOND.0));
+                (period, Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)))
+            }
+            _ => (Nanos::SECOND, Bytes(rate.0 / 8)),
+        };
+        Some(ReservedLink {
+            channel: spec.name.clone(),
+            interface: Text::new(&spec.link),
+            period,
+            limit,
+            capped: spec.cap.is_some_and(|cap| cap == rate) || (spec.cap.is_none() && spec.share() == 0),
+        })
+    };
+    session.outputs.values().filter_map(of).collect()
+}
+
+/// Takes memory for what may wait from what a session has reserved.
+fn hold(memory: &Arc<MemoryReservation>, session: &Name, wanted: Bytes) -> Result<Holding, NodeError> {
+    Holding::of(memory, wanted).ok_or_else(|| NodeError::QueueMemory {
+        session: session.clone(),
+        wanted,
+        left: memory.state().left(),
+    })
+}
+
+/// What may go out; nothing where everything may.
+fn allowed(spec: &OutputSpec, link_type: LinkType) -> Result<Option<Arc<Demux>>, OutputError> {
+    if spec.filter.trim().is_empty() {
+        return Ok(None);
+    }
+    let program = program(&spec.filter, link_type)?;
+    Ok(Some(Arc::new(Demux::new(&[Some(&program)], &Limits::default())?)))
+}

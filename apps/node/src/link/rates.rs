@@ -1,0 +1,50 @@
+//! Links that get another rate while they run.
+
+use super::spec::LinkConfig;
+use crate::error::NodeError;
+use crate::node::Node;
+use weir_units::BitsPerSecond;
+
+/// Whether running links can become these: they are the same, but for their rates and how much of them can be reserved.
+pub(crate) fn can_become(old: &[LinkConfig], new: &[LinkConfig]) -> bool {
+    let is_same = |link: &LinkConfig| new.iter().any(|other| link.can_become(other));
+    old.len() == new.len() && old.iter().all(is_same)
+}
+
+/// Those that have changed, as they are to be.
+pub(crate) fn changed(old: &[LinkConfig], new: &[LinkConfig]) -> Vec<LinkConfig> {
+    new.iter().filter(|link| !old.contains(link)).cloned().collect()
+}
+
+/// What is said of a change.
+pub(crate) fn note(link: &LinkConfig) -> String {
+    format!("link {} has {} now, of which {} % can be reserved", link.interface, link.rate, link.reservable)
+}
+
+impl Node {
+    /// Gives links other rates, all of them or none.
+    pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<(), NodeError> {
+        let mut before = Vec::new();
+        for link in links {
+            let was = self.links.get(&link.interface).map(|port| port.config().clone());
+            match self.set_rate(&link.interface, link.rate, link.reservable) {
+                Ok(()) => before.extend(was),
+                Err(error) => {
+                    for link in before {
+                        // What was promised at that rate is promised still.
+                        if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
+                            crate::log::say(&error.to_string());
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, link: &str, rate: BitsPerSecond, reservable: u8) -> Result<(), NodeError> {
+        let Some(port) = self.links.get_mut(link) else { return Ok(()) };
+        port.set_rate(rate, reservable).map_err(|refused| NodeError::Rate { link: link.to_owned(), refused })
+    }
+}

@@ -1,0 +1,327 @@
+//! What is asked of links and output channels: the same in the node's configuration and in requests.
+
+use crate::config::ConfigError;
+use crate::quantity;
+use crate::spec::{FILTER_BYTES_MAX, SpecError};
+use serde::{Deserialize, Serialize};
+use weir_sched::link::{
+    Cap, ChannelTerms, FRAME_MAX, Framing, LinkConfig as Scheduled, Pacing, QUEUE_PACKETS_MAX, QueueLimit,
+    Reservation,
+};
+use weir_session::Name;
+use weir_units::{BitsPerSecond, Bytes, Nanos};
+
+/// Output channels of all sessions on one link at most.
+const CHANNELS_MAX: u32 = 4096;
+/// The lowest and the highest rate of a link.
+const RATES: std::ops::RangeInclusive<BitsPerSecond> = BitsPerSecond(8_000)..=BitsPerSecond(1 << 44);
+/// The shortest and the longest period of a reservation.
+const PERIODS: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
+/// The weight of a channel without a reservation where nothing is said.
+const WEIGHT: u16 = 100;
+/// The longest name of an interface.
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// A way out: an interface, and how fast it is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// The interface to send on. Links are named by their interfaces.
+    pub interface: String,
+    /// Bits on the wire per second.
+    #[serde(with = "quantity::text")]
+    pub rate: BitsPerSecond,
+    /// The share of the rate that sessions can reserve together, in percent.
+    #[serde(default = "reservable_default")]
+    pub reservable: u8,
+    /// What a frame costs on the wire beside its own bytes.
+    #[serde(default = "overhead_default")]
+    pub overhead: u32,
+    /// The longest frame, with its link header. Nobody waits longer for a frame that is under way than this takes.
+    #[serde(default = "frame_default")]
+    pub frame: u32,
+    /// When the node's thread was woken late, it makes up for so much time by sending back to back.
+    #[serde(with = "quantity::text", default = "catch_up_default")]
+    pub catch_up: Nanos,
+}
+
+fn reservable_default() -> u8 {
+    90
+}
+
+fn overhead_default() -> u32 {
+    Framing::ETHERNET.overhead
+}
+
+fn frame_default() -> u32 {
+    // Ethernet with one tag.
+    1518
+}
+
+fn catch_up_default() -> Nanos {
+    Nanos(2 * Nanos::MILLISECOND.0)
+}
+
+impl LinkConfig {
+    /// How much can be reserved at this rate.
+    pub fn reservable_of(rate: BitsPerSecond, percent: u8) -> BitsPerSecond {
+        let part = u128::from(rate.0) * u128::from(percent.min(100)) / 100;
+        BitsPerSecond(u64::try_from(part).unwrap_or(rate.0))
+    }
+
+    /// As its scheduler takes it.
+    pub(super) fn scheduled(&self) -> Scheduled {
+        let least = if self.overhead == 0 { Framing::NONE.least } else { Framing::ETHERNET.least };
+        Scheduled {
+            rate: self.rate,
+            reservable: Self::reservable_of(self.rate, self.reservable),
+            framing: Framing { overhead: self.overhead, least },
+            frame_max: self.frame,
+            pacing: Pacing::Link { catch_up: self.catch_up },
+            channels_max: CHANNELS_MAX,
+        }
+    }
+
+    /// Whether a running link can become this one: only its rate can change, and how much of it can be reserved.
+    pub(crate) fn can_become(&self, other: &Self) -> bool {
+        let Self { interface, rate: _, reservable: _, overhead, frame, catch_up } = self;
+        (interface, overhead, frame, catch_up)
+            == (&other.interface, &other.overhead, &other.frame, &other.catch_up)
+    }
+
+    /// Checks what can be checked without a node.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let range = |is_right: bool, key, given: String, wanted| {
+            if is_right { Ok(()) } else { Err(ConfigError::Range { section: "link", key, given, wanted }) }
+        };
+        is_interface(&self.interface).map_or_else(
+            || range(false, "interface", self.interface.escape_debug().to_string(), "an interface's name"),
+            |()| Ok(()),
+        )?;
+        let wanted = "between 8 kbit/s and 2^44 bit/s";
+        range(RATES.contains(&self.rate), "rate", self.rate.to_string(), wanted)?;
+        range(
+            (0..=100).contains(&self.reservable),
+            "reservable",
+            self.reservable.to_string(),
+            "a percentage",
+        )?;
+        range(self.overhead <= 256, "overhead", self.overhead.to_string(), "at most 256 bytes")?;
+        let frames = 64..=FRAME_MAX / 4;
+        let given = self.frame.to_string();
+        range(frames.contains(&self.frame), "frame", given, "between 64 and 262144 bytes")?;
+        let most = Nanos(100 * Nanos::MILLISECOND.0);
+        range(self.catch_up <= most, "catch_up", self.catch_up.to_string(), "at most 100 ms")
+    }
+}
+
+/// An output channel of a session: a share of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputSpec {
+    /// What it is called in its session.
+    #[serde(with = "quantity::text", default = "crate::spec::main")]
+    pub name: Name,
+    /// The link, by its interface.
+    pub link: String,
+    /// What it is guaranteed, in bits on the wire per second: evenly, or with `period` in each such time.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<BitsPerSecond>,
+    /// How often its limit is renewed. Up to the limit may go at once.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub period: Option<Nanos>,
+    /// Bytes on the wire that it is guaranteed in each period, instead of `reserve`.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bytes>,
+    /// What it never exceeds.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub cap: Option<BitsPerSecond>,
+    /// Its share of what reservations leave, relative to others; 0: none. Where nothing is said: 0 with a reservation, else 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// Frames that wait at most. The session's memory is charged for all of them.
+    #[serde(default = "queue_default")]
+    pub queue: u32,
+    /// Which frames may go out, in the language of pcap-filter(7); all where it is empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub filter: String,
+    /// A TAP device, which is made where there is none: what programs send into it goes out through this channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tap: Option<String>,
+}
+
+fn queue_default() -> u32 {
+    256
+}
+
+impl OutputSpec {
+    /// What it is guaranteed.
+    pub fn reservation(&self) -> Option<Reservation> {
+        match (self.reserve, self.limit, self.period) {
+            (Some(rate), None, None) => Reservation::rate(rate),
+            (Some(rate), None, Some(period)) => {
+                let bytes = u128::from(rate.0) * u128::from(period.0) / (8 * u128::from(Nanos::SECOND.0));
+                Reservation::per_period(Bytes(u64::try_from(bytes).ok()?), period)
+            }
+            (None, Some(limit), Some(period)) => Reservation::per_period(limit, period),
+            _ => None,
+        }
+    }
+
+    /// Its share of what reservations leave.
+    pub fn share(&self) -> u16 {
+        self.weight.unwrap_or(if self.reservation().is_some() { 0 } else { WEIGHT })
+    }
+
+    /// Memory for all the frames that can wait for a link.
+    pub fn memory(&self, link: &LinkConfig) -> Bytes {
+        Bytes(u64::from(self.queue) * u64::from(link.frame))
+    }
+
+    /// As the scheduler of a link with frames of at most so many bytes on the wire takes it.
+    pub(super) fn terms(&self, longest: u32) -> ChannelTerms {
+        // A burst of two frames makes up for the time that others' frames take, so that who reserves as much as its cap gets it.
+        let burst = Bytes(2 * u64::from(longest));
+        ChannelTerms {
+            reservation: self.reservation(),
+            cap: self.cap.and_then(|rate| Cap::with_burst(rate, burst)),
+            weight: self.share(),
+            // What may wait is limited where frames come in.
+            queue: QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(u64::MAX) },
+        }
+    }
+
+    /// Checks what can be checked without a node.
+    pub(crate) fn check(&self, session: &Name) -> Result<(), SpecError> {
+        let range = |key, given: String, wanted: &str| SpecError::Range {
+            session: session.clone(),
+            what: "output channel",
+            name: self.name.clone(),
+            key,
+            given,
+            wanted: wanted.to_owned(),
+        };
+        let rates = [("reserve", self.reserve), ("cap", self.cap)];
+        for (key, rate) in rates.into_iter().filter_map(|(key, rate)| Some((key, rate?))) {
+            if rate.0 == 0 || rate > *RATES.end() {
+                return Err(range(key, rate.to_string(), "between 1 bit/s and 2^44 bit/s"));
+            }
+        }
+        if let Some(period) = self.period.filter(|period| !PERIODS.contains(period)) {
+            return Err(range("period", period.to_string(), "between 100 us and 10 s"));
+        }
+        let is_whole = match (self.reserve, self.limit, self.period) {
+            (None, None, None) | (Some(_), None, _) => true,
+            (None, Some(limit), Some(_)) => limit.0 <= 1 << 40,
+            _ => false,
+        };
+        if !is_whole {
+            let wanted = "`reserve`, or `reserve` with `period`, or `limit` with `period`, e.g. limit = 25000, period = \"6ms\"";
+            return Err(range("limit", self.limit.map_or("missing".to_owned(), |it| it.to_string()), wanted));
+        }
+        let is_reserved = self.reserve.is_some() || self.limit.is_some();
+        let reservation = self.reservation();
+        if is_reserved && reservation.is_none() {
+            let given = self.limit.map_or("too low".to_owned(), |limit| limit.to_string());
+            return Err(range("limit", given, "at least a byte in each period"));
+        }
+        if let (Some(reservation), Some(cap)) = (reservation, self.cap)
+            && cap < reservation.bits_per_second()
+        {
+            let wanted = format!("at least what is reserved, {}", reservation.bits_per_second());
+            return Err(range("cap", cap.to_string(), &wanted));
+        }
+        if reservation.is_none() && self.share() == 0 {
+            return Err(range("weight", "0".to_owned(), "above 0 where nothing is reserved"));
+        }
+        if !(1..=QUEUE_PACKETS_MAX).contains(&self.queue) {
+            return Err(range("queue", self.queue.to_string(), "between 1 and 65536 frames"));
+        }
+        if self.filter.len() > FILTER_BYTES_MAX {
+            return Err(range("filter", format!("{} bytes long", self.filter.len()), "at most 4096"));
+        }
+        if let Some(tap) = self.tap.as_deref().filter(|tap| is_interface(tap).is_none()) {
+            let wanted = "an interface's name: 1 to 15 letters, digits, dots, dashes or underscores";
+            return Err(range("tap", tap.escape_debug().to_string(), wanted));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it can be an interface's name, and nothing that means more than its letters to the kernel.
+fn is_interface(name: &str) -> Option<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@' | ':');
+    let fits = (1..=INTERFACE_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain);
+    (fits && !matches!(name, "." | "..")).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> Result<OutputSpec, String> {
+        let spec: OutputSpec = toml::from_str(&format!("link = \"eth1\"\n{text}"))
+            .map_err(|error| error.message().to_owned())?;
+        spec.check(&Name::new("alice").unwrap()).map_err(|error| error.to_string())?;
+        Ok(spec)
+    }
+
+    #[test]
+    fn a_reservation_is_a_rate_or_so_much_in_each_period() {
+        let rate = |text| output(text).unwrap().reservation().map(Reservation::bits_per_second);
+        assert_eq!(rate(""), None);
+        assert_eq!(rate("reserve = \"40 Mbit/s\""), Some(BitsPerSecond(40_000_000)));
+        let even = output("reserve = \"40 Mbit/s\"").unwrap().reservation().unwrap();
+        assert_eq!(even.period(), Nanos(0));
+        let bursty = output("reserve = \"40 Mbit/s\"\nperiod = \"5ms\"").unwrap().reservation().unwrap();
+        assert_eq!(
+            (bursty.bits_per_second(), bursty.period()),
+            (BitsPerSecond(40_000_000), Nanos(5_000_000))
+        );
+        assert_eq!(rate("limit = \"25000\"\nperiod = \"6ms\""), Some(BitsPerSecond(33_333_334)));
+        assert_eq!([output("").unwrap().share(), output("reserve = \"1Mbit/s\"").unwrap().share()], [100, 0]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_with_its_place() {
+        for (text, says) in [
+            ("reserve = \"40\"", "`40` is not a rate"),
+            ("reserve = \"0 bit/s\"", "output channel `main`: `reserve` is 0 bit/s"),
+            ("limit = \"25000\"", "`limit` with `period`"),
+            ("period = \"6ms\"", "`limit` is missing"),
+            ("reserve = \"1Mbit/s\"\nlimit = \"25000\"\nperiod = \"6ms\"", "`limit` is 24.4 KiB"),
+            ("reserve = \"8 bit/s\"\nperiod = \"1ms\"", "at least a byte in each period"),
+            ("reserve = \"2Mbit/s\"\nperiod = \"11s\"", "`period` is 11 s"),
+            ("reserve = \"2Mbit/s\"\ncap = \"1Mbit/s\"", "at least what is reserved, 2 Mbit/s"),
+            ("weight = 0", "`weight` is 0; it must be above 0 where nothing is reserved"),
+            ("queue = 0", "`queue` is 0"),
+            ("tap = \"a/b\"", "`tap` is a/b; it must be an interface's name"),
+            ("tap = \"tap%d\"", "`tap` is tap%d"),
+            ("tap = \"..\"", "`tap` is .."),
+            ("speed = 1", "unknown field `speed`"),
+        ] {
+            let error = output(text).unwrap_err();
+            assert!(error.contains(says), "{text}\n{error}");
+        }
+    }
+
+    #[test]
+    fn an_output_says_the_same_in_toml_and_in_json() {
+        let spec = output(
+            "limit = \"25000\"\nperiod = \"6ms\"\ncap = \"50 Mbit/s\"\nfilter = \"udp\"\ntap = \"weir0\"",
+        );
+        let spec = spec.unwrap();
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(serde_json::from_str::<OutputSpec>(&json).unwrap(), spec);
+    }
+
+    #[test]
+    fn only_the_rate_of_a_running_link_can_change() {
+        let link = |text: &str| toml::from_str::<LinkConfig>(&format!("interface = \"e\"\n{text}")).unwrap();
+        let now = link("rate = \"100 Mbit/s\"");
+        assert_eq!(now.scheduled().reservable, BitsPerSecond(90_000_000));
+        assert!(now.can_become(&link("rate = \"50 Mbit/s\"\nreservable = 10")));
+        assert!(!now.can_become(&link("rate = \"100 Mbit/s\"\noverhead = 0")));
+        assert!(!now.can_become(&link("rate = \"100 Mbit/s\"\nframe = 9018")));
+    }
+}

@@ -1,0 +1,123 @@
+//! A TAP device of an output channel: a program that knows nothing of weir sends into it, and has what its session reserved.
+
+use super::lane::Outlet;
+use super::tally::OutputTally;
+use crate::source::Notice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use weir_abi::flag;
+use weir_netio::{Block, Kind, Live, LiveError, LiveNext, LiveOptions, Sink};
+use weir_units::{Bytes, Nanos};
+
+/// How long to wait for a frame before looking after everything else.
+const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
+/// Memory for its frames.
+const RING: Bytes = Bytes(4 << 20);
+
+/// Why there is no such device.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// It cannot be made or opened.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// There is no thread for it.
+    #[error("there is no thread for TAP device {device}: {source}")]
+    Thread {
+        /// Which.
+        device: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// The way into a device: what the node writes there, the system receives.
+#[derive(Debug)]
+pub(crate) struct TapEnd {
+    sink: Mutex<Sink>,
+    pub(crate) tally: OutputTally,
+}
+
+impl TapEnd {
+    /// Has the system receive a frame from the device. Never waits.
+    pub(super) fn offer(&self, frame: &[u8]) {
+        let mut loss = None;
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = sink.send_telling(&[frame], |_, why| loss = Some(why));
+        drop(sink);
+        match loss {
+            Some(loss) => self.tally.lost(loss),
+            None if done.sent == 1 => self.tally.sent(frame.len()),
+            None => _ = self.tally.queue_full.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+/// A device and the thread that reads it. When this is dropped the device is closed, and is gone if the node has made it.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    pub(crate) end: Arc<TapEnd>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tap {
+    /// Opens the device of that name, or makes it, and has what is sent into it go out.
+    pub(super) fn start(device: &str, outlet: Outlet, notices: Sender<Notice>) -> Result<Self, TapError> {
+        let options = LiveOptions { kind: Kind::Tap, ring: RING, ..LiveOptions::default() };
+        let mut live = Live::open(device, options)?;
+        let end = Arc::new(TapEnd { sink: Mutex::new(live.sink()?), tally: OutputTally::default() });
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-{device}"))
+            .spawn(move || read(live, &outlet, &over, &notices))
+            .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
+        Ok(Self { end, is_over, thread: Some(thread) })
+    }
+}
+
+impl Tap {
+    /// Nothing is read from it any more.
+    pub(super) fn stop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn read(mut live: Live, outlet: &Outlet, is_over: &AtomicBool, notices: &Sender<Notice>) {
+    let mut frame = Vec::new();
+    while !is_over.load(Ordering::Acquire) {
+        match live.next_block(WAIT) {
+            Ok(LiveNext::Block(block)) => offer_all(&block, outlet, &mut frame),
+            Ok(LiveNext::Event(event)) => _ = notices.send(Notice::Interface(event.to_string())),
+            Ok(LiveNext::Quiet | LiveNext::Full) => {}
+            Ok(LiveNext::End) => return,
+            Err(error) => {
+                _ = notices.send(Notice::Failed(format!("{}: {error}", live.name())));
+                return;
+            }
+        }
+    }
+}
+
+fn offer_all(block: &Block, outlet: &Outlet, frame: &mut Vec<u8>) {
+    for (place, descriptor) in block.descriptors().iter().enumerate() {
+        if descriptor.flags & flag::CUT != 0 {
+            outlet.cut();
+            continue;
+        }
+        block.copy_packet(place, frame);
+        // What does not go is counted.
+        _ = outlet.offer(frame);
+    }
+}

@@ -1,0 +1,83 @@
+//! Virtual processors of sessions, and the cores that they are on.
+
+use crate::error::NodeError;
+use crate::log::say;
+use crate::node::{Node, Vp};
+use crate::runner::CoreThread;
+use crate::spec::ProcessorSpec;
+use std::collections::BTreeMap;
+use weir_sched::cpu::{Reservation, Share, Terms as CpuTerms, Weight};
+use weir_session::Name;
+use weir_units::Nanos;
+
+impl Node {
+    /// Puts a virtual processor on the core that it names, or on the first that has room.
+    pub(crate) fn place(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+        let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };
+        let mut refused = None;
+        for (place, core) in self.cores.iter().enumerate() {
+            if spec.core.is_some_and(|wanted| wanted != core.number()) {
+                continue;
+            }
+            match core.ask(move |runner| runner.create(terms))? {
+                Ok(id) => return Ok(Vp { spec: spec.clone(), core: place, id }),
+                Err(refusal) => refused = Some((core.number(), refusal)),
+            }
+        }
+        Err(match refused {
+            Some((core, refusal)) => NodeError::Cpu { name: spec.name.clone(), core, refusal },
+            None => NodeError::NoCore {
+                name: spec.name.clone(),
+                core: spec.core.unwrap_or_default(),
+                cores: self.cores.iter().map(CoreThread::number).collect(),
+            },
+        })
+    }
+
+    /// Gives a virtual processor another share. It stays on its core.
+    pub(crate) fn give(&self, vp: &Vp, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
+        let cores = || self.cores.iter().map(CoreThread::number).collect();
+        let core = self.cores.get(vp.core);
+        let Some(core) = core.filter(|core| spec.core.is_none_or(|wanted| wanted == core.number())) else {
+            let core = spec.core.unwrap_or_default();
+            return Err(NodeError::NoCore { name: spec.name.clone(), core, cores: cores() });
+        };
+        let (id, share, number) = (vp.id, share(spec), core.number());
+        let changed = core.ask(move |runner| runner.change(id, share))?;
+        changed.map_err(|refusal| NodeError::Cpu { name: spec.name.clone(), core: number, refusal })?;
+        Ok(Vp { spec: spec.clone(), ..vp.clone() })
+    }
+
+    pub(crate) fn close_vps(&self, vps: &BTreeMap<Name, Vp>) {
+        for vp in vps.values() {
+            let Some(core) = self.cores.get(vp.core) else { continue };
+            let id = vp.id;
+            // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
+            if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
+                say(&error.to_string());
+            }
+        }
+    }
+
+    /// Takes back what was done to virtual processors, which now are these.
+    pub(crate) fn undo(&self, done: Vec<(Name, Option<Vp>)>, vps: &BTreeMap<Name, Vp>) {
+        for (name, before) in done.into_iter().rev() {
+            match (before, vps.get(&name)) {
+                // There was room for it a moment ago.
+                (Some(before), Some(now)) => _ = self.give(now, &before.spec),
+                (None, Some(now)) => self.close_vps(&BTreeMap::from([(name, now.clone())])),
+                (_, None) => {}
+            }
+        }
+    }
+}
+
+pub(crate) fn share(spec: &ProcessorSpec) -> Share {
+    let weight = Weight::new(spec.weight).unwrap_or(Weight::USUAL);
+    match spec.reservation() {
+        Some((period, slice)) => {
+            Share::Reserved(Reservation { period, slice, spare: spec.spare.then_some(weight) })
+        }
+        None => Share::BestEffort(weight),
+    }
+}
