@@ -519,7 +519,7 @@ impl SessionSpec {
     /// Checks that its output channels have their links, and that nothing is forwarded from an interface on which what this machine sends is seen too:
     /// it would come back.
     pub fn check_links(&self, links: &[String], outgoing: &[String]) -> Result<(), SpecError> {
-        for output in self.outputs.iter().filter(|output| !links.contains(&output.link)) {
+        if let Some(output) = self.outputs.iter().find(|output| !links.contains(&output.link)) {
             return Err(SpecError::Missing {
                 session: self.name.clone(),
                 what: "output channel",
@@ -529,8 +529,9 @@ impl SessionSpec {
                 known: links.to_vec(),
             });
         }
-        let forwards = self.channels.iter().filter(|channel| channel.forward.is_some());
-        for channel in forwards.filter(|channel| outgoing.contains(&channel.interface)) {
+        let comes_back =
+            |channel: &&ChannelSpec| channel.forward.is_some() && outgoing.contains(&channel.interface);
+        if let Some(channel) = self.channels.iter().find(comes_back) {
             return Err(SpecError::Outgoing {
                 session: self.name.clone(),
                 channel: channel.name.clone(),

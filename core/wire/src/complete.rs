@@ -1,0 +1,156 @@
+//! Checksums that a sender has left to its network card.
+
+use weir_abi::{Descriptor, flag};
+
+/// Computes the checksum of a TCP segment or UDP datagram that has in its place the sum of its pseudo header. So Linux hands packets to a
+/// network card that computes checksums (`CHECKSUM_PARTIAL`); packets from a virtual interface of the same machine are captured like that,
+/// and have to be completed before they can go on. All others stay as they are. Of what looks so by chance, one packet in 65,536, a
+/// right checksum stays right.
+///
+/// `packet` is all of the packet that `descriptor` describes. Says whether anything was computed.
+pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
+    let flags = descriptor.flags;
+    let is = |wanted: u32| flags & wanted != 0;
+    // Of a part of a datagram there is nothing to compute; with options the addresses that count may be others.
+    if !is(flag::L4) || is(flag::FRAGMENT | flag::CUT) || (is(flag::IPV6) && is(flag::OPTIONS)) {
+        return false;
+    }
+    let field = if is(flag::TCP) {
+        16
+    } else if is(flag::UDP) {
+        6
+    } else {
+        return false;
+    };
+    let (l3, l4) = (usize::from(descriptor.l3_offset), usize::from(descriptor.l4_offset));
+    let addresses = if is(flag::IPV4) { l3 + 12..l3 + 20 } else { l3 + 8..l3 + 40 };
+    let header = u32::from(descriptor.payload_offset).saturating_sub(u32::from(descriptor.l4_offset));
+    let len = header.saturating_add(descriptor.payload_len);
+    let Some(end) = usize::try_from(len).ok().and_then(|len| l4.checked_add(len)) else { return false };
+    let (Some(addresses), Some(segment)) = (packet.get(addresses), packet.get(l4..end)) else { return false };
+    let Some(&[high, low]) = segment.get(field..field + 2) else { return false };
+    let pseudo = sum(addresses) + u64::from(descriptor.ip_proto) + u64::from(len);
+    let stored = u16::from_be_bytes([high, low]);
+    if stored != fold(pseudo) {
+        return false;
+    }
+    // The stored sum stands for the pseudo header, which is what a card relies on.
+    let checksum = match !fold(sum(segment)) {
+        // Of UDP 0 says that there is none (RFC 768).
+        0 if is(flag::UDP) => u16::MAX,
+        checksum => checksum,
+    };
+    if let Some(place) = packet.get_mut(l4 + field..l4 + field + 2) {
+        place.copy_from_slice(&checksum.to_be_bytes());
+    }
+    true
+}
+
+/// The sum of big-endian words; a last odd byte is the upper half of one.
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let last = rest.first().map_or(0, |byte| u64::from(u16::from_be_bytes([*byte, 0])));
+    words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>() + last
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    u16::try_from(sum).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LinkType, Meta, classify};
+    use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+    use proptest::prelude::*;
+    use weir_units::Timestamp;
+
+    fn descriptor(packet: &[u8]) -> Descriptor {
+        let len = u32::try_from(packet.len()).unwrap();
+        let meta = Meta {
+            ts: Timestamp(0),
+            cap_len: len,
+            wire_len: len,
+            link_type: LinkType::Ethernet,
+            interface: 0,
+            number: 0,
+            data: 0,
+        };
+        classify(packet, &meta).unwrap()
+    }
+
+    /// A packet with these bytes above its header, and where its checksum is.
+    fn packet(is_v6: bool, is_tcp: bool, payload: &[u8]) -> (Vec<u8>, usize) {
+        let link = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = if is_v6 {
+            link.ipv6([0xfd; 16], [0xfe; 16], 64)
+        } else {
+            link.ipv4([10, 0, 0, 1], [192, 0, 2, 9], 64)
+        };
+        let mut bytes = Vec::new();
+        if is_tcp {
+            ip.tcp(1000, 80, 7, 512).write(&mut bytes, payload).unwrap();
+        } else {
+            ip.udp(1000, 53).write(&mut bytes, payload).unwrap();
+        }
+        (bytes, 14 + if is_v6 { 40 } else { 20 } + if is_tcp { 16 } else { 6 })
+    }
+
+    proptest! {
+        /// What etherparse computes, from a packet with only the sum of its pseudo header, with padding behind it or not; and a packet that has its
+        /// checksum stays as it is, a right one and a wrong one.
+        #[test]
+        fn what_is_left_to_a_card_is_computed(
+            is_v6: bool, is_tcp: bool, payload in prop::collection::vec(any::<u8>(), 0..100), padding in 0..8usize, wrong: u16,
+        ) {
+            let (mut whole, field) = packet(is_v6, is_tcp, &payload);
+            let l4 = field - if is_tcp { 16 } else { 6 };
+            let len = whole.len() - l4;
+            whole.extend(vec![0xaa; padding]);
+            let addresses = if is_v6 { 22..54 } else { 26..34 };
+            let protocol = if is_tcp { 6u64 } else { 17 };
+            let pseudo = fold(sum(&whole[addresses]) + protocol + len as u64);
+            let mut partial = whole.clone();
+            partial[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+            let described = descriptor(&partial);
+            prop_assert!(complete(&mut partial, &described));
+            prop_assert_eq!(&partial, &whole);
+            let parsed = SlicedPacket::from_ethernet(&partial[..partial.len() - padding]).unwrap();
+            prop_assert!(matches!(parsed.transport, Some(TransportSlice::Tcp(_) | TransportSlice::Udp(_))));
+            complete(&mut partial, &described);
+            prop_assert_eq!(&partial, &whole);
+            if wrong != pseudo {
+                partial[field..field + 2].copy_from_slice(&wrong.to_be_bytes());
+                let before = partial.clone();
+                prop_assert!(!complete(&mut partial, &described));
+                prop_assert_eq!(partial, before);
+            }
+        }
+
+        /// Whatever the bytes and the descriptor are: nothing panics, and at most two bytes change.
+        #[test]
+        fn no_bytes_and_no_descriptor_do_harm(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..120), described in prop::array::uniform32(any::<u8>()), flags: u32,
+        ) {
+            let mut raw = [0; weir_abi::DESCRIPTOR_BYTES];
+            raw[16..48].copy_from_slice(&described);
+            let described = Descriptor { flags, ..Descriptor::from_bytes(&raw) };
+            let before = bytes.clone();
+            complete(&mut bytes, &described);
+            prop_assert!(before.iter().zip(&bytes).filter(|(a, b)| a != b).count() <= 2);
+        }
+    }
+
+    #[test]
+    fn parts_of_datagrams_are_left_alone() {
+        let (mut bytes, field) = packet(false, false, b"data");
+        let mut described = descriptor(&bytes);
+        let pseudo = fold(sum(&bytes[26..34]) + 17 + 12);
+        bytes[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+        described.flags |= flag::FRAGMENT;
+        assert!(!complete(&mut bytes, &described));
+    }
+}
