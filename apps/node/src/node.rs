@@ -664,7 +664,7 @@ impl Node {
     }
 
     /// Tells the interfaces of a session's channels where packets go.
-    fn route_all(&mut self, session: &Name) -> Result<(), NodeError> {
+    pub(crate) fn route_all(&mut self, session: &Name) -> Result<(), NodeError> {
         let Some(there) = self.sessions.get(session) else { return Ok(()) };
         let channels = there.channels.values().map(|channel| channel.spec.clone()).collect::<Vec<_>>();
         let mut told: Vec<&String> = Vec::new();

@@ -170,6 +170,9 @@ pub struct Snapshot {
     pub cores: Vec<CoreShot>,
     /// Its interfaces.
     pub interfaces: Vec<InterfaceShot>,
+    /// Its links.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkShot>,
     /// Its sessions.
     pub sessions: Vec<SessionShot>,
     /// Memory that sessions can reserve, and have reserved, bytes.
@@ -219,6 +222,62 @@ pub struct InterfaceShot {
     pub unwanted: u64,
 }
 
+/// A link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkShot {
+    /// Its interface.
+    pub name: String,
+    /// `up`, or `down`: then what is sent is lost.
+    pub state: String,
+    /// Bits on the wire per second.
+    pub rate_bits: u64,
+    /// Bits per second that are reserved.
+    pub reserved_bits: u64,
+    /// Bits per second that can be reserved.
+    pub reservable_bits: u64,
+    /// Packets that the interface took.
+    pub packets: u64,
+    /// Their bytes, without framing.
+    pub bytes: u64,
+    /// Packets that it did not take.
+    pub lost: u64,
+}
+
+/// An output channel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OutputShot {
+    /// Its name in its session.
+    pub name: String,
+    /// The link.
+    pub link: String,
+    /// The TAP device of programs that send through it.
+    pub tap: Option<String>,
+    /// Bits on the wire per second that it is guaranteed; 0: none.
+    pub reserved_bits: u64,
+    /// Bits on the wire per second that it never exceeds; 0: no such limit.
+    pub cap_bits: u64,
+    /// Its share of what reservations leave; 0: none.
+    pub weight: u16,
+    /// Frames that wait now.
+    pub waiting: u64,
+    /// Frames that can wait.
+    pub queue: u64,
+    /// Frames that the interface took.
+    pub packets: u64,
+    /// Their bytes, without framing.
+    pub bytes: u64,
+    /// Bytes on the wire, framing included, that the scheduler has let go.
+    pub wire_bytes: u64,
+    /// Of these, by the reservation.
+    pub reserved_wire_bytes: u64,
+    /// Frames that it lost, by cause.
+    pub drops: BTreeMap<String, u64>,
+    /// Frames that went to the programs behind the TAP device.
+    pub tap_packets: u64,
+    /// Frames that did not reach them.
+    pub tap_lost: u64,
+}
+
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionShot {
@@ -243,6 +302,9 @@ pub struct SessionShot {
     pub cpu: Vec<ProcessorShot>,
     /// Its channels.
     pub channels: Vec<ChannelShot>,
+    /// Its output channels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputShot>,
     /// Its modules.
     pub modules: Vec<ModuleShot>,
     /// What its modules did by services, all together.

@@ -56,6 +56,7 @@ impl Node {
             at_ns: crate::runner::wall_clock().0,
             cores,
             interfaces: self.interfaces(),
+            links: self.link_shots(),
             sessions,
             memory: Taken { reserved: reserved.0, of: of.0 },
         }
@@ -119,6 +120,7 @@ impl Node {
             memory_refused: memory.refused,
             cpu: cpu.collect(),
             channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
+            outputs: self.output_shots(session),
             modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),
             services,
         }

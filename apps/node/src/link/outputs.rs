@@ -180,6 +180,10 @@ impl Node {
     pub(crate) fn silence(&mut self, session: &Name) {
         let Some(there) = self.sessions.get_mut(session) else { return };
         let outputs = std::mem::take(&mut there.outputs);
+        // Nothing is forwarded any more where there is nowhere to.
+        if let Err(error) = self.route_all(session) {
+            crate::log::say(&error.to_string());
+        }
         let mut gone = Usage::default();
         for (_, mut output) in outputs {
             self.close_output(&mut output);

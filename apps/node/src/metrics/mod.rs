@@ -8,7 +8,8 @@ mod server;
 pub use server::{serve, wake};
 
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, SessionShot, Snapshot,
+    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
+    Snapshot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -97,6 +98,8 @@ impl Collector for Shot {
         self.sessions(&mut to)?;
         self.processors(&mut to)?;
         self.channels(&mut to)?;
+        self.links(&mut to)?;
+        self.outputs(&mut to)?;
         self.modules(&mut to)
     }
 }
@@ -254,6 +257,60 @@ impl Shot {
         to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)
     }
 
+    fn links(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        if self.0.links.is_empty() {
+            return Ok(());
+        }
+        let all = || self.0.links.iter().map(|it| (labels([("link", &it.name)]), it));
+        let level = |value: fn(&LinkShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let counts = |count: fn(&LinkShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let up = Samples::Level(of(all(), |it| u64::from(it.state == "up")));
+        to.family("weir_link_up", "", "Whether the link's interface is up", up)?;
+        let per_second = "bytes_per_second";
+        to.family("weir_link_rate", per_second, "What it carries", level(|it| it.rate_bits / 8))?;
+        let help = "What is reserved of it";
+        to.family("weir_link_reserved", per_second, help, level(|it| it.reserved_bits / 8))?;
+        let help = "What can be reserved of it";
+        to.family("weir_link_reservable", per_second, help, level(|it| it.reservable_bits / 8))?;
+        to.family("weir_link", "packets", "Packets that it took", counts(|it| it.packets))?;
+        to.family("weir_link", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
+        to.family(
+            "weir_link_lost",
+            "packets",
+            "Packets that its interface did not take",
+            counts(|it| it.lost),
+        )
+    }
+
+    fn outputs(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.parts("output", |session| &session.outputs, |output: &OutputShot| &output.name);
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let level = |value: fn(&OutputShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let counts = |count: fn(&OutputShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let help = "What it is guaranteed, on the wire; 0 without a reservation";
+        to.family("weir_output_reserved", "bytes_per_second", help, level(|it| it.reserved_bits / 8))?;
+        to.family("weir_output_waiting", "packets", "Packets that wait now", level(|it| it.waiting))?;
+        to.family("weir_output_queue", "packets", "Packets that can wait", level(|it| it.queue))?;
+        to.family("weir_output", "packets", "Packets that went out", counts(|it| it.packets))?;
+        to.family("weir_output", "bytes", "Bytes of these packets, without framing", counts(|it| it.bytes))?;
+        let help = "Bytes on the wire that its scheduler let go";
+        to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
+        let help = "Of the bytes on the wire, what its reservation let go";
+        to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
+        let dropped = all().flat_map(|(labels, output)| {
+            let labelled = move |cause: &String| {
+                let mut labels = labels.clone();
+                labels.push(("cause", cause.clone()));
+                labels
+            };
+            output.drops.iter().map(move |(cause, count)| (labelled(cause), *count))
+        });
+        let dropped = Samples::Counts(dropped.collect());
+        to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)
+    }
+
     fn modules(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.parts("module", |session| &session.modules, |module: &ModuleShot| &module.name);
         let counts = |count: fn(&ModuleShot) -> u64| Samples::Counts(of(all(), |module| count(module)));
@@ -292,6 +349,34 @@ mod tests {
     #[test]
     fn a_snapshot_becomes_what_prometheus_reads() {
         assert_eq!(render(snapshot()), include_str!("golden.txt"));
+    }
+
+    #[test]
+    fn links_and_what_goes_out_are_told_where_there_are_any() {
+        let mut now = snapshot();
+        assert!(!render(now.clone()).contains("weir_link"));
+        now.links.push(LinkShot {
+            name: "eth1".to_owned(),
+            state: "up".to_owned(),
+            rate_bits: 8000,
+            ..LinkShot::default()
+        });
+        let drops = [("link-queue-full".to_owned(), 3)].into();
+        now.sessions[0].outputs.push(OutputShot {
+            name: "up".to_owned(),
+            wire_bytes: 7,
+            drops,
+            ..OutputShot::default()
+        });
+        let text = render(now);
+        for line in [
+            "weir_link_up{link=\"eth1\"} 1",
+            "weir_link_rate_bytes_per_second{link=\"eth1\"} 1000",
+            "weir_output_wire_bytes_total{session=\"greedy\",output=\"up\"} 7",
+            "weir_output_dropped_packets_total{session=\"greedy\",output=\"up\",cause=\"link-queue-full\"} 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Sessions as tables for people and scripts.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use weir_node::protocol::{ChannelShot, ModuleShot, ProcessorShot, SessionShot, Snapshot};
-use weir_units::{Bytes, Nanos, shown};
+use weir_node::protocol::{ChannelShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot};
+use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 
 /// A line for each session.
 pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
@@ -70,6 +71,14 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
             ]
         }));
         table(out, &rows, &[0, 1, 5])?;
+    }
+    if !session.outputs.is_empty() {
+        writeln!(out)?;
+        let heading =
+            ["OUTPUT", "LINK", "RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED", "TAP"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(session.outputs.iter().map(sends));
+        table(out, &rows, &[0, 1, 8, 9])?;
     }
     if !session.modules.is_empty() {
         writeln!(out)?;
@@ -151,6 +160,27 @@ fn refused(session: &SessionShot) -> String {
         1 => " (more was wanted once)".to_owned(),
         times => format!(" (more was wanted {times} times)"),
     }
+}
+
+/// A line for an output channel.
+fn sends(output: &OutputShot) -> Vec<String> {
+    let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
+    let tap = output.tap.as_ref().map_or_else(
+        || "-".to_owned(),
+        |tap| format!("{} ({} in, {} lost)", shown(tap), output.tap_packets, output.tap_lost),
+    );
+    vec![
+        shown(&output.name),
+        shown(&output.link),
+        rate(output.reserved_bits),
+        rate(output.cap_bits),
+        output.weight.to_string(),
+        output.packets.to_string(),
+        Bytes(output.bytes).to_string(),
+        format!("{}/{}", output.waiting, output.queue),
+        causes_of(&output.drops),
+        tap,
+    ]
 }
 
 /// Columns as wide as their widest cell; those named to the left, the others to the right.
@@ -237,8 +267,11 @@ pub fn from(channel: &ChannelShot) -> String {
 
 /// What a channel lost, and why.
 pub fn causes(channel: &ChannelShot) -> String {
-    let causes: Vec<String> = channel
-        .drops
+    causes_of(&channel.drops)
+}
+
+fn causes_of(drops: &BTreeMap<String, u64>) -> String {
+    let causes: Vec<String> = drops
         .iter()
         .filter(|(_, count)| **count > 0)
         .map(|(cause, count)| format!("{count} {}", shown(cause)))

@@ -5,10 +5,13 @@
 
 mod faults;
 mod isolation;
+mod links;
 mod memory;
 mod place;
 mod services;
 mod sessions;
+mod shares;
+mod taps;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]

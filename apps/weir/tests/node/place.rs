@@ -41,7 +41,7 @@ pub fn is_inside(test: &str) -> bool {
     false
 }
 
-fn ip(arguments: &str) {
+pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -59,6 +59,13 @@ pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     frame.extend(payload);
     frame.resize(frame.len().max(60), 0);
     frame
+}
+
+/// Something of an interface, as ip(8) says it in JSON.
+pub fn look(interface: &str) -> Value {
+    let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();
+    assert!(output.status.success(), "{interface}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone()
 }
 
 /// A node at work.

@@ -2,6 +2,7 @@
 
 mod grid;
 mod model;
+mod outputs;
 mod rates;
 mod screen;
 

@@ -1,7 +1,8 @@
 //! What happened between two snapshots. Pure.
 
 use weir_node::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, SessionShot, Snapshot,
+    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
+    Snapshot,
 };
 
 /// How things go: what belongs to each part of a snapshot, in its order.
@@ -11,6 +12,8 @@ pub struct Rates {
     pub cores: Vec<CoreRates>,
     /// Of the interfaces.
     pub interfaces: Vec<InterfaceRates>,
+    /// Of the links.
+    pub links: Vec<OutputRates>,
     /// Of the sessions.
     pub sessions: Vec<SessionRates>,
 }
@@ -56,6 +59,8 @@ pub struct SessionRates {
     pub processors: Vec<ProcessorRates>,
     /// Of its channels.
     pub channels: Vec<ChannelRates>,
+    /// Of its output channels.
+    pub outputs: Vec<OutputRates>,
     /// Of its modules.
     pub modules: Vec<ModuleRates>,
 }
@@ -79,6 +84,17 @@ pub struct ChannelRates {
     /// Their bits on the link.
     pub bits: Rate,
     /// Packets that it lost.
+    pub drops: Rate,
+}
+
+/// Of a link, or an output channel, a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OutputRates {
+    /// Packets that went out.
+    pub packets: Rate,
+    /// Their bits: of an output channel on the wire, of a link without framing.
+    pub bits: Rate,
+    /// Packets that were lost.
     pub drops: Rate,
 }
 
@@ -163,10 +179,12 @@ impl Rates {
         let cores = pairs(before.map(|b| &b.cores[..]), &now.cores, |core: &CoreShot| core.core);
         let interfaces =
             pairs(before.map(|b| &b.interfaces[..]), &now.interfaces, |it: &InterfaceShot| &it.name);
+        let links = pairs(before.map(|b| &b.links[..]), &now.links, |it: &LinkShot| &it.name);
         let sessions = pairs(before.map(|b| &b.sessions[..]), &now.sessions, |it: &SessionShot| &it.name);
         Self {
             cores: cores.map(|(before, now)| core(time, before, now)).collect(),
             interfaces: interfaces.map(|(before, now)| interface(time, before, now)).collect(),
+            links: links.map(|(before, now)| link(time, before, now)).collect(),
             sessions: sessions.map(|(before, now)| session(time, before, now)).collect(),
         }
     }
@@ -194,6 +212,7 @@ fn interface(time: Between, before: Option<&InterfaceShot>, now: &InterfaceShot)
 fn session(time: Between, before: Option<&SessionShot>, now: &SessionShot) -> SessionRates {
     let processors = pairs(before.map(|b| &b.cpu[..]), &now.cpu, |cpu: &ProcessorShot| &cpu.name);
     let channels = pairs(before.map(|b| &b.channels[..]), &now.channels, |it: &ChannelShot| &it.name);
+    let outputs = pairs(before.map(|b| &b.outputs[..]), &now.outputs, |it: &OutputShot| &it.name);
     let modules = pairs(before.map(|b| &b.modules[..]), &now.modules, |it: &ModuleShot| &it.name);
     let processors: Vec<_> = processors.map(|(before, now)| processor(time, before, now)).collect();
     let channels: Vec<_> = channels.map(|(before, now)| channel(time, before, now)).collect();
@@ -206,6 +225,7 @@ fn session(time: Between, before: Option<&SessionShot>, now: &SessionShot) -> Se
         records: total(modules.iter().map(|module| module.records)),
         processors,
         channels,
+        outputs: outputs.map(|(before, now)| output(time, before, now)).collect(),
         modules,
     }
 }
@@ -226,6 +246,24 @@ fn channel(time: Between, before: Option<&ChannelShot>, now: &ChannelShot) -> Ch
         packets: second(|channel| channel.packets),
         bits: second(|channel| channel.bytes).map(|bytes| bytes * 8.0),
         drops: time.second(before.map(drops), drops(now)),
+    }
+}
+
+fn link(time: Between, before: Option<&LinkShot>, now: &LinkShot) -> OutputRates {
+    let second = |value: fn(&LinkShot) -> u64| time.second(before.map(value), value(now));
+    OutputRates {
+        packets: second(|it| it.packets),
+        bits: second(|it| it.bytes).map(|bytes| bytes * 8.0),
+        drops: second(|it| it.lost),
+    }
+}
+
+fn output(time: Between, before: Option<&OutputShot>, now: &OutputShot) -> OutputRates {
+    let second = |value: fn(&OutputShot) -> u64| time.second(before.map(value), value(now));
+    OutputRates {
+        packets: second(|it| it.packets),
+        bits: second(|it| it.wire_bytes).map(|bytes| bytes * 8.0),
+        drops: second(|it| it.drops.values().fold(0, |sum, count| sum.saturating_add(*count))),
     }
 }
 

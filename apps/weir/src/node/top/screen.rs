@@ -2,6 +2,7 @@
 
 use super::grid::{self, Cell, bar, bytes, count, cut, from, number, percent, plain, short, word};
 use super::model::{Model, Sort};
+use super::outputs;
 use super::rates::{Rate, SessionRates};
 use crate::node::show;
 use ratatui::style::{Color, Modifier, Style};
@@ -9,16 +10,16 @@ use ratatui::text::{Line, Span};
 use weir_node::protocol::{SessionShot, Snapshot};
 use weir_units::{Bytes, Nanos};
 
-const PLAIN: Style = Style::new();
-const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
-const GOOD: Style = Style::new().fg(Color::Green);
+pub(super) const TITLE: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+pub(super) const GOOD: Style = Style::new().fg(Color::Green);
 const WARM: Style = Style::new().fg(Color::Yellow);
-const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// From this width of the screen on there is more to see.
-const WIDE: usize = 110;
+pub(super) const WIDE: usize = 110;
 /// What a narrower screen cannot show is cut off.
 const NARROW: usize = 40;
 
@@ -47,6 +48,7 @@ pub fn plain_text(model: &Model, width: usize) -> String {
     let mut lines = vec![header(model, width)];
     lines.extend(cores(model, now, width));
     lines.extend(interfaces(model, now, width));
+    lines.extend(outputs::links(model, now, width));
     lines.push(Line::raw(""));
     lines.extend(sessions(model, width, usize::MAX, false));
     for (session, rates) in model.order() {
@@ -158,6 +160,7 @@ fn all(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'st
     let few = (room / 6).max(2);
     let mut lines = clipped(cores(model, now, width), few + 1);
     lines.extend(clipped(interfaces(model, now, width), few + 1));
+    lines.extend(clipped(outputs::links(model, now, width), few + 1));
     let left = room.saturating_sub(lines.len() + 1);
     let chosen = model.place().and_then(|place| model.order().get(place).copied());
     let parts = chosen.map(|(session, rates)| detail(session, rates, width)).unwrap_or_default();
@@ -221,7 +224,7 @@ fn share(ppm: u32) -> f64 {
 }
 
 /// A look for what is more than it should be.
-fn over(rate: Rate, most: f64, look: Style) -> Style {
+pub(super) fn over(rate: Rate, most: f64, look: Style) -> Style {
     if rate.is_some_and(|rate| rate > most) { look } else { PLAIN }
 }
 
@@ -332,6 +335,7 @@ fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
 fn detail(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
     let mut lines = processors(session, rates, width);
     lines.extend(channels(session, rates, width));
+    lines.extend(outputs::outputs(session, rates, width));
     lines.extend(modules_of(session, rates, width));
     lines
 }
@@ -403,7 +407,7 @@ fn channels(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Li
                 (short(rates.bits), PLAIN),
                 (short(rates.drops), over(rates.drops, 0.0, BAD)),
                 (show::from(channel), FAINT),
-                (lost(channel), FAINT),
+                (lost(&channel.drops), FAINT),
             ],
             width,
         ));
@@ -412,8 +416,8 @@ fn channels(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Li
 }
 
 /// What a channel lost, the most first.
-fn lost(channel: &weir_node::protocol::ChannelShot) -> String {
-    let mut causes: Vec<_> = channel.drops.iter().filter(|(_, lost)| **lost > 0).collect();
+pub(super) fn lost(drops: &std::collections::BTreeMap<String, u64>) -> String {
+    let mut causes: Vec<_> = drops.iter().filter(|(_, lost)| **lost > 0).collect();
     causes.sort_by_key(|(_, lost)| std::cmp::Reverse(**lost));
     let causes: Vec<String> =
         causes.into_iter().map(|(cause, lost)| format!("{} {}", count(*lost), plain(cause))).collect();

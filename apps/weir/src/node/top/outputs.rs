@@ -1,0 +1,141 @@
+//! Links on the screen of `weir top`, and what sessions send on them.
+
+use super::grid::{self, bar, count, from, number, plain, short, word};
+use super::model::Model;
+use super::rates::SessionRates;
+use super::screen::{BAD, FAINT, GOOD, PLAIN, TITLE, WIDE, lost, over};
+use ratatui::text::Line;
+use weir_node::protocol::{SessionShot, Snapshot};
+
+/// A line for each link; nothing where there are none.
+pub fn links(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+    if now.links.is_empty() {
+        return Vec::new();
+    }
+    let columns = [
+        word("LINK", 15),
+        word("STATE", 6),
+        number("RATE", 6),
+        number("RESERVED", 8),
+        number("OF", 6),
+        number("PKT/S", 6),
+        number("BIT/S", 6),
+        number("LOST/S", 6),
+        from(WIDE, number("PACKETS", 10)),
+        from(WIDE, number("LOST", 8)),
+    ];
+    let mut lines = vec![grid::titles(&columns, width, TITLE)];
+    for (link, rates) in now.links.iter().zip(&model.rates.links) {
+        let state = if link.state == "up" { GOOD } else { BAD };
+        lines.push(grid::line(
+            &columns,
+            vec![
+                (plain(&link.name), PLAIN),
+                (plain(&link.state), state),
+                (count(link.rate_bits), PLAIN),
+                (count(link.reserved_bits), PLAIN),
+                (count(link.reservable_bits), PLAIN),
+                (short(rates.packets), PLAIN),
+                (short(rates.bits), PLAIN),
+                (short(rates.drops), over(rates.drops, 0.0, BAD)),
+                (count(link.packets), FAINT),
+                (count(link.lost), FAINT),
+            ],
+            width,
+        ));
+    }
+    lines
+}
+
+/// What a session sends, beside what it has reserved; nothing where it has no output channels.
+pub fn outputs(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
+    if session.outputs.is_empty() {
+        return Vec::new();
+    }
+    let columns = [
+        word("OUTPUT", if width >= WIDE { 24 } else { 14 }),
+        word("WAITING", 10),
+        number("BIT/S", 6),
+        number("RSV", 6),
+        number("CAP", 6),
+        number("PKT/S", 6),
+        number("DROP/S", 6),
+        from(WIDE, word("LINK", 30)),
+        word("LOST", width.saturating_sub(if width >= WIDE { 107 } else { 62 }).max(10)),
+    ];
+    let mut lines = vec![grid::titles(&columns, width, TITLE)];
+    for (output, rates) in session.outputs.iter().zip(&rates.outputs) {
+        #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+        let full = output.waiting as f64 / output.queue.max(1) as f64;
+        let or_none = |bits: u64| if bits == 0 { "-".to_owned() } else { count(bits) };
+        let tap = output.tap.as_ref().map_or_else(String::new, |tap| format!(" for {}", plain(tap)));
+        lines.push(grid::line(
+            &columns,
+            vec![
+                (plain(&output.name), PLAIN),
+                (bar(full, 10), if full > 0.9 { BAD } else { GOOD }),
+                (short(rates.bits), PLAIN),
+                (or_none(output.reserved_bits), PLAIN),
+                (or_none(output.cap_bits), FAINT),
+                (short(rates.packets), PLAIN),
+                (short(rates.drops), over(rates.drops, 0.0, BAD)),
+                (plain(&output.link) + &tap, FAINT),
+                (lost(&output.drops), FAINT),
+            ],
+            width,
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_node::protocol::{LinkShot, OutputShot};
+
+    #[test]
+    fn what_is_sent_stands_beside_what_is_reserved() {
+        let link = LinkShot {
+            name: "eth1".to_owned(),
+            state: "up".to_owned(),
+            rate_bits: 100_000_000,
+            reserved_bits: 25_000_000,
+            reservable_bits: 90_000_000,
+            ..LinkShot::default()
+        };
+        let output = OutputShot {
+            name: "up".to_owned(),
+            link: "eth1".to_owned(),
+            tap: Some("\u{1b}weir0".to_owned()),
+            reserved_bits: 25_000_000,
+            waiting: 128,
+            queue: 256,
+            drops: [("link-queue-full".to_owned(), 9)].into(),
+            ..OutputShot::default()
+        };
+        let session = SessionShot { name: "a".to_owned(), outputs: vec![output], ..SessionShot::default() };
+        let first =
+            Snapshot { uptime_ns: 1, links: vec![link], sessions: vec![session], ..Snapshot::default() };
+        let mut second = first.clone();
+        second.uptime_ns += 1_000_000_000;
+        (second.links[0].packets, second.links[0].bytes) = (2_000, 3_000_000);
+        let sent = &mut second.sessions[0].outputs[0];
+        (sent.packets, sent.wire_bytes) = (2_000, 3_125_000);
+        sent.drops.insert("link-queue-full".to_owned(), 59);
+        let mut model = Model::default();
+        model.take(first);
+        model.take(second.clone());
+        let words = |lines: Vec<Line<'static>>| {
+            let line = lines.get(1).map(ToString::to_string).unwrap_or_default();
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(links(&model, &second, 80)), "eth1 up 100M 25M 90M 2k 24M 0");
+        assert_eq!(
+            words(outputs(&second.sessions[0], &model.rates.sessions[0], 80)),
+            "up █████░░░░░ 25M 25M - 2k 50 59 link-queue-full"
+        );
+        let wide = words(outputs(&second.sessions[0], &model.rates.sessions[0], 160));
+        assert!(wide.contains("eth1 for ") && wide.chars().all(weir_units::is_plain), "{wide}");
+        assert!(links(&model, &Snapshot::default(), 80).is_empty());
+    }
+}

@@ -1,0 +1,208 @@
+//! What goes out through links: forwarded packets, with and without a module that decides.
+
+use crate::module::{MANIFEST, assemble, at_packet, text};
+use crate::place::{Place, ip, is_inside, udp};
+use serde_json::{Value, json};
+use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
+use weir_units::Nanos;
+
+/// From `b`, which the node reads, to `c`, on which it sends; what it sends arrives at `far`.
+const FORWARD: &str = r#"outgoing = false
+[[link]]
+interface = "c"
+rate = "100 Mbit/s"
+[[session]]
+name = "alice"
+cpu = [{ period = "20ms", slice = "4ms" }]
+channel = [{ interface = "b", filter = "udp", forward = "up", queue = 100000 }]
+output = [{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }]
+"#;
+
+/// The cable that links are tried on.
+pub fn far_cable() {
+    ip("link add name c type veth peer name far");
+    ip("link set dev c up");
+    ip("link set dev far up");
+}
+
+/// What arrives at the far end.
+pub struct Far(Live);
+
+impl Far {
+    pub fn open() -> Self {
+        let options =
+            LiveOptions { kind: Kind::Packet, direction: Direction::Incoming, ..LiveOptions::default() };
+        Self(Live::open("far", options).unwrap())
+    }
+
+    /// UDP datagrams that have arrived since, as they are.
+    pub fn datagrams(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        loop {
+            match self.0.next_block(Nanos(100 * Nanos::MILLISECOND.0)).unwrap() {
+                LiveNext::Block(block) => frames.extend((0..block.len()).map(|place| {
+                    let mut frame = Vec::new();
+                    block.copy_packet(place, &mut frame);
+                    frame
+                })),
+                LiveNext::Quiet => break,
+                _ => {}
+            }
+        }
+        frames.retain(|frame| frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17));
+        frames
+    }
+}
+
+fn sent(place: &Place, session: &str, what: &str) -> u64 {
+    place.part(session, "outputs", "up")[what].as_u64().unwrap()
+}
+
+fn lost(place: &Place, session: &str, cause: &str) -> u64 {
+    place.part(session, "outputs", "up")["drops"][cause].as_u64().unwrap_or(0)
+}
+
+fn numbered(count: u16) -> Vec<Vec<u8>> {
+    (0..count).map(|number| udp(number, &number.to_be_bytes().repeat(20))).collect()
+}
+
+#[test]
+fn without_a_module_everything_goes_on_as_it_was() {
+    if !is_inside("links::without_a_module_everything_goes_on_as_it_was") {
+        return;
+    }
+    far_cable();
+    let mut place = Place::new(FORWARD);
+    let mut far = Far::open();
+    let frames = numbered(2000);
+    let mut tcp = udp(1, b"x");
+    tcp[23] = 6;
+    for portion in frames.chunks(500) {
+        place.send(portion);
+        place.send(std::slice::from_ref(&tcp));
+    }
+    place.until("all have gone", |place| sent(place, "alice", "packets") == 2000);
+    assert_eq!(far.datagrams(), frames);
+    // Too long for the link, and cut off nowhere.
+    ip("link set dev a mtu 2000");
+    ip("link set dev b mtu 2000");
+    place.send(&[udp(1, &[7; 1600])]);
+    place.until("it is counted", |place| lost(place, "alice", "too-long") == 1);
+    assert!(place.stop().success());
+    let bytes: usize = frames.iter().map(Vec::len).sum();
+    assert_eq!(place.billed("alice", "packets_out"), 2000);
+    assert_eq!(place.billed("alice", "bytes_out"), bytes as u64);
+    assert_eq!(place.billed("alice", "packets_in"), 2001);
+}
+
+#[test]
+fn a_module_decides_what_goes_on_and_how() {
+    if !is_inside("links::a_module_decides_what_goes_on_and_how") {
+        return;
+    }
+    far_cable();
+    let mut place = Place::new(FORWARD);
+    let mut far = Far::open();
+    // Drops what goes to even ports, fails at those that end in 1, and writes the port where the payload begins of all others.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (local $port i32)
+            (local.set $port (i32.load16_u offset=46 (local.get $d)))
+            (if (i32.eqz (i32.and (local.get $port) (i32.const 1))) (then (return (i32.const 1))))
+            (if (i32.eq (i32.rem_u (local.get $port) (i32.const 10)) (i32.const 1)) (then unreachable))
+            (i32.store (i32.const 64) (local.get $port))
+            (drop (call $patch (local.get $d) (i32.const 42) (i32.const 64) (i32.const 2)))
+            (i32.const 0))"#;
+    let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "judge").as_bytes()));
+    let reply = place.load("alice", json!({"module": "judge.wasm"}), &bytes);
+    assert!(reply.get("done").is_some(), "{reply}");
+    let why = place.load("alice", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
+    assert!(why.contains("module `judge` decides which: it has no room for another one"), "{why}");
+    place.send(&numbered(1000));
+    place.until("all have been decided", |place| place.count("alice", "judge", "packets") == 900);
+    place.until("all have gone", |place| sent(place, "alice", "packets") == 400);
+    let expected: Vec<Vec<u8>> = numbered(1000)
+        .into_iter()
+        .enumerate()
+        .filter(|(port, _)| port % 2 == 1 && port % 10 != 1)
+        .map(|(port, mut frame)| {
+            frame[42..44].copy_from_slice(&u16::try_from(port).unwrap().to_le_bytes());
+            frame
+        })
+        .collect();
+    assert_eq!(far.datagrams(), expected);
+    // Without the module everything goes on again.
+    place.done(json!({"unload": {"session": "alice", "module": "judge"}}));
+    place.send(&numbered(10));
+    place.until("they have gone", |place| sent(place, "alice", "packets") == 410);
+    assert!(place.stop().success());
+    let ledger = place.ledger();
+    let drops = |cause: &str| -> u64 {
+        let usages = ledger.iter().filter(|entry| entry["kind"] == "usage");
+        usages.filter_map(|entry| entry["usage"]["drops"][cause].as_u64()).sum()
+    };
+    assert_eq!((drops("verdict"), drops("module-fault")), (500, 100));
+}
+
+#[test]
+fn where_a_module_makes_it_safe_nothing_goes_on_without_it() {
+    if !is_inside("links::where_a_module_makes_it_safe_nothing_goes_on_without_it") {
+        return;
+    }
+    far_cable();
+    let safe = FORWARD.replace("forward = \"up\"", "forward = \"up\", unattended = \"drop\"");
+    let mut place = Place::new(
+        &safe.replace("queue = 4096", "queue = 4096, filter = \"udp dst port 2 or udp dst port 3\""),
+    );
+    let mut far = Far::open();
+    place.send(&numbered(10));
+    let held =
+        |place: &Place| place.part("alice", "channels", "main")["drops"]["closed"].as_u64().unwrap_or(0);
+    place.until("they are counted", |place| held(place) == 10);
+    let pass = at_packet(0, "");
+    let bytes = assemble(&text(&pass), Some(MANIFEST.replace("NAME", "pass").as_bytes()));
+    assert!(place.load("alice", json!({"module": "pass.wasm"}), &bytes).get("done").is_some());
+    place.send(&numbered(10));
+    // The channel's own filter lets out two of them.
+    place.until("they are judged", |place| {
+        sent(place, "alice", "packets") == 2 && lost(place, "alice", "refused") == 8
+    });
+    assert_eq!(far.datagrams(), numbered(4)[2..]);
+}
+
+#[test]
+fn a_link_that_goes_down_and_comes_back_is_survived() {
+    if !is_inside("links::a_link_that_goes_down_and_comes_back_is_survived") {
+        return;
+    }
+    far_cable();
+    let mut place = Place::new(FORWARD);
+    let mut far = Far::open();
+    let state = |place: &Place| -> Value { place.snapshot()["links"][0]["state"].clone() };
+    assert_eq!(state(&place), "up");
+    ip("link set dev c down");
+    place.until("it is noticed", |place| state(place) == "down");
+    place.send(&numbered(10));
+    place.until("they are counted", |place| lost(place, "alice", "interface-down") == 10);
+    ip("link set dev c up");
+    place.until("it is noticed", |place| state(place) == "up");
+    place.send(&numbered(5));
+    place.until("they have gone", |place| sent(place, "alice", "packets") == 5);
+    assert_eq!(far.datagrams(), numbered(5));
+    assert!(
+        place.said().contains("link c: its interface is down, and what is sent is lost"),
+        "{}",
+        place.said()
+    );
+    // And one that is removed, and made anew.
+    ip("link delete dev c");
+    place.until("it is noticed", |place| state(place) == "down");
+    place.send(&numbered(10));
+    place.until("they are counted", |place| lost(place, "alice", "interface-down") == 20);
+    far_cable();
+    place.until("it is noticed", |place| state(place) == "up");
+    place.until("packets go again", |place| {
+        place.send(&numbered(1));
+        sent(place, "alice", "packets") > 5
+    });
+    assert!(place.stop().success());
+}
