@@ -116,7 +116,7 @@ fn programs_speak_through_their_device_and_are_billed_to_their_session() {
     });
     let mut stream = TcpStream::connect("10.9.0.2:9").unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let sent: Vec<u8> = (0..MUCH).map(|at| (at % 251) as u8).collect();
+    let sent: Vec<u8> = (0..=250).cycle().take(MUCH).collect();
     let mut writer = stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || writer.write_all(&sent).map(|()| sent));
     let mut back = vec![0; MUCH];
