@@ -3,7 +3,7 @@
 use crate::frames::{all, udp};
 use crate::net::{self, Sender, ip};
 use crate::receiving::open;
-use weir_netio::{Kind, LiveNext, Sink};
+use weir_netio::{Kind, LiveNext, Loss, Sink};
 use weir_units::Nanos;
 
 fn as_slices(frames: &[Vec<u8>]) -> Vec<&[u8]> {
