@@ -6,7 +6,7 @@ WEIR := target/release/weir
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests build modules run test lint bench fuzz sample man completions clean
+.PHONY: help setup setup-tests build modules run test lint bench figures fuzz sample man completions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ lint: setup-tests ## formatting and lints alone
 
 bench: setup-tests build ## the table of docs/SPECIFICATION.md
 	cargo run --release --locked -p weir-lab --bin bench
+
+figures: setup-tests build ## the experiments of the papers, into docs/figures (root, or sudo; Linux)
+	cargo build --release --locked -p weir-lab --bin weir-lab
+	$(SUDO) target/release/weir-lab all --into docs/figures
 
 fuzz: setup ## every fuzz target for SECONDS each (60); needs a nightly compiler
 	lab/fuzz $(SECONDS)

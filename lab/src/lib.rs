@@ -2,7 +2,8 @@
 //!
 //! The command is `make bench` (`target/release/bench --help`). [`price`] holds sandboxed modules against natively compiled ones over the
 //! same packets, and is a differential test at the same time: both must emit the same records. [`run`], [`memory`] and [`start`] look at
-//! whole runs of the program `weir`. What needs `unsafe` is in [`native`], and nowhere else.
+//! whole runs of the program `weir`. [`figure`] has the experiments of the papers (`make figures`, `target/release/weir-lab`). What needs
+//! `unsafe` is in [`native`], and nowhere else.
 
 pub mod adversarial;
 pub mod analysis;
@@ -13,9 +14,12 @@ pub mod crafted;
 pub mod demultiplexing;
 pub mod document;
 pub mod error;
+pub mod figure;
 pub mod finite;
 pub mod gauge;
+pub mod idle;
 pub mod instructions;
+pub mod live;
 pub mod looped;
 pub mod machine;
 pub mod memory;
@@ -29,9 +33,11 @@ pub mod ratios;
 pub mod reference;
 pub mod run;
 pub mod sandboxed;
+pub mod scheduling;
 pub mod shares;
 pub mod start;
 pub mod statistics;
+pub mod suspending;
 pub mod table;
 pub mod worst;
 

@@ -3,17 +3,22 @@
 use crate::native::Compiler;
 use std::process::Command;
 
+/// The machine in a few words: its processor, how many cores it has, and its kernel.
+pub fn name() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let of = |key: &str| {
+        let lines = cpuinfo.lines().filter(move |line| line.starts_with(key));
+        lines.filter_map(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).collect()
+    };
+    let (models, cores): (Vec<String>, Vec<String>) = (of("model name"), of("processor"));
+    let model = models.first().map_or("unknown processor", String::as_str);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{model}, {} cores, Linux {}", cores.len(), kernel.trim())
+}
+
 /// The machine and the compilers, in lines of a Markdown list.
 pub fn facts() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("model name"))
-        .and_then(|line| line.split_once(':'))
-        .map_or("unknown processor", |(_, model)| model.trim());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut lines = vec![format!("- {model}, {cores} cores, Linux {}", kernel.trim())];
+    let mut lines = vec![format!("- {}", name())];
     for compiler in [Compiler::clang(), Compiler::gcc()].into_iter().flatten() {
         lines.push(format!("- {}", compiler.version));
     }

@@ -10,6 +10,7 @@ use weir_author::Level;
 use weir_lab::contest::Effort;
 use weir_lab::corpus::{self, Shape};
 use weir_lab::document::{self, Section};
+use weir_lab::figure::FigureError;
 use weir_lab::instructions::{self, Exercise};
 use weir_lab::module::Module;
 use weir_lab::packets::{Packets, packets_of};
@@ -17,8 +18,8 @@ use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
-    BenchError, analysis, compiling, demultiplexing, looped, machine, memory, place, ratios, run, shares,
-    start,
+    BenchError, analysis, compiling, demultiplexing, idle, live, looped, machine, memory, place, ratios, run,
+    scheduling, shares, start, suspending,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -52,6 +53,12 @@ struct Cli {
     /// Analyse a module once, and say what it took: what is run in a process of its own
     #[arg(long, hide = true, value_name = "FILE")]
     analyse: Option<PathBuf>,
+    /// Say what idle sessions take of a core: what is run in a network namespace of its own
+    #[arg(long, hide = true)]
+    idle: bool,
+    /// Measure the live path so often: likewise
+    #[arg(long, hide = true, value_name = "ROUNDS")]
+    live: Option<usize>,
 }
 
 /// The parts of the benchmark.
@@ -79,6 +86,14 @@ enum Part {
     Analysis,
     /// Who wants a packet: joined filters against libpcap's
     Demux,
+    /// A decision of the schedulers
+    Schedule,
+    /// A call that can be suspended, and a suspension
+    Suspend,
+    /// Receiving from an interface, and calling modules (root)
+    Live,
+    /// A node whose sessions have nothing to do (root)
+    Idle,
     /// Only make the large capture
     MakeBig,
 }
@@ -110,6 +125,19 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if let Some(path) = &cli.analyse {
         println!("{}", analysis::child(path)?);
+        return Ok(());
+    }
+    let failed = |error: FigureError| BenchError::Failed {
+        command: "in a network namespace".to_owned(),
+        said: error.to_string(),
+    };
+    if cli.idle {
+        println!("{}", idle::child().map_err(failed)?);
+        return Ok(());
+    }
+    if let Some(rounds) = cli.live {
+        let costs = live::child(rounds).map_err(failed)?;
+        println!("{} {} {} {}", costs.bare, costs.weir, costs.ratio, costs.framework);
         return Ok(());
     }
     let wants = |part| cli.parts.contains(&part) || cli.parts.contains(&Part::All) && part != Part::MakeBig;
@@ -171,6 +199,18 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Demux) {
         add("demux", demultiplexing::tables(&trace, if cli.quick { 21 } else { 101 })?);
+    }
+    if wants(Part::Schedule) {
+        add("schedule", scheduling::tables(if cli.quick { 11 } else { 101 })?);
+    }
+    if wants(Part::Suspend) {
+        add("suspend", suspending::tables(if cli.quick { 11 } else { 51 })?);
+    }
+    if wants(Part::Live) {
+        add("live", live::table(if cli.quick { 1 } else { 5 })?);
+    }
+    if wants(Part::Idle) {
+        add("idle", idle::table()?);
     }
     if let Some(path) = &cli.markdown {
         let text: String = sections.iter().map(|s| format!("## {}\n\n{}\n", s.name, s.text)).collect();

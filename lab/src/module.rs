@@ -121,7 +121,7 @@ fn manifest(name: &str, text: &[u8]) -> Result<Manifest, BenchError> {
 }
 
 /// Appends a custom section with the manifest.
-fn append_manifest(wasm: &mut Vec<u8>, manifest: &str) {
+pub(crate) fn append_manifest(wasm: &mut Vec<u8>, manifest: &str) {
     let name = weir_abi::MANIFEST_SECTION.as_bytes();
     let mut section = Vec::new();
     leb128(&mut section, name.len());

@@ -1,0 +1,250 @@
+//! Charts as SVG files, for light and dark pages alike: they bring their own white ground.
+
+use super::FigureError;
+use plotters::chart::{ChartBuilder, SeriesLabelPosition};
+use plotters::coord::Shift;
+use plotters::prelude::{
+    Circle, DrawingArea, DrawingAreaErrorKind, IntoDrawingArea, LineSeries, PathElement, RGBColor, Rectangle,
+    SVGBackend,
+};
+use plotters::style::{Color, IntoFont, TextStyle, WHITE};
+
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x25, 0x63, 0xEB),
+    RGBColor(0xD9, 0x77, 0x06),
+    RGBColor(0x05, 0x96, 0x69),
+    RGBColor(0xDC, 0x26, 0x26),
+    RGBColor(0x7C, 0x3A, 0xED),
+    RGBColor(0x4B, 0x55, 0x63),
+];
+const INK: RGBColor = RGBColor(0x37, 0x41, 0x51);
+const GRID: RGBColor = RGBColor(0xE5, 0xE7, 0xEB);
+const SIZE: (u32, u32) = (900, 420);
+
+/// An axis, from left or from below.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    /// What it is, with its unit.
+    pub title: &'static str,
+    /// Its lower end; above 0 on a logarithmic axis.
+    pub from: f64,
+    /// Its upper end.
+    pub to: f64,
+    /// Whether equal distances are equal ratios.
+    pub is_logarithmic: bool,
+    /// What is written at whole numbers, where these are names: from 0 on.
+    pub names: Vec<String>,
+}
+
+impl Axis {
+    /// One with equal distances.
+    pub fn linear(title: &'static str, from: f64, to: f64) -> Self {
+        Self { title, from, to, is_logarithmic: false, names: Vec::new() }
+    }
+
+    /// One with equal ratios.
+    pub fn logarithmic(title: &'static str, from: f64, to: f64) -> Self {
+        Self { is_logarithmic: true, ..Self::linear(title, from, to) }
+    }
+
+    /// One of rows, of which each has a name.
+    pub fn rows(names: &[&str]) -> Self {
+        let count = f64::from(u32::try_from(names.len()).unwrap_or(0));
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Self { names, ..Self::linear("", -0.6, count - 0.4) }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        if self.is_logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value }
+    }
+
+    fn label(&self, place: f64) -> String {
+        if !self.names.is_empty() {
+            let name = self.names.iter().enumerate().find(|(row, _)| (place - at(*row)).abs() < 0.01);
+            return name.map_or_else(String::new, |(_, name)| name.clone());
+        }
+        let value = if self.is_logarithmic { 10f64.powf(place) } else { place };
+        short(value)
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.place(self.from)..self.place(self.to)
+    }
+}
+
+fn at(row: usize) -> f64 {
+    f64::from(u32::try_from(row).unwrap_or(u32::MAX))
+}
+
+/// A number for people: 1.5k, 20M.
+fn short(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        v if v >= 0.999e6 => (value / 1e6, "M"),
+        v if v >= 0.999e3 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+/// How values are drawn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// Points joined by a line.
+    Line(Vec<(f64, f64)>),
+    /// The same, with a dot at each.
+    Dotted(Vec<(f64, f64)>),
+    /// A thin line, for what is expected.
+    Expected(Vec<(f64, f64)>),
+    /// Bars to both sides of a row: from, to, row.
+    Spans(Vec<(f64, f64, f64)>),
+}
+
+/// Values of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What it is; the same name and colour are used for what belongs together. Nothing is said of one without a name.
+    pub name: String,
+    /// Which of the colours.
+    pub colour: usize,
+    /// Its values.
+    pub mark: Mark,
+}
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// Its horizontal axis.
+    pub x: Axis,
+    /// Its vertical axis.
+    pub y: Axis,
+    /// What is drawn, the first below.
+    pub series: Vec<Series>,
+}
+
+impl Chart {
+    /// A chart with nothing in it.
+    pub fn new(x: Axis, y: Axis) -> Self {
+        Self { x, y, series: Vec::new() }
+    }
+
+    /// Adds values.
+    pub fn add(&mut self, name: &str, colour: usize, mark: Mark) {
+        self.series.push(Series { name: name.to_owned(), colour, mark });
+    }
+
+    /// As an SVG document.
+    ///
+    /// # Errors
+    /// [`FigureError::Draw`]: an axis is impossible.
+    pub fn svg(&self, name: &str) -> Result<String, FigureError> {
+        let failed = |said: String| FigureError::Draw { name: name.to_owned(), said };
+        if [self.x.range(), self.y.range()].iter().any(|range| !range.start.is_finite() || range.is_empty()) {
+            return Err(failed(format!("its axes are {:?} and {:?}", self.x.range(), self.y.range())));
+        }
+        let mut out = String::new();
+        self.draw(&mut out).map_err(|error| failed(error.to_string()))?;
+        Ok(out)
+    }
+
+    fn draw(&self, out: &mut String) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+        let area: DrawingArea<SVGBackend<'_>, Shift> = SVGBackend::with_string(out, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let font = TextStyle::from(("sans-serif", 14).into_font()).color(&INK);
+        let names = self.y.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let left = 60.max(u32::try_from(names).unwrap_or(0) * 8 + 16).min(SIZE.0 / 3);
+        let mut chart = ChartBuilder::on(&area)
+            .margin(14)
+            .x_label_area_size(46)
+            .y_label_area_size(left)
+            .build_cartesian_2d(self.x.range(), self.y.range())?;
+        let (rows, is_named) = (self.y.names.len(), !self.y.names.is_empty());
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font.clone())
+            .axis_desc_style(font.clone())
+            .x_desc(self.x.title)
+            .y_desc(self.y.title)
+            .x_labels(12)
+            .y_labels(if is_named { rows * 2 } else { 10 })
+            .x_label_formatter(&|place| self.x.label(*place))
+            .y_label_formatter(&|place| self.y.label(*place))
+            .draw()?;
+        let mut named: Vec<(&str, usize)> = Vec::new();
+        for series in &self.series {
+            let colour = COLOURS[series.colour % COLOURS.len()];
+            let placed = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+                points.iter().map(|(x, y)| (self.x.place(*x), self.y.place(*y))).collect()
+            };
+            let drawn = match &series.mark {
+                Mark::Line(points) => {
+                    chart.draw_series(LineSeries::new(placed(points), colour.stroke_width(2)))?
+                }
+                Mark::Dotted(points) => {
+                    let points = placed(points);
+                    chart.draw_series(points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?;
+                    chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
+                }
+                Mark::Expected(points) => {
+                    chart.draw_series(LineSeries::new(placed(points), colour.mix(0.5).stroke_width(1)))?
+                }
+                Mark::Spans(spans) => chart.draw_series(spans.iter().map(|(from, to, row)| {
+                    let (from, to) = (self.x.place(*from), self.x.place(*to));
+                    Rectangle::new([(from, row - 0.35), (to, row + 0.35)], colour.filled())
+                }))?,
+            };
+            let key = (series.name.as_str(), series.colour);
+            if !series.name.is_empty() && !named.contains(&key) {
+                named.push(key);
+                drawn.label(series.name.as_str()).legend(move |(x, y)| {
+                    PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(3))
+                });
+            }
+        }
+        if !named.is_empty() {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperRight)
+                .background_style(WHITE.mix(0.8))
+                .border_style(GRID)
+                .label_font(font)
+                .draw()?;
+        }
+        drop(chart);
+        area.present()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_is_a_whole_document_with_all_its_names() {
+        let mut chart = Chart::new(Axis::linear("time, s", 0.0, 10.0), Axis::linear("share, %", 0.0, 100.0));
+        chart.add("A", 0, Mark::Line(vec![(0.0, 10.0), (10.0, 90.0)]));
+        chart.add("B", 1, Mark::Dotted(vec![(5.0, 50.0)]));
+        chart.add("", 1, Mark::Expected(vec![(0.0, 50.0), (10.0, 50.0)]));
+        let svg = chart.svg("shares").unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+        for text in ["time, s", "share, %", "A", "B"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        let rows = Chart::new(Axis::linear("time, s", 0.0, 1.0), Axis::rows(&["core 0", "core 1"]));
+        assert!(rows.svg("timeline").unwrap().contains("core 1"));
+        let nothing = Chart::new(Axis::linear("x", 1.0, 1.0), Axis::logarithmic("y", 1.0, 10.0));
+        assert!(matches!(nothing.svg("nothing"), Err(FigureError::Draw { .. })));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [(0.0, "0"), (0.5, "0.5"), (100.0, "100"), (1500.0, "1.5k"), (2e7, "20M")] {
+            assert_eq!(short(value), text);
+        }
+        assert_eq!(Axis::logarithmic("x", 1.0, 1e6).label(3.0), "1k");
+    }
+}

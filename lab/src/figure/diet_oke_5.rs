@@ -1,0 +1,212 @@
+//! Diet-OKE, figure 5: time for each packet of four applications, checked and unchecked, alone and together.
+
+use super::scene::{ASIDE, bind};
+use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, monitor};
+use crate::contest::{Effort, Entry, contest};
+use crate::module::Module;
+use crate::native::Build;
+use crate::packets::{Packets, ticks};
+use crate::place;
+use crate::price::{How, Workshop};
+use crate::statistics::Sample;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_sandbox::Foreign;
+
+/// The experiment.
+pub const FIGURE: Figure = Figure {
+    name: "diet-oke-5",
+    title: "Diet-OKE, figure 5: time for a packet, checked and unchecked, alone and together",
+    here: "The paper's four applications as the modules that come with weir: SYN flood detection, counting of packets to ports, search for a string, and \
+marking of packets. *Checked* is the module as a node runs it, *unchecked* the same C source compiled by clang -O3 (or gcc, where that is what there is), over the \
+same packets: 4096 of the sample capture, in batches. *Together* the other three run on another core at the same time, without a pause. Both builds must say \
+the same of each packet, else the experiment fails.",
+    paper: "on microengines of an IXP1200 at 200 MHz, simulated: checks cost most in the search for \"/bin\", which has a loop over bytes, and little elsewhere; \
+about 20 % is said to be typical. All four take slightly longer while the others run, as they share the bus to memory.",
+    without: "in place of bounds that are proved before, wasmtime's fuel is counted in each block of code",
+    run,
+};
+
+const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
+/// Packets that stay in the processor's cache.
+const PACKETS: usize = 4096;
+const EFFORT: Effort = Effort { rounds: 41, warm: true, passes: 4 };
+/// What the paper calls typical: checked over unchecked.
+const TYPICAL: f64 = 1.2;
+const SITUATIONS: [&str; 2] = ["alone", "together"];
+
+/// What one module took in a situation, in ns a packet.
+#[derive(Clone, Debug)]
+struct Row {
+    module: &'static str,
+    situation: &'static str,
+    checked: Sample,
+    unchecked: Sample,
+}
+
+fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+    let rows = record(mechanism)?;
+    let verdicts = judge(&rows)?;
+    let mut csv = Csv::new(&["module", "situation", "checked_ns", "unchecked_ns", "ratio"]);
+    let mut found = String::from("Times as long as unchecked:");
+    for row in &rows {
+        let ratio = row.checked.over(&row.unchecked).median();
+        csv.row([
+            row.module.into(),
+            row.situation.into(),
+            row.checked.median().into(),
+            row.unchecked.median().into(),
+            ratio.into(),
+        ]);
+        _ = write!(found, " {} {} {ratio:.2},", row.module, row.situation);
+    }
+    found.pop();
+    found.push('.');
+    let name = FIGURE.name.to_owned();
+    Ok(Outcome { records: vec![(name.clone(), csv)], charts: vec![(name, chart(&rows))], verdicts, found })
+}
+
+fn record(mechanism: Mechanism) -> Result<Vec<Row>, FigureError> {
+    let packets = Packets::read(&place::sample(), PACKETS)?;
+    let mut rows = Vec::new();
+    for module in MODULES {
+        for situation in SITUATIONS {
+            let is_over = AtomicBool::new(false);
+            let row = std::thread::scope(|scope| {
+                let others = (situation == SITUATIONS[1]).then(|| {
+                    let (packets, is_over) = (&packets, &is_over);
+                    scope.spawn(move || disturb(module, packets, is_over))
+                });
+                let row = measure(module, situation, &packets, mechanism);
+                is_over.store(true, Ordering::Release);
+                let disturbed = others.map(|others| others.join().unwrap_or(Ok(())));
+                disturbed.unwrap_or(Ok(())).and(row)
+            })?;
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn measure(
+    name: &'static str,
+    situation: &'static str,
+    packets: &Packets,
+    mechanism: Mechanism,
+) -> Result<Row, FigureError> {
+    bind(monitor::CORE)?;
+    let module = Module::named(name)?;
+    let workshop = Workshop::open(packets)?;
+    let checked = if mechanism == Mechanism::On { How::Sandbox } else { How::Wasmtime(Foreign::Fuel) };
+    let plain = Build { this_processor: false, one_unit: false, naive_find: false };
+    let natives = [How::Clang(plain), How::Gcc(plain)];
+    let ways = workshop.ways(&module);
+    let unchecked = natives.into_iter().find(|how| ways.contains(how)).unwrap_or(natives[0]);
+    let mut entries = Vec::new();
+    for how in [checked, unchecked] {
+        entries.push(Entry::new(how.name(), &module, workshop.make(&module, how)?));
+    }
+    let batches = packets.batches();
+    let ticks = ticks(batches, module.admit()?.tick());
+    contest(name, &mut entries, batches, &ticks, EFFORT)?;
+    let mut samples = entries.into_iter().map(|entry| entry.nanos);
+    let mut next = || samples.next().unwrap_or_default();
+    Ok(Row { module: name, situation, checked: next(), unchecked: next() })
+}
+
+/// Runs the other three until it is over.
+fn disturb(but: &str, packets: &Packets, is_over: &AtomicBool) -> Result<(), FigureError> {
+    bind(ASIDE)?;
+    let workshop = Workshop::open(packets)?;
+    let mut entries = Vec::new();
+    for name in MODULES.iter().filter(|name| **name != but) {
+        let module = Module::named(name)?;
+        let build = workshop.make(&module, How::Sandbox)?;
+        entries.push((Entry::new(*name, &module, build), ticks(packets.batches(), module.admit()?.tick())));
+    }
+    while !is_over.load(Ordering::Acquire) {
+        for (entry, ticks) in &mut entries {
+            entry.pass(packets.batches(), ticks);
+        }
+    }
+    Ok(())
+}
+
+fn judge(rows: &[Row]) -> Result<Vec<Verdict>, FigureError> {
+    let mut verdicts = Vec::new();
+    for situation in SITUATIONS {
+        let mut ratios = Sample::default();
+        for row in rows.iter().filter(|row| row.situation == situation) {
+            ratios.push(row.checked.over(&row.unchecked).median());
+        }
+        if ratios.median().is_nan() {
+            return Err(FigureError::Nothing(format!("nothing was measured {situation}")));
+        }
+        let what = format!("checked, times as long as unchecked, {situation}, median of the four");
+        verdicts.push(Verdict::at_most(what, ratios.median(), TYPICAL, "×"));
+    }
+    Ok(verdicts)
+}
+
+fn chart(rows: &[Row]) -> Chart {
+    let names: Vec<String> = rows
+        .iter()
+        .flat_map(|row| {
+            ["unchecked", "checked"].map(|how| format!("{}, {}, {how}", row.module, row.situation))
+        })
+        .rev()
+        .collect();
+    let most = rows.iter().map(|row| row.checked.median().max(row.unchecked.median())).fold(1.0, f64::max);
+    let mut chart = Chart::new(
+        Axis::linear("ns for a packet", 0.0, most * 1.1),
+        Axis::rows(&names.iter().map(String::as_str).collect::<Vec<_>>()),
+    );
+    let (mut checked, mut unchecked) = (Vec::new(), Vec::new());
+    let mut place = 0.0;
+    for row in rows.iter().rev() {
+        checked.push((0.0, row.checked.median(), place));
+        unchecked.push((0.0, row.unchecked.median(), place + 1.0));
+        place += 2.0;
+    }
+    chart.add("checked", 0, Mark::Spans(checked));
+    chart.add("unchecked", 5, Mark::Spans(unchecked));
+    chart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(ratios: [f64; 4]) -> Vec<Row> {
+        let sample = |value: f64| {
+            let mut sample = Sample::default();
+            sample.push(value);
+            sample
+        };
+        let rows = MODULES.iter().zip(ratios).flat_map(|(module, ratio)| {
+            SITUATIONS.map(|situation| Row {
+                module,
+                situation,
+                checked: sample(ratio * 10.0),
+                unchecked: sample(10.0),
+            })
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn what_is_typical_is_seen_and_what_costs_more_is_not() {
+        let kept = |ratios| judge(&made(ratios)).unwrap().iter().map(|v| v.is_kept).collect::<Vec<_>>();
+        assert_eq!(kept([1.1, 1.15, 2.0, 0.9]), [true, true]);
+        assert_eq!(kept([1.3, 1.4, 2.0, 0.9]), [false, false]);
+        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+    }
+
+    #[test]
+    fn all_are_drawn() {
+        let svg = chart(&made([1.1, 1.2, 1.3, 1.4])).svg("latency").unwrap();
+        for text in ["syn-flood, alone, checked", "dscp-mark, together, unchecked"] {
+            assert!(svg.contains(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A whole node, `weir node` as it is built, with its control socket.
+
+use super::FigureError;
+use crate::{BenchError, place};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_node::client::{Client, kind};
+use weir_node::protocol::{Reply, Request, SessionShot, Snapshot};
+use weir_node::spec::{ModuleSpec, SessionSpec};
+use weir_session::Name;
+
+/// Longer than a node needs to start or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A node at work. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Node {
+    folder: tempfile::TempDir,
+    child: Child,
+    client: Client,
+}
+
+/// What the sessions of experiments may use: long calls, because what is seen here are shares of time.
+const PROFILE: &str = "packet = '50ms'\ntick = '50ms'\nstrikes = 1000000\n";
+
+impl Node {
+    /// Starts one with this configuration, except for its socket and state. There is a profile `long`. It goes before other programs of this
+    /// machine, so that these disturb the experiment less.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(config: &str) -> Result<Self, FigureError> {
+        let folder = tempfile::tempdir().map_err(FigureError::system("making a folder"))?;
+        let path = |name: &str| folder.path().join(name);
+        let write =
+            |name: &str, text: &str| std::fs::write(path(name), text).map_err(BenchError::file(&path(name)));
+        let (socket, state) = (path("node.sock"), path("state"));
+        let head = format!(
+            "[node]\nsocket = {:?}\nstate = {:?}\n{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
+            socket.display(),
+            state.display()
+        );
+        write("long.toml", PROFILE)?;
+        write("node.toml", &head)?;
+        let said = std::fs::File::create(path("said")).map_err(BenchError::file(&path("said")))?;
+        let mut command = Command::new("nice");
+        command.args(["-n", "-20"]).arg(place::weir()).args(["node", "-c"]).arg(path("node.toml"));
+        command.env("XDG_CACHE_HOME", place::scratch().join("cache"));
+        command.env_remove("SUDO_UID").stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        let child = command.spawn().map_err(FigureError::system("starting `weir node`"))?;
+        let mut starting = Starting { folder, child };
+        let client = starting.client(&socket)?;
+        let Starting { folder, child } = starting;
+        Ok(Self { folder, child, client })
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The folder of its state.
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// Another connection to it.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn connect(&self) -> Result<Client, FigureError> {
+        Ok(Client::connect(&self.folder.path().join("node.sock"))?)
+    }
+
+    /// Has it do something.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn order(&mut self, request: Request, body: &[u8]) -> Result<(), FigureError> {
+        self.client.order(request, body)?;
+        Ok(())
+    }
+
+    /// Creates a session from the lines of its description.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn create(&mut self, description: &str) -> Result<(), FigureError> {
+        let spec: SessionSpec =
+            read(description).map_err(|said| FigureError::Nothing(format!("{description}: {said}")))?;
+        self.order(Request::Create(spec), &[])
+    }
+
+    /// Loads a module for a session.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), FigureError> {
+        let session = Name::new(session).map_err(|error| FigureError::Nothing(error.to_string()))?;
+        self.order(Request::Load { session, module }, file)
+    }
+
+    /// How things are.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn snapshot(&mut self) -> Result<Snapshot, FigureError> {
+        self.client.send(Request::Show, &[])?;
+        match self.client.receive()? {
+            Reply::Snapshot(snapshot) => Ok(*snapshot),
+            other => Err(FigureError::Nothing(format!("the node answered {}", kind(&other)))),
+        }
+    }
+
+    /// Waits until its state is as it should be.
+    ///
+    /// # Errors
+    /// It is not in time.
+    pub fn until(
+        &mut self,
+        what: &'static str,
+        mut is_so: impl FnMut(&Snapshot) -> bool,
+    ) -> Result<(), FigureError> {
+        let begin = Instant::now();
+        loop {
+            let snapshot = self.snapshot()?;
+            if is_so(&snapshot) {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                return Err(FigureError::Late {
+                    what,
+                    seconds: PATIENCE.as_secs(),
+                    said: format!("{snapshot:?}"),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A node of which nobody knows yet whether it starts.
+struct Starting {
+    folder: tempfile::TempDir,
+    child: Child,
+}
+
+impl Starting {
+    fn client(&mut self, socket: &std::path::Path) -> Result<Client, FigureError> {
+        let begin = Instant::now();
+        loop {
+            match Client::connect(socket) {
+                Ok(client) => return Ok(client),
+                Err(error) if !error.is_absence() => return Err(error.into()),
+                Err(_) => {}
+            }
+            let said = || std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+            let status = self.child.try_wait().map_err(FigureError::system("waiting for the node"))?;
+            if let Some(status) = status {
+                return Err(FigureError::Ended { what: format!("ended with {status}"), said: said() });
+            }
+            if begin.elapsed() > PATIENCE {
+                _ = self.child.kill();
+                _ = self.child.wait();
+                return Err(FigureError::Late {
+                    what: "the start of the node",
+                    seconds: PATIENCE.as_secs(),
+                    said: said(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A description as it stands in the configuration.
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    toml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// A module's description: which, with what, as it stands in the configuration.
+///
+/// # Errors
+/// The text is none.
+pub fn module(text: &str) -> Result<ModuleSpec, FigureError> {
+    read(text).map_err(|said| FigureError::Nothing(format!("{text}: {said}")))
+}
+
+/// A session of a snapshot.
+pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionShot> {
+    snapshot.sessions.iter().find(|session| session.name == name)
+}
+
+/// Processor time that a session has had, in ns.
+pub fn used(snapshot: &Snapshot, name: &str) -> u64 {
+    session(snapshot, name).map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns).sum())
+}

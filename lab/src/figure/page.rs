@@ -1,0 +1,111 @@
+//! docs/figures: a drawing and a table for each experiment, and one page that shows each beside what the paper found.
+
+use super::{FIGURES, Figure, FigureError, Outcome, verdict};
+use crate::{BenchError, machine};
+use std::fmt::Write as _;
+use std::path::Path;
+
+const HEAD: &str = "# Figures: what the papers showed, and what weir shows
+
+Each figure is an experiment that anyone with root on a Linux machine can run again:
+
+    make figures                                  # all of them, and this page
+    target/release/weir-lab list                  # which there are
+    target/release/weir-lab price-11 --into DIR   # one of them, into a folder
+    target/release/weir-lab price-11 --without    # with the mechanism switched off: fails, and says why
+
+An experiment makes its own network namespace, in it cables and traffic, and a whole node (`weir node`) where it is about one. It fails when what must be
+seen is not seen. Under each figure is what was measured, on which machine, and what the paper found on its own. The rows that are drawn
+are in the CSV file beside each drawing. Only `weir-lab` writes this page.
+";
+
+/// Writes what came out of an experiment into a folder, and its part of the page there. Parts of other experiments stay as they are.
+///
+/// # Errors
+/// A file cannot be written, or nothing be drawn.
+pub fn write(folder: &Path, figure: &Figure, outcome: &Outcome) -> Result<(), FigureError> {
+    let put = |name: &str, text: &str| -> Result<(), FigureError> {
+        let path = folder.join(name);
+        Ok(std::fs::write(&path, text).map_err(BenchError::file(&path))?)
+    };
+    std::fs::create_dir_all(folder).map_err(BenchError::file(folder))?;
+    for (name, csv) in &outcome.records {
+        put(&format!("{name}.csv"), csv.text())?;
+    }
+    for (name, chart) in &outcome.charts {
+        put(&format!("{name}.svg"), &chart.svg(name)?)?;
+    }
+    let before = std::fs::read_to_string(folder.join("README.md")).unwrap_or_default();
+    put("README.md", &page(&before, figure, &part(figure, outcome)))
+}
+
+/// The page with another part for this experiment.
+fn page(before: &str, figure: &Figure, part: &str) -> String {
+    let mut text = HEAD.to_owned();
+    for one in FIGURES {
+        let (open, close) = marks(one.name);
+        let old = || before.split_once(&open)?.1.split_once(&close).map(|(inner, _)| inner.trim());
+        let inner = if one.name == figure.name { Some(part.trim()) } else { old() };
+        if let Some(inner) = inner {
+            _ = write!(text, "\n{open}\n{inner}\n{close}\n");
+        }
+    }
+    text
+}
+
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- figure:{name} -->"), format!("<!-- /figure:{name} -->"))
+}
+
+fn part(figure: &Figure, outcome: &Outcome) -> String {
+    let mut text = format!("## {}\n\n    weir-lab {}\n\n{}\n", figure.title, figure.name, figure.here.trim());
+    for (name, _) in &outcome.charts {
+        _ = write!(text, "\n![{}]({name}.svg)\n", figure.title);
+    }
+    _ = write!(text, "\n{}", verdict::table(&outcome.verdicts));
+    if !outcome.found.trim().is_empty() {
+        _ = write!(text, "\n{}\n", outcome.found.trim());
+    }
+    _ = write!(text, "\n**The paper:** {}\n", figure.paper.trim());
+    _ = write!(text, "\n`--without`: {}.\n", figure.without.trim());
+    let files: Vec<String> =
+        outcome.records.iter().map(|(name, _)| format!("[{name}.csv]({name}.csv)")).collect();
+    let machine = machine::name();
+    _ = write!(text, "\nRecorded: {}. Machine: {machine}.\n", files.join(", "));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Verdict;
+
+    #[test]
+    fn a_part_is_replaced_and_other_parts_stay() {
+        let figure = &FIGURES[0];
+        let first = page("", figure, "old");
+        assert!(first.starts_with("# Figures") && first.contains("\nold\n"));
+        let second = page(&first, figure, "new");
+        assert_eq!(second, first.replace("\nold\n", "\nnew\n"));
+        // Where another was there, it still is.
+        let Some(other) = FIGURES.get(1) else { return };
+        let both = page(&second, other, "its own");
+        assert!(both.contains("\nnew\n") && both.contains("\nits own\n"));
+    }
+
+    #[test]
+    fn a_part_has_the_command_what_was_seen_and_what_the_paper_found() {
+        let outcome = Outcome {
+            verdicts: vec![Verdict::at_most("error", 0.2, 1.0, "points")],
+            found: "Nothing was missed.".to_owned(),
+            ..Outcome::default()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &FIGURES[0], &outcome).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("README.md")).unwrap();
+        for part in ["weir-lab price-11", "≤ 1 points", "Nothing was missed.", "**The paper:**", "Machine: "]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Price of Safety, figure 11: what share of a core each of four greedy sessions gets.
+
+use super::node::{Node, module, session, used};
+use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram};
+use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+use weir_node::protocol::Snapshot;
+
+/// The experiment.
+pub const FIGURE: Figure = Figure {
+    name: "price-11",
+    title: "Price of Safety, figure 11: shares of a core",
+    here: "Four sessions that could each use a core up: packets always wait for them, and each packet takes them about a millisecond. A has no \
+reservation. B, C and D come at intervals of 3 s with 10, 20 and 30 % of the core, in periods of 4 ms and without spare time. Drawn is the processor time \
+that each had in each 20 ms (five periods), in percent of what the core's thread really got; judged is each whole second. Seconds in which the thread got \
+less than 97 % of the core, because of other programs or of the hypervisor, are not judged: reservations are by the clock on the wall.",
+    paper: "on a 300 MHz Pentium II, B, C and D get their 10, 20 and 30 % in each period of 4 ms from their start on, and A what is left: all at first, \
+then 90, 70 and 40 %.",
+    without: "all four share the core as best effort",
+    run,
+};
+
+/// The sessions: name, and share of the core in percent.
+const SESSIONS: [(&str, Option<f64>); 4] =
+    [("a", None), ("b", Some(10.0)), ("c", Some(20.0)), ("d", Some(30.0))];
+/// Between the starts of two sessions.
+const INTERVAL: Duration = Duration::from_secs(3);
+/// From the start of the last session to the end.
+const REST: Duration = Duration::from_secs(5);
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(20);
+const PERIOD_MS: f64 = 4.0;
+/// Of the core's time its thread must have got so much in a second that is judged.
+const UNDISTURBED: f64 = 0.97;
+/// Seconds that must be left to judge each session by.
+const SECONDS_MIN: usize = 2;
+/// How far a share may be from what was promised, in points of percent.
+const TOLERANCE: f64 = 1.0;
+/// What the node itself may take of the core, in points of percent.
+const OVERHEAD: f64 = 2.0;
+
+/// How things were at a time. Times in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Look {
+    at: f64,
+    /// Processor time of the core's thread.
+    core: f64,
+    /// Processor time of each session.
+    used: [f64; 4],
+}
+
+/// All that was recorded.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    looks: Vec<Look>,
+    /// From when on each session had work.
+    starts: [f64; 4],
+    /// Periods that each missed.
+    missed: [u64; 4],
+}
+
+fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+    let record = record(mechanism)?;
+    let verdicts = judge(&record)?;
+    let mut csv = Csv::new(&["time_s", "core_s", "a_s", "b_s", "c_s", "d_s"]);
+    for look in &record.looks {
+        let values = [look.at, look.core].into_iter().chain(look.used);
+        csv.row(values.map(Into::into));
+    }
+    let mut found =
+        String::from("Periods missed (with work all through, and without the whole slice at their end):");
+    for ((name, share), (missed, start)) in
+        SESSIONS.iter().zip(record.missed.iter().zip(record.starts)).filter(|((_, share), _)| share.is_some())
+    {
+        let end = record.looks.last().map_or(0.0, |look| look.at);
+        let periods = (end - start) * 1e3 / PERIOD_MS;
+        let share = share.unwrap_or_default();
+        _ = write!(found, " {} {missed} of {periods:.0} ({share:.0} %),", name.to_uppercase());
+    }
+    let lost: Vec<String> = disturbed(&record).iter().map(|second| format!("{second:.0}")).collect();
+    let lost = if lost.is_empty() { "none".to_owned() } else { lost.join(", ") };
+    _ = write!(found, " and seconds not judged: {lost}.");
+    Ok(Outcome {
+        records: vec![(FIGURE.name.to_owned(), csv)],
+        charts: vec![(FIGURE.name.to_owned(), chart(&record))],
+        verdicts,
+        found,
+    })
+}
+
+fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
+    bind(ASIDE)?;
+    cable("a", "b")?;
+    let mut node = Node::start(
+        "[cpu]\ncores = [1]\nreceive = 0\nblocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
+    )?;
+    let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    traffic.set(3000);
+    let busy = guest::busy(600_000)?;
+    let mut record = Record::default();
+    let (mut begin, mut next) = (None, 0);
+    let whole = INTERVAL * 3 + REST;
+    let mut due = Instant::now();
+    loop {
+        let snapshot = node.snapshot()?;
+        let begin = *begin.get_or_insert(snapshot.at_ns);
+        let look = look(&snapshot, begin);
+        record.looks.push(look);
+        for (missed, (name, _)) in record.missed.iter_mut().zip(SESSIONS) {
+            let cpu = session(&snapshot, name).and_then(|session| session.cpu.first());
+            *missed = cpu.map_or(0, |cpu| cpu.periods_missed);
+        }
+        if look.at >= whole.as_secs_f64() {
+            return Ok(record);
+        }
+        if let Some((name, share)) = SESSIONS.get(next)
+            && look.at >= INTERVAL.as_secs_f64() * f64::from(u32::try_from(next).unwrap_or(0))
+        {
+            let cpu = match share.filter(|_| mechanism == Mechanism::On) {
+                Some(percent) => format!(
+                    "cpu = [{{ period = \"{PERIOD_MS}ms\", slice = \"{}us\" }}]\n",
+                    PERIOD_MS * percent * 10.0
+                ),
+                None => String::new(),
+            };
+            node.create(&format!(
+                "name = \"{name}\"\nprofile = \"long\"\n{cpu}channel = [{{ interface = \"b\", filter = \"udp\", queue = 256 }}]\n"
+            ))?;
+            node.load(name, module("module = \"busy.wasm\"")?, &busy)?;
+            let started = node.snapshot()?;
+            record.starts[next] = self::look(&started, begin).at;
+            next += 1;
+        }
+        due += STEP;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of seconds")]
+fn look(snapshot: &Snapshot, begin: u64) -> Look {
+    let core = snapshot.cores.first().map_or(0, |core| core.busy_ns + core.overhead_ns);
+    Look {
+        at: snapshot.at_ns.saturating_sub(begin) as f64 / 1e9,
+        core: core as f64 / 1e9,
+        used: SESSIONS.map(|(name, _)| used(snapshot, name) as f64 / 1e9),
+    }
+}
+
+/// How things were at a time between two looks.
+fn between(looks: &[Look], at: f64) -> Option<Look> {
+    let after = looks.iter().position(|look| look.at >= at)?;
+    let (one, other) = (looks.get(after.checked_sub(1)?)?, looks.get(after)?);
+    let part = (at - one.at) / (other.at - one.at);
+    let mix = |a: f64, b: f64| a + (b - a) * part;
+    let used = std::array::from_fn(|i| mix(one.used[i], other.used[i]));
+    Some(Look { at, core: mix(one.core, other.core), used })
+}
+
+/// A whole second: when it began, what part of it the core's thread got, and the sessions' shares of that in percent.
+struct Second {
+    begin: f64,
+    got: f64,
+    shares: [f64; 4],
+}
+
+fn seconds(record: &Record) -> impl Iterator<Item = Second> + '_ {
+    let end = record.looks.last().map_or(0.0, |look| look.at);
+    let begins = (0..1000u32).map(f64::from).take_while(move |begin| begin + 1.0 <= end);
+    begins.filter_map(|begin| {
+        let (one, other) = (between(&record.looks, begin)?, between(&record.looks, begin + 1.0)?);
+        let got = other.core - one.core;
+        let shares = std::array::from_fn(|i| (other.used[i] - one.used[i]) / got * 100.0);
+        Some(Second { begin, got, shares })
+    })
+}
+
+/// The seconds after the first session's start in which the core was not the node's.
+fn disturbed(record: &Record) -> Vec<f64> {
+    let after = seconds(record).filter(|second| second.begin > record.starts[0]);
+    after.filter(|second| second.got < UNDISTURBED).map(|second| second.begin).collect()
+}
+
+fn judge(record: &Record) -> Result<Vec<Verdict>, FigureError> {
+    let mut verdicts = Vec::new();
+    let judged: Vec<Second> = seconds(record).filter(|second| second.got >= UNDISTURBED).collect();
+    // A session counts from its first whole second on.
+    let has = |place: usize, second: &Second| second.begin > record.starts[place] + 0.1;
+    for (place, (name, share)) in SESSIONS.iter().enumerate() {
+        let mine: Vec<&Second> = judged.iter().filter(|second| has(place, second)).collect();
+        if mine.len() < SECONDS_MIN {
+            let count = mine.len();
+            return Err(FigureError::Nothing(format!(
+                "other programs left the core to the node in {count} seconds of session {name}: run it again on a quiet machine"
+            )));
+        }
+        let name = name.to_uppercase();
+        match share {
+            Some(share) => {
+                let off = mine.iter().map(|second| (second.shares[place] - share).abs()).fold(0.0, f64::max);
+                let what = format!("{name}: furthest from {share:.0} % in any of {} seconds", mine.len());
+                verdicts.push(Verdict::at_most(what, off, TOLERANCE, "points"));
+            }
+            None => {
+                // Seconds in which somebody came have no one rest.
+                let steady = mine.iter().filter(|second| {
+                    record
+                        .starts
+                        .iter()
+                        .all(|start| *start + 0.1 < second.begin || *start > second.begin + 1.0)
+                });
+                let lacks = steady.map(|second| {
+                    let others = SESSIONS.iter().enumerate().filter(|(other, _)| has(*other, second));
+                    let promised: f64 = others.filter_map(|(_, (_, share))| *share).sum();
+                    100.0 - promised - second.shares[place]
+                });
+                let lacks = lacks.reduce(f64::max).ok_or_else(|| {
+                    FigureError::Nothing("in no second that can be judged nobody came".to_owned())
+                })?;
+                let what = format!("{name}: less than what the others leave, at most");
+                verdicts.push(Verdict::at_most(what, lacks, TOLERANCE + OVERHEAD, "points"));
+            }
+        }
+    }
+    Ok(verdicts)
+}
+
+fn chart(record: &Record) -> Chart {
+    let end = record.looks.last().map_or(1.0, |look| look.at);
+    let mut chart = Chart::new(
+        Axis::linear("time, s", 0.0, end),
+        Axis::linear("share of the core's processor time in 20 ms, %", 0.0, 105.0),
+    );
+    for (place, (name, share)) in SESSIONS.iter().enumerate() {
+        let points = record.looks.windows(2).filter_map(|two| {
+            let got = two[1].core - two[0].core;
+            (got > 0.0 && two[1].at > record.starts[place])
+                .then(|| (two[1].at, (two[1].used[place] - two[0].used[place]) / got * 100.0))
+        });
+        chart.add(&name.to_uppercase(), place, Mark::Line(points.collect()));
+        if let Some(share) = share {
+            chart.add("", 5, Mark::Expected(vec![(record.starts[place], *share), (end, *share)]));
+        }
+    }
+    chart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fourteen seconds with these shares, of a core that the node had this part of.
+    fn made(got: f64, shares: [f64; 4]) -> Record {
+        let starts = [0.0, 3.0, 6.0, 9.0];
+        let mut record = Record { starts, ..Record::default() };
+        let mut look = Look::default();
+        for _ in 0..=700 {
+            record.looks.push(look);
+            look.at += 0.02;
+            look.core += 0.02 * got;
+            let mut left = 100.0;
+            for place in (1..4).filter(|place| look.at > starts[*place]) {
+                look.used[place] += 0.02 * got * shares[place] / 100.0;
+                left -= shares[place];
+            }
+            look.used[0] += 0.02 * got * left * shares[0] / 100.0;
+        }
+        record
+    }
+
+    fn kept(record: &Record) -> [bool; 4] {
+        judge(record).unwrap().iter().map(|verdict| verdict.is_kept).collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    #[test]
+    fn each_has_its_share_or_it_is_said() {
+        assert_eq!(kept(&made(0.99, [0.99, 10.4, 19.3, 30.0])), [true; 4]);
+        assert_eq!(kept(&made(0.99, [0.99, 11.2, 20.0, 30.0])), [true, false, true, true]);
+        assert_eq!(kept(&made(0.99, [0.99, 10.0, 20.0, 27.0])), [true, true, true, false]);
+        // The rest is somebody else's.
+        assert_eq!(kept(&made(0.99, [0.8, 10.0, 20.0, 30.0])), [false, true, true, true]);
+        // Equal parts, as without reservations.
+        assert_eq!(kept(&made(0.99, [1.0, 25.0, 25.0, 25.0]))[1..], [false; 3]);
+    }
+
+    #[test]
+    fn a_core_that_was_taken_away_is_no_evidence() {
+        assert!(matches!(judge(&made(0.9, [1.0, 10.0, 20.0, 30.0])), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Record::default()), Err(FigureError::Nothing(_))));
+    }
+}

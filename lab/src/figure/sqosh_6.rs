@@ -1,0 +1,133 @@
+//! SQoSH, figure 6: capped senders beside one that takes all it can get.
+
+use super::line::{Act, Grant, Look, RATE_MBIT, Script, play};
+use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
+use weir_units::Nanos;
+
+/// The experiment.
+pub const FIGURE: Figure = Figure {
+    name: "sqosh-6",
+    title: "SQoSH, figure 6: bandwidth of three senders that come and go",
+    here: "A sends as fast as it may, B is guaranteed 40 Mbit/s of a link of 100 Mbit/s and C 10, and neither gets more. B sends from 0.5 s on, A from 3 s, C \
+from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. Rates are the receiving kernel's counters, one interface for each sender, on the wire. Judged is every \
+second in which nobody comes or goes.",
+    paper: "on a 100 Mbit/s hub, which carries about 80 Mbit/s of TCP: B gets its 40 Mbit/s from 1 s to 15 s and C its 10 from 9 s to 29 s, whatever A does; A, \
+from 5 s to 20 s, gets about 40, then 30, and when B has stopped the link less C's 10.",
+    without: "nobody has a guarantee or a cap",
+    run,
+};
+
+const PERIOD: Nanos = Nanos(10_000_000);
+const A: usize = 0;
+const B_MBIT: f64 = 40.0;
+const C_MBIT: f64 = 10.0;
+/// How far a rate may be from what it should be: as a part of it, for A as a part of the link.
+const TOLERANCE: f64 = 0.01;
+
+fn script(mechanism: Mechanism) -> Script {
+    let of = |mbit| match mechanism {
+        Mechanism::On => Grant { cap: Some(mbit), ..Grant::exactly(mbit) },
+        Mechanism::Off => Grant::REST,
+    };
+    let acts = [(0.5, 1, Act::Start), (3.0, 0, Act::Start), (5.5, 2, Act::Start)];
+    let ends = [(8.0, 1, Act::Stop), (10.5, 0, Act::Stop), (13.0, 2, Act::Stop)];
+    Script {
+        senders: vec![("a", Grant::REST), ("b", of(B_MBIT)), ("c", of(C_MBIT))],
+        period: PERIOD,
+        acts: acts.into_iter().chain(ends).collect(),
+        end: 14.0,
+    }
+}
+
+fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+    let script = script(mechanism);
+    let looks = play(&script)?;
+    Ok(Outcome {
+        records: vec![(FIGURE.name.to_owned(), script.csv(&looks))],
+        charts: vec![(FIGURE.name.to_owned(), script.chart(&looks, 10))],
+        verdicts: judge(&looks)?,
+        found: "Drawn are rates over 200 ms.".to_owned(),
+    })
+}
+
+fn judge(looks: &[Look]) -> Result<Vec<Verdict>, FigureError> {
+    let promised = script(Mechanism::On);
+    let windows = promised.steady(looks);
+    let mut off = [0.0f64; 3];
+    let mut seen = [0usize; 3];
+    for window in &windows {
+        let wanted = |sender: usize| match promised.granted(sender, window.begin) {
+            Some(grant) => grant.reserved,
+            None => Some(0.0),
+        };
+        let others = wanted(1).unwrap_or(0.0) + wanted(2).unwrap_or(0.0);
+        for sender in (0..3).filter(|sender| promised.granted(*sender, window.begin).is_some()) {
+            // A has none: the rest is its.
+            let (wanted, whole) = wanted(sender).map_or((RATE_MBIT - others, RATE_MBIT), |mbit| (mbit, mbit));
+            off[sender] = off[sender].max((window.rates[sender] - wanted).abs() / whole * 100.0);
+            seen[sender] += 1;
+        }
+    }
+    if seen.contains(&0) {
+        return Err(FigureError::Nothing("somebody sent in no whole second that was recorded".to_owned()));
+    }
+    let limit = TOLERANCE * 100.0;
+    Ok(vec![
+        Verdict::at_most(
+            format!("B: furthest from 40 Mbit/s in any of {} seconds", seen[1]),
+            off[1],
+            limit,
+            "%",
+        ),
+        Verdict::at_most(
+            format!("C: furthest from 10 Mbit/s in any of {} seconds", seen[2]),
+            off[2],
+            limit,
+            "%",
+        ),
+        Verdict::at_most("A: furthest from what is left, of the link", off[A], limit, "%"),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Vec<Look> {
+        let promised = script(Mechanism::On);
+        let mut looks = vec![Look { at: 0.0, mbit: vec![0.0; 3] }];
+        for step in 1..700u32 {
+            let at = f64::from(step) * 0.02;
+            let sends = std::array::from_fn(|sender| promised.granted(sender, at - 0.02).is_some());
+            let now = rates(at, sends);
+            let last = looks.last().unwrap();
+            let mbit = (0..3).map(|i| last.mbit[i] + if sends[i] { now[i] * 0.02 } else { 0.0 }).collect();
+            looks.push(Look { at, mbit });
+        }
+        looks
+    }
+
+    fn kept(looks: &[Look]) -> Vec<bool> {
+        judge(looks).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+    }
+
+    fn rest(sends: [bool; 3]) -> f64 {
+        100.0 - if sends[1] { 40.0 } else { 0.0 } - if sends[2] { 10.0 } else { 0.0 }
+    }
+
+    #[test]
+    fn caps_and_guarantees_that_are_kept_are_seen_and_others_are_not() {
+        assert_eq!(kept(&made(|_, sends| [rest(sends), 40.0, 10.0])), [true; 3]);
+        assert_eq!(kept(&made(|_, sends| [rest(sends) - 0.5, 40.3, 9.95])), [true; 3]);
+        assert_eq!(kept(&made(|_, sends| [rest(sends), 40.5, 10.0])), [false, true, true]);
+        assert_eq!(kept(&made(|_, sends| [rest(sends), 40.0, 9.0])), [true, false, true]);
+        assert_eq!(kept(&made(|_, sends| [rest(sends) - 5.0, 40.0, 10.0])), [true, true, false]);
+        // Nobody has anything: each takes an equal part.
+        let equal = made(|_, sends| {
+            let count = sends.iter().filter(|sends| **sends).count();
+            [100.0 / f64::from(u32::try_from(count.max(1)).unwrap()); 3]
+        });
+        assert_eq!(kept(&equal), [false; 3]);
+        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+    }
+}

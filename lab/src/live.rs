@@ -1,0 +1,176 @@
+//! What receiving from an interface costs, beside the least that it can cost, and what it costs that modules are called.
+
+use crate::figure::FigureError;
+use crate::figure::monitor::{Calls, Monitor, Way};
+use crate::figure::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
+use crate::module::Module;
+use crate::native::{Compiler, compile_program};
+use crate::statistics::Sample;
+use crate::table::Table;
+use crate::{BenchError, place};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use weir_netio::Kind;
+
+/// Packets offered each second, in both.
+const RATE: u64 = 150_000;
+const TIME: Duration = Duration::from_millis(800);
+/// Modules that do nothing, over which the cost of one is measured.
+const MODULES: usize = 32;
+/// How many times as much as a bare loop receiving may take.
+const PROMISE: f64 = 1.1;
+/// Cycles of the framework for a packet and module: at most, and aimed at.
+const FRAMEWORK: (f64, f64) = (60.0, 20.0);
+const WAY: Way = Way { kind: Kind::Xdp, polls: false };
+
+/// What was measured, as medians.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// The bare loop, in ns of processor time a packet.
+    pub bare: f64,
+    /// The same by weir.
+    pub weir: f64,
+    /// The second over the first, round by round.
+    pub ratio: f64,
+    /// Cycles for a packet in each of many modules that do nothing.
+    pub framework: f64,
+}
+
+/// What the live path costs, measured by this program in a network namespace.
+///
+/// # Errors
+/// Namespaces cannot be made, or something does not run there.
+pub fn table(rounds: usize) -> Result<String, BenchError> {
+    let failed = |said: String| BenchError::Failed { command: "bench --live".to_owned(), said };
+    let program = std::env::current_exe().map_err(BenchError::file(&place::root()))?;
+    let mut command = Command::new("unshare");
+    let output = command
+        .arg("--net")
+        .arg(program)
+        .args(["--live", &rounds.to_string()])
+        .output()
+        .map_err(|source| BenchError::Program { program: "unshare".to_owned(), source })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let costs = parse(&text).filter(|_| output.status.success());
+    let costs = costs.ok_or_else(|| failed(format!("{text}{}", String::from_utf8_lossy(&output.stderr))))?;
+    let kept = |is_kept: bool| if is_kept { "yes" } else { "no" }.to_owned();
+    let mut table = Table::new(&["promise", "at most", "measured", "kept"]);
+    table.row([
+        "receiving by AF_XDP ÷ a bare loop, processor time a packet".to_owned(),
+        format!("{PROMISE:.2}"),
+        format!("{:.2}", costs.ratio),
+        kept(costs.ratio <= PROMISE),
+    ]);
+    table.row([
+        "framework, cycles a packet and module".to_owned(),
+        format!("{:.0} (aim {:.0})", FRAMEWORK.0, FRAMEWORK.1),
+        format!("{:.1}", costs.framework),
+        kept(costs.framework <= FRAMEWORK.0),
+    ]);
+    Ok(format!(
+        "{table}\nAt {RATE} packets/s of 60 bytes, medians of {rounds} rounds in turn: the bare loop (`lab/native/receive.c`) {:.0} ns, weir {:.0} ns of its thread's \
+processor time a packet, with waiting and waking up. The framework is measured with {MODULES} modules that do nothing, with all that is between two packets of a module.\n",
+        costs.bare, costs.weir
+    ))
+}
+
+/// What [`child`] has said.
+fn parse(text: &str) -> Option<Costs> {
+    let values: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [bare, weir, ratio, framework] = values.try_into().ok()?;
+    Some(Costs { bare, weir, ratio, framework })
+}
+
+/// The measurement itself: in a namespace of its own.
+///
+/// # Errors
+/// There is no compiler, no cable, or nothing arrives.
+pub fn child(rounds: usize) -> Result<Costs, FigureError> {
+    bind(ASIDE)?;
+    let compiler = Compiler::clang().or_else(Compiler::gcc);
+    let missing = || BenchError::Program {
+        program: "clang-19 or gcc".to_owned(),
+        source: std::io::ErrorKind::NotFound.into(),
+    };
+    let compiler = compiler.ok_or_else(missing)?;
+    let program = compile_program(&place::root().join("lab/native/receive.c"), &compiler)?;
+    let [mut bare, mut weir, mut framework] = std::array::from_fn(|_| Sample::default());
+    for _ in 0..rounds.max(1) {
+        bare.push(on_cable(|| bare_loop(&program))?);
+        weir.push(on_cable(|| monitor(&[]).map(|costs| costs.0))?);
+        let many = vec![Module::empty()?.wasm; MODULES];
+        framework.push(
+            on_cable(|| monitor(&many).map(|costs| costs.1))?
+                / f64::from(u32::try_from(MODULES).unwrap_or(1)),
+        );
+    }
+    Ok(Costs {
+        bare: bare.median(),
+        weir: weir.median(),
+        ratio: weir.over(&bare).median(),
+        framework: framework.median(),
+    })
+}
+
+fn on_cable<R>(work: impl FnOnce() -> Result<R, FigureError>) -> Result<R, FigureError> {
+    cable("a", "b")?;
+    let result = work();
+    unplug("a")?;
+    result
+}
+
+fn traffic() -> Result<Traffic, FigureError> {
+    Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), 60)])
+}
+
+/// Nanoseconds a packet of the bare loop.
+fn bare_loop(program: &Path) -> Result<f64, FigureError> {
+    let seconds = (TIME + Duration::from_millis(200)).as_secs_f64();
+    let mut command = Command::new(program);
+    command.args(["b", &seconds.to_string()]).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(FigureError::system("starting the bare loop"))?;
+    let text = child.stdout.take().map(BufReader::new).map_or(Ok(String::new()), |mut said| {
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        let traffic = traffic().map_err(std::io::Error::other)?;
+        traffic.set(RATE);
+        std::thread::sleep(TIME);
+        traffic.set(0);
+        said.read_to_string(&mut line)?;
+        Ok(line)
+    });
+    _ = child.wait();
+    let text = text.map_err(FigureError::system("hearing of the bare loop"))?;
+    let mut numbers = text.split_whitespace().skip(1).filter_map(|word| word.parse::<f64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(packets), Some(nanos)) if packets > 0.0 => Ok(nanos / packets),
+        _ => Err(FigureError::Nothing(format!("the bare loop said: {text}"))),
+    }
+}
+
+/// Nanoseconds a packet of weir's thread, and cycles a packet in these modules.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn monitor(modules: &[Vec<u8>]) -> Result<(f64, f64), FigureError> {
+    let mut monitor = Monitor::start("b", WAY, modules, Calls::Batches)?;
+    let trial = monitor.trial(&traffic()?, RATE, TIME)?;
+    let (seen, cpu) = monitor.finish()?;
+    if seen == 0 {
+        return Err(FigureError::Nothing("no packet arrived".to_owned()));
+    }
+    Ok((cpu.as_secs_f64() * 1e9 / seen as f64, trial.cycles_a_packet()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_child_says_is_read_whole_or_not() {
+        let costs = Costs { bare: 200.0, weir: 210.5, ratio: 1.05, framework: 12.0 };
+        assert_eq!(parse("200 210.5 1.05 12\n"), Some(costs));
+        assert_eq!(parse("200 210.5 1.05\n"), None);
+        assert_eq!(parse("experiments need root"), None);
+    }
+}
