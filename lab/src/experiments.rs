@@ -75,6 +75,7 @@ fn one(figure: &Figure, cli: &Cli) -> Result<bool, FigureError> {
         arguments.extend(cli.without.then(|| "--without".to_owned()));
         return Ok(scene::inside(&arguments)?.success());
     }
+    scene::go_first();
     let mechanism = if cli.without { Mechanism::Off } else { Mechanism::On };
     let outcome = (figure.run)(mechanism)?;
     println!("{}\n{}", verdict::table(&outcome.verdicts), outcome.found);

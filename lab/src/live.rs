@@ -1,7 +1,7 @@
 //! What receiving from an interface costs, beside the least that it can cost, and what it costs that modules are called.
 
 use crate::figure::FigureError;
-use crate::figure::monitor::{Calls, Monitor, Way};
+use crate::figure::monitor::{Calls, Look, Monitor, ROOM, Way};
 use crate::figure::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
 use crate::module::Module;
 use crate::native::{Compiler, compile_program};
@@ -23,7 +23,7 @@ const MODULES: usize = 32;
 const PROMISE: f64 = 1.1;
 /// Cycles of the framework for a packet and module: at most, and aimed at.
 const FRAMEWORK: (f64, f64) = (60.0, 20.0);
-const WAY: Way = Way { kind: Kind::Xdp, polls: false };
+const WAY: Way = Way { kind: Kind::Xdp, look: Look::Woken, room: ROOM };
 
 /// What was measured, as medians.
 #[derive(Clone, Copy, Debug, PartialEq)]

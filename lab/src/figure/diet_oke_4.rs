@@ -1,21 +1,23 @@
 //! Diet-OKE, figure 4: the largest rate without loss, by the size of packets.
 
-use super::monitor::{Calls, Monitor, Way, search, shipped, whole};
+use super::monitor::{Calls, Look, Monitor, ROOM, Way, search, shipped, whole};
 use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
 use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict};
 use std::time::Duration;
 use weir_netio::Kind;
+use weir_units::Bytes;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "diet-oke-4",
     title: "Diet-OKE, figure 4: the rate without loss, by the size of packets",
-    here: "UDP packets over a veth cable, to a thread on a core of its own that receives them by AF_XDP, asking all the time, and gives them to the four modules \
-of figure 5. Beside it a thread that takes each packet by recv(2) and does nothing with it. For each size the largest rate is searched at which not one packet is \
-lost. The sender, on the other core, does the kernel's part of receiving as well, and does not go beyond what it can keep up.",
+    here: "UDP packets over a veth cable, by AF_XDP, to a thread that looks for them once in a millisecond, as one does that shares its core, and gives them to \
+the four modules of figure 5 where they lie. For each size the largest rate is searched at which not one packet is lost. The sender, on the other core, does \
+the kernel's part of receiving as well, and does not go beyond what it can keep up; beside it is what it sends when nobody listens. Room for packets that wait \
+is 4 MiB.",
     paper: "with two receiving threads on a microengine of an IXP1200 (simulated, 1 Gbit/s), 600 to 700 Mbit/s without loss for most sizes, less for \
-small packets, for which there is work too.",
-    without: "packets are taken by recv(2), with the modules' work left out",
+small packets, for which there is work too. Packets wait in a circular buffer in SDRAM.",
+    without: "the buffer has 256 KiB, the least that there is",
     run,
 };
 
@@ -24,42 +26,48 @@ const RATE_MAX: f64 = 480_000.0;
 const TRIAL: Duration = Duration::from_millis(200);
 /// A rate is without loss where one of so many trials is: the machine itself may take the core away.
 const TRIES: usize = 3;
+/// The least room that an interface can have for packets.
+const LEAST: Bytes = Bytes(256 << 10);
 /// Halvings of the range in which a rate is searched.
 const STEPS: usize = 5;
 const MODULES: [&str; 4] = ["syn-flood", "port-count", "payload-match", "dscp-mark"];
-/// With four modules at work, at least so many times the rate of recv(2) alone.
-const PROMISE: f64 = 1.05;
+/// When the thread looks for packets.
+const PERIOD: Duration = Duration::from_millis(1);
+/// Without loss, at least so much of what the sender sends when nobody listens: the kernel's part of receiving is the sender's work too.
+const PROMISE: f64 = 0.5;
 
 /// The largest rate without loss for a size, in packets/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     size: f64,
     weir: f64,
-    bare: f64,
+    /// What is sent when nobody listens.
+    unheard: f64,
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     bind(ASIDE)?;
     let mut points = Vec::new();
     for size in SIZES {
-        let bare = rate(size, Mechanism::Off)?;
-        points.push(Point { size: size.into(), weir: rate(size, mechanism)?, bare });
+        points.push(Point { size: size.into(), weir: rate(size, mechanism)?, unheard: unheard(size)? });
     }
-    let mut csv = Csv::new(&["size_bytes", "weir_per_s", "recv_per_s", "weir_mbit_per_s", "recv_mbit_per_s"]);
+    let mut csv =
+        Csv::new(&["size_bytes", "received_per_s", "sent_per_s", "received_mbit_per_s", "sent_mbit_per_s"]);
     let mbit = |size: f64, rate: f64| size * 8.0 * rate / 1e6;
-    for Point { size, weir, bare } in &points {
-        csv.row([*size, *weir, *bare, mbit(*size, *weir), mbit(*size, *bare)].map(Into::into));
+    for Point { size, weir, unheard } in &points {
+        csv.row([*size, *weir, *unheard, mbit(*size, *weir), mbit(*size, *unheard)].map(Into::into));
     }
-    let of =
-        |rate: fn(&Point) -> f64| points.iter().map(|p| (p.size, mbit(p.size, rate(p)))).collect::<Vec<_>>();
-    let (weir, bare) = (of(|point| point.weir), of(|point| point.bare));
-    let most = weir.iter().chain(&bare).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
+    let of = |rate: fn(&Point) -> f64| {
+        points.iter().map(|point| (point.size, mbit(point.size, rate(point)))).collect::<Vec<_>>()
+    };
+    let (weir, unheard) = (of(|point| point.weir), of(|point| point.unheard));
+    let most = weir.iter().chain(&unheard).map(|(_, mbit)| *mbit).fold(1.0, f64::max);
     let mut chart = Chart::new(
         Axis::linear("size of packets, bytes", 0.0, 1600.0),
-        Axis::linear("received without loss, Mbit/s", 0.0, most * 1.15),
+        Axis::linear("Mbit/s", 0.0, most * 1.15),
     );
-    chart.add("weir, four modules", 0, Mark::Dotted(weir));
-    chart.add("recv(2) alone", 1, Mark::Dotted(bare));
+    chart.add("without loss, four modules", 0, Mark::Dotted(weir));
+    chart.add("sent when nobody listens", 5, Mark::Dotted(unheard));
     let name = FIGURE.name.to_owned();
     Ok(Outcome {
         records: vec![(name.clone(), csv)],
@@ -69,20 +77,29 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
     })
 }
 
-/// The largest rate without loss: with modules on packets where they lie, or by recv(2).
+/// The largest rate without loss.
 fn rate(size: u16, mechanism: Mechanism) -> Result<f64, FigureError> {
+    let room = if mechanism == Mechanism::On { ROOM } else { LEAST };
+    let way = Way { kind: Kind::Xdp, look: Look::Every(PERIOD), room };
     cable("a", "b")?;
-    let way = Way { kind: Kind::Xdp, polls: true };
-    let found = match mechanism {
-        Mechanism::On => {
-            shipped(&MODULES).and_then(|modules| Monitor::start("b", way, &modules, Calls::Batches))
-        }
-        Mechanism::Off => Monitor::bare("b"),
-    };
-    let found =
-        found.and_then(|mut monitor| search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate)));
+    let monitor = shipped(&MODULES).and_then(|modules| Monitor::start("b", way, &modules, Calls::Batches));
+    let found = monitor
+        .and_then(|mut monitor| search(RATE_MAX, STEPS, |rate| is_loss_free(&mut monitor, size, rate)));
     unplug("a")?;
     Ok(found?.unwrap_or(0.0))
+}
+
+/// What the sender sends when nobody listens, at most [`RATE_MAX`].
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn unheard(size: u16) -> Result<f64, FigureError> {
+    cable("a", "b")?;
+    let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), size.into())])?;
+    traffic.set(whole(RATE_MAX) as u64);
+    std::thread::sleep(TRIAL);
+    let sent = traffic.sent() as f64 / TRIAL.as_secs_f64();
+    drop(traffic);
+    unplug("a")?;
+    Ok(sent)
 }
 
 fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, FigureError> {
@@ -100,16 +117,16 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Fig
 }
 
 fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
-    let least = points.iter().map(|point| point.weir / point.bare).fold(f64::INFINITY, f64::min);
+    let least = points.iter().map(|point| point.weir / point.unheard).fold(f64::INFINITY, f64::min);
     let (Some(small), Some(large)) = (points.first(), points.last()) else {
         return Err(FigureError::Nothing("no size was tried".to_owned()));
     };
     Ok(vec![
         Verdict::at_least(
-            "rate with four modules, times that of recv(2) alone, least of all sizes",
-            least,
-            PROMISE,
-            "×",
+            "without loss, of what is sent when nobody listens, least of all sizes",
+            least * 100.0,
+            PROMISE * 100.0,
+            "%",
         ),
         Verdict::at_least(
             "Mbit/s with the largest packets, times those with the smallest: work is for packets, not bytes",
@@ -124,16 +141,16 @@ fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
 mod tests {
     use super::*;
 
-    fn kept(weir: [f64; 2], bare: [f64; 2]) -> Vec<bool> {
-        let points = [0, 1].map(|i| Point { size: [60.0, 1514.0][i], weir: weir[i], bare: bare[i] });
+    fn kept(weir: [f64; 2], unheard: [f64; 2]) -> Vec<bool> {
+        let points = [0, 1].map(|i| Point { size: [60.0, 1514.0][i], weir: weir[i], unheard: unheard[i] });
         judge(&points).unwrap().iter().map(|verdict| verdict.is_kept).collect()
     }
 
     #[test]
-    fn what_is_faster_is_seen_and_what_is_not_is_not() {
-        assert_eq!(kept([300e3, 250e3], [250e3, 200e3]), [true, true]);
-        assert_eq!(kept([250e3, 200e3], [250e3, 200e3]), [false, true]);
-        assert_eq!(kept([300e3, 20e3], [250e3, 10e3]), [true, false]);
+    fn what_a_small_buffer_loses_is_seen() {
+        assert_eq!(kept([300e3, 250e3], [400e3, 400e3]), [true, true]);
+        assert_eq!(kept([300e3, 120e3], [400e3, 400e3]), [false, true]);
+        assert_eq!(kept([300e3, 20e3], [400e3, 30e3]), [true, false]);
         assert_eq!(kept([0.0, 0.0], [0.0, 0.0]), [false, false]);
         assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
     }

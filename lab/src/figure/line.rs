@@ -2,7 +2,7 @@
 //!
 //! Each sender has a channel, and an interface of its own at the other end (macvlan), so that the kernel there counts for it alone.
 
-use super::scene::{ASIDE, bind, cable, datagram, ip, received};
+use super::scene::{ASIDE, bind, cable, datagram, ip, received, settle};
 use super::{Axis, Chart, Csv, FigureError, Mark};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ const FRAME: usize = 1514;
 const OVERHEAD: u64 = 24;
 /// Packets that a sender always has waiting.
 const WAITING: u32 = 32;
+/// What the sender's core is taken away for by others may be made up for, by the link and by who is capped: less than a hundredth of a second.
+const BURST: Nanos = Nanos(5_000_000);
 /// Between two looks at the counters.
 const STEP: Duration = Duration::from_millis(20);
 /// The core of the sender.
@@ -55,13 +57,13 @@ impl Grant {
     )]
     fn terms(self, period: Nanos) -> Option<ChannelTerms> {
         let bits = |mbit: f64| BitsPerSecond((mbit * 1e6).round() as u64);
-        let bytes = |mbit: f64| Bytes((mbit * 1e6 / 8.0 * period.0 as f64 / 1e9).round() as u64);
+        let bytes = |mbit: f64, time: Nanos| Bytes((mbit * 1e6 / 8.0 * time.0 as f64 / 1e9).round() as u64);
         let reservation = match self.reserved {
-            Some(mbit) => Some(Reservation::per_period(bytes(mbit), period)?),
+            Some(mbit) => Some(Reservation::per_period(bytes(mbit, period), period)?),
             None => None,
         };
         let cap = match self.cap {
-            Some(mbit) => Some(Cap::strict(bits(mbit))?),
+            Some(mbit) => Some(Cap::with_burst(bits(mbit), bytes(mbit, BURST))?),
             None => None,
         };
         let queue = QueueLimit { packets: WAITING, bytes: Bytes(1 << 20) };
@@ -182,6 +184,7 @@ pub fn play(script: &Script) -> Result<Vec<Look>, FigureError> {
             "link add link b name to-{name} address 02:00:00:00:01:{number:02x} type macvlan mode bridge"
         ))?;
         ip(&format!("link set dev to-{name} up"))?;
+        settle(&format!("to-{name}"))?;
         frames.push(datagram(address, (1000, u16::from(number)), FRAME));
     }
     let is_over = AtomicBool::new(false);
@@ -236,8 +239,7 @@ fn send(
 ) -> Result<(), FigureError> {
     let refused = |why: &dyn std::fmt::Display| FigureError::Nothing(format!("the link refuses: {why}"));
     let terms = |grant: Grant| grant.terms(script.period).ok_or_else(|| refused(&"a rate of nothing"));
-    let config =
-        LinkConfig { pacing: Pacing::Link { catch_up: Nanos(5_000_000) }, ..LinkConfig::ethernet(RATE) };
+    let config = LinkConfig { pacing: Pacing::Link { catch_up: BURST }, ..LinkConfig::ethernet(RATE) };
     let mut link: Link<usize> = Link::new(config).map_err(|error| refused(&error))?;
     let now = || Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut sources = Vec::new();

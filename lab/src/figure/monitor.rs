@@ -4,22 +4,21 @@ use super::FigureError;
 use super::scene::{Traffic, bind};
 use crate::BenchError;
 use crate::module::Module;
-use crate::native::{PacketSocket, thread_time};
-use std::hint::black_box;
+use crate::native::thread_time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
 use weir_node::seat::Seat;
-use weir_sandbox::{Cycles, Engine, Instance, Options};
+use weir_sandbox::{Cycles, Engine, Instance, Options, Program};
 use weir_session::{Admitted, Records};
 use weir_units::{Bytes, Nanos};
 
 /// The core of the thread.
 pub const CORE: u16 = 1;
-/// What an interface can hold while the thread is kept from its core: some milliseconds of packets.
-const RING: Bytes = Bytes(4 << 20);
+/// Room for some milliseconds of packets, while the thread is kept from its core.
+pub const ROOM: Bytes = Bytes(4 << 20);
 /// When nothing has come for so long after the sender has stopped, nothing more comes.
 const DRAINED: Duration = Duration::from_millis(60);
 /// Who waits for packets looks after its end so often.
@@ -30,8 +29,21 @@ const WAIT: Nanos = Nanos(20_000_000);
 pub struct Way {
     /// By which way of the kernel.
     pub kind: Kind,
-    /// Whether the thread asks all the time, instead of waiting until it is woken.
-    pub polls: bool,
+    /// When the thread looks for them.
+    pub look: Look,
+    /// Room for packets that wait, or are being looked at.
+    pub room: Bytes,
+}
+
+/// When somebody looks for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// When it is woken.
+    Woken,
+    /// All the time.
+    Always,
+    /// When so much time has passed, as one that shares its core does.
+    Every(Duration),
 }
 
 /// How modules are called.
@@ -92,7 +104,13 @@ impl Monitor {
     pub fn start(interface: &str, way: Way, modules: &[Vec<u8>], calls: Calls) -> Result<Self, FigureError> {
         let engine = Engine::new(Options::default(), None).map_err(BenchError::from)?;
         let mut instances = Vec::new();
+        let mut last: Option<(&[u8], Program)> = None;
         for (number, module) in modules.iter().enumerate() {
+            // Of the same module there is one program.
+            if let Some((_, program)) = last.as_ref().filter(|(bytes, _)| bytes == module) {
+                instances.push(Instance::start(&engine, program).map_err(BenchError::from)?);
+                continue;
+            }
             let refused = |refusal| {
                 FigureError::from(BenchError::Refused {
                     module: format!("module {number}"),
@@ -102,10 +120,11 @@ impl Monitor {
             let admitted = Admitted::admit(module.clone(), &[]).map_err(refused)?;
             let program = engine.load(admitted).map_err(BenchError::from)?;
             instances.push(Instance::start(&engine, &program).map_err(BenchError::from)?);
+            last = Some((module, program));
         }
         let options = LiveOptions {
             kind: way.kind,
-            ring: RING,
+            ring: way.room,
             direction: Direction::Incoming,
             ..LiveOptions::default()
         };
@@ -119,27 +138,6 @@ impl Monitor {
             // The engine ends calls that take too long; it must live as long as its instances.
             let _engine = engine;
             work(live, seats, way, calls, shared)
-        })
-    }
-
-    /// Begins to take packets from an interface one by one, by recv(2), and does nothing with them: what receiving is compared with.
-    ///
-    /// # Errors
-    /// The interface cannot be opened.
-    pub fn bare(interface: &str) -> Result<Self, FigureError> {
-        let patience = Duration::from_nanos(WAIT.0);
-        let socket = PacketSocket::open(interface, patience)
-            .map_err(FigureError::system("opening a packet socket"))?;
-        Self::spawn(move |shared| {
-            let mut buffer = [0; 2048];
-            shared.is_ready.store(true, Ordering::Release);
-            while !shared.is_over.load(Ordering::Acquire) {
-                let packet = socket.next(&mut buffer).map_err(FigureError::system("receiving"))?;
-                if black_box(packet).is_some() {
-                    shared.seen.fetch_add(1, Ordering::AcqRel);
-                }
-            }
-            Ok(())
         })
     }
 
@@ -238,11 +236,16 @@ fn work(
     calls: Calls,
     shared: &Shared,
 ) -> Result<(), FigureError> {
-    let wait = if way.polls { Nanos(0) } else { WAIT };
+    let wait = if way.look == Look::Woken { WAIT } else { Nanos(0) };
     let mut records = Records::default();
     shared.is_ready.store(true, Ordering::Release);
     while !shared.is_over.load(Ordering::Acquire) {
-        let LiveNext::Block(block) = live.next_block(wait)? else { continue };
+        let LiveNext::Block(block) = live.next_block(wait)? else {
+            if let Look::Every(time) = way.look {
+                std::thread::sleep(time);
+            }
+            continue;
+        };
         let begin = Cycles::now();
         for seat in &mut seats {
             seat.face(&block).map_err(|error| FigureError::Nothing(error.to_string()))?;

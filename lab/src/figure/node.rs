@@ -25,8 +25,7 @@ pub struct Node {
 const PROFILE: &str = "packet = '50ms'\ntick = '50ms'\nstrikes = 1000000\n";
 
 impl Node {
-    /// Starts one with this configuration, except for its socket and state. There is a profile `long`. It goes before other programs of this
-    /// machine, so that these disturb the experiment less.
+    /// Starts one with this configuration, except for its socket and state. There is a profile `long`.
     ///
     /// # Errors
     /// It does not start.
@@ -44,8 +43,8 @@ impl Node {
         write("long.toml", PROFILE)?;
         write("node.toml", &head)?;
         let said = std::fs::File::create(path("said")).map_err(BenchError::file(&path("said")))?;
-        let mut command = Command::new("nice");
-        command.args(["-n", "-20"]).arg(place::weir()).args(["node", "-c"]).arg(path("node.toml"));
+        let mut command = Command::new(place::weir());
+        command.args(["node", "-c"]).arg(path("node.toml"));
         command.env("XDG_CACHE_HOME", place::scratch().join("cache"));
         command.env_remove("SUDO_UID").stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let child = command.spawn().map_err(FigureError::system("starting `weir node`"))?;

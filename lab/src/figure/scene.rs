@@ -13,6 +13,8 @@ use weir_netio::{Kind, SentTotals, Sink};
 const INSIDE: &str = "WEIR_LAB_INSIDE";
 /// The core of whatever is not measured: senders, and those who look on.
 pub const ASIDE: u16 = 0;
+/// Longer than the kernel needs to notice a carrier.
+const CARRIER: Duration = Duration::from_secs(10);
 /// Frames of one call to a sink at most.
 const BURST: usize = 64;
 
@@ -21,7 +23,8 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs this program again with these arguments, in a network namespace that is gone when it ends.
+/// Runs this program again with these arguments, in a network namespace that is gone when it ends. It goes before other programs of the machine, so
+/// that these disturb what is measured less.
 ///
 /// # Errors
 /// Namespaces cannot be made here.
@@ -32,8 +35,16 @@ pub fn inside(arguments: &[String]) -> Result<ExitStatus, FigureError> {
     }
     let program = std::env::current_exe().map_err(FigureError::system("finding this program"))?;
     let mut command = Command::new("unshare");
-    command.arg("--net").arg(program).args(arguments).env(INSIDE, "1");
+    command.args(["--net", "setsid", "--wait", "nice", "-n", "-20"]);
+    command.arg(program).args(arguments).env(INSIDE, "1");
     command.status().map_err(FigureError::system("unshare(1)"))
+}
+
+/// Where the kernel shares cores between sessions of terminals first (`CONFIG_SCHED_AUTOGROUP`), a process goes before others only if its session
+/// does; this one has a session of its own.
+pub fn go_first() {
+    // Where there is no such thing, there is nothing to do.
+    _ = std::fs::write("/proc/self/autogroup", "-20");
 }
 
 /// Runs `ip` with these arguments.
@@ -63,7 +74,34 @@ pub fn cable(one: &str, other: &str) -> Result<(), FigureError> {
     }
     ip(&format!("link add name {one} type veth peer name {other}"))?;
     ip(&format!("link set dev {one} up"))?;
-    ip(&format!("link set dev {other} up"))
+    ip(&format!("link set dev {other} up"))?;
+    settle(one)?;
+    settle(other)
+}
+
+/// Waits until the kernel has noticed that an interface has a carrier: what is sent before is lost.
+///
+/// # Errors
+/// It does not.
+pub fn settle(interface: &str) -> Result<(), FigureError> {
+    let begin = Instant::now();
+    loop {
+        let output = Command::new("ip").args(["link", "show", "dev", interface]).output();
+        let text = output.map_err(FigureError::system("running ip(8)"))?.stdout;
+        let text = String::from_utf8_lossy(&text);
+        if text.contains("state UP") {
+            return Ok(());
+        }
+        if begin.elapsed() > CARRIER {
+            let said = text.into_owned();
+            return Err(FigureError::Late {
+                what: "the carrier of a cable",
+                seconds: CARRIER.as_secs(),
+                said,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Takes a cable away, so that the next experiment begins with none.

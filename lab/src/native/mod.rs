@@ -3,13 +3,11 @@
 mod build;
 mod host;
 mod library;
-mod packet_socket;
 mod process;
 mod space;
 
 pub use build::{Build, Compiler, compile_program};
 pub use library::Native;
-pub use packet_socket::PacketSocket;
 pub use process::{Usage, run_measured, thread_time};
 pub use space::Space;
 
