@@ -117,7 +117,9 @@ fn is_loss_free(monitor: &mut Monitor, size: u16, rate: f64) -> Result<bool, Fig
 }
 
 fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
-    let least = points.iter().map(|point| point.weir / point.unheard).fold(f64::INFINITY, f64::min);
+    // What is no number stays none: nothing is more than nothing.
+    let parts = points.iter().map(|point| point.weir / point.unheard);
+    let least = parts.fold(f64::INFINITY, |a, b| if a.is_nan() || a <= b { a } else { b });
     let (Some(small), Some(large)) = (points.first(), points.last()) else {
         return Err(FigureError::Nothing("no size was tried".to_owned()));
     };

@@ -16,7 +16,7 @@ pub const FIGURE: Figure = Figure {
     here: "UDP packets of 60 bytes over a veth cable, to a thread on a core of its own that receives them and runs a module which is busy for a number of \
 turns that stands in the packet. For each rate the largest number is searched with which not one packet is lost; drawn are its cycles. *AF_PACKET* waits until it \
 is woken, as tcpdump does; so does *blocking*, with AF_XDP; *polling* asks all the time. The kernel's part of receiving is done by the sender's core, in all \
-three. The line a·r^b is fitted to *polling* by least squares in logarithms; it and the cost of one of 64 instances of `trajectory` on full batches predict how many of \
+three. The line a·r^b is fitted to *polling* by least squares in logarithms; it and the cost of one of 400 instances of `trajectory`, which are too many, predict how many of \
 these can run at a rate without loss, and that number is searched as well.",
     paper: "on a 1 GHz Pentium III, polling leaves about 2.5 times the cycles of interrupts; the fit is 3·10⁹ r^-1.1216, with 1310 cycles measured \
 at 500,004 packets/s; the framework takes 60 cycles a packet and module, and a module 210 on average, which predicts 5 modules at 500,000 packets/s.",
@@ -27,7 +27,7 @@ at 500,004 packets/s; the framework takes 60 cycles a packet and module, and a m
 const RATES: [u64; 5] = [40_000, 70_000, 110_000, 160_000, 220_000];
 /// The rate at which modules are counted.
 const COUNTED: u64 = 160_000;
-const TRIAL: Duration = Duration::from_millis(250);
+const TRIAL: Duration = Duration::from_millis(300);
 /// A rate is without loss where one of so many trials is: the machine itself may take the core away.
 const TRIES: usize = 3;
 /// Halvings of the range in which a number is searched.
@@ -37,8 +37,8 @@ const TURNS_MAX: u32 = 1 << 20;
 const FRAMEWORK: f64 = 60.0;
 /// Instances over which the cost of one is measured.
 const MANY: usize = 64;
-/// How many are tried at most.
-const INSTANCES_MAX: u32 = 1000;
+/// More instances than can run.
+const TOO_MANY: usize = 400;
 /// How far the number of modules may be from what was predicted.
 const TOLERANCE: f64 = 0.2;
 
@@ -114,12 +114,17 @@ fn record(calls: Calls) -> Result<Record, FigureError> {
     let mut record = Record::default();
     let turning = vec![guest::turning(TURNS_MAX)?];
     let cycles_a_second = 1e9 / Clock::calibrate().nanos_per_cycle;
+    let mut turn = None;
     for (name, way) in WAYS {
         let mut points = Vec::new();
-        let stage = Stage::new(way, &turning, calls)?;
-        let (mut stage, turn) = stage.with_cost_of_a_turn()?;
+        let mut stage = Stage::new(way, &turning, calls)?;
+        // What a turn takes does not depend on the way; it is measured where packets come one by one.
+        let turn = match turn {
+            Some(turn) => turn,
+            None => *turn.insert(stage.cost_of_a_turn()?),
+        };
         for rate in RATES {
-            let most = (cycles_a_second / rate as f64 / turn).min(f64::from(TURNS_MAX));
+            let most = (1.2 * cycles_a_second / rate as f64 / turn).min(f64::from(TURNS_MAX));
             let found = search(most, STEPS, |turns| stage.is_loss_free(turns, rate))?;
             if let Some(turns) = found {
                 points.push(Point { rate: rate as f64, cycles: turns * turn });
@@ -127,18 +132,18 @@ fn record(calls: Calls) -> Result<Record, FigureError> {
         }
         record.ways.push((name, points));
     }
-    // When a thread has as much to do as it can, packets wait for it meanwhile, and batches are full: as where it gathers them.
     let (polling, gathering) = (WAYS[0].1, WAYS[1].1);
-    let many = |module: &[u8]| -> Result<f64, FigureError> {
-        let mut stage = Stage::new(gathering, &vec![module.to_vec(); MANY], calls)?;
-        Ok(stage.cost(0, COUNTED)? / MANY as f64)
+    let many = |way: Way, module: &[u8], count: usize| -> Result<f64, FigureError> {
+        let mut stage = Stage::new(way, &vec![module.to_vec(); count], calls)?;
+        Ok(stage.cost(COUNTED)? / count as f64)
     };
-    record.framework = many(&Module::empty()?.wasm)?;
+    record.framework = many(gathering, &Module::empty()?.wasm, MANY)?;
     let module = monitor::shipped(&["trajectory"])?.remove(0);
-    record.module = many(&module)?;
+    // So many that packets always wait for them: batches are full, as they are at the largest rate without loss.
+    record.module = many(polling, &module, TOO_MANY)?;
     record.rate = COUNTED as f64;
-    // As if nothing but its work were done for a packet, and twice that: the search must not end where the prediction does.
-    let most = (2.0 * cycles_a_second / record.rate / record.module).min(f64::from(INSTANCES_MAX));
+    // Half as many again as there could be if nothing else were done: the search must not end where the prediction does.
+    let most = 1.5 * cycles_a_second / record.rate / record.module;
     let measured = search(most, STEPS, |count| {
         let mut stage = Stage::new(polling, &vec![module.clone(); whole(count)], calls)?;
         stage.is_loss_free(0.0, COUNTED)
@@ -170,18 +175,18 @@ impl Stage {
     }
 
     /// Cycles for a packet, the least of some trials: other programs only ever add to it.
-    fn cost(&mut self, turns: u32, rate: u64) -> Result<f64, FigureError> {
+    fn cost(&mut self, rate: u64) -> Result<f64, FigureError> {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {
-            least = least.min(self.trial(turns, rate)?.cycles_a_packet());
+            least = least.min(self.trial(0, rate)?.cycles_a_packet());
         }
         Ok(least)
     }
 
-    fn with_cost_of_a_turn(mut self) -> Result<(Self, f64), FigureError> {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    fn cost_of_a_turn(&mut self) -> Result<f64, FigureError> {
         let turns = 20_000;
-        let turn = self.cost(turns, 5_000)? / f64::from(turns);
-        Ok((self, turn))
+        Ok(self.trial(turns, 5_000)?.least as f64 / f64::from(turns))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "rates of this file")]
@@ -246,7 +251,7 @@ fn judge(record: &Record) -> Result<(Vec<Verdict>, String), FigureError> {
         Verdict::at_most("modules: measured, from what the fit predicts", off, TOLERANCE * 100.0, "%"),
     ];
     let mut found = format!(
-        "The fit is {:.2e}·r^{:.3}. An instance of `trajectory`, one of {MANY}, takes {:.0} cycles a packet, of which {:.0} are the framework's. At {:.0} \
+        "The fit is {:.2e}·r^{:.3}. An instance of `trajectory`, one of {TOO_MANY}, takes {:.0} cycles a packet, the framework {:.1} for a module that does nothing, one of {MANY}. At {:.0} \
 packets/s that predicts {predicted:.0} instances; {:.0} ran without loss.",
         fit.a, fit.b, record.module, record.framework, record.rate, record.measured
     );

@@ -66,6 +66,8 @@ pub struct Monitor {
 struct Shared {
     seen: AtomicU64,
     cycles: AtomicU64,
+    /// Of all blocks, the least cycles a packet.
+    least: AtomicU64,
     is_over: AtomicBool,
     is_ready: AtomicBool,
 }
@@ -81,6 +83,8 @@ pub struct Trial {
     pub rate: f64,
     /// Cycles in modules, and in calling them.
     pub cycles: u64,
+    /// Of all blocks of packets, the least cycles in modules for one.
+    pub least: u64,
 }
 
 impl Trial {
@@ -191,6 +195,7 @@ impl Monitor {
             )
         };
         let before = counts(self);
+        self.shared.least.store(u64::MAX, Ordering::Release);
         let begin = Instant::now();
         traffic.set(rate);
         std::thread::sleep(time);
@@ -216,6 +221,7 @@ impl Monitor {
             seen: last.1 - before.1,
             rate: sent as f64 / elapsed.as_secs_f64(),
             cycles: last.2 - before.2,
+            least: self.shared.least.load(Ordering::Acquire),
         })
     }
 }
@@ -269,6 +275,7 @@ fn work(
         }
         let cycles = Cycles::now().since(begin);
         shared.cycles.fetch_add(cycles.0, Ordering::AcqRel);
+        shared.least.fetch_min(cycles.0 / (block.len() as u64).max(1), Ordering::AcqRel);
         shared.seen.fetch_add(block.len() as u64, Ordering::AcqRel);
     }
     Ok(())
