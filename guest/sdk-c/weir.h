@@ -359,6 +359,35 @@ __attribute__((noinline, unused)) static void *weir_alloc(uint32_t bytes)
 }
 #endif
 
+/* Memory for one call, gone when it ends: taken from a room of the module's own that each call begins anew.
+ *
+ *     static uint8_t room[4096];
+ *     struct weir_scratch scratch = weir_scratch_begin(room, sizeof room);
+ *     uint32_t *seen = weir_scratch_take(&scratch, 64 * sizeof *seen);
+ *
+ * What is taken is zero, whatever an earlier packet has left there, and aligned to 16 bytes if the room is. NULL where there is not so much left. It
+ * costs the time of zeroing it, which is part of the module's bounds: so let `bytes` be a constant, or have a limit that can be seen. */
+struct weir_scratch {
+    uint8_t *next, *end;
+};
+
+WEIR_INLINE struct weir_scratch weir_scratch_begin(uint8_t *room, uint32_t bytes)
+{
+    return (struct weir_scratch){ room, room + bytes };
+}
+
+WEIR_INLINE void *weir_scratch_take(struct weir_scratch *scratch, uint32_t bytes)
+{
+    const size_t left = (size_t)(scratch->end - scratch->next);
+    if (bytes > left)
+        return NULL;
+    uint8_t *taken = scratch->next;
+    const size_t whole = ((size_t)bytes + 15) & ~(size_t)15;
+    scratch->next += whole < left ? whole : left;
+    weir_fill(taken, 0, bytes);
+    return taken;
+}
+
 /* The memory that the module's session has reserved, for all of its modules, is to be `bytes`; 0 changes nothing. What it is then, or
  * WEIR_DENIED: more than the session may have, than the node has left, or less than is in use. Memory itself comes from weir_alloc. */
 WEIR_INLINE int64_t weir_reserve(int64_t bytes) { return weir_host_reserve(bytes); }

@@ -27,6 +27,7 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/packet.rs", include_str!("../../../guest/sdk-rust/src/packet.rs")),
     ("src/parameter.rs", include_str!("../../../guest/sdk-rust/src/parameter.rs")),
     ("src/record.rs", include_str!("../../../guest/sdk-rust/src/record.rs")),
+    ("src/scratch.rs", include_str!("../../../guest/sdk-rust/src/scratch.rs")),
     ("src/service.rs", include_str!("../../../guest/sdk-rust/src/service.rs")),
 ];
 

@@ -149,6 +149,30 @@ fn the_analyser_sees_the_bound_at_levels_that_optimise() {
     }
 }
 
+#[test]
+fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
+    if !has_c() {
+        return;
+    }
+    let taking = |bytes: u32| {
+        let source = format!(
+            "#include \"weir.h\"\nstatic uint8_t room[65536];\n\
+             WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)\n{{\n\
+             \x20   struct weir_scratch scratch = weir_scratch_begin(room, sizeof room);\n\
+             \x20   uint8_t *taken = weir_scratch_take(&scratch, {bytes});\n\
+             \x20   return taken != NULL && taken[p->cap_len % {bytes}] != 0;\n}}\n"
+        );
+        let found = analysed(Lang::C, &source, Level::Three);
+        let bound = found.entry(EntryPoint::Packet).unwrap();
+        assert!(bound.is_bounded(), "{:?}", bound.unbounded);
+        bound.usage.fuel.constant
+    };
+    let byte = u64::from(Costs::standard().bulk_byte());
+    let (small, large) = (taking(1024), taking(65_536));
+    assert!(small >= 1024 * byte, "{small}");
+    assert!(large >= small + (65_536 - 1024) * byte && large < small + 65_536 * byte, "{small} {large}");
+}
+
 /// What loops do, said by the program that has them: its exit status is 0, or the line that is wrong.
 const NATIVE: &str = r#"
 #include "weir.h"

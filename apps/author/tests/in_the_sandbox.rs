@@ -344,3 +344,93 @@ fn a_bounded_loop_past_its_bound_loses_that_packet_and_the_module_is_told() {
         assert_eq!(said, [all - 1, all, 64 * all, 1], "{lang:?}");
     }
 }
+
+/// Looks for anything that is not zero in what it takes, and leaves it full. `begun` counts what was found, `trips` what was refused, `lost` what was
+/// given twice.
+const SCRATCH_C: &str = r#"
+#include "weir.h"
+#include "module.h"
+
+static struct end_row end;
+static uint8_t room[1024];
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    (void)p;
+    struct weir_scratch scratch = weir_scratch_begin(room, sizeof room);
+    uint64_t *first = weir_scratch_take(&scratch, 256), *second = weir_scratch_take(&scratch, 768);
+    if (first == NULL || second == NULL)
+        return WEIR_DROP;
+    for (uint32_t i = 0; i < 32; i++)
+        end.begun += first[i] != 0;
+    for (uint32_t i = 0; i < 96; i++)
+        end.begun += second[i] != 0;
+    end.trips += weir_scratch_take(&scratch, 1) == NULL;
+    end.lost += (uint8_t *)second - (uint8_t *)first < 256;
+    weir_fill(first, 0xFF, 256);
+    weir_fill(second, 0xFF, 768);
+    end.packets++;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
+{
+    (void)now;
+    for (uint32_t i = 0; i < sizeof room; i++)
+        end.begun += 1000000 * (room[i] != 0xFF);
+    emit_end(&end);
+}
+"#;
+
+const SCRATCH_RUST: &str = r#"
+#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+#[path = "../.weir/module.rs"]
+mod module;
+use module::End;
+use weir_guest::{emit, Packet, Scratch, Verdict};
+
+struct State(End, Scratch<1024>);
+
+impl State {
+    fn packet(&mut self, _: &Packet) -> Verdict {
+        let mut free = self.1.begin();
+        let (Some(first), Some(second)) = (free.take(256), free.take(768)) else { return Verdict::Drop };
+        for byte in first.iter().chain(second.iter()) {
+            self.0.begun += u64::from(*byte != 0);
+        }
+        self.0.trips += u64::from(free.take(1).is_none());
+        first.fill(0xFF);
+        second.fill(0xFF);
+        self.0.packets += 1;
+        Verdict::Pass
+    }
+
+    fn stop(&mut self, _now: u64) {
+        emit(&self.0);
+    }
+}
+
+weir_guest::module! {
+    state: State = State(End { packets: 0, begun: 0, trips: 0, lost: 0 }, Scratch::new());
+    packet: State::packet;
+    stop: State::stop;
+}
+"#;
+
+#[test]
+fn nothing_of_a_packet_is_left_in_scratch_memory_for_the_next() {
+    let c = [("weir.toml", BOUNDED_TOML), ("m.c", SCRATCH_C)];
+    let rust = [("weir.toml", BOUNDED_TOML), ("src/lib.rs", SCRATCH_RUST)];
+    for (lang, present, files) in [(Lang::C, has_c(), c), (Lang::Rust, has_rust(), rust)] {
+        if !present {
+            continue;
+        }
+        let ran = run(lang, &files, &[]);
+        assert_eq!((ran.counters.faults, ran.dropped), (0, 0), "{lang:?}");
+        let (_, end, _) = ran.records.last().unwrap();
+        let all = ran.totals.packets;
+        let said: Vec<u64> = [0, 8, 16, 24].into_iter().map(|offset| u64_at(end, offset)).collect();
+        assert_eq!(said, [all, 0, all, 0], "{lang:?}");
+    }
+}

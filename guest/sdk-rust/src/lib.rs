@@ -58,6 +58,7 @@ mod log;
 mod packet;
 mod parameter;
 mod record;
+mod scratch;
 pub mod service;
 
 pub use bounded::{Bounded, BoundedIterator};
@@ -73,6 +74,7 @@ pub use log::{log, Level, Line};
 pub use packet::{Batch, Drops, Packet};
 pub use parameter::{List, TooLong};
 pub use record::{emit, Row, Str};
+pub use scratch::{Free, Scratch};
 
 /// The version of the contract between weir and its modules that this crate was written for.
 pub const ABI_VERSION: u32 = 1;

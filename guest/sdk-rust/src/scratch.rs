@@ -1,0 +1,61 @@
+//! Memory for one call, gone when it ends.
+
+/// Room for what a call needs beside its stack. It is part of the module's state, and costs nothing but that until something is taken of it.
+#[derive(Clone, Debug)]
+pub struct Scratch<const BYTES: usize>([u8; BYTES]);
+
+impl<const BYTES: usize> Scratch<BYTES> {
+    /// Room for so many bytes.
+    pub const fn new() -> Self {
+        Self([0; BYTES])
+    }
+
+    /// All of it, for this call: nothing that was taken before can still be held.
+    pub fn begin(&mut self) -> Free<'_> {
+        Free(&mut self.0)
+    }
+}
+
+impl<const BYTES: usize> Default for Scratch<BYTES> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What is left of a [`Scratch`].
+#[derive(Debug)]
+pub struct Free<'a>(&'a mut [u8]);
+
+impl<'a> Free<'a> {
+    /// So many bytes, which are zero whatever an earlier call has left there; `None` where so many are not left. It costs the time of zeroing them,
+    /// which is part of the module's bounds: so let `len` be a constant, or have a limit that can be seen.
+    pub fn take(&mut self, len: usize) -> Option<&'a mut [u8]> {
+        if len > self.0.len() {
+            return None;
+        }
+        let (taken, rest) = core::mem::take(&mut self.0).split_at_mut(len);
+        self.0 = rest;
+        taken.fill(0);
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_zero_and_no_more_than_there_is() {
+        let mut scratch = Scratch::<100>::new();
+        for _ in 0..3 {
+            let mut free = scratch.begin();
+            let (a, b) = (free.take(60).unwrap(), free.take(40).unwrap());
+            assert!(a.iter().chain(b.iter()).all(|byte| *byte == 0));
+            assert!(free.take(1).is_none() && free.take(usize::MAX).is_none());
+            assert_eq!(free.take(0).map(|none| none.len()), Some(0));
+            a.fill(1);
+            b.fill(2);
+            assert!(a.iter().all(|byte| *byte == 1));
+        }
+    }
+}
