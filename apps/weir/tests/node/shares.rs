@@ -15,6 +15,7 @@ const BOTH: &str = r#"outgoing = false
 interface = "c"
 rate = "100 Mbit/s"
 reservable = 90
+catch_up = "100ms"
 [[session]]
 name = "gold"
 channel = [{ interface = "b", filter = "udp dst port 1", forward = "up" }]
@@ -102,7 +103,10 @@ fn a_guarantee_holds_against_a_flood_and_can_be_changed_as_it_goes() {
         place.done(change(&format!("{percent} Mbit/s")));
         let got = part_of_gold(&mut place);
         let promised = f64::from(percent) / 100.0;
-        assert!((got - promised).abs() < 0.05, "{got} of the link, {promised} promised");
+        // What is promised is a rate: where a busy machine keeps the link from sending for longer than it catches up with, less goes in all, and what is
+        // promised is a larger part of it. It is never a smaller one.
+        let range = promised - 0.05..promised + 0.15;
+        assert!(range.contains(&got), "{got} of the link, {promised} promised");
         assert_eq!(place.part("gold", "outputs", "up")["reserved_bits"], percent * 1_000_000);
     }
     let why = place.refused(change("95 Mbit/s"));
