@@ -480,3 +480,32 @@ fn a_module_that_is_hard_to_compile_is_given_up() {
     // The limit on its compiler is ten seconds.
     assert!(ended.processor < Duration::from_secs(20), "{:?}", ended.processor);
 }
+
+/// The process is given nothing to read, so it waits; what it has given up by then, it has given up before it read.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_compilers_process_is_confined_before_it_reads() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("compile")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let is_confined = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let has =
+            |line: &str| status.lines().any(|there| there.split_whitespace().eq(line.split_whitespace()));
+        has("NoNewPrivs: 1") && has("Seccomp: 2")
+    };
+    let confined = (0..1_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        is_confined()
+    });
+    let is_there = child.try_wait().unwrap().is_none();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(confined && is_there, "it reads while it may still open files and execute programs");
+}

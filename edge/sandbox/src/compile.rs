@@ -2,7 +2,8 @@
 //!
 //! How long a compiler takes and how much memory it wants is up to the module, so a stranger's module is compiled in a child with limits on
 //! both, which is killed when it passes them. The child is this same program with the argument `compile`; it reads the module from standard input
-//! and writes the code and a digest of it to standard output.
+//! and writes the code and a digest of it to standard output. Before it reads, it gives up everything else: whoever gets the compiler to run code of
+//! theirs can compute, until the time is up, and answer with other code than asked for.
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
@@ -14,6 +15,9 @@ const DIGEST_BYTES: usize = 32;
 
 /// The most code that is taken from a child, in bytes.
 const CODE_MAX: u64 = 256 << 20;
+
+/// How a child ends that could not be confined (EX_OSERR of sysexits.h).
+const NOT_CONFINED: i32 = 71;
 
 /// What a child may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub(crate) fn in_child(bytes: &[u8], limits: CompileLimits) -> Result<Vec<u8>, C
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("compile").env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // SAFETY: between fork and exec only system calls that are safe there are made.
-    unsafe { command.pre_exec(move || confine(limits)) };
+    unsafe { command.pre_exec(move || limit(limits)) };
     let mut child = command.spawn()?;
     // A child that is killed stops reading: its exit says more than the broken pipe.
     let sent = child.stdin.take().map(|mut stdin| stdin.write_all(bytes));
@@ -64,9 +68,11 @@ pub(crate) fn in_child(bytes: &[u8], limits: CompileLimits) -> Result<Vec<u8>, C
     }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(CompileError::Module(
-            said.trim().chars().take(500).flat_map(char::escape_debug).collect(),
-        ));
+        let said: String = said.trim().chars().take(500).flat_map(char::escape_debug).collect();
+        return Err(match output.status.code() {
+            Some(NOT_CONFINED) => CompileError::Process(io::Error::other(said)),
+            _ => CompileError::Module(said),
+        });
     }
     sent.transpose()?;
     let end = code.len().saturating_sub(DIGEST_BYTES);
@@ -80,11 +86,16 @@ pub(crate) fn in_child(bytes: &[u8], limits: CompileLimits) -> Result<Vec<u8>, C
     Ok(code)
 }
 
-/// What the child does: reads a rewritten module from standard input, and writes its code to standard output.
+/// What the child does: gives up what it does not need, reads a rewritten module from standard input, and writes its code to standard output.
 ///
 /// # Errors
 /// What the compiler says, or that a stream failed.
 pub fn compile_child() -> Result<(), CompileError> {
+    if let Err(why) = weir_confine::compiler() {
+        // Nothing has been read yet. The parent must not take this for a fault of the module.
+        eprintln!("{why}");
+        std::process::exit(NOT_CONFINED);
+    }
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));
@@ -97,7 +108,7 @@ pub fn compile_child() -> Result<(), CompileError> {
 }
 
 /// Limits the calling process, and has it die with its parent.
-fn confine(limits: CompileLimits) -> io::Result<()> {
+fn limit(limits: CompileLimits) -> io::Result<()> {
     let seconds = limits.time.0.div_ceil(Nanos::SECOND.0);
     for (resource, most) in [
         (libc::RLIMIT_CPU, seconds),

@@ -1,0 +1,126 @@
+//! Which system calls: seccomp with a filter program.
+
+use crate::ConfineError;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use std::collections::BTreeMap;
+
+/// What a program needs that computes: its memory, threads and time, and the files that are open.
+const COMPUTING: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// What nothing in a node needs, and whoever took it over would.
+const OF_OTHERS: &[libc::c_long] = &[
+    // Other processes.
+    libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    // The kernel itself.
+    libc::SYS_acct,
+    libc::SYS_delete_module,
+    libc::SYS_finit_module,
+    libc::SYS_init_module,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_perf_event_open,
+    libc::SYS_reboot,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_userfaultfd,
+    // A way around this filter.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    // Other views of the files.
+    libc::SYS_chroot,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_quotactl,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    // Keys, names and clocks of the system.
+    libc::SYS_add_key,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_clock_settime,
+    libc::SYS_keyctl,
+    libc::SYS_personality,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_settimeofday,
+];
+
+/// Denied calls fail as if a right was missing: programs expect that, and go on or say so. (Killing them would make a fault of weir look like one of
+/// the module that is compiled.)
+fn denied() -> SeccompAction {
+    SeccompAction::Errno(libc::EPERM.unsigned_abs())
+}
+
+fn apply(
+    listed: &[libc::c_long],
+    listed_are: SeccompAction,
+    others_are: SeccompAction,
+) -> Result<(), ConfineError> {
+    let rules: BTreeMap<_, _> = listed.iter().map(|call| (*call, Vec::new())).collect();
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::from)?;
+    let filter = SeccompFilter::new(rules, others_are, listed_are, arch).map_err(seccompiler::Error::from)?;
+    let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
+    Ok(seccompiler::apply_filter(&program)?)
+}
+
+pub(crate) fn only_computing() -> Result<(), ConfineError> {
+    apply(COMPUTING, SeccompAction::Allow, denied())
+}
+
+pub(crate) fn none_of_others() -> Result<(), ConfineError> {
+    apply(OF_OTHERS, denied(), SeccompAction::Allow)
+}

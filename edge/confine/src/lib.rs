@@ -1,0 +1,68 @@
+//! What a process of weir gives up, for good, before it looks at what strangers wrote.
+//!
+//! Two walls of the kernel, which any process may put around itself: Landlock (files, TCP, signals to others) and seccomp (system calls). Whoever finds
+//! a fault in the compiler or in the sandbox, and gets native code to run by it, is still inside them.
+//!
+//! | process | files | system calls |
+//! |---|---|---|
+//! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail |
+//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and executes only itself | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks |
+//!
+//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one.
+
+mod calls;
+mod files;
+
+use std::path::{Path, PathBuf};
+
+/// How much of what was asked for this kernel can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// All of it.
+    Held,
+    /// The kernel is older than some of it.
+    HeldInPart,
+    /// It knows no Landlock, or has it switched off. Files are what the system's own rights say.
+    Open,
+}
+
+/// Why a wall could not be put up. To blame is the node, or how its system is set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// A folder that is to be written in.
+    #[error("{}: cannot be opened, to allow that it is written in: {source}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: landlock::PathFdError,
+    },
+    /// Landlock refuses.
+    #[error("files cannot be closed to this process: {0}")]
+    Files(#[from] landlock::RulesetError),
+    /// Seccomp refuses.
+    #[error("system calls cannot be closed to this process: {0}")]
+    Calls(#[from] seccompiler::Error),
+}
+
+/// Confines the calling thread to computing: from now on it opens nothing, executes nothing and reaches nobody. What is open, as its standard input and
+/// output, stays so.
+///
+/// # Errors
+/// [`ConfineError`]. Some of it may hold already.
+pub fn compiler() -> Result<Files, ConfineError> {
+    let files = files::none()?;
+    calls::only_computing()?;
+    Ok(files)
+}
+
+/// Confines the calling thread, and those that it starts, to what a node does: it writes beneath these folders and to these devices, and executes itself
+/// and nothing else.
+///
+/// # Errors
+/// [`ConfineError`]. Some of it may hold already.
+pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
+    let files = files::own(written)?;
+    calls::none_of_others()?;
+    Ok(files)
+}

@@ -1,0 +1,110 @@
+//! What is closed is closed, and what is needed works: each tried in a process of its own, as nothing of it can be taken back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use weir_confine::Files;
+
+const WHO: &str = "WEIR_CONFINE_TEST";
+const FOLDER: &str = "WEIR_CONFINE_FOLDER";
+
+/// Runs `test` of this file again, in a process of its own, where `in_child` says true.
+fn alone(test: &str, folder: &Path) {
+    let child = Command::new(std::env::current_exe().expect("this program has a name"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(WHO, test)
+        .env(FOLDER, folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be executed");
+    let output = child.wait_with_output().expect("it ends");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{}: {said}", output.status);
+}
+
+fn in_child(test: &str) -> bool {
+    std::env::var(WHO).is_ok_and(|who| who == test)
+}
+
+fn folder() -> std::path::PathBuf {
+    std::env::var_os(FOLDER).expect("the parent said where").into()
+}
+
+fn is_denied<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+#[test]
+fn a_compiler_computes_and_reaches_nothing() {
+    let name = "a_compiler_computes_and_reaches_nothing";
+    if !in_child(name) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("secret"), "secret").expect("a file");
+        return alone(name, folder.path());
+    }
+    let secret = folder().join("secret");
+    let mut open = File::open(&secret).expect("nothing is closed yet");
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("nothing is closed yet");
+    let address = listener.local_addr().expect("it has an address");
+    weir_confine::compiler().expect("the kernel has seccomp");
+
+    assert!(is_denied(File::open(&secret)), "reads a file");
+    assert!(is_denied(File::create(folder().join("new"))), "makes a file");
+    assert!(is_denied(std::fs::read_dir(folder()).map(drop)), "lists a folder");
+    assert!(is_denied(std::fs::remove_file(&secret)), "removes a file");
+    assert!(is_denied(std::fs::metadata(&secret)), "learns about a file");
+    assert!(is_denied(TcpStream::connect(address)), "reaches somebody");
+    assert!(is_denied(std::os::unix::net::UnixStream::pair()), "makes a socket");
+    assert!(is_denied(Command::new("/bin/true").status()), "executes a program");
+    // SAFETY: takes no pointers; the signal 0 is none.
+    assert_eq!(unsafe { libc::kill(libc::getppid(), 0) }, -1, "signals to others");
+
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("what was open is open");
+    assert_eq!(text, "secret");
+    let sum = std::thread::spawn(|| (0..100_000u64).map(std::hint::black_box).sum::<u64>()).join();
+    assert_eq!(sum.expect("threads can be started"), 4_999_950_000);
+    assert_eq!(vec![1u8; 64 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
+    std::io::stdout().write_all(b"what was open can be written\n").expect("so it can");
+}
+
+#[test]
+fn a_node_writes_beneath_its_folders_and_executes_itself() {
+    let name = "a_node_writes_beneath_its_folders_and_executes_itself";
+    if !in_child(name) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("state")).expect("a folder");
+        std::fs::write(folder.path().join("other"), "other").expect("a file");
+        return alone(name, folder.path());
+    }
+    let (state, other) = (folder().join("state"), folder().join("other"));
+    let files = weir_confine::node(&[&state]).expect("the kernel has seccomp");
+
+    let kept = state.join("ledger");
+    std::fs::write(&kept, "line").expect("its folder is its own");
+    std::fs::rename(&kept, state.join("older")).expect("its folder is its own");
+    std::fs::remove_file(state.join("older")).expect("its folder is its own");
+    assert_eq!(std::fs::read_to_string(&other).expect("what can be read can be read"), "other");
+    TcpListener::bind(("127.0.0.1", 0)).expect("sockets can be opened");
+    OpenOptions::new().write(true).open("/dev/null").expect("this is written to");
+    let itself = std::env::current_exe().expect("this program has a name");
+    let mut again = Command::new(itself);
+    again.args(["--list"]).stdout(Stdio::null());
+    assert!(again.status().expect("it executes itself").success());
+    if files != Files::Open {
+        assert!(is_denied(std::fs::write(&other, "")), "writes to a file of others");
+        let elsewhere = folder().join("new");
+        let thread = std::thread::spawn(move || is_denied(File::create(elsewhere)));
+        assert!(thread.join().expect("threads can be started"), "a thread makes a file elsewhere");
+        assert!(is_denied(std::fs::remove_file(&other)), "removes a file of others");
+        assert!(is_denied(Command::new("/bin/sh").args(["-c", "true"]).status()), "executes another program");
+    }
+    // SAFETY: takes no pointers that are looked at before the right to call it.
+    let (traced, apart) = unsafe { (libc::ptrace(libc::PTRACE_TRACEME), libc::unshare(libc::CLONE_FS)) };
+    assert_eq!((traced, apart), (-1, -1), "looks into others, or gets files of its own");
+}
