@@ -15,8 +15,8 @@ use weir_abi::{BATCH_BYTES, BATCH_PACKETS, Descriptor};
 use weir_sandbox::{Area, Batch, Budget, Call, Engine, Instance, Options, Step};
 use weir_session::Admitted;
 
-/// Turns of the loop that is suspended; a turn is a few units of fuel.
-const TURNS: u32 = 2_000_000;
+/// Turns of the loop that is suspended; a turn is a few units of fuel, and all of them are less than a packet may take.
+const TURNS: u32 = 400_000;
 /// Fuel of each slice.
 const SLICE: u64 = 20_000;
 /// Calls of a round.

@@ -36,7 +36,7 @@ const DRAWN_MS: f64 = 3.0;
 /// Blocks that wait for the modules at most.
 const WAITING: usize = 64;
 /// Of the time in which packets are received, modules run in at least so much.
-const OVERLAP: f64 = 5.0;
+const OVERLAP: f64 = 1.0;
 const RECEIVING: usize = 0;
 
 /// Somebody did something: which row, from when to when, in cycles.
@@ -105,7 +105,7 @@ fn record(mechanism: Mechanism) -> Result<(Vec<Span>, u64), FigureError> {
         let seat = Seat::new(instance, live.descriptors(), None);
         seats.push(seat.map_err(|error| FigureError::Nothing(error.to_string()))?);
     }
-    let traffic = Traffic::start("a", (0..16).map(|i| datagram(ANYBODY, (1000 + i, 53), 200)).collect())?;
+    let traffic = Traffic::start("a", (0..16).map(|i| datagram(ANYBODY, (1000 + i, 53), 1000)).collect())?;
     let is_over = AtomicBool::new(false);
     let is_over = &is_over;
     std::thread::scope(|scope| {
