@@ -22,6 +22,11 @@ build: setup ## the binary: target/release/weir
 
 modules: setup-tests build ## the shipped modules again from their sources (then `make build`: they are part of the binary)
 	@for dir in guest/modules/*/; do \
+		if [ -f $$dir/package.json ]; then \
+			if command -v npm >/dev/null; then (cd $$dir && npm ci --silent && npm run --silent build) || exit 1; \
+			else echo "$$dir: no npm, so it stays as it is"; fi; \
+			continue; \
+		fi; \
 		said=$$($(WEIR) build $$dir) || exit 1; \
 		echo "$$said"; \
 		echo "$$said" | sed -n 's/^built with //p' > guest/modules/TOOLCHAIN; \

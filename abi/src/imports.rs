@@ -47,6 +47,24 @@ pub const ALL: &[Import] = &[
         summary: "patch(descriptor, offset, bytes, len): change bytes in the packet's private copy. 0, RANGE, DENIED, FULL or WHEN",
     },
     Import {
+        name: "send",
+        params: &[I32, I32, I32],
+        result: Some(I32),
+        summary: "send(output, bytes, len): an Ethernet frame of the module's own to a declared output. 0, FULL, RANGE, DENIED, WHEN or UNKNOWN",
+    },
+    Import {
+        name: "keep",
+        params: &[I32],
+        result: Some(I32),
+        summary: "keep(descriptor): the bytes of the packet at hand stay where they are, and as they are. A handle, FULL, DENIED or WHEN",
+    },
+    Import {
+        name: "release",
+        params: &[I32],
+        result: Some(I32),
+        summary: "release(handle): lets go of a packet that was kept. 0 or UNKNOWN",
+    },
+    Import {
         name: "find_compile",
         params: &[I32, I32, I32],
         result: Some(I32),

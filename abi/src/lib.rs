@@ -129,15 +129,16 @@ pub mod answer {
 pub mod code {
     /// Done.
     pub const OK: i32 = 0;
-    /// A limit is reached: the record or message is dropped and counted.
+    /// A limit is reached: the record, frame or message is dropped and counted.
     pub const FULL: i32 = -1;
-    /// Outside the packet, or outside what a patch can reach.
+    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be.
     pub const RANGE: i32 = -2;
-    /// Not allowed: a field that says how the packet is parsed, or a checksum; what the module's session may not have or use.
+    /// Not allowed: a field that says how the packet is parsed, or a checksum; what the module's session may not have or use; an output that leads
+    /// nowhere; a packet that cannot be kept.
     pub const DENIED: i32 = -3;
-    /// Not possible at this time: for instance compiling a pattern after start.
+    /// Not possible at this time: for instance compiling a pattern after start, or sending before its end.
     pub const WHEN: i32 = -4;
-    /// No such thing: an unknown parameter, stream or pattern.
+    /// No such thing: an unknown parameter, stream, output, pattern or kept packet.
     pub const UNKNOWN: i32 = -5;
 }
 
@@ -157,6 +158,20 @@ pub mod limit {
     pub const PATCHES_PER_PACKET: u32 = 32;
     /// Bytes that one patch writes.
     pub const PATCH_BYTES: u32 = 256;
+    /// Bytes of the longest frame that a module sends: a jumbo frame, with its header and tags.
+    pub const FRAME_BYTES: u32 = 9_216;
+    /// Bytes of the shortest: an Ethernet header.
+    pub const FRAME_BYTES_MIN: u32 = 14;
+    /// Frames that one packet may cause. More are refused and counted.
+    pub const FRAMES_PER_PACKET: u32 = 64;
+    /// Bytes of frames that one packet may cause.
+    pub const FRAME_BYTES_PER_PACKET: u32 = 128 * 1024;
+    /// Frames that the stop, or all ticks of a block of packets together, may send.
+    pub const FRAMES_PER_CALL: u32 = 4_096;
+    /// Bytes of frames that the stop, or all ticks of a block of packets together, may send.
+    pub const FRAME_BYTES_PER_CALL: u32 = 4 * 1024 * 1024;
+    /// Packets that an instance of a module keeps at once.
+    pub const KEPT_PACKETS: u32 = 1024;
     /// Pattern sets of a module.
     pub const PATTERN_SETS: u32 = 16;
     /// Patterns of a set.

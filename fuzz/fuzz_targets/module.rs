@@ -12,10 +12,11 @@ mod generate;
 
 use generate::smith;
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 use std::time::Duration;
-use weir_abi::Descriptor;
+use weir_abi::{Descriptor, limit};
 use weir_netio::{Block, Capture, Input, Next};
-use weir_sandbox::{Area, Batch, Engine, Instance, Options};
+use weir_sandbox::{Area, Batch, Engine, Instance, NotPinned, Options, Pinned};
 use weir_session::{Admitted, Records};
 use weir_units::Timestamp;
 
@@ -72,6 +73,13 @@ impl Stage {
         let window = self.block.window();
         let area = Area { fd: window.fd(), offset: window.file_offset(), len: bytes(window.len()) };
         instance.map_packets(area).expect("packets can be mapped");
+        let memory = Arc::clone(window);
+        let keep = move |address, len| {
+            let pin = memory.pin(address, len).map_err(|_| NotPinned::Full)?;
+            let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.most());
+            Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
+        };
+        instance.keep_by(Some(Box::new(keep))).expect("nothing is under way");
 
         let mut asked = 0;
         for batch in self.block.batches() {
@@ -87,7 +95,13 @@ impl Stage {
         assert!(done.packets + done.lost <= asked, "{done:?} of {asked}");
         assert!(instance.has_ended() || done.packets + done.lost == asked, "{done:?} of {asked}");
         assert!(done.lost == 0 || done.faults > 0, "{done:?}");
-        assert!(instance.memory() <= admitted.memory(), "{} of memory", instance.memory());
+        let memory = instance.memory().0 + instance.kept().0;
+        assert!(memory <= admitted.memory().0, "{memory} bytes of memory");
+        for frame in instance.take_frames(Records::default()).iter() {
+            assert!(usize::from(frame.stream) < admitted.manifest().outputs.len());
+            let most = usize::try_from(limit::FRAME_BYTES).expect("64 bits");
+            assert!(frame.row.len() >= 14 && frame.row.len() <= most, "a frame of {}", frame.row.len());
+        }
         for record in instance.take_records(Records::default()).iter() {
             let stream = &admitted.manifest().streams[usize::from(record.stream)];
             assert_eq!(record.row.len(), stream.row_bytes());

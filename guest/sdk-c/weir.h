@@ -142,11 +142,12 @@ enum {
 /* What host functions return; anything at or above 0 is a success. */
 enum {
     WEIR_OK = 0,
-    WEIR_FULL = -1,    /* a limit is reached: the record or message is dropped and counted */
-    WEIR_RANGE = -2,   /* outside the packet, or outside what a patch can reach */
-    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum; what the session may not have or use */
-    WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet */
-    WEIR_UNKNOWN = -5, /* no such parameter, stream or pattern */
+    WEIR_FULL = -1,    /* a limit is reached: the record, frame or message is dropped and counted */
+    WEIR_RANGE = -2,   /* outside the packet, or outside what a patch can reach; a frame that is too long or too short */
+    WEIR_DENIED = -3,  /* a field that says how the packet is parsed, or a checksum; what the session may not have or use; an output that leads
+                        * nowhere; a packet that cannot be kept */
+    WEIR_WHEN = -4,    /* not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start */
+    WEIR_UNKNOWN = -5, /* no such parameter, stream, output, pattern or kept packet */
 };
 
 /* Limits of the host. */
@@ -160,6 +161,13 @@ enum {
     WEIR_RECORD_STRING_BYTES = 4096,            /* bytes of all strings of one record */
     WEIR_PATCHES_PER_PACKET = 32,
     WEIR_PATCH_BYTES = 256,
+    WEIR_FRAME_BYTES = 9216,                    /* the longest frame that weir_send takes, */
+    WEIR_FRAME_BYTES_MIN = 14,                  /* and the shortest: an Ethernet header */
+    WEIR_FRAMES_PER_PACKET = 64,                /* frames that one packet may cause */
+    WEIR_FRAME_BYTES_PER_PACKET = 128 * 1024,
+    WEIR_FRAMES_PER_CALL = 4096,                /* frames of the stop, or of the ticks between some packets */
+    WEIR_FRAME_BYTES_PER_CALL = 4 * 1024 * 1024,
+    WEIR_KEPT_PACKETS = 1024,                   /* packets that an instance keeps at once */
     WEIR_PATTERN_SETS = 16,                     /* calls of weir_find_compile */
     WEIR_PATTERNS = 1024,                       /* patterns of one set */
     WEIR_PATTERN_BYTES = 64 * 1024,             /* bytes of all patterns of one set */
@@ -232,6 +240,9 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
  * inside the module's memory, a packet or the descriptors end the call. */
 WEIR_IMPORT(emit) int32_t weir_host_emit(uint32_t stream, const void *row, uint32_t len);
 WEIR_IMPORT(patch) int32_t weir_host_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len);
+WEIR_IMPORT(send) int32_t weir_host_send(uint32_t output, const void *bytes, uint32_t len);
+WEIR_IMPORT(keep) int32_t weir_host_keep(const struct weir_packet *p);
+WEIR_IMPORT(release) int32_t weir_host_release(int32_t handle);
 WEIR_IMPORT(find_compile) int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags);
 WEIR_IMPORT(find) int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len);
 WEIR_IMPORT(hash) uint64_t weir_host_hash(const void *bytes, uint32_t len, uint64_t seed);
@@ -510,6 +521,18 @@ WEIR_INLINE int32_t weir_patch(const struct weir_packet *p, uint32_t offset, con
 {
     return weir_host_patch(p, offset, bytes, len);
 }
+
+/* Sends an Ethernet frame, from its header on and without its check sequence, to an output that the manifest declares. weir takes a
+ * copy at once, and sends it when the call is over; one that is lost sends nothing. WEIR_OK, WEIR_FULL, WEIR_RANGE, WEIR_DENIED,
+ * WEIR_WHEN (at start) or WEIR_UNKNOWN. In a module: send_OUTPUT(frame, len) of module.h. */
+WEIR_INLINE int32_t weir_send(uint32_t output, const void *frame, uint32_t len) { return weir_host_send(output, frame, len); }
+
+/* Keeps the packet at hand: its bytes stay at weir_bytes() as they are, also after this call, until weir_release. Its descriptor does not: copy what
+ * is needed of it, first of all weir_bytes() and cap_len. A handle, at or above 0; WEIR_FULL, WEIR_DENIED or WEIR_WHEN. */
+WEIR_INLINE int32_t weir_keep(const struct weir_packet *p) { return weir_host_keep(p); }
+
+/* Lets go of a packet. Its bytes are not to be read any more: they become those of others. WEIR_OK, or WEIR_UNKNOWN: it is not kept (any more). */
+WEIR_INLINE int32_t weir_release(int32_t handle) { return weir_host_release(handle); }
 
 /* Parameters by their number in the manifest, from 0. In a module: param_NAME() of module.h. They are constants of the running
  * module: reading one for each packet costs nothing, and a loop that goes up to one has a limit that weir knows. */

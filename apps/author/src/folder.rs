@@ -23,11 +23,13 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/heap.rs", include_str!("../../../guest/sdk-rust/src/heap.rs")),
     ("src/host.rs", include_str!("../../../guest/sdk-rust/src/host.rs")),
     ("src/ip.rs", include_str!("../../../guest/sdk-rust/src/ip.rs")),
+    ("src/kept.rs", include_str!("../../../guest/sdk-rust/src/kept.rs")),
     ("src/log.rs", include_str!("../../../guest/sdk-rust/src/log.rs")),
     ("src/packet.rs", include_str!("../../../guest/sdk-rust/src/packet.rs")),
     ("src/parameter.rs", include_str!("../../../guest/sdk-rust/src/parameter.rs")),
     ("src/record.rs", include_str!("../../../guest/sdk-rust/src/record.rs")),
     ("src/scratch.rs", include_str!("../../../guest/sdk-rust/src/scratch.rs")),
+    ("src/send.rs", include_str!("../../../guest/sdk-rust/src/send.rs")),
     ("src/service.rs", include_str!("../../../guest/sdk-rust/src/service.rs")),
 ];
 

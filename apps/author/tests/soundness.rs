@@ -62,6 +62,11 @@ fn what_people_wrote_keeps_its_bound_at_every_level_of_optimisation() {
     for folder in files(&root().join("guest/modules")).iter().filter(|path| path.is_dir()) {
         let sources: Vec<PathBuf> = files(folder).into_iter().filter(is_source).collect();
         let name = folder.file_name().unwrap().to_string_lossy();
+        // hog is made by another compiler, at one level.
+        if !sources.iter().any(|path| path.extension().is_some_and(|ending| ending == "c")) {
+            assert_eq!(name, "hog");
+            continue;
+        }
         at_every_level(&name, &sources, &engine, &shown, &mut tally);
         modules += 1;
     }

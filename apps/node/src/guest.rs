@@ -1,6 +1,6 @@
 //! A module at work in a session: what it is given, and what comes out.
 
-use crate::link::Way;
+use crate::link::{Outlet, Way};
 use crate::post::{Desk, Mail};
 use crate::queue::{Queue, Ticket};
 use crate::seat::Seat;
@@ -47,7 +47,7 @@ pub struct Tally {
     pub unwritten: AtomicU64,
     /// Time in it, ns.
     pub used: AtomicU64,
-    /// Its private memory now, bytes.
+    /// Its private memory now, with that of the packets that it keeps, bytes.
     pub memory: AtomicU64,
     /// 1 when it gets no more packets.
     pub ended: AtomicU64,
@@ -178,6 +178,8 @@ pub struct Guest {
     longest: Longest,
     pace: Arc<Pace>,
     onward: Option<Onward>,
+    /// Where each of its outputs leads.
+    outlets: Vec<Option<Outlet>>,
     /// The block that it saw last.
     block: Option<u64>,
     faults_told: usize,
@@ -205,13 +207,15 @@ impl Guest {
     /// A module that takes what comes for it from here.
     pub fn new(
         number: u64,
-        seat: Seat,
+        mut seat: Seat,
         inbox: Inbox,
         tally: Arc<Tally>,
         output: SyncSender<Output>,
         longest: Longest,
         pace: Arc<Pace>,
     ) -> Self {
+        // Until it is said where its outputs lead.
+        seat.instance.open_outputs(0);
         Self {
             number,
             seat,
@@ -221,6 +225,7 @@ impl Guest {
             longest,
             pace,
             onward: None,
+            outlets: Vec::new(),
             block: None,
             faults_told: 0,
             kept: Records::default(),
@@ -229,6 +234,14 @@ impl Guest {
             serving: None,
             payer: None,
         }
+    }
+
+    /// What it sends goes these ways, by the outputs of its manifest; where there is none, it is told so.
+    pub(crate) fn sending(mut self, outlets: Vec<Option<Outlet>>) -> Self {
+        let open = outlets.iter().take(8).enumerate().map(|(i, outlet)| u8::from(outlet.is_some()) << i);
+        self.seat.instance.open_outputs(open.fold(0, |all, bit| all | bit));
+        self.outlets = outlets;
+        self
     }
 
     /// It decides which of its packets go on this way, where there is one, and how.
@@ -295,6 +308,8 @@ impl Guest {
     /// Time goes on.
     pub fn tick(&mut self, now: Timestamp, budget: Nanos) -> Served {
         let begin = Instant::now();
+        // Here ticks come as time goes on, not as packets want it: each has an allowance of its own.
+        self.seat.instance.begin_block();
         let pace = Arc::clone(&self.pace);
         let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
         let is_done = self.seat.begin_pass(now, &|| part(&pace, left()));
@@ -433,6 +448,14 @@ impl Guest {
             let lost = instance.take_records(Records::default()).iter().count();
             self.tally.unwritten.fetch_add(lost as u64, Ordering::Relaxed);
         }
+        if instance.has_frames() {
+            for frame in instance.take_frames(Records::default()).iter() {
+                if let Some(Some(outlet)) = self.outlets.get(usize::from(frame.stream)) {
+                    // What does not go is counted there.
+                    _ = outlet.offer(frame.row);
+                }
+            }
+        }
         let log = instance.take_log();
         let incidents = instance.incidents();
         let faults: Vec<String> =
@@ -464,7 +487,7 @@ impl Guest {
         set(&tally.faults, counters.faults);
         set(&tally.strikes, counters.strikes);
         set(&tally.refused, counters.records_dropped);
-        set(&tally.memory, instance.memory().0);
+        set(&tally.memory, instance.memory().0.saturating_add(instance.kept().0));
         set(&tally.ended, instance.has_ended().into());
         tally.used.fetch_add(used.0, Ordering::Relaxed);
     }

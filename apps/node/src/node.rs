@@ -413,11 +413,16 @@ impl Node {
             desk: Arc::clone(&desk),
         };
         let offers = there.spec.offered(manifest);
+        let ways = self.outlets(session);
+        let outlet =
+            |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
+        let outlets = manifest.outputs.iter().map(|output| outlet(&output.name)).collect();
         desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
         let pace = Arc::clone(&self.workshop.pace);
         let resident =
             Guest::new(guest, seat, Inbox { queue, desk: Arc::clone(&desk) }, tally, outputs, longest, pace)
-                .sending_on(way);
+                .sending_on(way)
+                .sending(outlets);
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {

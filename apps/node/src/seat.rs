@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use weir_netio::{Block, DescriptorRing, WatchError, WatchGuard};
-use weir_sandbox::{Area, Batch, Budget, Call, Instance, News, Step};
+use weir_netio::{Block, DescriptorRing, PinError, WatchError, WatchGuard, Window};
+use weir_sandbox::{Area, Batch, Budget, Call, Instance, News, NotPinned, Pinned, Step};
 use weir_units::Timestamp;
 
 /// Why an instance could not go on. To blame is the node.
@@ -66,6 +66,8 @@ impl Seat {
         // The old mapping is gone with this call, so its watch must not outlive it.
         self.window = None;
         let addresses = self.instance.map_packets(area)?;
+        let memory = Arc::clone(window);
+        self.instance.keep_by(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
         let guard = weir_netio::watch(addresses, window)?;
         self.window = Some((window.id(), guard));
         Ok(())
@@ -211,6 +213,16 @@ impl Seat {
     pub fn stop(&mut self) {
         self.instance.stop(Timestamp(self.clock.now));
     }
+}
+
+/// Keeps a packet's memory.
+fn pin(window: &Window, address: u32, len: u32) -> Result<Pinned, NotPinned> {
+    let pin = window.pin(address, len).map_err(|error| match error {
+        PinError::Never => NotPinned::Never,
+        PinError::Full => NotPinned::Full,
+    })?;
+    let (pieces, piece, most) = (pin.pieces(), pin.piece(), pin.most());
+    Ok(Pinned { hold: Box::new(pin), pieces, piece, most })
 }
 
 /// Bits 0 to i - 1.

@@ -175,7 +175,7 @@ pub struct Run {
     /// summary then goes to standard error. FILTER does not choose what is written
     #[arg(short = 'w', long = "write", value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Write records to DIR/MODULE/STREAM.parquet
+    /// Write records to DIR/MODULE/STREAM.parquet, and the frames that modules send to DIR/MODULE/OUTPUT.pcap
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the summary as one JSON document. Of a module, "ended" says that it saw no further packets after its faults
@@ -218,7 +218,7 @@ pub struct Live {
     #[arg(long, value_name = "TIME", conflicts_with = "read")]
     pub duration: Option<Nanos>,
     /// Send the packets that no module dropped, patched, on this other interface. Then only packets that arrive are read, so that those
-    /// sent do not come back. FILTER does not choose what is sent. The host sees the packets of -i as well, unless --kind is xdp
+    /// sent do not come back. FILTER does not choose what is sent. What modules send themselves goes there too. The host sees the packets of -i as well, unless --kind is xdp
     #[arg(long, value_name = "IFACE", conflicts_with = "read")]
     pub send: Option<String>,
     /// Send no faster than this, on the wire: of an Ethernet frame its preamble, check sequence and gap count. What does not fit into the queue,

@@ -30,6 +30,7 @@ fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Monitor => "monitor",
         Kind::Filter => "filter",
+        Kind::Active => "active",
     }
 }
 
@@ -66,6 +67,12 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
         let default =
             p.default.as_ref().map_or("must be given".to_owned(), |value| format!("default {value}"));
         writeln!(out, "  {} ({}{unit}{range}; {default})\n      {}", p.name, p.ty.name(), p.summary)?;
+    }
+    if !manifest.outputs.is_empty() {
+        writeln!(out, "\nOutputs:")?;
+    }
+    for output in &manifest.outputs {
+        writeln!(out, "  {}: {}", output.name, output.summary)?;
     }
     if !manifest.streams.is_empty() {
         writeln!(out, "\nStreams:")?;

@@ -16,12 +16,12 @@ macro_rules! path {
 }
 
 macro_rules! shipped {
-    ($($name:literal $(with $header:literal)*),* $(,)?) => {
+    ($($name:literal in $source:literal $(with $header:literal)*),* $(,)?) => {
         &[$(Shipped {
             name: $name,
             wasm: include_bytes!(path!($name, $name, ".wasm")),
             sources: &[
-                (concat!($name, ".c"), include_str!(path!($name, $name, ".c"))),
+                ($source, include_str!(path!($name, $source))),
                 $(($header, include_str!(path!($name, $header))),)*
             ],
         }),*]
@@ -30,14 +30,18 @@ macro_rules! shipped {
 
 /// All of them, in the order in which they run.
 pub const ALL: &[Shipped] = shipped![
-    "trajectory",
-    "rtt",
-    "worm",
-    "lrd" with "estimate.h" with "wavelet.h",
-    "syn-flood",
-    "port-count",
-    "payload-match",
-    "dscp-mark",
+    "trajectory" in "trajectory.c",
+    "rtt" in "rtt.c",
+    "worm" in "worm.c",
+    "lrd" in "lrd.c" with "estimate.h" with "wavelet.h",
+    "syn-flood" in "syn-flood.c",
+    "port-count" in "port-count.c",
+    "payload-match" in "payload-match.c",
+    "dscp-mark" in "dscp-mark.c",
+    "arm" in "arm.c",
+    "spin" in "spin.c",
+    "flood" in "flood.c",
+    "hog" in "hog.ts",
 ];
 
 /// The one of this name.

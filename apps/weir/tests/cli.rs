@@ -10,8 +10,21 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const SHIPPED: [&str; 8] =
-    ["trajectory", "rtt", "worm", "lrd", "syn-flood", "port-count", "payload-match", "dscp-mark"];
+/// The monitors, then those that run only when they are named.
+const SHIPPED: [&str; 12] = [
+    "trajectory",
+    "rtt",
+    "worm",
+    "lrd",
+    "syn-flood",
+    "port-count",
+    "payload-match",
+    "dscp-mark",
+    "arm",
+    "spin",
+    "flood",
+    "hog",
+];
 
 fn capture() -> String {
     sample().to_str().unwrap().to_owned()

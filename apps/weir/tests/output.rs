@@ -554,3 +554,65 @@ fn a_run_that_is_killed_leaves_the_records_of_its_finished_row_groups() {
     assert_eq!(number(module(&document, "verbose"), "records"), 2_000 * 64);
     assert!(!Path::new(&part).exists() && Path::new(&format!("{out}/verbose/rows.parquet")).is_file());
 }
+
+/// Sends the first 60 bytes of each UDP packet to one output and every packet's first 20 to another, twice; loses a packet with its frames.
+fn sender(folder: &Path, parallel: &str) -> PathBuf {
+    let manifest = format!(
+        "kind = 'active'\nparallel = '{parallel}'\n{}[[output]]\nname = 'udp'\n[[output]]\nname = 'heads'\n",
+        run::module::MANIFEST.replace("NAME", "sender")
+    );
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (if (i32.and (i32.load offset=20 (local.get $d)) (i32.const 8))
+                (then (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))))
+            (drop (call $send (i32.const 1) (i32.load offset=8 (local.get $d)) (i32.const 20)))
+            (drop (call $send (i32.const 1) (i32.load offset=8 (local.get $d)) (i32.const 20)))
+            (if (i32.eq (i32.load offset=60 (local.get $d)) (i32.const 7)) (then (unreachable)))
+            (i32.const 0))"#;
+    write_as(folder, "sender", body, &manifest)
+}
+
+#[test]
+fn frames_go_to_a_capture_for_each_output_the_same_on_any_number_of_threads() {
+    let bench = Bench::new(1000);
+    let sent = traffic(1000);
+    let left: Vec<&Packet> =
+        (0..).zip(&sent).filter(|(number, _)| *number != 7).map(|(_, packet)| packet).collect();
+    let is_udp = |packet: &&&Packet| packet.bytes[23] == 17;
+    for (jobs, parallel) in [("1", "none"), ("4", "none"), ("3", "flow")] {
+        let module_path = sender(bench.folder.path(), parallel);
+        let out = bench.path(&format!("out-{jobs}-{parallel}"));
+        let arguments = ["--json", "-j", jobs, "-m", module_path.to_str().unwrap(), "--out", &out];
+        let document = bench.run(&arguments).good().json();
+        let read = |name: &str| read_pcap(&fs::read(format!("{out}/sender/{name}.pcap")).unwrap());
+        let udp: Vec<_> = left.iter().filter(is_udp).map(|packet| (packet.ts_ns, &packet.bytes)).collect();
+        let found = read("udp");
+        assert_eq!(found.iter().map(|packet| (packet.ts_ns, &packet.bytes)).collect::<Vec<_>>(), udp);
+        let heads: Vec<_> = left.iter().flat_map(|packet| [&packet.bytes[..20]; 2]).collect();
+        assert_eq!(read("heads").iter().map(|packet| packet.bytes.as_slice()).collect::<Vec<_>>(), heads);
+
+        let outputs = module(&document, "sender")["outputs"].as_array().unwrap();
+        assert_eq!(keys(&outputs[0]), ["name", "frames", "bytes", "path", "interface"].into());
+        assert_eq!(number(&outputs[0], "frames"), udp.len() as u64);
+        assert_eq!((number(&outputs[1], "frames"), number(&outputs[1], "bytes")), (2 * 999, 2 * 999 * 20));
+        assert_eq!(number(module(&document, "sender"), "dropped_frames"), 0);
+        assert!(!Path::new(&format!("{out}/sender/udp.pcap.part")).exists());
+    }
+}
+
+#[test]
+fn frames_that_go_nowhere_are_counted_and_that_is_said() {
+    let bench = Bench::new(100);
+    let path = sender(bench.folder.path(), "none");
+    let ended = bench.run(&["-m", path.to_str().unwrap()]).good();
+    assert!(ended.stderr.contains("sender: 277 frames were sent to nobody: --out DIR"), "{}", ended.stderr);
+    assert!(ended.text().contains("sender, output heads: 198 frames, "), "{}", ended.text());
+    // A link that somebody left where the capture is written first is not followed.
+    let out = bench.path("out");
+    let victim = bench.folder.path().join("victim");
+    fs::create_dir_all(format!("{out}/sender")).unwrap();
+    fs::write(&victim, "mine").unwrap();
+    std::os::unix::fs::symlink(&victim, format!("{out}/sender/udp.pcap.part")).unwrap();
+    bench.run(&["-m", path.to_str().unwrap(), "--out", &out]).good();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    assert!(!fs::symlink_metadata(format!("{out}/sender/udp.pcap")).unwrap().is_symlink());
+}

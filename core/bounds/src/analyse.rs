@@ -152,7 +152,13 @@ impl Walker<'_, '_> {
         let unbounded = Linear::UNBOUNDED;
         EntryBound {
             entry,
-            usage: Usage { fuel: unbounded, records: unbounded, patches: unbounded, pages: unbounded },
+            usage: Usage {
+                fuel: unbounded,
+                records: unbounded,
+                patches: unbounded,
+                frames: unbounded,
+                pages: unbounded,
+            },
             stack: None,
             shadow_stack: None,
             class: Class::Unbounded,
@@ -164,7 +170,7 @@ impl Walker<'_, '_> {
 
     /// What contributes most to what is used beside fuel.
     fn most(&self, summary: &Summary) -> Most {
-        let [_, records, patches, pages] =
+        let [_, records, patches, frames, pages] =
             summary.best.0.each_ref().map(|peak| contributor(&self.way(peak.as_deref())).cloned());
         let taken = |taker: Taker, what| Step {
             place: self.place(taker.function, taker.offset),
@@ -174,6 +180,7 @@ impl Walker<'_, '_> {
         Most {
             records,
             patches,
+            frames,
             pages,
             stack: Some(taken(summary.widest, What::Frame)),
             shadow_stack: summary.shadow_taker.map(|taker| taken(taker, What::Locals)),

@@ -203,6 +203,7 @@ impl<'a> Walker<'a, '_> {
         state.usage.fuel = Linear::UNBOUNDED;
         state.usage.records = Linear::UNBOUNDED;
         state.usage.patches = Linear::UNBOUNDED;
+        state.usage.frames = Linear::UNBOUNDED;
         state.usage.pages = Linear::UNBOUNDED;
         let offset = frame.code.offsets[at];
         let taker = Some(Taker { function: frame.function, offset, bytes: None });
@@ -339,6 +340,7 @@ impl<'a> Walker<'a, '_> {
             fuel: Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes),
             records: if name == "emit" { one } else { Linear::ZERO },
             patches: if name == "patch" { one } else { Linear::ZERO },
+            frames: if name == "send" { one } else { Linear::ZERO },
             pages: Linear::ZERO,
         };
         let results = self.module.type_of(function).map_or(Vec::new(), |ty| {
@@ -420,9 +422,11 @@ impl<'a> Walker<'a, '_> {
             ("param_bytes", Some(Given::Bytes { min, max })) => {
                 Some((Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH))
             }
-            ("emit" | "patch" | "log" | "find_compile" | "param_bytes" | "message" | "reply", _) => {
-                Some((Range::any(Width::W32), 0))
-            }
+            (
+                "emit" | "patch" | "send" | "keep" | "release" | "log" | "find_compile" | "param_bytes"
+                | "message" | "reply",
+                _,
+            ) => Some((Range::any(Width::W32), 0)),
             ("param_float", _) => Some((Range::any(Width::Other), 0)),
             ("find" | "hash" | "param_int" | "reserve" | "call", _) => Some((Range::any(Width::W64), 0)),
             _ => None,
@@ -431,6 +435,7 @@ impl<'a> Walker<'a, '_> {
         match name {
             "emit" => state.usage.records = state.usage.records.plus(Linear::constant(1)),
             "patch" => state.usage.patches = state.usage.patches.plus(Linear::constant(1)),
+            "send" => state.usage.frames = state.usage.frames.plus(Linear::constant(1)),
             _ => {}
         }
         if let Some((range, bits)) = result {
@@ -452,7 +457,13 @@ impl<'a> Walker<'a, '_> {
         }
         let offset = frame.code.offsets[at];
         let once = |import: &str| if name == import { Linear::constant(1) } else { Linear::ZERO };
-        let usage = crate::Usage { fuel, records: once("emit"), patches: once("patch"), pages: Linear::ZERO };
+        let usage = crate::Usage {
+            fuel,
+            records: once("emit"),
+            patches: once("patch"),
+            frames: once("send"),
+            pages: Linear::ZERO,
+        };
         Self::note(frame, offset, Spot::Host(known.name), &usage, &Peaks::default());
         if self.probing == 0 {
             let found = self.hosts.entry(offset).or_insert(HostFound {

@@ -72,7 +72,7 @@ pub struct Costs {
 }
 
 /// Number of host functions.
-const HOSTS: usize = 13;
+const HOSTS: usize = 16;
 
 const fn host(name: &'static str, call: u32, per_byte: u32) -> (&'static str, HostCost) {
     (name, HostCost { call, per_byte })
@@ -97,6 +97,9 @@ impl Costs {
             hosts: [
                 host("emit", 700, 2),
                 host("patch", 600, 4),
+                host("send", 700, 1),
+                host("keep", 1_000, 0),
+                host("release", 600, 0),
                 host("find_compile", 40_000, 2_000),
                 host("find", 160, 4),
                 host("hash", 100, 1),

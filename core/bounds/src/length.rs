@@ -42,6 +42,7 @@ impl Length {
             "emit" | "find" => length(&[], limit::HOST_READ_BYTES, Beyond::Nothing),
             "hash" => length(&[Type::I64], limit::HOST_READ_BYTES, Beyond::Nothing),
             "patch" => length(&[], limit::PATCH_BYTES, Beyond::Nothing),
+            "send" => length(&[], limit::FRAME_BYTES, Beyond::Nothing),
             "find_compile" => {
                 length(&[Type::I32], limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing)
             }

@@ -100,14 +100,21 @@ pub struct Usage {
     pub records: Linear,
     /// Output packets that it changes: calls of `patch`.
     pub patches: Linear,
+    /// Frames that it sends: calls of `send`.
+    pub frames: Linear,
     /// Pages of 64 KiB that it asks for.
     pub pages: Linear,
 }
 
 impl Usage {
     /// Nothing at all.
-    pub const NOTHING: Self =
-        Self { fuel: Linear::ZERO, records: Linear::ZERO, patches: Linear::ZERO, pages: Linear::ZERO };
+    pub const NOTHING: Self = Self {
+        fuel: Linear::ZERO,
+        records: Linear::ZERO,
+        patches: Linear::ZERO,
+        frames: Linear::ZERO,
+        pages: Linear::ZERO,
+    };
 
     /// Only work.
     pub const fn fuel(fuel: u64) -> Self {
@@ -119,13 +126,14 @@ impl Usage {
             fuel: each(self.fuel, other.fuel),
             records: each(self.records, other.records),
             patches: each(self.patches, other.patches),
+            frames: each(self.frames, other.frames),
             pages: each(self.pages, other.pages),
         }
     }
 
-    /// All of it: fuel, records, patches, pages.
-    pub(crate) const fn each(&self) -> [Linear; 4] {
-        [self.fuel, self.records, self.patches, self.pages]
+    /// All of it: fuel, records, patches, frames, pages.
+    pub(crate) const fn each(&self) -> [Linear; 5] {
+        [self.fuel, self.records, self.patches, self.frames, self.pages]
     }
 
     /// Both, one after the other.
@@ -279,6 +287,8 @@ pub struct Most {
     pub records: Option<Step>,
     /// To the output packets that it changes.
     pub patches: Option<Step>,
+    /// To the frames that it sends.
+    pub frames: Option<Step>,
     /// To the pages that it asks for.
     pub pages: Option<Step>,
     /// To the stack, in bytes.

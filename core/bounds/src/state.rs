@@ -142,9 +142,9 @@ pub(crate) struct Hot {
     pub(crate) inner: Option<Rc<Hot>>,
 }
 
-/// What contributes most: to fuel, records, patches and pages, as [`Usage::each`] has them.
+/// What contributes most: to fuel, records, patches, frames and pages, as [`Usage::each`] has them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Peaks(pub(crate) [Option<Rc<Hot>>; 4]);
+pub(crate) struct Peaks(pub(crate) [Option<Rc<Hot>>; 5]);
 
 impl Peaks {
     /// One more place, or way to places further in.

@@ -267,7 +267,7 @@ mod tests {
             globals: 0,
             functions: 0,
             memory: Bytes(64 << 10),
-            imports: vec!["emit", "patch"],
+            imports: vec!["emit", "patch", "send"],
             has_initialize: false,
             has_start: false,
             has_tick: false,
@@ -370,11 +370,13 @@ mod tests {
         let records = usage(|bound| bound.usage.records = Linear::constant(3));
         let patches = usage(|bound| bound.usage.patches = Linear::constant(3));
         let pages = usage(|bound| bound.usage.pages = Linear::constant(3));
+        let frames = usage(|bound| bound.usage.frames = Linear::constant(3));
         let stack = usage(|bound| bound.stack = Some(3000));
         let shadow = usage(|bound| bound.shadow_stack = Some(3000));
         for (bound, key, within, over, beyond) in [
             (&records, "records", "3", "2", "0"),
             (&patches, "patches", "3", "1", "0"),
+            (&frames, "frames", "3", "2", "0"),
             (&pages, "pages", "3", "2", "0"),
             (&stack, "stack", "'3000'", "'2999'", "'299'"),
             (&shadow, "shadow-stack", "'3000'", "'300'", "'299'"),
@@ -412,16 +414,18 @@ mod tests {
     fn what_a_module_cannot_ask_for_it_does_not_get() {
         let mut unknown = fuel(1, 0);
         (unknown.usage.records, unknown.usage.patches) = (Linear::UNBOUNDED, Linear::UNBOUNDED);
+        unknown.usage.frames = Linear::UNBOUNDED;
         let with = |imports: Vec<&'static str>| Facts { imports, ..facts() };
-        for (imports, of_records, of_patches) in [
-            (vec![], Tier::Proved, Tier::Proved),
-            (vec!["emit"], Tier::Metered, Tier::Proved),
-            (vec!["patch", "hash"], Tier::Proved, Tier::Metered),
+        for (imports, of_records, of_patches, of_frames) in [
+            (vec![], Tier::Proved, Tier::Proved, Tier::Proved),
+            (vec!["emit"], Tier::Metered, Tier::Proved, Tier::Proved),
+            (vec!["patch", "hash"], Tier::Proved, Tier::Metered, Tier::Proved),
+            (vec!["send"], Tier::Proved, Tier::Proved, Tier::Metered),
         ] {
             let by = |profile| of(&[unknown.clone()], &with(imports.clone()), profile);
             assert_eq!(
-                (by("records = 0"), by("patches = 0")),
-                (Ok(of_records), Ok(of_patches)),
+                (by("records = 0"), by("patches = 0"), by("frames = 0")),
+                (Ok(of_records), Ok(of_patches), Ok(of_frames)),
                 "{imports:?}"
             );
         }
@@ -506,11 +510,12 @@ mod tests {
         let step = |what, amount| Step { place: place("scan"), what, amount };
         let three = Linear::constant(3);
         let mut all = fuel(1, 0);
-        all.usage = Usage { records: three, patches: three, pages: three, ..all.usage };
+        all.usage = Usage { records: three, patches: three, frames: three, pages: three, ..all.usage };
         (all.stack, all.shadow_stack) = (Some(3000), Some(3000));
         all.most = Most {
             records: Some(step(What::Host("emit"), three)),
             patches: Some(step(What::Loop(three), three)),
+            frames: Some(step(What::Host("send"), three)),
             pages: Some(step(What::Grow, three)),
             stack: Some(step(What::Frame, Linear::constant(2048))),
             shadow_stack: Some(step(What::Locals, Linear::constant(1024))),
@@ -521,6 +526,7 @@ mod tests {
         for (profile, words) in [
             ("records = 2", "most of it is the call of `emit` in scan (byte 77); with"),
             ("patches = 2", "most of it is the loop in scan (byte 77), at most 3 times; with"),
+            ("frames = 2", "most of it is the call of `send` in scan (byte 77); with"),
             ("pages = 2", "most of it is the `memory.grow` in scan (byte 77); with"),
             ("stack = '2999'", "most of it is what scan (byte 77) takes, 2 KiB; with"),
             ("shadow-stack = '2999'", "most of it is what scan (byte 77) takes, 1 KiB; with"),

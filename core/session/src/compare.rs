@@ -22,6 +22,8 @@ pub enum Resource {
     Records,
     /// Changes of output packets.
     Patches,
+    /// Frames that are sent.
+    Frames,
     /// Pages of memory that are asked for.
     Pages,
     /// Bytes of private memory.
@@ -37,6 +39,7 @@ impl Resource {
             Self::ShadowStack => "shadow stack",
             Self::Records => "records",
             Self::Patches => "patches",
+            Self::Frames => "frames",
             Self::Pages => "pages",
             Self::Memory => "memory",
         }
@@ -125,6 +128,8 @@ impl Comparison {
             (Resource::Records, _) if is_packet => "`records`",
             (Resource::Records, _) => "`call-records`",
             (Resource::Patches, _) => "`patches`",
+            (Resource::Frames, _) if is_packet => "`frames`",
+            (Resource::Frames, _) => "`call-frames`",
             (Resource::Pages, _) => "`pages`",
             (Resource::Memory, _) => "`memory`",
         }
@@ -214,8 +219,21 @@ pub(crate) fn compare(
             let patches = capped(usage(|found| found.usage.patches), patches_most);
             compare(Resource::Patches, patches, Linear::constant(u64::from(profile.patches) * packets));
         }
+        let (frames_most, frames) = match packets {
+            Some(packets) => {
+                (u64::from(limit::FRAMES_PER_PACKET) * packets, u64::from(profile.frames) * packets)
+            }
+            None => (limit::FRAMES_PER_CALL.into(), profile.call_frames.into()),
+        };
+        let is_start = matches!(entry, EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start);
+        // Nothing is sent before the first packet. Of a module that sends nothing nobody asks for a limit.
+        let frames_most = if is_start { 0 } else { most("send", frames_most) };
+        if frames_most > 0 {
+            let found = capped(usage(|found| found.usage.frames), frames_most);
+            compare(Resource::Frames, found, Linear::constant(frames));
+        }
         let pages = capped(usage(|found| found.usage.pages), room);
-        if matches!(entry, EntryPoint::Begin | EntryPoint::Initialize | EntryPoint::Start) {
+        if is_start {
             started = started.saturating_add(pages.constant);
         } else {
             let pages_limit = u64::from(profile.pages).saturating_mul(packets.unwrap_or(1));
@@ -226,6 +244,9 @@ pub(crate) fn compare(
     // What grows at each packet grows as far as it may.
     let pages = if grows_later { room } else { started.min(room) };
     let memory = facts.memory.0.saturating_add(pages.saturating_mul(WASM_PAGE));
+    // What it keeps is memory too, up to what it asked for.
+    let keeps = manifest.keep > 0 && facts.imports.contains(&"keep");
+    let memory = if keeps { memory.max(ceiling.0) } else { memory };
     comparisons.push(Comparison {
         entry: None,
         resource: Resource::Memory,

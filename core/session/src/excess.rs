@@ -46,7 +46,7 @@ impl fmt::Display for Excess {
                 Resource::Stack | Resource::ShadowStack | Resource::Memory => {
                     write!(f, "{name} uses up to {bound} of {what}")?;
                 }
-                Resource::Records | Resource::Patches | Resource::Pages => {
+                Resource::Records | Resource::Patches | Resource::Frames | Resource::Pages => {
                     write!(f, "{name} uses up to {bound} {what}")?;
                 }
             }
@@ -103,6 +103,7 @@ pub(crate) fn most(comparison: &Comparison, analysis: &Analysis) -> Option<Step>
         Resource::ShadowStack => most?.shadow_stack.clone(),
         Resource::Records => most?.records.clone(),
         Resource::Patches => most?.patches.clone(),
+        Resource::Frames => most?.frames.clone(),
         Resource::Pages => most?.pages.clone(),
         // More than a module may begin with is refused before: what it grows by is what is too much.
         Resource::Memory => {

@@ -33,7 +33,7 @@ pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, Show
 pub use compare::{Comparison, Resource, Standing};
 pub use excess::Excess;
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
-pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Parallel, Service, Tick};
+pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Output, Parallel, Service, Tick};
 pub use name::{Name, NameError};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};

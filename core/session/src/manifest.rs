@@ -13,6 +13,7 @@ pub const MANIFEST_BYTES_MAX: usize = 64 * 1024;
 const PARAMETERS_MAX: usize = 64;
 const STREAMS_MAX: usize = 32;
 const SERVICES_MAX: usize = 16;
+const OUTPUTS_MAX: usize = 8;
 const FIELDS_MAX: usize = 64;
 const TEXT_MAX: usize = 2048;
 const MEMORY_DEFAULT: Bytes = Bytes(16 << 20);
@@ -35,6 +36,8 @@ pub struct Manifest {
     pub parallel: Parallel,
     /// The most private memory that it wants.
     pub memory: Bytes,
+    /// How many packets it wants to keep at once.
+    pub keep: u32,
     /// How often `weir_tick` is called.
     pub tick: Option<Tick>,
     /// What can be set.
@@ -45,6 +48,8 @@ pub struct Manifest {
     pub services: Vec<Service>,
     /// The services of others that it calls, where its session uses such.
     pub calls: Vec<Name>,
+    /// Where it sends frames of its own.
+    pub outputs: Vec<Output>,
 }
 
 /// Something that a module can do for modules of other sessions.
@@ -60,6 +65,15 @@ pub struct Service {
     pub answer: Bytes,
 }
 
+/// A declared output: a way out for Ethernet frames that the module makes. Where it leads, the operator says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its name.
+    pub name: Name,
+    /// What is sent there, in a line.
+    pub summary: String,
+}
+
 /// What a module is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -68,6 +82,8 @@ pub enum Kind {
     Monitor,
     /// It drops or changes packets: runs only when named.
     Filter,
+    /// It sends packets of its own, or is a load on purpose: runs only when named.
+    Active,
 }
 
 /// How a module may be spread over threads.
@@ -186,6 +202,8 @@ struct Raw {
     #[serde(default = "one_instance")]
     parallel: Parallel,
     memory: Option<String>,
+    #[serde(default)]
+    keep: u32,
     tick: Option<RawTick>,
     #[serde(default)]
     parameter: Vec<RawParameter>,
@@ -195,6 +213,8 @@ struct Raw {
     service: Vec<RawService>,
     #[serde(default)]
     calls: Vec<String>,
+    #[serde(default)]
+    output: Vec<RawOutput>,
 }
 
 #[derive(Deserialize)]
@@ -249,6 +269,14 @@ struct RawStream {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct RawOutput {
+    name: String,
+    #[serde(default)]
+    summary: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawField {
     name: String,
     #[serde(rename = "type")]
@@ -274,14 +302,17 @@ impl Manifest {
         at_most("stream", raw.stream.len(), STREAMS_MAX)?;
         at_most("service", raw.service.len(), SERVICES_MAX)?;
         at_most("calls", raw.calls.len(), SERVICES_MAX)?;
+        at_most("output", raw.output.len(), OUTPUTS_MAX)?;
         let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
         let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
+        let outputs = raw.output.into_iter().map(output).collect::<Result<Vec<_>, _>>()?;
         unique("parameter", parameters.iter().map(|p| &p.name))?;
         unique("stream", streams.iter().map(|s| &s.name))?;
         let services = raw.service.into_iter().map(service).collect::<Result<Vec<_>, _>>()?;
         unique("service", services.iter().map(|s| &s.name))?;
         let calls = raw.calls.iter().map(|given| name("calls", given)).collect::<Result<Vec<_>, _>>()?;
         unique("calls", calls.iter())?;
+        unique("output", outputs.iter().map(|o| &o.name))?;
         Ok(Self {
             name: name("name", &raw.name)?,
             version: line("version", raw.version)?,
@@ -290,11 +321,13 @@ impl Manifest {
             kind: raw.kind,
             parallel: raw.parallel,
             memory: memory(raw.memory.as_deref())?,
+            keep: keep(raw.keep)?,
             tick: raw.tick.map(|raw| tick(&raw, &parameters)).transpose()?,
             parameters,
             streams,
             services,
             calls,
+            outputs,
         })
     }
 }
@@ -350,6 +383,15 @@ fn memory(text: Option<&str>) -> Result<Bytes, ManifestError> {
             at: "memory",
             wanted: format!("an amount up to {} such as \"16 MiB\"", Bytes(PRIVATE_MAX.into())),
         }),
+    }
+}
+
+fn keep(packets: u32) -> Result<u32, ManifestError> {
+    let wanted = || format!("a whole number up to {}", limit::KEPT_PACKETS);
+    if packets <= limit::KEPT_PACKETS {
+        Ok(packets)
+    } else {
+        Err(ManifestError::Amount { at: "keep", wanted: wanted() })
     }
 }
 
@@ -429,6 +471,12 @@ fn stream(raw: RawStream) -> Result<Stream, ManifestError> {
     Ok(Stream::new(stream_name, line(&format!("{at}, summary"), raw.summary)?, fields))
 }
 
+fn output(raw: RawOutput) -> Result<Output, ManifestError> {
+    let name = name("output.name", &raw.name)?;
+    let summary = line(&format!("output `{name}`, summary"), raw.summary)?;
+    Ok(Output { name, summary })
+}
+
 fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
     Name::new(text).map_err(|error| ManifestError::Name { at: at.to_owned(), error })
 }
@@ -481,7 +529,8 @@ mod tests {
             "kind = 'filter'\nparallel = 'flow'\nmemory = '1 MiB'\ntick = { parameter = 'interval' }\n\
              [[parameter]]\nname = 'interval'\ntype = 'duration'\ndefault = '1s'\nmin = '1ms'\n\
              [[parameter]]\nname = 'ports'\ntype = 'u64-list'\ndefault = [53, 123]\nmax = 65535\n\
-             [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'a'\ntype = 'u8'\n[[stream.field]]\nname = 'b'\ntype = 'u64'\nunit = 'ns'\n",
+             [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'a'\ntype = 'u8'\n[[stream.field]]\nname = 'b'\ntype = 'u64'\nunit = 'ns'\n\
+             [[output]]\nname = 'repairs'\nsummary = 'what was lost'\n[[output]]\nname = 'other'\n",
         )
         .unwrap();
         assert_eq!(
@@ -490,6 +539,9 @@ mod tests {
         );
         assert_eq!(manifest.tick, Some(Tick::Parameter(0)));
         assert_eq!(manifest.parameters[1].default, Some(Value::U64List(vec![53, 123])));
+        let outputs: Vec<_> =
+            manifest.outputs.iter().map(|o| (o.name.as_str(), o.summary.as_str())).collect();
+        assert_eq!(outputs, [("repairs", "what was lost"), ("other", "")]);
         let stream = &manifest.streams[0];
         assert_eq!(
             (stream.row_bytes(), stream.fields[1].offset, stream.fields[1].unit.as_str()),
@@ -502,6 +554,7 @@ mod tests {
         for (rest, message) in [
             ("nmae = 'x'\n", "unknown field `nmae`"),
             ("memory = '2 GiB'\n", "memory: an amount up to 1023 MiB"),
+            ("keep = 1025\n", "keep: a whole number up to 1024"),
             ("tick = '1'\n", "tick: a duration of at least 1 us"),
             ("tick = { parameter = 'x' }\n", "tick: `x` is no parameter of type duration"),
             ("[[parameter]]\nname = 'A'\ntype = 'u64'\n", "parameter.name: `A` is not a name"),
@@ -518,6 +571,10 @@ mod tests {
                 "parameter `a`, max: parameter `a`: 4 is outside 5 to -",
             ),
             ("[[stream]]\nname = 'a'\n", "stream `a` has no field"),
+            ("[[output]]\nname = 'A'\n", "output.name: `A` is not a name"),
+            ("[[output]]\nname = 'a'\nrate = 5\n", "unknown field `rate`"),
+            ("[[output]]\nname='a'\n[[output]]\nname='a'\n", "output: `a` is there twice"),
+            (&"[[output]]\nname='a'\n".repeat(9), "9 entries in output; 8 is the most"),
             (
                 "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",
                 "stream `a`, field `x`: there is no type `u7`",

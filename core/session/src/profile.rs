@@ -49,6 +49,14 @@ pub struct Profile {
     pub call_records: u32,
     /// Changes of output packets for one packet.
     pub patches: u32,
+    /// Frames that it may send for one packet.
+    pub frames: u32,
+    /// Frames that it may send in a tick or the stop.
+    pub call_frames: u32,
+    /// The longest frame that it may send.
+    pub frame_bytes: Bytes,
+    /// Packets that it may keep at once, each instance of it.
+    pub keep: u32,
     /// Pages of 64 KiB that a packet, a tick or the stop may ask for.
     pub pages: u32,
     /// The host functions that a module may import.
@@ -78,6 +86,10 @@ impl Default for Profile {
             records: limit::RECORDS_PER_PACKET,
             call_records: limit::RECORDS_PER_CALL,
             patches: limit::PATCHES_PER_PACKET,
+            frames: limit::FRAMES_PER_PACKET,
+            call_frames: limit::FRAMES_PER_CALL,
+            frame_bytes: Bytes(limit::FRAME_BYTES as u64),
+            keep: limit::KEPT_PACKETS,
             pages: PRIVATE_MAX >> 16,
             imports: imports::ALL.iter().map(|import| import.name).collect(),
             cpu_factor: 40,
@@ -166,6 +178,15 @@ const KEYS: &[(&str, Read)] = &[
         count(value, 0, limit::RECORDS_PER_CALL.into(), &mut profile.call_records)
     }),
     ("patches", |profile, value| count(value, 0, limit::PATCHES_PER_PACKET.into(), &mut profile.patches)),
+    ("frames", |profile, value| count(value, 0, limit::FRAMES_PER_PACKET.into(), &mut profile.frames)),
+    ("call-frames", |profile, value| {
+        count(value, 0, limit::FRAMES_PER_CALL.into(), &mut profile.call_frames)
+    }),
+    ("frame-bytes", |profile, value| {
+        let (min, max) = (limit::FRAME_BYTES_MIN.into(), limit::FRAME_BYTES.into());
+        amount(value, min, max, &mut profile.frame_bytes)
+    }),
+    ("keep", |profile, value| count(value, 0, limit::KEPT_PACKETS.into(), &mut profile.keep)),
     ("pages", |profile, value| count(value, 0, u64::from(PRIVATE_MAX) / WASM_PAGE, &mut profile.pages)),
     ("imports", |profile, value| {
         let known = |name: &str| imports::ALL.iter().map(|import| import.name).find(|known| *known == name);
@@ -356,6 +377,9 @@ mod tests {
             ("records = -1", "line 1: `records` must be a whole number from 0 to 64"),
             ("call-records = 65537", "line 1: `call-records` must be a whole number from 0 to 65536"),
             ("patches = 33", "line 1: `patches` must be a whole number from 0 to 32"),
+            ("frames = 65", "line 1: `frames` must be a whole number from 0 to 64"),
+            ("call-frames = 4097", "line 1: `call-frames` must be a whole number from 0 to 4096"),
+            ("frame-bytes = '13 B'", "line 1: `frame-bytes` must be an amount from 14 B to 9 KiB"),
             ("pages = 99999", "line 1: `pages` must be a whole number from 0 to 16368"),
             ("strikes = 0", "line 1: `strikes` must be a whole number from 1 to"),
             ("cpu-factor = 0", "line 1: `cpu-factor` must be a whole number from 1 to"),

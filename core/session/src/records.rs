@@ -16,6 +16,11 @@ impl Order {
         Self(index * 2 + 1)
     }
 
+    /// The packet, or the one that the tick comes before.
+    pub const fn index(self) -> usize {
+        (self.0 / 2) as usize
+    }
+
     /// Whether this is a packet's record, not a tick's.
     pub const fn is_packet(self) -> bool {
         self.0 % 2 == 1

@@ -36,6 +36,14 @@ pub fn c_header(manifest: &Manifest) -> String {
             "static inline int32_t emit_{name}(const struct {name}_row *row) {{\n    return weir_emit(STREAM_{name}, row, sizeof *row);\n}}"
         );
     }
+    for (index, output) in manifest.outputs.iter().enumerate() {
+        let name = output.name.identifier();
+        _ = writeln!(
+            out,
+            "\n/* {} */\nenum {{ OUTPUT_{name} = {index} }};\nstatic inline int32_t send_{name}(const void *frame, uint32_t len) {{\n    return weir_send(OUTPUT_{name}, frame, len);\n}}",
+            comment(&output.summary)
+        );
+    }
     for (index, parameter) in manifest.parameters.iter().enumerate() {
         let name = parameter.name.identifier();
         let unit = if parameter.unit.is_empty() { String::new() } else { format!(" [{}]", parameter.unit) };
@@ -96,6 +104,18 @@ pub fn rust_source(manifest: &Manifest) -> String {
              impl weir_guest::Row for {ty}{elided} {{\n    const STREAM: u32 = {index};\n}}",
             stream.row_bytes()
         );
+    }
+    if !manifest.outputs.is_empty() {
+        _ = writeln!(out, "\n/// The outputs.\npub mod output {{");
+        for (index, output) in manifest.outputs.iter().enumerate() {
+            _ = writeln!(
+                out,
+                "    #[doc = {:?}]\n    pub const {}: weir_guest::Output = weir_guest::Output::number({index});",
+                output.summary,
+                output.name.identifier().to_uppercase()
+            );
+        }
+        out.push_str("}\n");
     }
     _ = writeln!(out, "\n/// The parameters, as the operator set them.\npub mod param {{");
     for (index, parameter) in manifest.parameters.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! The memory for packets that do not lie in a file as they are: a sealed memory file in chunks, of which blocks hold pieces.
 
 use crate::memory::sealed;
+use crate::pin::Keeping;
 use crate::window::Window;
 use std::io;
 use std::ops::Range;
@@ -16,25 +17,29 @@ pub(crate) const ARENA_BYTES: usize = CHUNK_BYTES * CHUNKS;
 
 const _: () = assert!(ARENA_BYTES <= weir_abi::ARENA_MAX as usize);
 
+/// How many hold each chunk.
+pub(crate) type Holders = [AtomicU32; CHUNKS];
+
 /// Chunks, and how many hold each of them.
 #[derive(Debug)]
 pub(crate) struct Arena {
     window: Arc<Window>,
-    holders: Arc<[AtomicU32; CHUNKS]>,
+    holders: Arc<Holders>,
 }
 
 /// Keeps chunks from being used again, until it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
-    holders: Option<Arc<[AtomicU32; CHUNKS]>>,
+    holders: Option<Arc<Holders>>,
     mask: u64,
 }
 
 impl Arena {
     pub(crate) fn new() -> io::Result<Self> {
         let (file, mapping) = sealed(c"weir-packets", ARENA_BYTES)?;
-        let holders = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
-        Ok(Self { window: Arc::new(Window::of_memory(file, mapping)), holders })
+        let holders: Arc<Holders> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
+        let keeping = Keeping::Chunks(Arc::clone(&holders));
+        Ok(Self { window: Arc::new(Window::of_memory(file, mapping, keeping)), holders })
     }
 
     pub(crate) fn window(&self) -> &Arc<Window> {
@@ -63,13 +68,7 @@ impl Arena {
 
     /// Adds `chunks` to what `hold` holds.
     pub(crate) fn hold(&self, chunks: Range<usize>, hold: &mut Hold) {
-        let holders = hold.holders.get_or_insert_with(|| Arc::clone(&self.holders));
-        for i in chunks {
-            if hold.mask & (1 << i) == 0 {
-                hold.mask |= 1 << i;
-                holders[i].fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        hold.add(&self.holders, chunks);
     }
 
     /// Where `chunks` are in memory. What is written there must be held by nobody but the writer.
@@ -77,6 +76,25 @@ impl Arena {
         assert!(chunk < CHUNKS);
         // SAFETY: chunks below CHUNKS are inside the mapping.
         unsafe { self.window.mapping().base().as_ptr().add(chunk * CHUNK_BYTES) }
+    }
+}
+
+impl Hold {
+    /// Holds chunks that somebody else holds now: those that nobody holds may be about to be used again.
+    pub(crate) fn of(holders: &Arc<Holders>, chunks: Range<usize>) -> Self {
+        let mut hold = Self::default();
+        hold.add(holders, chunks);
+        hold
+    }
+
+    fn add(&mut self, holders: &Arc<Holders>, chunks: Range<usize>) {
+        let holders = self.holders.get_or_insert_with(|| Arc::clone(holders));
+        for i in chunks {
+            if self.mask & (1 << i) == 0 {
+                self.mask |= 1 << i;
+                holders[i].fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 }
 

@@ -58,6 +58,7 @@ mod memory;
 mod open;
 mod pcap;
 mod pcapng;
+mod pin;
 mod reader;
 mod ring;
 mod selection;
@@ -77,6 +78,7 @@ pub use live::{
     SentTotals, Sink,
 };
 pub use open::{Input, Options};
+pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
 pub use selection::{Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};

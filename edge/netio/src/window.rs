@@ -2,6 +2,7 @@
 
 use crate::faults::{Faults, WatchError, WatchGuard, register};
 use crate::memory::Mapping;
+use crate::pin::{Keeping, Pin, PinError};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,6 +21,7 @@ pub struct Window {
     // Dropped before `mapping`: what is not mapped must not be watched.
     watched: Option<(WatchGuard, Arc<Faults>)>,
     mapping: Mapping,
+    keeping: Keeping,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -45,17 +47,19 @@ impl Window {
             file_offset,
             watched: Some((guard, Arc::clone(faults))),
             mapping,
+            keeping: Keeping::Everything,
         })
     }
 
-    /// All of a sealed memory file, which `mapping` shows.
-    pub(crate) fn of_memory(file: File, mapping: Mapping) -> Self {
+    /// All of a sealed memory file, which `mapping` shows, and of which so much can be kept.
+    pub(crate) fn of_memory(file: File, mapping: Mapping, keeping: Keeping) -> Self {
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             file: Arc::new(file),
             file_offset: 0,
             watched: None,
             mapping,
+            keeping,
         }
     }
 
@@ -83,6 +87,15 @@ impl Window {
     /// Always false: there are no windows without bytes.
     pub fn is_empty(&self) -> bool {
         self.mapping.len() == 0
+    }
+
+    /// Keeps `len` bytes at a guest address as they are, after the block that they are of is gone. The block must be there now: else they may have
+    /// become something else already.
+    ///
+    /// # Errors
+    /// [`PinError`], where this memory cannot be kept, or no more of it.
+    pub fn pin(&self, address: u32, len: u32) -> Result<Pin, PinError> {
+        self.keeping.pin(address, len)
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {

@@ -1,8 +1,11 @@
 //! The host functions, and the state that they work on.
 
+use crate::allowance::{Asked, Most};
 use crate::event::Post;
 use crate::fault::FaultKind;
 use crate::guest::{guest, with_bytes, write_bytes};
+use crate::kept::{Kept, keep, release};
+use crate::outgoing::{Outgoing, send};
 use crate::pattern::{PatternError, Patterns};
 use crate::rewrite::{LIMIT, SUSPEND};
 use crate::slice::{self, Counter, Shared};
@@ -61,12 +64,15 @@ pub(crate) struct Host {
     pub(crate) keeps_patches: bool,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
-    budget: Budget,
+    /// What it has sent.
+    pub(crate) outgoing: Outgoing,
+    /// What it keeps.
+    pub(crate) kept: Kept,
+    /// Records that it has asked for.
+    emitted: Asked,
     /// How often each packet of the batch has been patched.
     patched: [u8; BATCH_PACKETS],
     table_elements: usize,
-    /// What the ticks of a block, or start and stop, have emitted: there can be one before each packet, so they share an allowance.
-    periodic: Budget,
     patterns: Vec<Patterns>,
     logged: u32,
     /// Whether calls that are over their limit go on.
@@ -91,14 +97,6 @@ pub(crate) struct Host {
     /// What its private memory has of its session's; and what that was before it grew last.
     pub(crate) holding: Option<Holding>,
     before: Bytes,
-}
-
-/// What the packet or call at hand has emitted.
-#[derive(Default)]
-struct Budget {
-    order: Option<Order>,
-    records: u32,
-    bytes: u32,
 }
 
 impl Host {
@@ -128,10 +126,11 @@ impl Host {
             keeps_patches: true,
             log: Vec::new(),
             log_dropped: 0,
-            budget: Budget::default(),
+            outgoing: Outgoing::default(),
+            kept: Kept::default(),
+            emitted: Asked::default(),
             patched: [0; BATCH_PACKETS],
             table_elements: 0,
-            periodic: Budget::default(),
             patterns: Vec::new(),
             logged: 0,
         }
@@ -140,7 +139,9 @@ impl Host {
     /// Begins a call: its allowance is whole again.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.budget = Budget::default();
+        self.emitted.enter();
+        self.outgoing.asked.enter();
+        self.kept.enter();
         self.patched = [0; BATCH_PACKETS];
         self.strings = 0;
         self.exceeded_at = None;
@@ -175,7 +176,15 @@ impl Host {
 
     /// Begins a block: ticks have a whole allowance again.
     pub(crate) fn begin_block(&mut self) {
-        self.periodic = Budget::default();
+        self.emitted.begin_block();
+        self.outgoing.asked.begin_block();
+    }
+
+    /// Takes back what a lost call emitted, sent and kept, the last of it, as long as it is of this order.
+    pub(crate) fn abandon(&mut self, order: Order) {
+        self.records.abandon(order);
+        self.outgoing.frames.abandon(order);
+        self.keep_none_of(order);
     }
 
     /// Has the session's reservation be so much; 0 asks what it is. Outside of a session there is the module's own ceiling.
@@ -198,33 +207,20 @@ impl Host {
     /// Whether one more record of `bytes` is allowed; counts it.
     fn charge_record(&mut self, order: Order, bytes: usize) -> bool {
         let profile = self.admitted.profile();
-        let per_packet = profile.records.min(limit::RECORDS_PER_PACKET);
-        let (records_max, bytes_max) = match self.phase {
-            Phase::Batch { one_by_one: true, .. } => (per_packet, limit::RECORD_BYTES_PER_PACKET),
-            Phase::Batch { mask, .. } => {
-                let packets = mask.count_ones();
-                (per_packet * packets, limit::RECORD_BYTES_PER_PACKET * packets)
-            }
-            _ => (profile.call_records.min(limit::RECORDS_PER_CALL), limit::RECORD_BYTES_PER_CALL),
+        let packet = Most {
+            number: profile.records.min(limit::RECORDS_PER_PACKET),
+            bytes: limit::RECORD_BYTES_PER_PACKET,
         };
-        let budget = if let Phase::Batch { .. } = self.phase {
-            if self.budget.order != Some(order) {
-                // The next packet; in a batch taken whole there is one order for all of it.
-                self.budget = Budget { order: Some(order), ..Budget::default() };
-                self.strings = 0;
-            }
-            &mut self.budget
-        } else {
-            &mut self.periodic
+        let call = Most {
+            number: profile.call_records.min(limit::RECORDS_PER_CALL),
+            bytes: limit::RECORD_BYTES_PER_CALL,
         };
-        let bytes = budget.bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if budget.records >= records_max || bytes > bytes_max {
-            self.records_dropped += 1;
-            return false;
+        if self.emitted.is_new(self.phase, order) {
+            self.strings = 0;
         }
-        budget.records += 1;
-        budget.bytes = bytes;
-        true
+        let is_taken = self.emitted.charge(self.phase, order, bytes, packet, call);
+        self.records_dropped += u64::from(!is_taken);
+        is_taken
     }
 }
 
@@ -236,7 +232,8 @@ impl ResourceLimiter for Host {
         desired: usize,
         _max: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let wanted = Bytes(desired as u64);
+        // What it keeps is memory, too.
+        let wanted = Bytes((desired as u64).saturating_add(self.kept.bytes().0));
         if wanted > self.admitted.memory() {
             return Ok(false);
         }
@@ -286,6 +283,18 @@ pub(crate) fn order_of(phase: Phase, current: Option<u32>) -> Order {
     }
 }
 
+/// Which packet of the batch has this descriptor, and where in the block the module is; nothing where it is not one that it is called for.
+pub(crate) fn packet_at(phase: Phase, descriptor: u32, current: Option<u32>) -> Option<(u32, Order)> {
+    let Phase::Batch { descriptors, mask, one_by_one, .. } = phase else { return None };
+    let distance = descriptor.wrapping_sub(descriptors);
+    if distance as usize >= BATCH_BYTES || !(distance as usize).is_multiple_of(DESCRIPTOR_BYTES) {
+        return None;
+    }
+    let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
+    let is_at_hand = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
+    is_at_hand.then(|| (index, order_of(phase, current)))
+}
+
 /// A value of type i32 as the address or length that it is.
 const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
@@ -294,7 +303,7 @@ const fn unsigned(value: i32) -> u32 {
 /// Defines every function of [`imports::ALL`].
 pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let module = imports::MODULE;
-    // The loader gives these two the mask of packets still to do as their last argument.
+    // The loader gives these the mask of packets still to do as their last argument.
     linker.func_wrap(
         module,
         "emit",
@@ -313,6 +322,21 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
                 .map_err(wasmtime::Error::from)
         },
     )?;
+    linker.func_wrap(
+        module,
+        "send",
+        |mut caller: Caller<'_, Host>, output: i32, bytes: i32, len: i32, rest: i64| {
+            let bytes = (unsigned(bytes), unsigned(len));
+            send(&mut caller, unsigned(output), bytes, current(rest.cast_unsigned()))
+                .map_err(wasmtime::Error::from)
+        },
+    )?;
+    linker.func_wrap(module, "keep", |mut caller: Caller<'_, Host>, descriptor: i32, rest: i64| {
+        keep(&mut caller, unsigned(descriptor), current(rest.cast_unsigned())).map_err(wasmtime::Error::from)
+    })?;
+    linker.func_wrap(module, "release", |mut caller: Caller<'_, Host>, handle: i32| {
+        release(caller.data_mut(), handle)
+    })?;
     linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
     })?;
@@ -467,18 +491,8 @@ fn patch(
     (bytes, len): (u32, u32),
     current: Option<u32>,
 ) -> Result<i32, FaultKind> {
-    let Phase::Batch { descriptors, first, mask, one_by_one } = caller.data().phase else {
-        return Ok(code::WHEN);
-    };
-    let distance = descriptor.wrapping_sub(descriptors);
-    if distance as usize >= BATCH_BYTES || !(distance as usize).is_multiple_of(DESCRIPTOR_BYTES) {
-        return Ok(code::WHEN);
-    }
-    let index = distance / u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let allowed = if one_by_one { current == Some(index) } else { mask >> index & 1 == 1 };
-    if !allowed {
-        return Ok(code::WHEN);
-    }
+    let Some((index, _)) = packet_at(caller.data().phase, descriptor, current) else { return Ok(code::WHEN) };
+    let Phase::Batch { first, .. } = caller.data().phase else { return Ok(code::WHEN) };
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
@@ -512,7 +526,7 @@ fn patch(
 }
 
 /// Reads the fields that a patch depends on from a copy of the descriptor.
-fn read_descriptor(bytes: &[u8]) -> Descriptor {
+pub(crate) fn read_descriptor(bytes: &[u8]) -> Descriptor {
     Descriptor::from_bytes(bytes.first_chunk().unwrap_or(&[0; DESCRIPTOR_BYTES]))
 }
 

@@ -5,6 +5,7 @@ use crate::event::{Ears, Means};
 use crate::fault::{BrokenOff, Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::interrupt::Code;
+use crate::kept::Keeper;
 use crate::rewrite::{self, Checks};
 use crate::slice::{Counter, Seen, Shared, lock};
 use crate::space::{Area, map_area};
@@ -46,6 +47,8 @@ pub struct Counters {
     pub faults: u64,
     /// Records that were not taken because of a limit.
     pub records_dropped: u64,
+    /// Frames that were not sent because of a limit.
+    pub frames_dropped: u64,
     /// Log lines that were not taken because of a limit.
     pub log_dropped: u64,
     /// Packets and other calls that were over their limit: abandoned in a metered module, gone to their end in a supervised one.
@@ -368,6 +371,7 @@ impl Instance {
         self.counters.exceeded += over;
         let within = u64::from(calls).saturating_sub(over);
         if self.tally.weigh(over, within, self.strikes) {
+            self.let_go();
             self.describe(Fault::without_place(FaultKind::Unloaded), During::Idle);
         }
     }
@@ -400,14 +404,25 @@ impl Instance {
         Ok(mapped.clone())
     }
 
-    /// Maps a window on the packets in place of the last one. Returns the host addresses, for whoever watches over the file. Not while a call
-    /// [is suspended](Self::is_suspended).
+    /// From now on packets that the module wants to keep are kept by this; without it, none are. Whatever it has kept so far it has no longer. Not
+    /// while a call [is suspended](Self::is_suspended).
+    pub fn keep_by(&mut self, keeper: Option<Keeper>) -> io::Result<()> {
+        self.is_at_rest()?;
+        if let Some(host) = self.host_mut() {
+            host.keep_by(keeper);
+        }
+        Ok(())
+    }
+
+    /// Maps a window on the packets in place of the last one, with whatever the module has kept there, and [nobody](Self::keep_by) keeps any of it.
+    /// Returns the host addresses, for whoever watches over the file. Not while a call [is suspended](Self::is_suspended).
     pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<Range<usize>> {
         if self.base.is_null() {
             return Ok(0..0);
         }
         self.is_at_rest()?;
         let Some(store) = &mut self.store else { return Ok(0..0) };
+        store.data_mut().keep_by(None);
         let mapped = &mut store.data_mut().packets;
         // SAFETY: as in `map_descriptors`, with the packets' room.
         unsafe { map_area(self.base, ARENA_BASE, ARENA_MAX, area, mapped)? };
@@ -463,6 +478,9 @@ impl Instance {
         }
         self.unserved |= mask;
         self.weigh(batch.mask.count_ones());
+        if self.has_ended() {
+            self.let_go();
+        }
         drops
     }
 
@@ -495,10 +513,10 @@ impl Instance {
         let host = store.data_mut();
         if !wasm.one_by_one {
             // All records of a batch have the order of its first packet.
-            host.records.abandon(order_of(phase, None));
+            host.abandon(order_of(phase, None));
             while host.patches.pop_if(|patch| patch.packet >= packet).is_some() {}
         } else if index.is_some() {
-            host.records.abandon(order_of(phase, index));
+            host.abandon(order_of(phase, index));
             while host.patches.pop_if(|patch| patch.packet == packet).is_some() {}
         }
         (packet, after)
@@ -557,7 +575,7 @@ impl Instance {
     pub(crate) fn take_back(&mut self) {
         if let Some(host) = self.host_mut() {
             let order = order_of(host.phase, None);
-            host.records.abandon(order);
+            host.abandon(order);
         }
     }
 
@@ -578,6 +596,16 @@ impl Instance {
         self.untold = Some(if is_over { lost::LIMIT } else { lost::TRAP });
         self.describe(fault, during);
         self.empty_stack();
+        if self.is_over() {
+            self.let_go();
+        }
+    }
+
+    /// A module that has ended keeps nothing, on whichever thread it was ended.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(host) = self.host_mut() {
+            host.keep_nothing();
+        }
     }
 
     pub(crate) fn empty_stack(&mut self) {
@@ -605,6 +633,7 @@ impl Instance {
         let seen = self.seen();
         Counters {
             records_dropped: seen.records_dropped,
+            frames_dropped: seen.frames_dropped,
             log_dropped: seen.log_dropped,
             strikes: self.tally.strikes(),
             ..self.counters
@@ -632,6 +661,11 @@ impl Instance {
         Bytes(self.seen().memory as u64)
     }
 
+    /// How much memory it keeps of the packets that it has seen, in whole pieces.
+    pub fn kept(&self) -> Bytes {
+        self.seen().kept
+    }
+
     /// What can be seen of the sandbox; while a call is suspended, as it was then.
     fn seen(&self) -> Seen {
         let Some(store) = &self.store else { return lock(&self.slice).seen };
@@ -639,6 +673,8 @@ impl Instance {
         Seen {
             memory: self.wasm.as_ref().map_or(0, |wasm| wasm.memory.data_size(store)),
             records_dropped: host.records_dropped,
+            frames_dropped: host.outgoing.dropped,
+            kept: host.kept.bytes(),
             log_dropped: host.log_dropped,
         }
     }
@@ -654,6 +690,28 @@ impl Instance {
     /// Whether there is anything for [`Self::take_records`] to take.
     pub fn has_records(&self) -> bool {
         self.host().is_some_and(|host| !host.records.is_empty())
+    }
+
+    /// The frames that it sent since the last call of this function, in the order in which it did; the stream of each is its output's index in the
+    /// manifest. `empty` is used from then on. While a call is suspended, nothing can be taken.
+    pub fn take_frames(&mut self, empty: Records) -> Records {
+        match self.host_mut() {
+            Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),
+            None => empty,
+        }
+    }
+
+    /// Whether there is anything for [`Self::take_frames`] to take.
+    pub fn has_frames(&self) -> bool {
+        self.host().is_some_and(|host| !host.outgoing.frames.is_empty())
+    }
+
+    /// Which of its outputs lead somewhere, a bit for each; from the begin all do. Where one does not, it is told so when it sends there. While a
+    /// call is suspended nothing changes.
+    pub fn open_outputs(&mut self, open: u8) {
+        if let Some(host) = self.host_mut() {
+            host.outgoing.open = open;
+        }
     }
 
     /// Patches are no longer kept, because nothing is written that they could change. The module notices nothing of that.

@@ -10,6 +10,7 @@
 //! guest addresses, the packets and their descriptors; what it can call is in `weir_abi::imports`. Where the host looks at memory
 //! that a module points to is one function, in `guest.rs`.
 
+mod allowance;
 mod batch;
 mod cache;
 mod clock;
@@ -21,7 +22,9 @@ mod guest;
 mod host;
 mod instance;
 mod interrupt;
+mod kept;
 mod meter;
+mod outgoing;
 mod pattern;
 mod rewrite;
 mod slice;
@@ -39,6 +42,7 @@ pub use event::{Means, News, Post};
 pub use fault::{Fault, FaultKind};
 pub use host::{LogLine, Patch};
 pub use instance::{Batch, Counters, During, Incident, Instance};
+pub use kept::{Keeper, NotPinned, Pinned};
 pub use slice::Budget;
 pub use space::Area;
 pub use suspend::{Call, Step};

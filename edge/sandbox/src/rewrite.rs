@@ -9,7 +9,7 @@
 //!   over, the watchdog makes that page inaccessible, and the next such read is a trap.
 //! - Reads of parameters are replaced by their values.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same limits as any call.
-//! - `emit` and `patch` get one more argument, the mask of packets still to do: the host would pay a good part of the call's time for asking
+//! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of packets still to do: the host would pay a good part of the call's time for asking
 //!   the engine for the global. The module has no say in it.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
@@ -32,7 +32,7 @@ use weir_bounds::{Costs, EntryPoint, Environment, InjectedValue, Linear};
 use weir_session::{Entry, Facts, Limits, Value};
 
 /// Imports that get one more argument.
-const WIDENED: [&str; 2] = ["emit", "patch"];
+const WIDENED: [&str; 4] = ["emit", "patch", "send", "keep"];
 
 /// The host function that the pass imports, for whoever has used up an allowance. Modules cannot import it: admission does not know it.
 pub(crate) const LIMIT: &str = "limit";

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use wasmtime::{AsContextMut, Caller, Global, Instance, Val};
+use weir_units::Bytes;
 
 /// How long a call may run until it is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
 pub(crate) struct Seen {
     pub(crate) memory: usize,
     pub(crate) records_dropped: u64,
+    pub(crate) frames_dropped: u64,
+    pub(crate) kept: Bytes,
     pub(crate) log_dropped: u64,
 }
 
@@ -217,6 +220,8 @@ impl Seen {
         Self {
             memory: host.memory.map_or(0, |memory| memory.data_size(caller)),
             records_dropped: host.records_dropped,
+            frames_dropped: host.outgoing.dropped,
+            kept: host.kept.bytes(),
             log_dropped: host.log_dropped,
         }
     }

@@ -224,6 +224,9 @@ impl Instance {
             Call::Tick { .. } | Call::News(_) if task.called > 0 => self.weigh(1),
             Call::Tick { .. } | Call::Stop { .. } | Call::News(_) => {}
         }
+        if self.has_ended() {
+            self.let_go();
+        }
         Step::Done(task.drops)
     }
 

@@ -5,13 +5,14 @@
 pub enum Error {
     /// A limit is reached.
     Full,
-    /// Outside the packet, or outside what a patch can reach; in a list of patterns, a length beyond its end.
+    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be; in a list of patterns, a length beyond its end.
     Range,
-    /// A field that says how the packet is parsed, or a checksum; what the module's session may not have or use.
+    /// A field that says how the packet is parsed, or a checksum; what the module's session may not have or use; an output that leads nowhere; a packet
+    /// that cannot be kept.
     Denied,
-    /// Not at this time: a pattern compiled after start, a patch outside a packet.
+    /// Not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start.
     When,
-    /// No such parameter, stream or pattern.
+    /// No such parameter, stream, output, pattern or kept packet.
     Unknown,
     /// A code that this crate does not know.
     Other(i32),
@@ -42,6 +43,9 @@ extern "C" {
     pub(crate) fn emit(stream: u32, row: *const u8, len: u32) -> i32;
     pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32)
         -> i32;
+    pub(crate) fn send(output: u32, bytes: *const u8, len: u32) -> i32;
+    pub(crate) fn keep(descriptor: *const crate::Descriptor) -> i32;
+    pub(crate) fn release(handle: i32) -> i32;
     pub(crate) fn find_compile(list: *const u8, len: u32, flags: u32) -> i32;
     pub(crate) fn find(handle: i32, bytes: *const u8, len: u32) -> i64;
     pub(crate) fn hash(bytes: *const u8, len: u32, seed: u64) -> u64;
@@ -70,6 +74,18 @@ mod absent {
         _bytes: *const u8,
         _len: u32,
     ) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn send(_output: u32, _bytes: *const u8, _len: u32) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn keep(_packet: *const crate::Descriptor) -> i32 {
+        UNKNOWN
+    }
+
+    pub(crate) unsafe fn release(_handle: i32) -> i32 {
         UNKNOWN
     }
 

@@ -54,11 +54,13 @@ mod hash;
 mod heap;
 mod host;
 mod ip;
+mod kept;
 mod log;
 mod packet;
 mod parameter;
 mod record;
 mod scratch;
+mod send;
 pub mod service;
 
 pub use bounded::{Bounded, BoundedIterator};
@@ -70,11 +72,13 @@ pub use hash::{hash, hash_words};
 pub use heap::{alloc, reserve};
 pub use host::Error;
 pub use ip::{Ip, Prefix};
+pub use kept::Kept;
 pub use log::{log, Level, Line};
 pub use packet::{Batch, Drops, Packet};
 pub use parameter::{List, TooLong};
 pub use record::{emit, Row, Str};
 pub use scratch::{Free, Scratch};
+pub use send::Output;
 
 /// The version of the contract between weir and its modules that this crate was written for.
 pub const ABI_VERSION: u32 = 1;
@@ -104,6 +108,20 @@ pub mod limit {
     pub const PATCHES_PER_PACKET: u32 = 32;
     /// Bytes that one patch writes.
     pub const PATCH_BYTES: u32 = 256;
+    /// Bytes of the longest frame that a module sends.
+    pub const FRAME_BYTES: u32 = 9_216;
+    /// Bytes of the shortest: an Ethernet header.
+    pub const FRAME_BYTES_MIN: u32 = 14;
+    /// Frames that one packet may cause.
+    pub const FRAMES_PER_PACKET: u32 = 64;
+    /// Bytes of frames that one packet may cause.
+    pub const FRAME_BYTES_PER_PACKET: u32 = 128 * 1024;
+    /// Frames that the stop, or the ticks between some packets together, may send.
+    pub const FRAMES_PER_CALL: u32 = 4_096;
+    /// Bytes of frames that the stop, or the ticks between some packets together, may send.
+    pub const FRAME_BYTES_PER_CALL: u32 = 4 * 1024 * 1024;
+    /// Packets that an instance of a module keeps at once.
+    pub const KEPT_PACKETS: u32 = 1024;
     /// Pattern sets of a module.
     pub const PATTERN_SETS: u32 = 16;
     /// Patterns of a set.

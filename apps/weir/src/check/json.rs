@@ -243,7 +243,7 @@ fn bound(comparison: &Comparison, findings: &Findings<'_>) -> Bound {
         unit: match comparison.resource {
             Resource::Fuel => "fuel",
             Resource::Stack | Resource::ShadowStack | Resource::Memory => "bytes",
-            Resource::Records | Resource::Patches | Resource::Pages => "number",
+            Resource::Records | Resource::Patches | Resource::Frames | Resource::Pages => "number",
         },
         bound: line(comparison.bound),
         limit: line(comparison.limit),

@@ -43,12 +43,13 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
 }
 
 /// The resources that have a column, with its heading.
-const COLUMNS: [(Resource, &str); 5] = [
+const COLUMNS: [(Resource, &str); 6] = [
     (Resource::Stack, "STACK"),
     (Resource::ShadowStack, "SHADOW STACK"),
     (Resource::Pages, "PAGES"),
     (Resource::Records, "RECORDS"),
     (Resource::Patches, "PATCHES"),
+    (Resource::Frames, "FRAMES"),
 ];
 
 /// A row for each entry point; where a profile was given, its limits below.
@@ -148,7 +149,10 @@ fn look_of(comparison: &Comparison) -> Look {
 
 /// Bytes or a number.
 fn amount(comparison: &Comparison, amount: Linear) -> String {
-    let is_number = matches!(comparison.resource, Resource::Pages | Resource::Records | Resource::Patches);
+    let is_number = matches!(
+        comparison.resource,
+        Resource::Pages | Resource::Records | Resource::Patches | Resource::Frames
+    );
     match amount {
         Linear { constant, per_kib: 0 } if amount.is_bounded() && !is_number => Bytes(constant).to_string(),
         amount => amount.to_string(),

@@ -3,14 +3,15 @@
 //! Blocks come in order, and what several instances of a module emitted is put into one order before anything else sees it.
 
 use super::forward::Forwarder;
-use super::work::{Output, Work};
+use super::outputs::Outputs;
+use super::work::{Matter, Output, Work};
 use std::io::Write;
 use weir_abi::flag;
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::Patch;
-use weir_session::Record;
+use weir_session::{Record, Records};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
 
@@ -32,6 +33,8 @@ pub struct Sink {
     pub label: String,
     /// Its records.
     pub files: ModuleFiles,
+    /// The frames that it sends.
+    pub outputs: Outputs,
     /// Its instances' places among all.
     pub instances: std::ops::Range<usize>,
     /// Its number in the report.
@@ -51,13 +54,15 @@ pub struct Collector {
     pub report: Option<Report>,
     /// Patches that could not be made to packets that went on.
     pub unpatched: u64,
+    /// The time of the last packet, or what the clock said since.
+    now: Timestamp,
     failed: bool,
 }
 
 impl Collector {
     /// Collects into these.
     pub fn new(sinks: Vec<Sink>, ways: Ways, report: Option<Report>) -> Self {
-        Self { sinks, ways, report, unpatched: 0, failed: false }
+        Self { sinks, ways, report, unpatched: 0, now: Timestamp(0), failed: false }
     }
 
     /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
@@ -73,16 +78,26 @@ impl Collector {
     }
 
     fn write(&mut self, work: &Work, outputs: &[Output]) -> Result<(), CollectError> {
+        match &work.matter {
+            Matter::Block(block) => {
+                let last = block.descriptors().last().map(|last| Timestamp(last.ts_ns));
+                self.now = last.map_or(self.now, |last| self.now.max(last));
+            }
+            Matter::Quiet(now) => self.now = self.now.max(*now),
+            Matter::End => {}
+        }
         for sink in &mut self.sinks {
             let outputs = &outputs[sink.instances.clone()];
-            if outputs.iter().all(|output| output.records.is_empty()) {
-                continue;
-            }
-            for record in in_order(outputs, sink.is_parallel) {
+            for record in in_order(outputs, sink.is_parallel, |output| &output.records) {
                 sink.files.write(&record)?;
                 if let Some(report) = &mut self.report {
                     report.record(sink.in_report, &record);
                 }
+            }
+            for frame in in_order(outputs, sink.is_parallel, |output| &output.frames) {
+                let at = work.block().and_then(|block| block.descriptors().get(frame.order.index()));
+                let ts = at.map_or(self.now, |packet| Timestamp(packet.ts_ns));
+                sink.outputs.take(&frame, ts, self.ways.forwarder.as_ref())?;
             }
         }
         if let Some(block) = work.block() {
@@ -107,12 +122,15 @@ impl Collector {
     }
 }
 
-/// The records of a module's instances in one order, that of the packets; rows of ticks by their bytes, because instances have no order.
-fn in_order(outputs: &[Output], is_parallel: bool) -> Vec<Record<'_>> {
+/// The records, or frames, of a module's instances in one order, that of the packets; rows of ticks by their bytes, because instances have no order.
+fn in_order(outputs: &[Output], is_parallel: bool, of: fn(&Output) -> &Records) -> Vec<Record<'_>> {
+    if outputs.iter().all(|output| of(output).is_empty()) {
+        return Vec::new();
+    }
     let mut records: Vec<Record<'_>> =
-        outputs.iter().filter(|output| output.part == 0).flat_map(|output| output.records.iter()).collect();
+        outputs.iter().filter(|output| output.part == 0).flat_map(|output| of(output).iter()).collect();
     let others = outputs.iter().filter(|output| output.part != 0);
-    records.extend(others.flat_map(|output| output.records.iter()));
+    records.extend(others.flat_map(|output| of(output).iter()));
     if is_parallel {
         records.sort_by(|a, b| {
             let periodic = |record: &Record<'_>| !record.order.is_packet();
@@ -191,7 +209,7 @@ impl Ways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::{Order, Records};
+    use weir_session::Order;
 
     fn output(part: u64, rows: &[(Order, u8)]) -> Output {
         let mut records = Records::default();
@@ -212,7 +230,9 @@ mod tests {
             output(0, &[(tick(0), 9), (packet(1), 1)]),
             output(1, &[(tick(0), 3), (packet(0), 5), (packet(0), 4), (packet(2), 0)]),
         ];
-        let rows = |outputs: &[Output]| in_order(outputs, true).iter().map(|r| r.row[0]).collect::<Vec<_>>();
+        let rows = |outputs: &[Output]| {
+            in_order(outputs, true, |o| &o.records).iter().map(|r| r.row[0]).collect::<Vec<_>>()
+        };
         assert_eq!(rows(&one), [3, 9, 5, 4, 1, 0]);
         assert_eq!(rows(&one), rows(&two));
     }

@@ -122,6 +122,7 @@ struct Shared {
 /// A way out through an interface.
 pub struct Forwarder {
     interface: String,
+    link_type: LinkType,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<SentTotals>>,
 }
@@ -176,7 +177,17 @@ impl Forwarder {
             .name(format!("weir-tx-{interface}"))
             .spawn(move || theirs.send(sink))
             .map_err(ForwardError::Thread)?;
-        Ok(Self { interface: interface.to_owned(), shared, thread: Some(thread) })
+        Ok(Self { interface: interface.to_owned(), link_type, shared, thread: Some(thread) })
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// What it takes.
+    pub fn link_type(&self) -> LinkType {
+        self.link_type
     }
 
     /// For putting packets in. They are sent when this is dropped, at the latest.

@@ -4,6 +4,7 @@ mod collect;
 mod crew;
 mod forward;
 mod origin;
+mod outputs;
 mod page;
 mod progress;
 mod shard;
@@ -20,6 +21,7 @@ use collect::{Collector, Sink, Ways};
 use crew::{Crew, CrewError};
 use forward::{ForwardError, Forwarder};
 use origin::{Origin, OriginError};
+use outputs::Outputs;
 use page::Page;
 use progress::Progress;
 use shard::{PARTS_MAX, Shard};
@@ -176,8 +178,13 @@ pub fn run(args: &Run) -> Result<(), RunError> {
                 rows.into_iter().map(unfinished).collect()
             }
         };
+        let sent = sink.outputs.finish(is_complete).unwrap_or_else(|error| {
+            failure.get_or_insert(error.into());
+            Vec::new()
+        });
         let shards = &shards[sink.instances];
-        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, streams, nanos_per_cycle));
+        let written = (streams, sent);
+        modules.push(ModuleSummary::new(sink.label, program.admitted(), shards, written, nanos_per_cycle));
     }
     let summary = Summary {
         name: match (&args.interface, &args.read) {
@@ -233,7 +240,7 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
     if args.modules.is_empty() {
         for shipped in shipped::ALL {
             let module = Spec { name: shipped.name.to_owned(), settings: Vec::new() };
-            // A filter drops or changes packets, so it runs only where it is named.
+            // The others change packets, or send some, so they run only where they are named.
             if weir_session::manifest_of(shipped.wasm)
                 .is_ok_and(|(manifest, _)| manifest.kind == Kind::Monitor)
             {
@@ -328,7 +335,8 @@ fn assemble(
         let manifest = program.admitted().manifest();
         let files = ModuleFiles::create(args.out.as_deref(), &label, manifest)?;
         let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
-        sinks.push(Sink { label, files, instances, in_report, is_parallel: is_parallel(program) });
+        let outputs = Outputs::create(args.out.as_deref(), &label, manifest)?;
+        sinks.push(Sink { label, files, outputs, instances, in_report, is_parallel: is_parallel(program) });
     }
     let progress = Progress::new(!args.quiet);
     let interrupted = if args.interface.is_some() { interruptible()? } else { Arc::default() };

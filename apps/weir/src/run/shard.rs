@@ -97,8 +97,10 @@ impl Shard {
         } else {
             Records::default()
         };
+        let frames =
+            if instance.has_frames() { instance.take_frames(Records::default()) } else { Records::default() };
         let (patches, log) = (instance.take_patches(), instance.take_log());
-        work.leave(slot, Output { records, drops, patches, log, part: self.part });
+        work.leave(slot, Output { records, frames, drops, patches, log, part: self.part });
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What a run came to: a table for people, a JSON document for programs, facts for the report.
 
 use super::forward::Forwarded;
+use super::outputs::Sent;
 use super::shard::{Shard, Trouble};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ pub struct ModuleSummary {
     lost: u64,
     faults: u64,
     dropped_records: u64,
+    dropped_frames: u64,
     log_dropped: u64,
     exceeded: u64,
     strikes: u64,
@@ -70,6 +72,7 @@ pub struct ModuleSummary {
     why: Option<String>,
     troubles: Vec<Trouble>,
     streams: Vec<StreamRows>,
+    outputs: Vec<Sent>,
 }
 
 #[derive(Serialize)]
@@ -127,6 +130,20 @@ struct ModuleDocument<'a> {
     memory_bytes: u64,
     ended: bool,
     streams: Vec<StreamDocument<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<OutputDocument<'a>>,
+    /// Of a module without outputs there is nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped_frames: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct OutputDocument<'a> {
+    name: &'a str,
+    frames: u64,
+    bytes: u64,
+    path: Option<String>,
+    interface: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -142,7 +159,7 @@ impl ModuleSummary {
         name: String,
         admitted: &Admitted,
         shards: &[Shard],
-        streams: Vec<StreamRows>,
+        (streams, outputs): (Vec<StreamRows>, Vec<Sent>),
         nanos_per_cycle: f64,
     ) -> Self {
         let manifest = admitted.manifest();
@@ -160,6 +177,7 @@ impl ModuleSummary {
             lost: counters().map(|c| c.lost).sum(),
             faults: counters().map(|c| c.faults).sum(),
             dropped_records: counters().map(|c| c.records_dropped).sum(),
+            dropped_frames: counters().map(|c| c.frames_dropped).sum(),
             log_dropped: counters().map(|c| c.log_dropped).sum(),
             exceeded: counters().map(|c| c.exceeded).sum(),
             // They are counted for all instances together.
@@ -172,6 +190,7 @@ impl ModuleSummary {
             why: admitted.why(),
             troubles,
             streams,
+            outputs,
         }
     }
 
@@ -226,6 +245,16 @@ impl ModuleSummary {
         }
         if self.dropped_records > 0 {
             messages.push(format!("{} records were over a limit and not taken", self.dropped_records));
+        }
+        if self.dropped_frames > 0 {
+            messages.push(format!("{} frames were over a limit and not sent", self.dropped_frames));
+        }
+        let nowhere = |sent: &&Sent| sent.frames > 0 && sent.path.is_none() && sent.interface.is_none();
+        let nowhere: u64 = self.outputs.iter().filter(nowhere).map(|sent| sent.frames).sum();
+        if nowhere > 0 {
+            messages.push(format!(
+                "{nowhere} frames were sent to nobody: --out DIR writes them to a capture for each output, and of an interface --send IFACE sends them"
+            ));
         }
         if self.log_dropped > 0 {
             messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));
@@ -373,6 +402,19 @@ impl Summary {
         for (path, rows) in files {
             writeln!(out, "{} ({rows} rows)", path.display())?;
         }
+        for (i, (module, sent)) in
+            self.modules.iter().flat_map(|m| m.outputs.iter().map(move |sent| (m, sent))).enumerate()
+        {
+            let gap = if i == 0 { "\n" } else { "" };
+            let to = match (&sent.path, &sent.interface) {
+                (Some(path), None) => format!(" in {}", path.display()),
+                (None, Some(interface)) => format!(" for {interface}"),
+                (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.display()),
+                (None, None) => String::new(),
+            };
+            let (frames, bytes) = (sent.frames, sent.bytes);
+            writeln!(out, "{gap}{}, output {}: {frames} frames, {bytes}{to}", module.name, sent.name)?;
+        }
         if let Some((path, written)) = &self.written {
             writeln!(out, "\n{}: {} packets written, {}", path.display(), written.packets, written.bytes)?;
         }
@@ -454,7 +496,19 @@ impl ModuleSummary {
             memory_bytes: self.memory.0,
             ended: self.ended,
             streams: streams.collect(),
+            outputs: self.outputs.iter().map(output_document).collect(),
+            dropped_frames: (!self.outputs.is_empty()).then_some(self.dropped_frames),
         }
+    }
+}
+
+fn output_document(sent: &Sent) -> OutputDocument<'_> {
+    OutputDocument {
+        name: sent.name.as_str(),
+        frames: sent.frames,
+        bytes: sent.bytes.0,
+        path: sent.path.as_ref().map(|path| path.display().to_string()),
+        interface: sent.interface.as_deref(),
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Work {
 pub struct Output {
     /// What it emitted.
     pub records: Records,
+    /// What it sent; the stream of each frame is its output.
+    pub frames: Records,
     /// For each batch the packets that it drops; empty where it drops none.
     pub drops: Vec<u64>,
     /// What it changed.

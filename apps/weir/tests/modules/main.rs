@@ -3,9 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+mod arm;
 mod capture;
 mod dscp_mark;
 mod jobs;
+mod loads;
 mod lrd;
 mod noise;
 mod packet;

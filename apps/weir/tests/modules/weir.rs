@@ -95,6 +95,11 @@ impl Run {
         rows.collect()
     }
 
+    /// What a module has sent to an output.
+    pub fn sent(&self, module: &str, output: &str) -> Capture {
+        Capture::read(&self.folder.path().join(module).join(output).with_extension("pcap"))
+    }
+
     /// All record files, by their place in the folder.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = Vec::new();

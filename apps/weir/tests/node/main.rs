@@ -8,6 +8,7 @@ mod isolation;
 mod links;
 mod memory;
 mod place;
+mod sending;
 mod services;
 mod sessions;
 mod shares;

@@ -15,6 +15,7 @@ pub fn text(body: &str) -> String {
         r#"(module
             (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
             (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
+            (import "weir" "send" (func $send (param i32 i32 i32) (result i32)))
             (import "weir" "find_compile" (func $find_compile (param i32 i32 i32) (result i32)))
             (import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
             (import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))

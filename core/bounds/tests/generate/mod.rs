@@ -11,13 +11,14 @@ pub mod smith;
 pub mod values;
 
 /// The manifest of all generated modules: what the imports answer depends on it.
-pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\ntick = '1s'\n\
+pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '1 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 9\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\
     [[parameter]]\nname = 'large'\ntype = 'u64'\ndefault = 4294967299\n\
     [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\n\
-    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n";
+    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n\
+    [[output]]\nname = 'frames'\n";
 
 /// Appends a manifest to a module, as the custom section that it is.
 pub fn with_manifest(mut module: Vec<u8>, manifest: &str) -> Vec<u8> {

@@ -23,4 +23,4 @@ pub(crate) use packet_ring::RingHold;
 pub use sink::{Loss, Sent, SentTotals, Sink};
 pub use source::{Live, LiveNext};
 pub use totals::{Drops, LiveTotals};
-pub(crate) use xdp::FrameHold;
+pub(crate) use xdp::{FrameHold, FramePin, Returned};

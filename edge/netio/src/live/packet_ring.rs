@@ -1,6 +1,7 @@
 //! The ring of a packet socket (TPACKET_V3): blocks of memory that the kernel fills in turn, and gets back one by one.
 
 use crate::memory::Mapping;
+use crate::pin::Keeping;
 use crate::window::Window;
 use std::fs::File;
 use std::io;
@@ -44,7 +45,7 @@ impl Ring {
         }
         let mapping = Mapping::shared(socket.as_fd(), 0, block_bytes.saturating_mul(blocks), true)?;
         Ok(Self {
-            window: Arc::new(Window::of_memory(socket, mapping)),
+            window: Arc::new(Window::of_memory(socket, mapping, Keeping::Nothing)),
             block_bytes,
             blocks,
             ours: AtomicU64::new(0),

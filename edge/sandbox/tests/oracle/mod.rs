@@ -170,6 +170,7 @@ fn compare(
         ("fuel", used.fuel, bound.saturating_add(1)),
         ("records", used.records, found.usage.records.at(packet_bytes)),
         ("patches", used.patches, found.usage.patches.at(packet_bytes)),
+        ("frames", used.frames, found.usage.frames.at(packet_bytes)),
         ("pages", used.pages, found.usage.pages.at(packet_bytes)),
     ];
     let exhausted = used.exhausted;

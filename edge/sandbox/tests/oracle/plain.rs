@@ -32,6 +32,7 @@ pub struct Used {
     pub fuel: u64,
     pub records: u64,
     pub patches: u64,
+    pub frames: u64,
     pub pages: u64,
     pub packet_bytes: u64,
     pub trapped: bool,
@@ -50,6 +51,7 @@ struct Host {
     state: u64,
     records: u64,
     patches: u64,
+    frames: u64,
     shown: Shown,
 }
 
@@ -104,7 +106,8 @@ impl Plain {
     /// Instantiates a module, without calling anything but its start function; nothing if that traps.
     pub fn start(&self, module: &Module, given: Given) -> Option<Running<'_>> {
         fill(&self.shown, given.seed);
-        let host = Host { state: given.seed << 8, records: 0, patches: 0, shown: self.shown.clone() };
+        let host =
+            Host { state: given.seed << 8, records: 0, patches: 0, frames: 0, shown: self.shown.clone() };
         let mut store = Store::new(&self.engine, host);
         store.set_fuel(FUEL).ok()?;
         let instance = self.linker.instantiate(&mut store, module).ok()?;
@@ -193,6 +196,7 @@ impl Running<'_> {
         let results = function.ty(&self.store).results().len();
         self.store.data_mut().records = 0;
         self.store.data_mut().patches = 0;
+        self.store.data_mut().frames = 0;
         self.store.set_fuel(FUEL).ok()?;
         let outcome = function.call(&mut self.store, &arguments, &mut vec![Val::I32(0); results]);
         let host = self.store.data();
@@ -206,6 +210,7 @@ impl Running<'_> {
             fuel: FUEL - self.store.get_fuel().ok()?,
             records: host.records.min(taken),
             patches: host.patches,
+            frames: host.frames,
             pages: memory.size(&self.store) - before,
             packet_bytes: longest,
             trapped: outcome.is_err(),
@@ -234,6 +239,16 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             answer(caller.data_mut().next(), &[0, 0, -1, -2, -3, -4])
         },
     )?;
+    linker.func_wrap(module, "send", move |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
+        caller.data_mut().frames += 1;
+        answer(caller.data_mut().next(), &[0, 0, -1, -2, -3, -5])
+    })?;
+    linker.func_wrap(module, "keep", move |mut caller: Caller<'_, Host>, _: i32| {
+        answer(caller.data_mut().next(), &[0, 1, 1024, -1, -3, -4])
+    })?;
+    linker.func_wrap(module, "release", move |mut caller: Caller<'_, Host>, _: i32| {
+        answer(caller.data_mut().next(), &[0, -5])
+    })?;
     linker.func_wrap(
         module,
         "find_compile",

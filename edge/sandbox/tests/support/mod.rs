@@ -8,12 +8,13 @@ use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, Descriptor};
 use weir_sandbox::{Area, Batch, Engine, Instance, Options, Program};
 use weir_session::{Admitted, Record};
 
-pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\ntick = '1s'\n\
+pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\nkeep = 4\ntick = '1s'\n\
     [[parameter]]\nname = 'size'\ntype = 'u64'\ndefault = 8\n\
     [[parameter]]\nname = 'text'\ntype = 'string'\ndefault = 'abc'\n\
     [[parameter]]\nname = 'rate'\ntype = 'f64'\ndefault = 0.5\n\
     [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\n\
-    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n";
+    [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n\
+    [[output]]\nname = 'first'\n[[output]]\nname = 'second'\n";
 
 /// All imports, then a memory of one page with a shadow stack pointer as LLVM has it, then `body`.
 pub fn wat(body: &str) -> String {
@@ -21,6 +22,9 @@ pub fn wat(body: &str) -> String {
         r#"(module
             (import "weir" "emit" (func $emit (param i32 i32 i32) (result i32)))
             (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
+            (import "weir" "send" (func $send (param i32 i32 i32) (result i32)))
+            (import "weir" "keep" (func $keep (param i32) (result i32)))
+(import "weir" "release" (func $release (param i32) (result i32)))
             (import "weir" "find_compile" (func $find_compile (param i32 i32 i32) (result i32)))
             (import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
             (import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))

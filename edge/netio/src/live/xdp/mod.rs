@@ -8,6 +8,6 @@ mod rings;
 mod send;
 mod socket;
 
-pub(crate) use frames::FrameHold;
+pub(crate) use frames::{FrameHold, FramePin, Returned};
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;

@@ -1,6 +1,6 @@
 //! Receiving with AF_XDP.
 
-use super::frames::{FrameHold, Returned};
+use super::frames::FrameHold;
 use super::gate::Gate;
 use super::send::XdpSink;
 use super::socket::{Receiving, Sending, Socket, Wanted};
@@ -29,7 +29,6 @@ pub(crate) struct XdpPort {
     receiving: Receiving,
     /// Taken by the one who sends.
     sending: Option<Sending>,
-    returned: Arc<Returned>,
     /// Frames that are with nobody.
     free: Vec<u64>,
     link_type: LinkType,
@@ -69,7 +68,6 @@ impl XdpPort {
             socket: Arc::new(socket),
             receiving,
             sending: Some(sending),
-            returned: Arc::default(),
             free,
             link_type,
             snap_len: options.snap_len,
@@ -94,7 +92,7 @@ impl XdpPort {
     }
 
     pub(crate) fn hold(&self) -> Keep {
-        FrameHold::none(&self.returned).into()
+        FrameHold::none(&self.receiving.returned).into()
     }
 
     /// The way out by the same socket; there is one.
@@ -115,7 +113,7 @@ impl XdpPort {
 
     /// Gives the kernel the frames that nobody uses.
     fn refill(&mut self) {
-        self.returned.take(&mut self.free);
+        self.receiving.returned.take(&mut self.free);
         let fill = &mut self.receiving.fill;
         let count = (fill.room() as usize).min(self.free.len());
         for frame in self.free.drain(self.free.len() - count..) {

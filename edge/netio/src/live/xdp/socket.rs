@@ -1,10 +1,12 @@
 //! An XDP socket with its memory and rings.
 
+use super::frames::Returned;
 use super::rings::Ring;
 use crate::live::error::LiveError;
 use crate::live::netlink::Link;
 use crate::live::sys::{self, Plain};
 use crate::memory::{Mapping, sealed_and_more};
+use crate::pin::Keeping;
 use crate::window::Window;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -43,6 +45,8 @@ pub(super) struct Socket {
 /// The rings for what arrives: the kernel fills frames that it is given in `fill`.
 #[derive(Debug)]
 pub(super) struct Receiving {
+    /// Frames on their way back.
+    pub(super) returned: Arc<Returned>,
     pub(super) fill: Ring<u64>,
     pub(super) received: Ring<libc::xdp_desc>,
     pub(super) window: Arc<Window>,
@@ -109,12 +113,14 @@ impl Socket {
             None
         } else {
             let mapping = Mapping::shared(file.as_fd(), 0, receive_bytes, false).map_err(no_memory)?;
+            let returned = Arc::new(Returned::new(frames, frame));
             Some(Receiving {
                 fill: Ring::map(fd.as_fd(), libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, fill_size)
                     .map_err(no_memory)?,
                 received: Ring::map(fd.as_fd(), offset(libc::XDP_PGOFF_RX_RING), offsets.rx, frames)
                     .map_err(no_memory)?,
-                window: Arc::new(Window::of_memory(file, mapping)),
+                window: Arc::new(Window::of_memory(file, mapping, Keeping::Frames(Arc::clone(&returned)))),
+                returned,
             })
         };
         let socket = Self { fd, memory, frame, frames };

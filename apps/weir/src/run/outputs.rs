@@ -1,0 +1,99 @@
+//! Frames that modules send: into a capture for each output, onto the interface of `--send`, or nowhere. They are counted in any case.
+
+use super::forward::Forwarder;
+use std::fs;
+use std::path::{Path, PathBuf};
+use weir_netio::{PacketWriter, WriteError};
+use weir_session::{Manifest, Name, Record};
+use weir_units::{Bytes, Timestamp};
+use weir_wire::LinkType;
+
+/// A module's outputs.
+#[derive(Debug)]
+pub struct Outputs {
+    all: Vec<Output>,
+}
+
+#[derive(Debug)]
+struct Output {
+    sent: Sent,
+    /// The capture, under the name that it has until it is whole.
+    writer: Option<(PacketWriter, PathBuf)>,
+}
+
+/// What became of an output's frames.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The output's name.
+    pub name: Name,
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// The capture that they are in.
+    pub path: Option<PathBuf>,
+    /// The interface for which they were put into the queue.
+    pub interface: Option<String>,
+}
+
+impl Outputs {
+    /// Opens `dir`/`label`/`OUTPUT.pcap` for each output, in a folder that is there; without one, frames go elsewhere or are only counted.
+    pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, WriteError> {
+        let open = |name: &Name| {
+            let Some(dir) = dir else { return Ok(None) };
+            let path = dir.join(label).join(format!("{name}.pcap"));
+            let part = dir.join(label).join(format!("{name}.pcap.part"));
+            // A link that somebody left there is not followed.
+            _ = fs::remove_file(&part);
+            PacketWriter::create(&part, None).map(|writer| Some((writer, path)))
+        };
+        let output = |name: &Name| {
+            let opened = open(name)?;
+            let path = opened.as_ref().map(|(_, path)| path.with_extension("pcap.part"));
+            let sent = Sent { name: name.clone(), frames: 0, bytes: Bytes(0), path, interface: None };
+            Ok(Output { sent, writer: opened })
+        };
+        let all = manifest.outputs.iter().map(|declared| output(&declared.name)).collect::<Result<_, _>>()?;
+        Ok(Self { all })
+    }
+
+    /// Takes a frame, sent at this time: the record of what was staged for an output.
+    pub fn take(
+        &mut self,
+        frame: &Record<'_>,
+        ts: Timestamp,
+        forwarder: Option<&Forwarder>,
+    ) -> Result<(), WriteError> {
+        let Some(output) = self.all.get_mut(usize::from(frame.stream)) else { return Ok(()) };
+        output.sent.frames += 1;
+        output.sent.bytes.0 += frame.row.len() as u64;
+        if let Some(forwarder) = forwarder.filter(|forwarder| forwarder.link_type() == LinkType::Ethernet) {
+            forwarder.queue().put(frame.row, false);
+            output.sent.interface.get_or_insert_with(|| forwarder.interface().to_owned());
+        }
+        if let Some((writer, _)) = &mut output.writer {
+            let len = u32::try_from(frame.row.len()).unwrap_or(u32::MAX);
+            writer.write(ts, len, LinkType::Ethernet, 0, frame.row)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and gives each capture its name where the run was complete.
+    pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
+        let finish = |mut output: Output| {
+            if let Some((writer, path)) = output.writer {
+                writer.finish()?;
+                let part = output.sent.path.take().unwrap_or_default();
+                output.sent.path = Some(part.clone());
+                if is_complete {
+                    let renamed = fs::rename(&part, &path);
+                    renamed.map_err(|error| WriteError::Create { file: path.clone(), error })?;
+                    output.sent.path = Some(path);
+                }
+            }
+            Ok(output.sent)
+        };
+        // Collected before an error is looked at, so that one file's error does not stop the others.
+        self.all.into_iter().map(finish).collect::<Vec<_>>().into_iter().collect()
+    }
+}

@@ -1,0 +1,49 @@
+//! What modules send themselves: it goes out through the session's output of the same name, and no other way.
+
+use crate::links::{Far, far_cable};
+use crate::module::{MANIFEST, assemble, text};
+use crate::place::{Place, is_inside, udp};
+use serde_json::json;
+
+const SESSION: &str = r#"outgoing = false
+[[link]]
+interface = "c"
+rate = "100 Mbit/s"
+[[session]]
+name = "alice"
+cpu = [{ period = "20ms", slice = "4ms" }]
+channel = [{ interface = "b", filter = "udp", queue = 100000 }]
+output = [{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }]
+"#;
+
+#[test]
+fn what_a_module_sends_goes_out_and_what_leads_nowhere_does_not() {
+    if !is_inside("sending::what_a_module_sends_goes_out_and_what_leads_nowhere_does_not") {
+        return;
+    }
+    far_cable();
+    let mut place = Place::new(SESSION);
+    let mut far = Far::open();
+    // Sends each packet on, twice where it leads nowhere; it traps where that is not said, and after having sent those to port 7.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (if (i32.ne (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 60)) (i32.const -3)) (then unreachable))
+            (if (call $send (i32.const 1) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))) (then unreachable))
+            (if (i32.eq (i32.load16_u offset=46 (local.get $d)) (i32.const 7)) (then unreachable))
+            (i32.const 0))"#;
+    let manifest = format!(
+        "kind = 'active'\n{}[[output]]\nname = 'nowhere'\n[[output]]\nname = 'up'\n",
+        MANIFEST.replace("NAME", "sender")
+    );
+    let bytes = assemble(&text(body), Some(manifest.as_bytes()));
+    let reply = place.load("alice", json!({"module": "sender.wasm"}), &bytes);
+    assert!(reply.get("done").is_some(), "{reply}");
+    let frames: Vec<Vec<u8>> = (0..1000u16).map(|port| udp(port, &port.to_be_bytes().repeat(20))).collect();
+    place.send(&frames);
+    let sent = |place: &Place| place.part("alice", "outputs", "up")["packets"].as_u64().unwrap();
+    place.until("all have gone", |place| sent(place) == 999);
+    let expected: Vec<Vec<u8>> =
+        (0..).zip(frames).filter(|(port, _)| *port != 7).map(|(_, frame)| frame).collect();
+    assert_eq!(far.datagrams(), expected);
+    assert!(place.stop().success());
+    assert_eq!(place.billed("alice", "packets_out"), 999);
+}

@@ -1,0 +1,99 @@
+//! Packets that are kept stay as they are, whatever comes after them; and something always can.
+
+use weir_abi::ARENA_BASE;
+use weir_netio::{Block, Capture, Input, Next, Pin, PinError, Selection};
+use weir_units::Bytes;
+
+/// A block of `count` packets of `len` bytes each.
+fn block(count: u32, len: u32) -> (Capture, Block) {
+    let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\xff\0\x01\0\0\0".to_vec();
+    for number in 0..count {
+        for field in [0, 0, len, len] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.extend((0..len).map(|i| if i < 4 { number.to_le_bytes()[i as usize] } else { 0 }));
+    }
+    let mut capture = Capture::open(Input::Bytes(bytes)).unwrap();
+    let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+    (capture, block)
+}
+
+fn pin(block: &Block, packet: usize) -> Result<Pin, PinError> {
+    let descriptor = block.descriptors()[packet];
+    block.window().pin(descriptor.data, descriptor.cap_len)
+}
+
+/// What is at a guest address of a window now.
+fn read(block: &Block, address: u32, len: usize) -> Vec<u8> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::from(block.window().fd().try_clone_to_owned().unwrap());
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, u64::from(address - ARENA_BASE)).unwrap();
+    bytes
+}
+
+#[test]
+fn what_is_kept_of_a_selection_stays_as_it_is_while_all_the_rest_is_used_again() {
+    let (_capture, from) = block(1000, 1000);
+    let mut selection = Selection::new().unwrap();
+    let masks = vec![u64::MAX; from.batch_count()];
+    let first = selection.select(&from, &masks).block.unwrap();
+    let kept = pin(&first, 7).unwrap();
+    assert_eq!(kept.piece(), Bytes(1 << 20));
+    let address = first.descriptors()[7].data;
+    let was = read(&first, address, 1000);
+    assert_eq!(was[..4], 7u32.to_le_bytes());
+    drop(first);
+
+    let mut is_reused = false;
+    // Three times around all of the memory.
+    for _ in 0..200 {
+        let selected = selection.select(&from, &masks);
+        assert_eq!(selected.lost, 0);
+        let block = selected.block.unwrap();
+        assert_eq!(read(&block, address, 1000), was);
+        is_reused |= block.descriptors()[0].data == ARENA_BASE + (1 << 20);
+        let within = |data: u32| kept.pieces().contains(&((data - ARENA_BASE) >> 20));
+        assert!(block.descriptors().iter().all(|descriptor| !within(descriptor.data)) || block.number() < 3);
+    }
+    assert!(is_reused);
+    drop(kept);
+    let overwritten = (0..200).any(|_| {
+        let block = selection.select(&from, &masks).block.unwrap();
+        block.descriptors().iter().any(|descriptor| descriptor.data < ARENA_BASE + (1 << 20))
+    });
+    assert!(overwritten, "its memory is used again");
+}
+
+#[test]
+fn half_of_the_memory_can_be_kept_and_the_other_half_goes_on() {
+    let (_capture, from) = block(1000, 1000);
+    let mut selection = Selection::new().unwrap();
+    let masks = vec![u64::MAX; from.batch_count()];
+    let mut pins = Vec::new();
+    let mut refused = 0;
+    for _ in 0..300 {
+        let selected = selection.select(&from, &masks);
+        assert_eq!(selected.lost, 0);
+        let block = selected.block.unwrap();
+        for packet in 0..block.len() {
+            match pin(&block, packet) {
+                Ok(pin) => pins.push(pin),
+                Err(error) => {
+                    assert_eq!(error, PinError::Full);
+                    refused += 1;
+                }
+            }
+        }
+    }
+    let pieces: std::collections::BTreeSet<u32> = pins.iter().flat_map(Pin::pieces).collect();
+    assert_eq!((pieces.len(), pins[0].most()), (32, 32));
+    assert!(refused > 0);
+}
+
+#[test]
+fn of_a_file_everything_can_be_kept_for_nothing() {
+    let (_capture, block) = block(1000, 100);
+    let pins: Vec<Pin> = (0..block.len()).map(|packet| pin(&block, packet).unwrap()).collect();
+    assert!(pins.iter().all(|pin| pin.pieces().is_empty()));
+}

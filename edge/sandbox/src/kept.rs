@@ -1,0 +1,234 @@
+//! Packets that a module keeps: their bytes stay where they are until it lets go of them.
+
+use crate::fault::FaultKind;
+use crate::guest::with_bytes;
+use crate::host::{Host, packet_at, read_descriptor};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use wasmtime::Caller;
+use weir_abi::{DESCRIPTOR_BYTES, code, limit};
+use weir_session::Order;
+use weir_units::Bytes;
+
+/// A handle is a place, and above it how often that has been used: so one that was let go of names nothing any more.
+const PLACE_BITS: u32 = 10;
+const USE_MAX: u32 = (1 << (31 - PLACE_BITS)) - 1;
+
+const _: () = assert!(limit::KEPT_PACKETS == 1 << PLACE_BITS);
+
+/// Keeps a packet's memory as it is, for as long as it exists. Memory is kept in pieces, which several packets can have in common.
+pub struct Pinned {
+    /// What does so.
+    pub hold: Box<dyn Any + Send>,
+    /// Numbers of the pieces; none where nothing has to be kept.
+    pub pieces: Range<u32>,
+    /// How long a piece is.
+    pub piece: Bytes,
+    /// How many pieces of this memory can be kept in all, by everybody.
+    pub most: u32,
+}
+
+/// Why a packet's memory cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPinned {
+    /// This memory never can.
+    Never,
+    /// No more of it, for now.
+    Full,
+}
+
+/// Keeps the memory of a packet of the batch at hand, by its guest address and length.
+pub type Keeper = Box<dyn Fn(u32, u32) -> Result<Pinned, NotPinned> + Send>;
+
+/// What an instance keeps.
+#[derive(Default)]
+pub(crate) struct Kept {
+    keeper: Option<Keeper>,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    packets: u32,
+    /// How many of the packets lie in each piece.
+    pieces: BTreeMap<u32, u32>,
+    bytes: Bytes,
+    /// What was kept in the call at hand.
+    new: Vec<(Order, i32)>,
+}
+
+#[derive(Default)]
+struct Place {
+    used: u32,
+    pinned: Option<Pinned>,
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned")
+            .field("pieces", &self.pieces)
+            .field("piece", &self.piece)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kept {
+    /// Lets go of everything; from now on packets are kept by this.
+    fn replace_keeper(&mut self, keeper: Option<Keeper>) {
+        self.clear();
+        self.keeper = keeper;
+    }
+
+    /// Lets go of everything.
+    fn clear(&mut self) {
+        for place in 0..u32::try_from(self.places.len()).unwrap_or(u32::MAX) {
+            self.empty(place);
+        }
+        self.new.clear();
+    }
+
+    /// How much memory is kept.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// A call begins.
+    pub(crate) fn enter(&mut self) {
+        self.new.clear();
+    }
+
+    /// Lets go of what a lost call has kept. What it has let go of stays so.
+    fn abandon(&mut self, order: Order) {
+        let new = std::mem::take(&mut self.new);
+        for (_, handle) in new.into_iter().filter(|(kept, _)| *kept == order) {
+            self.release(handle);
+        }
+    }
+
+    /// Lets go of a packet, if this is the handle of one.
+    fn release(&mut self, handle: i32) -> bool {
+        let Ok(handle) = u32::try_from(handle) else { return false };
+        let (place, used) = (handle & (limit::KEPT_PACKETS - 1), handle >> PLACE_BITS);
+        self.places.get(place as usize).is_some_and(|there| there.used == used) && self.empty(place)
+    }
+
+    fn empty(&mut self, place: u32) -> bool {
+        let Some(there) = self.places.get_mut(place as usize) else { return false };
+        let Some(pinned) = there.pinned.take() else { return false };
+        // The first use of a place after so many has a handle that was used once before: 2 million calls ago.
+        there.used = if there.used == USE_MAX { 0 } else { there.used + 1 };
+        for piece in pinned.pieces {
+            if let Some(packets) = self.pieces.get_mut(&piece) {
+                *packets -= 1;
+                if *packets == 0 {
+                    self.pieces.remove(&piece);
+                    self.bytes.0 -= pinned.piece.0;
+                }
+            }
+        }
+        self.packets -= 1;
+        self.free.push(place);
+        true
+    }
+
+    /// How much more memory it would keep with this.
+    fn added(&self, pinned: &Pinned) -> Bytes {
+        let new = pinned.pieces.clone().filter(|piece| !self.pieces.contains_key(piece)).count() as u64;
+        Bytes(new.saturating_mul(pinned.piece.0))
+    }
+
+    fn put(&mut self, order: Order, pinned: Pinned) -> Option<i32> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.places.push(Place::default());
+                u32::try_from(self.places.len() - 1).ok()?
+            }
+        };
+        let there = self.places.get_mut(place as usize)?;
+        for piece in pinned.pieces.clone() {
+            let packets = self.pieces.entry(piece).or_default();
+            *packets += 1;
+            if *packets == 1 {
+                self.bytes.0 += pinned.piece.0;
+            }
+        }
+        there.pinned = Some(pinned);
+        self.packets += 1;
+        let handle = i32::try_from(there.used << PLACE_BITS | place).ok()?;
+        self.new.push((order, handle));
+        Some(handle)
+    }
+}
+
+/// The host function `keep`.
+pub(crate) fn keep(
+    caller: &mut Caller<'_, Host>,
+    descriptor: u32,
+    current: Option<u32>,
+) -> Result<i32, FaultKind> {
+    let host = caller.data();
+    let Some((_, order)) = packet_at(host.phase, descriptor, current) else { return Ok(code::WHEN) };
+    let most = host.admitted.manifest().keep.min(host.admitted.profile().keep).min(limit::KEPT_PACKETS);
+    if most == 0 || host.kept.keeper.is_none() {
+        return Ok(code::DENIED);
+    }
+    if host.kept.packets >= most {
+        return Ok(code::FULL);
+    }
+    let bytes = u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
+    let described = with_bytes(caller, "keep", descriptor, bytes, |bytes, _| read_descriptor(bytes))?;
+    let private = caller.data().memory.map_or(0, |memory| memory.data_size(&*caller)) as u64;
+    let host = caller.data_mut();
+    let Some(keeper) = &host.kept.keeper else { return Ok(code::DENIED) };
+    let pinned = match keeper(described.data, described.cap_len) {
+        Ok(pinned) => pinned,
+        Err(NotPinned::Never) => return Ok(code::DENIED),
+        Err(NotPinned::Full) => return Ok(code::FULL),
+    };
+    // One module has at most half of what can be kept, so that there is something for others; and pays for it with its memory.
+    let added = host.kept.added(&pinned);
+    let pieces = host.kept.pieces.len() as u64 + added.0 / pinned.piece.0.max(1);
+    let memory = private.saturating_add(host.kept.bytes.0).saturating_add(added.0);
+    if pieces > u64::from(pinned.most / 2) || memory > host.admitted.memory().0 {
+        return Ok(code::FULL);
+    }
+    // It is its session's, too.
+    if added.0 > 0 && host.holding.as_mut().is_some_and(|holding| !holding.set(Bytes(memory))) {
+        return Ok(code::FULL);
+    }
+    Ok(host.kept.put(order, pinned).unwrap_or(code::FULL))
+}
+
+/// The host function `release`.
+pub(crate) fn release(host: &mut Host, handle: i32) -> i32 {
+    if host.letting_go(|kept| kept.release(handle)) { code::OK } else { code::UNKNOWN }
+}
+
+impl Host {
+    /// Lets go of everything that is kept; from now on packets are kept by this.
+    pub(crate) fn keep_by(&mut self, keeper: Option<Keeper>) {
+        self.letting_go(|kept| kept.replace_keeper(keeper));
+    }
+
+    /// Lets go of everything that is kept.
+    pub(crate) fn keep_nothing(&mut self) {
+        self.letting_go(Kept::clear);
+    }
+
+    /// Lets go of what a lost call has kept.
+    pub(crate) fn keep_none_of(&mut self, order: Order) {
+        self.letting_go(|kept| kept.abandon(order));
+    }
+
+    /// Its session has the memory again that is not kept any more.
+    fn letting_go<R>(&mut self, act: impl FnOnce(&mut Kept) -> R) -> R {
+        let before = self.kept.bytes().0;
+        let result = act(&mut self.kept);
+        let less = before.saturating_sub(self.kept.bytes().0);
+        if let Some(holding) = self.holding.as_mut().filter(|_| less > 0) {
+            // Less than it holds is always there.
+            _ = holding.set(Bytes(holding.bytes().0.saturating_sub(less)));
+        }
+        result
+    }
+}

@@ -1,0 +1,77 @@
+//! Frames that a module sends: staged while it is called, and taken back with a call that is lost.
+
+use crate::allowance::{Asked, Most};
+use crate::fault::FaultKind;
+use crate::guest::with_bytes;
+use crate::host::{Host, Phase, order_of};
+use wasmtime::Caller;
+use weir_abi::{code, limit};
+use weir_session::{Order, Records};
+
+/// What a module has sent since somebody took it.
+pub(crate) struct Outgoing {
+    /// The frames; the stream of each is its output's index in the manifest.
+    pub(crate) frames: Records,
+    /// Frames that were not taken because of a limit.
+    pub(crate) dropped: u64,
+    /// Bit i: output i leads somewhere.
+    pub(crate) open: u8,
+    pub(crate) asked: Asked,
+}
+
+impl Default for Outgoing {
+    fn default() -> Self {
+        Self { frames: Records::default(), dropped: 0, open: u8::MAX, asked: Asked::default() }
+    }
+}
+
+/// The host function. The frame is read once: what is checked is what is sent.
+pub(crate) fn send(
+    caller: &mut Caller<'_, Host>,
+    output: u32,
+    (bytes, len): (u32, u32),
+    current: Option<u32>,
+) -> Result<i32, FaultKind> {
+    let host = caller.data();
+    let phase = host.phase;
+    let outputs = host.admitted.manifest().outputs.len();
+    let Some(output) = u16::try_from(output).ok().filter(|output| usize::from(*output) < outputs) else {
+        return Ok(code::UNKNOWN);
+    };
+    if phase == Phase::Start {
+        return Ok(code::WHEN);
+    }
+    if host.outgoing.open.checked_shr(output.into()).is_none_or(|open| open & 1 == 0) {
+        return Ok(code::DENIED);
+    }
+    let longest = host.admitted.profile().frame_bytes.0.min(limit::FRAME_BYTES.into());
+    if len < limit::FRAME_BYTES_MIN || u64::from(len) > longest {
+        return Ok(code::RANGE);
+    }
+    let order = order_of(phase, current);
+    with_bytes(caller, "send", bytes, len, |frame, host| {
+        if !host.charge_frame(order, frame.len()) {
+            return code::FULL;
+        }
+        host.outgoing.frames.begin(order, output, frame);
+        code::OK
+    })
+}
+
+impl Host {
+    /// Whether one more frame of `bytes` may be sent; counts it.
+    fn charge_frame(&mut self, order: Order, bytes: usize) -> bool {
+        let profile = self.admitted.profile();
+        let packet = Most {
+            number: profile.frames.min(limit::FRAMES_PER_PACKET),
+            bytes: limit::FRAME_BYTES_PER_PACKET,
+        };
+        let call = Most {
+            number: profile.call_frames.min(limit::FRAMES_PER_CALL),
+            bytes: limit::FRAME_BYTES_PER_CALL,
+        };
+        let is_taken = self.outgoing.asked.charge(self.phase, order, bytes, packet, call);
+        self.outgoing.dropped += u64::from(!is_taken);
+        is_taken
+    }
+}

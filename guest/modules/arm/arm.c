@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * arm: active reliable multicast (L. Lehman, S. Garland, D. Tennenhouse, "Active Reliable Multicast", INFOCOM 1998). It keeps copies of the
+ * packets of a stream that go by, answers requests for those that somebody lost from them, and lets a request go on only where it
+ * has no copy, and where nobody has asked for the same lately. Where it answers too few of them, it asks for more memory.
+ *
+ * README.md says how packets look.
+ */
+#include "weir.h"
+#include "module.h"
+
+enum {
+    TYPE_DATA = 1,
+    TYPE_NACK = 2,
+
+    /* Type, version, two bytes for nothing, stream, and in data the sequence number, in a NACK the number of those that follow. */
+    HEADER = 12,
+    VERSION = 1,
+    NACKS_MAX = 32,
+
+    /* A place for a frame, with what is known of it. */
+    PLACE = 2048,
+    FRAME_MAX = PLACE - 16,
+
+    /* Sequence numbers are looked up by their lower bits: of so many in a row no two meet. */
+    INDEX = 4096,
+    PLACES_MAX = 4096,
+    /* Memory comes in such portions. */
+    PORTION = 32,
+};
+
+struct place {
+    uint32_t stream, sequence, len, taken;
+    uint8_t frame[FRAME_MAX];
+};
+_Static_assert(sizeof(struct place) == PLACE, "a power of two");
+
+/* What is known of a sequence number. */
+struct entry {
+    uint32_t stream, sequence;
+    /* Number of its place, from 1; 0: none. */
+    uint32_t place;
+    uint32_t nothing;
+    /* When a copy was last sent, and when a request last went on. */
+    uint64_t sent, asked;
+};
+
+static struct entry entries[INDEX];
+static struct place *portions[PLACES_MAX / PORTION];
+static uint32_t places, wanted, next;
+static uint64_t data, nacks, hits, sent, forwarded, suppressed, refused;
+static uint64_t interval_nacks, interval_hits;
+
+static struct place *place_of(uint32_t number)
+{
+    return portions[(number & (PLACES_MAX - 1)) / PORTION] + number % PORTION;
+}
+
+static struct entry *entry_of(uint32_t stream, uint32_t sequence)
+{
+    /* Streams are told apart, so that one that uses the same numbers has other entries. */
+    return &entries[(sequence + (uint32_t)weir_hash64(stream, 0)) & (INDEX - 1)];
+}
+
+/* Memory for more copies, if there is any. */
+static bool grow(void)
+{
+    if (places >= wanted)
+        return false;
+    struct place *more = weir_alloc(PORTION * sizeof(struct place));
+    if (more == NULL) {
+        wanted = places;
+        return false;
+    }
+    portions[(places & (PLACES_MAX - 1)) / PORTION] = more;
+    /* What comes next goes there, before what is oldest is overwritten. */
+    next = places;
+    places += PORTION;
+    return true;
+}
+
+/* Keeps a copy. */
+static __attribute__((noinline)) void remember(const struct weir_packet *p, uint32_t stream, uint32_t sequence)
+{
+    data++;
+    if (p->cap_len > FRAME_MAX || (p->flags & WEIR_CUT) || places == 0)
+        return;
+    struct entry *entry = entry_of(stream, sequence);
+    if (entry->place != 0 && entry->stream == stream && entry->sequence == sequence)
+        return;
+    if (next >= places)
+        next = 0;
+    struct place *place = place_of(next);
+    if (place->taken) {
+        struct entry *old = entry_of(place->stream, place->sequence);
+        if (old->place == next + 1)
+            old->place = 0;
+    }
+    place->stream = stream;
+    place->sequence = sequence;
+    place->len = p->cap_len;
+    place->taken = 1;
+    weir_copy(place->frame, weir_bytes(p), p->cap_len);
+    *entry = (struct entry){ .stream = stream, .sequence = sequence, .place = next + 1 };
+    next++;
+}
+
+/* Whether a request for this has to go on. */
+static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
+{
+    const uint64_t quiet = (uint64_t)param_quiet();
+    struct entry *entry = entry_of(stream, sequence);
+    nacks++;
+    interval_nacks++;
+    if (entry->stream != stream || entry->sequence != sequence) {
+        /* Nothing is known of it but that somebody wants it. A copy of something else is not forgotten for that. */
+        if (entry->place != 0) {
+            forwarded++;
+            return true;
+        }
+        *entry = (struct entry){ .stream = stream, .sequence = sequence };
+    }
+    if (entry->place != 0) {
+        hits++;
+        interval_hits++;
+        /* The last copy went to all who are there: others need not have one each. */
+        if (entry->sent != 0 && now - entry->sent < quiet) {
+            suppressed++;
+            return false;
+        }
+        const struct place *place = place_of(entry->place - 1);
+        const uint32_t len = place->len < FRAME_MAX ? place->len : FRAME_MAX;
+        if (send_repairs(place->frame, len) == WEIR_OK) {
+            sent++;
+            entry->sent = now;
+        } else {
+            refused++;
+        }
+        return false;
+    }
+    if (entry->asked != 0 && now - entry->asked < quiet) {
+        suppressed++;
+        return false;
+    }
+    entry->asked = now;
+    forwarded++;
+    return true;
+}
+
+/* Whether a request has to go on, for anything that it asks for. */
+static __attribute__((noinline)) bool answer(const struct weir_packet *p, uint32_t stream, const uint8_t *nack)
+{
+    const uint32_t given = weir_be32(nack + 8), room = (p->payload_len - HEADER) / 4;
+    bool goes_on = given > NACKS_MAX || given > room;
+    for (uint32_t i = 0; i < NACKS_MAX; i++) {
+        if (i >= given || i >= room)
+            break;
+        goes_on |= ask(p->ts_ns, stream, weir_be32(nack + HEADER + 4 * i));
+    }
+    return goes_on;
+}
+
+WEIR_EXPORT(weir_start) int32_t weir_start(void)
+{
+    const uint32_t portions_wanted = (uint32_t)param_first() / PORTION;
+    for (uint32_t i = 0; i < PLACES_MAX / PORTION; i++) {
+        if (i >= portions_wanted)
+            break;
+        wanted += PORTION;
+        grow();
+    }
+    if (places == 0)
+        WEIR_LOG(WEIR_ERROR, "there is no memory for a single portion");
+    return places == 0;
+}
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    if (!(p->flags & WEIR_UDP) || !(p->flags & WEIR_L4) || p->dst_port != param_port() || p->payload_len < HEADER)
+        return WEIR_PASS;
+    const uint8_t *payload = weir_payload(p);
+    if (payload[1] != VERSION)
+        return WEIR_PASS;
+    const uint32_t stream = weir_be32(payload + 4);
+    if (payload[0] == TYPE_DATA)
+        remember(p, stream, weir_be32(payload + 8));
+    else if (payload[0] == TYPE_NACK)
+        return answer(p, stream, payload) ? WEIR_PASS : WEIR_DROP;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_low_memory) void weir_low_memory(int64_t left)
+{
+    (void)left;
+    /* What there is has to do, until too few requests are answered again. */
+    wanted = places;
+}
+
+/* Asks for memory for one more portion. The reservation is the session's: what others of it use is in it, too. */
+static __attribute__((noinline)) void ask_for_more(void)
+{
+    const int64_t more = PORTION * sizeof(struct place), now = weir_reserve(0);
+    if (places + PORTION > PLACES_MAX || places + PORTION > param_most())
+        return;
+    if (now >= 0)
+        weir_reserve(now + more);
+    wanted = places + PORTION;
+    grow();
+}
+
+WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
+{
+    const struct service_row row = {
+        .time = now - (uint64_t)param_interval() * periods,
+        .data = data,
+        .nacks = nacks,
+        .hits = hits,
+        .sent = sent,
+        .forwarded = forwarded,
+        .suppressed = suppressed,
+        .refused = refused,
+        .copies = places,
+        .memory = (uint64_t)places * PLACE,
+    };
+    emit_service(&row);
+    if (interval_nacks != 0 && interval_hits * 100 < interval_nacks * param_target())
+        ask_for_more();
+    interval_nacks = interval_hits = 0;
+}

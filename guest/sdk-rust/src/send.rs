@@ -1,0 +1,28 @@
+//! Frames of the module's own.
+
+use crate::host::{self, Error};
+
+/// A way out that the manifest declares. `module.rs`, which `weir build` makes from the manifest, has a constant for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output(u32);
+
+impl Output {
+    /// The output with this number in the manifest, from 0.
+    #[doc(hidden)]
+    pub const fn number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Sends an Ethernet frame, from its header on and without its check sequence. weir has its own copy when this returns; where the call is lost
+    /// that it was sent in, it is not sent.
+    ///
+    /// # Errors
+    /// [`Error::Full`] beyond [`limit`](crate::limit), [`Error::Range`] for a frame that is too long or too short, [`Error::Denied`] where the
+    /// output leads nowhere, [`Error::When`] at the start.
+    #[inline(always)]
+    pub fn send<B: AsRef<[u8]> + ?Sized>(self, frame: &B) -> Result<(), Error> {
+        let frame = frame.as_ref();
+        // SAFETY: the address and length are those of the slice, and the host only reads it.
+        Error::check(unsafe { host::send(self.0, frame.as_ptr(), frame.len() as u32) }).map(|_| ())
+    }
+}
