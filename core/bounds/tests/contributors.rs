@@ -32,14 +32,17 @@ fn holds(step: Option<&Step>, what: &What, amount: u64) {
 
 const EMIT: &str = "(drop (call $emit (i32.const 0) (i32.const 0) (i32.const 8)))";
 const PATCH: &str = "(drop (call $patch (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 1)))";
+const SEND: &str = "(drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)))";
 
 #[test]
-fn records_patches_and_pages() {
+fn records_patches_frames_and_pages() {
     let grow = |pages: u32| format!("(drop (memory.grow (i32.const {pages})))");
     let found = three(EMIT, &times(4, EMIT), &times(2, EMIT));
     holds(found.most.records.as_ref(), &What::Host("emit"), 4);
     let found = three(&times(2, PATCH), &times(3, PATCH), PATCH);
     holds(found.most.patches.as_ref(), &What::Host("patch"), 3);
+    let found = three(SEND, &times(5, SEND), &times(4, SEND));
+    holds(found.most.frames.as_ref(), &What::Host("send"), 5);
     let found = three(&grow(1), &grow(3), &grow(2));
     holds(found.most.pages.as_ref(), &What::Grow, 3);
     // The dearest is another one: what costs most time need not be what makes the records.
@@ -47,8 +50,8 @@ fn records_patches_and_pages() {
     holds(found.most.records.as_ref(), &What::Host("emit"), 1);
     assert_eq!(found.dearest().and_then(|step| step.place.name.as_deref()), Some("little"));
     // What a module does not use has no place.
-    let Most { records, patches, pages, stack, shadow_stack } = three("", "", "").most;
-    assert_eq!((records, patches, pages, shadow_stack), (None, None, None, None));
+    let Most { records, patches, frames, pages, stack, shadow_stack } = three("", "", "").most;
+    assert_eq!((records, patches, frames, pages, shadow_stack), (None, None, None, None, None));
     assert!(stack.is_some(), "every function has a frame");
 }
 
