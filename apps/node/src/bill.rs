@@ -39,12 +39,13 @@ impl Bill {
     }
 }
 
-/// What a module used since it was loaded, but for the time on its virtual processor, which is counted there.
+/// What a module used since it was loaded, with the time that others' threads spent for it, but not that on its virtual processor, which is
+/// counted there.
 pub fn of_module(module: &Module) -> Usage {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (tally, written) = (&module.tally, &module.written);
     let mut usage = Usage {
-        cpu: Nanos(get(&written.used)),
+        cpu: module.account.total(),
         packets_in: get(&tally.packets),
         bytes_in: Bytes(get(&tally.bytes)),
         records_emitted: get(&tally.records) + get(&tally.refused) + get(&tally.unwritten),

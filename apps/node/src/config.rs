@@ -6,6 +6,7 @@ use crate::spec::{SessionSpec, SpecError};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weir_netio::{Direction, LiveOptions};
 use weir_session::Name;
 use weir_units::{Bytes, Nanos};
 
@@ -95,11 +96,20 @@ pub struct CpuConfig {
     pub receive: Option<u16>,
     /// Whether those threads ask for packets all the time, instead of waiting for them. Give them a core of their own then.
     pub poll: bool,
+    /// A folder for a record of what each core was told and decided, from which the same decisions can be made again. None where nothing is said.
+    pub trace: Option<PathBuf>,
 }
 
 impl Default for CpuConfig {
     fn default() -> Self {
-        Self { cores: Vec::new(), blocking: Nanos(100_000), reservable: 90, receive: None, poll: false }
+        Self {
+            cores: Vec::new(),
+            blocking: Nanos(100_000),
+            reservable: 90,
+            receive: None,
+            poll: false,
+            trace: None,
+        }
     }
 }
 
@@ -127,6 +137,23 @@ impl InterfaceConfig {
     /// Whether packets that this machine sends are among its packets.
     pub fn sees_outgoing(&self) -> bool {
         self.outgoing && self.kind != Kind::Xdp
+    }
+}
+
+impl InterfaceConfig {
+    /// How it is opened.
+    pub(crate) fn options(&self) -> LiveOptions {
+        LiveOptions {
+            kind: match self.kind {
+                Kind::Auto => weir_netio::Kind::Auto,
+                Kind::Packet => weir_netio::Kind::Packet,
+                Kind::Xdp => weir_netio::Kind::Xdp,
+            },
+            ring: self.arena,
+            promiscuous: self.promiscuous,
+            direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
+            ..LiveOptions::default()
+        }
     }
 }
 

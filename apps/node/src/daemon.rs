@@ -359,6 +359,7 @@ impl Daemon {
                 say(&format!("session {name}: {error}"));
             }
         }
+        lock(&self.node).end_records();
         let mut books = lock(&self.books);
         if let Err(error) = books.ledger.stop(now()) {
             say(&error.to_string());

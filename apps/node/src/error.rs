@@ -1,9 +1,10 @@
 //! Why a node does not do what it was asked to do.
 
 use crate::link::{LinkError, OutputError};
+use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
 use crate::seat::SeatError;
-use crate::source::{PlanError, SourceError};
+use crate::source::SourceError;
 use crate::spec::SpecError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;

@@ -1,10 +1,13 @@
 //! A module at work in a session: what it is given, and what comes out.
 
+use crate::account::Account;
+use crate::intake::Intake;
 use crate::link::{Outlet, Way};
+use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
 use crate::queue::{Queue, Ticket};
 use crate::seat::Seat;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -136,6 +139,25 @@ impl Pace {
     }
 }
 
+/// A slice, from its beginning on.
+struct Slice {
+    begin: Instant,
+    budget: Nanos,
+    pace: Arc<Pace>,
+}
+
+impl Slice {
+    fn left(&self) -> Nanos {
+        Nanos(self.budget.0.saturating_sub(elapsed(self.begin).0))
+    }
+
+    /// A part of it for one call; none when it is over.
+    fn part(&self) -> Option<Budget> {
+        let left = self.left();
+        (left.0 > 0).then(|| self.pace.budget(left))
+    }
+}
+
 /// How far a module has come with its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
@@ -152,6 +174,8 @@ pub enum Served {
 pub struct Inbox {
     /// Packets.
     pub queue: Arc<Queue>,
+    /// What is done with them before the module sees them.
+    pub intake: Option<Intake>,
     /// Calls of others, and their answers.
     pub desk: Arc<Desk>,
 }
@@ -166,6 +190,15 @@ struct Onward {
     room: Vec<u8>,
 }
 
+/// Where a module stands when there is more to do than time.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The priority of its session.
+    pub priority: Arc<AtomicU8>,
+    /// Where it is counted what it loses.
+    pub channel: Arc<ChannelTally>,
+}
+
 /// A module at work.
 #[derive(Debug)]
 pub struct Guest {
@@ -173,7 +206,10 @@ pub struct Guest {
     pub number: u64,
     seat: Seat,
     queue: Arc<Queue>,
+    intake: Option<Intake>,
+    standing: Standing,
     tally: Arc<Tally>,
+    account: Arc<Account>,
     output: SyncSender<Output>,
     longest: Longest,
     pace: Arc<Pace>,
@@ -205,11 +241,14 @@ struct Serving {
 
 impl Guest {
     /// A module that takes what comes for it from here.
+    #[expect(clippy::too_many_arguments, reason = "a module has so many ends")]
     pub fn new(
         number: u64,
         mut seat: Seat,
         inbox: Inbox,
+        standing: Standing,
         tally: Arc<Tally>,
+        account: Arc<Account>,
         output: SyncSender<Output>,
         longest: Longest,
         pace: Arc<Pace>,
@@ -220,7 +259,10 @@ impl Guest {
             number,
             seat,
             queue: inbox.queue,
+            intake: inbox.intake,
+            standing,
             tally,
+            account,
             output,
             longest,
             pace,
@@ -254,17 +296,37 @@ impl Guest {
         self
     }
 
+    /// Its priority under overload.
+    pub fn priority(&self) -> u8 {
+        self.standing.priority.load(Ordering::Relaxed)
+    }
+
+    /// How full its queue is, in thousandths.
+    pub fn filled(&self) -> u32 {
+        self.queue.filled()
+    }
+
+    /// Gives up what waits for it: others have a higher priority.
+    pub fn shed(&self) {
+        let lost = self.queue.give_up_before(u64::MAX);
+        self.standing.channel.shed.fetch_add(lost, Ordering::Relaxed);
+    }
+
+    /// What others' threads spent for it since this was asked last.
+    pub fn owed(&self) -> Nanos {
+        self.account.collect()
+    }
+
     /// Whether packets wait for it.
     pub fn has_packets(&self) -> bool {
-        self.queue.waiting() > 0
+        self.queue.waiting() > 0 || self.intake.as_ref().is_some_and(Intake::has_packets)
     }
 
     /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::call`].
     pub fn serve(&mut self, budget: Nanos) -> Served {
-        let begin = Instant::now();
-        let left = |begin: Instant| Nanos(budget.0.saturating_sub(elapsed(begin).0));
+        let slice = self.slice(budget);
         let mut is_done = true;
-        while let Some(ticket) = self.queue.take(self.batch(left(begin))) {
+        while let Some(ticket) = self.next(&slice) {
             let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
             if self.seat.face(block).is_err() {
                 // The node is out of address space: it cannot see these, and may see later ones.
@@ -278,51 +340,46 @@ impl Guest {
             let bytes =
                 seen.filter(|(i, _)| ticket.mask >> i & 1 == 1).map(|(_, d)| u64::from(d.cap_len)).sum();
             self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-            let pace = Arc::clone(&self.pace);
-            is_done = self.seat.begin(block, ticket.batch, ticket.mask, &|| part(&pace, left(begin)));
+            is_done = self.seat.begin(block, ticket.batch, ticket.mask, &|| slice.part());
             if let Some(onward) = &mut self.onward {
                 onward.ticket = Some(ticket);
             }
             if is_done {
                 self.send_on();
             }
-            if !is_done || left(begin).0 == 0 || self.seat.instance.has_ended() {
+            if !is_done || slice.left().0 == 0 || self.seat.instance.has_ended() {
                 break;
             }
         }
-        self.served(is_done, begin)
+        self.served(is_done, &slice)
     }
 
     /// Goes on with what was suspended.
     pub fn resume(&mut self, budget: Nanos) -> Served {
-        let begin = Instant::now();
-        let pace = Arc::clone(&self.pace);
-        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
-        let is_done = self.seat.go_on(&|| part(&pace, left()));
+        let slice = self.slice(budget);
+        let is_done = self.seat.go_on(&|| slice.part());
         if is_done {
             self.send_on();
         }
-        self.served(is_done, begin)
+        self.served(is_done, &slice)
     }
 
     /// Time goes on.
     pub fn tick(&mut self, now: Timestamp, budget: Nanos) -> Served {
-        let begin = Instant::now();
+        let slice = self.slice(budget);
         // Here ticks come as time goes on, not as packets want it: each has an allowance of its own.
         self.seat.instance.begin_block();
-        let pace = Arc::clone(&self.pace);
-        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
-        let is_done = self.seat.begin_pass(now, &|| part(&pace, left()));
-        self.served(is_done, begin)
+        let is_done = self.seat.begin_pass(now, &|| slice.part());
+        self.served(is_done, &slice)
     }
 
     /// Tells the module what else is new.
     pub fn hear(&mut self, budget: Nanos) -> Served {
-        let begin = Instant::now();
+        let slice = self.slice(budget);
         let news = match self.seat.instance.low_memory() {
             Some(news) => news,
             None => match self.desk.next() {
-                None => return self.served(true, begin),
+                None => return self.served(true, &slice),
                 Some(Mail::Answer(answer)) => {
                     let news = News::Answer { ticket: answer.ticket, status: answer.status.code() };
                     self.seat.instance.set_message(answer.message);
@@ -337,10 +394,8 @@ impl Guest {
                 }
             },
         };
-        let pace = Arc::clone(&self.pace);
-        let left = || Nanos(budget.0.saturating_sub(elapsed(begin).0));
-        let is_done = self.seat.begin_news(news, &|| part(&pace, left()));
-        self.served(is_done, begin)
+        let is_done = self.seat.begin_news(news, &|| slice.part());
+        self.served(is_done, &slice)
     }
 
     /// Whether there is something to hear.
@@ -391,7 +446,20 @@ impl Guest {
         self.tally.unpatched.fetch_add(unmade, Ordering::Relaxed);
     }
 
-    fn served(&mut self, is_done: bool, begin: Instant) -> Served {
+    /// The next packets, after what is done with them before.
+    fn next(&mut self, slice: &Slice) -> Option<Ticket> {
+        let most = self.batch(slice.left());
+        match &mut self.intake {
+            Some(intake) => intake.next(&self.queue, most, &|| slice.left()),
+            None => self.queue.take(most),
+        }
+    }
+
+    fn slice(&self, budget: Nanos) -> Slice {
+        Slice { begin: Instant::now(), budget, pace: Arc::clone(&self.pace) }
+    }
+
+    fn served(&mut self, is_done: bool, slice: &Slice) -> Served {
         if is_done && let Some(serving) = self.serving.take() {
             let has_ended = self.seat.instance.has_ended();
             if has_ended || self.seat.instance.counters().faults > serving.faults {
@@ -400,10 +468,10 @@ impl Guest {
         }
         if !is_done {
             // What it has emitted cannot be taken while it is suspended.
-            self.count(elapsed(begin));
+            self.count(elapsed(slice.begin));
             return Served::Suspended;
         }
-        self.hand_on(elapsed(begin));
+        self.hand_on(elapsed(slice.begin));
         if self.has_packets() { Served::More } else { Served::All }
     }
 
@@ -495,9 +563,4 @@ impl Guest {
 
 fn elapsed(since: Instant) -> Nanos {
     Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// A part of a slice for one call; none when it is over.
-fn part(pace: &Pace, left: Nanos) -> Option<Budget> {
-    (left.0 > 0).then(|| pace.budget(left))
 }

@@ -2,16 +2,20 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod bill;
 pub mod client;
 pub mod config;
 pub mod daemon;
 mod error;
 mod guest;
+mod handling;
+mod intake;
 pub mod link;
 mod log;
 pub mod metrics;
 pub mod node;
+mod plan;
 mod post;
 mod processors;
 pub mod protocol;
@@ -23,6 +27,7 @@ mod service;
 mod snapshot;
 mod source;
 pub mod spec;
+mod trace;
 mod writer;
 
 pub use error::NodeError;

@@ -3,28 +3,32 @@
 //! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
 //! done before that: see [`Prepared`].
 
-use crate::config::{Config, InterfaceConfig, Kind};
+use crate::account::Account;
+use crate::config::Config;
 use crate::error::NodeError;
-use crate::guest::{Guest, Inbox, Longest, Pace, Tally};
+use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
+use crate::intake::{Intake, LONGEST};
 use crate::link::{Outputs, Port, Way};
 use crate::log::say;
+use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight, program};
 use crate::post::{Desk, PostOffice};
 use crate::processors::share;
 use crate::protocol::Change;
 use crate::queue::Queue;
 use crate::runner::{CoreThread, Waker};
 use crate::seat::Seat;
-use crate::source::{ChannelTally, Lag, Notice, Plan, PlanError, Reader, Route, Sight, Source, program};
+use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use weir_demux::Program as FilterProgram;
-use weir_netio::{Direction, LiveOptions, Selection};
+use weir_demux::{Program as FilterProgram, SubFlows};
+use weir_netio::Selection;
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
@@ -44,7 +48,9 @@ pub(crate) struct Vp {
 /// A channel of a session.
 #[derive(Debug)]
 pub(crate) struct Channel {
+    number: u64,
     pub(crate) spec: ChannelSpec,
+    flows: Option<SubFlows>,
     program: FilterProgram,
     sight: Sight,
     pub(crate) tally: Arc<ChannelTally>,
@@ -60,6 +66,7 @@ pub(crate) struct Module {
     pub(crate) streams: Vec<Name>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) tally: Arc<Tally>,
+    pub(crate) account: Arc<Account>,
     pub(crate) written: Arc<Written>,
     pub(crate) desk: Arc<Desk>,
 }
@@ -77,6 +84,8 @@ pub(crate) struct Session {
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
     bell: Arc<Bell>,
+    /// Its priority, for those who work.
+    priority: Arc<AtomicU8>,
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
     pub(crate) gone_services: ServiceTally,
@@ -226,6 +235,7 @@ pub struct Node {
     writer: Writer,
     records: PathBuf,
     next_guest: u64,
+    next_channel: u64,
     next_session: u64,
     pub(crate) started: Instant,
 }
@@ -239,14 +249,15 @@ impl Node {
             ..CoreConfig::default()
         };
         let numbers = if config.cpu.cores.is_empty() { vec![last_core()] } else { config.cpu.cores.clone() };
-        let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config));
+        let trace = config.cpu.trace.as_deref();
+        let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
         let cores = cores.collect::<Result<_, _>>()?;
         let rotation = Rotation { bytes: config.node.records_bytes, time: config.node.records_time };
         let writer = Writer::start(rotation).map_err(NodeError::Writer)?;
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive);
-            let source = Source::start(&interface.name, options(interface), polls, core, notices.clone())?;
+            let source = Source::start(&interface.name, interface.options(), polls, core, notices.clone())?;
             sources.insert(interface.name.clone(), source);
         }
         let mut links = BTreeMap::new();
@@ -267,6 +278,7 @@ impl Node {
             writer,
             records,
             next_guest: 0,
+            next_channel: 0,
             next_session: 0,
             started: Instant::now(),
         })
@@ -327,6 +339,7 @@ impl Node {
         let name = spec.name.clone();
         let session = Session {
             id: self.next_session,
+            priority: Arc::new(AtomicU8::new(spec.priority)),
             spec: SessionSpec { modules: Vec::new(), ..spec },
             vps,
             channels,
@@ -379,28 +392,36 @@ impl Node {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
-        let ring = match &channel.sight {
-            Sight::All(_) => {
+        let failed = |source| NodeError::Selection { channel: spec.channel.clone(), source };
+        let intake = Intake::new(&channel.spec, &channel.tally).map_err(failed)?;
+        let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
+            (Some(ring), _) => ring.clone(),
+            (None, Sight::All(_)) => {
                 self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
             }
-            Sight::Selected(selection) => {
+            (None, Sight::Selected(selection)) => {
                 selection.lock().unwrap_or_else(std::sync::PoisonError::into_inner).descriptors().clone()
             }
         };
         let tick = admitted.tick().map(|period| period.0);
         let seat = Seat::new(instance, &ring, tick)?;
-        let queue = Arc::new(Queue::new(channel.spec.queue));
-        let tally: Arc<Tally> = Arc::default();
+        let queue = Arc::new(channel.spec.new_queue());
+        let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
+        let standing =
+            Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
-        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call);
+        // Of two things that can exceed a budget only one does.
+        let taking_in = intake.as_ref().map_or(Nanos(0), |_| self.workshop.pace.calibration.time(LONGEST));
+        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call.max(taking_in));
         let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
         let number = core.number();
         room.map_err(|refusal| NodeError::Cpu { name: spec.cpu.clone(), core: number, refusal })?;
         self.next_guest += 1;
         let guest = self.next_guest;
-        let written = self.writer.open(guest, session, &name, admitted.manifest(), &self.records)?;
         let manifest = admitted.manifest();
+        let written =
+            self.writer.open(guest, session, &name, manifest, &self.records, Arc::clone(&account))?;
         let module = Module {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),
@@ -408,6 +429,7 @@ impl Node {
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             queue: Arc::clone(&queue),
             tally: Arc::clone(&tally),
+            account: Arc::clone(&account),
             written,
             spec: spec.clone(),
             desk: Arc::clone(&desk),
@@ -419,10 +441,10 @@ impl Node {
         let outlets = manifest.outputs.iter().map(|output| outlet(&output.name)).collect();
         desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
         let pace = Arc::clone(&self.workshop.pace);
-        let resident =
-            Guest::new(guest, seat, Inbox { queue, desk: Arc::clone(&desk) }, tally, outputs, longest, pace)
-                .sending_on(way)
-                .sending(outlets);
+        let inbox = Inbox { queue, intake, desk: Arc::clone(&desk) };
+        let resident = Guest::new(guest, seat, inbox, standing, tally, account, outputs, longest, pace)
+            .sending_on(way)
+            .sending(outlets);
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
@@ -544,6 +566,7 @@ impl Node {
             return Err(error);
         }
         if let Some(session) = self.sessions.get_mut(name) {
+            session.priority.store(spec.priority, Ordering::Relaxed);
             (session.spec, session.vps) = (spec, vps);
         }
         // Their priority may have changed.
@@ -571,6 +594,15 @@ impl Node {
             }
         }
         changed
+    }
+
+    /// What the cores decide is recorded no longer.
+    pub(crate) fn end_records(&self) {
+        for core in &self.cores {
+            if let Err(error) = core.ask(crate::runner::Runner::end_record) {
+                say(&error.to_string());
+            }
+        }
     }
 
     /// The rows of a stream from now on.
@@ -649,7 +681,19 @@ impl Node {
                 Sight::Selected(selection)
             }
         };
-        Ok(Channel { spec: spec.clone(), program, sight, tally: Arc::default() })
+        self.next_channel += 1;
+        let flows = spec.subflows.as_ref().map(|subflows| {
+            // With a key that strangers do not know they cannot choose who shares a queue with whom.
+            SubFlows::new(&subflows.fields(), subflows.queues, RandomState::new().hash_one(self.next_channel))
+        });
+        Ok(Channel {
+            number: self.next_channel,
+            spec: spec.clone(),
+            flows,
+            program,
+            sight,
+            tally: Arc::default(),
+        })
     }
 
     /// Where a channel's packets go on; nothing where they do not.
@@ -705,22 +749,24 @@ impl Node {
                 let readers = readers.filter_map(|module| {
                     let core = self.cores.get(session.vps.get(&module.spec.cpu)?.core)?;
                     let queue = Arc::clone(&module.queue);
-                    Some(Reader { guest: module.guest, queue, waker: core.waker() })
+                    let account = Arc::clone(&module.account);
+                    Some(Reader { guest: module.guest, queue, waker: core.waker(), account })
                 });
                 routes.push(Route {
+                    channel: channel.number,
                     session: name.clone(),
                     priority: session.spec.priority,
                     way: self.way_on(session, channel).ok().flatten(),
                     unattended: channel.spec.unattended,
                     program: channel.program.clone(),
                     sight: channel.sight.clone(),
+                    flows: channel.flows.clone(),
                     readers: readers.collect(),
                     tally: Arc::clone(&channel.tally),
                 });
             }
         }
-        source.follow(Plan::new(routes)?);
-        Ok(())
+        source.follow(routes)
     }
 }
 
@@ -732,20 +778,6 @@ fn memory_error(session: &Name, error: ReservationError) -> NodeError {
         }
         // Whoever is not a module has no other ceiling than what there is.
         ReservationError::Ceiling { wanted, ceiling } => NodeError::Memory { wanted, left: ceiling },
-    }
-}
-
-fn options(interface: &InterfaceConfig) -> LiveOptions {
-    LiveOptions {
-        kind: match interface.kind {
-            Kind::Auto => weir_netio::Kind::Auto,
-            Kind::Packet => weir_netio::Kind::Packet,
-            Kind::Xdp => weir_netio::Kind::Xdp,
-        },
-        ring: interface.arena,
-        promiscuous: interface.promiscuous,
-        direction: if interface.sees_outgoing() { Direction::Both } else { Direction::Incoming },
-        ..LiveOptions::default()
     }
 }
 

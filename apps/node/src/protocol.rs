@@ -358,6 +358,9 @@ pub struct ProcessorShot {
     pub periods_missed: u64,
     /// Times that it ran for longer than it had left.
     pub overruns: u64,
+    /// Processor time that others' threads spent for it, and that is missing in its slices, ns.
+    #[serde(default)]
+    pub debited_ns: u64,
 }
 
 /// A channel.
@@ -379,6 +382,9 @@ pub struct ChannelShot {
     pub bytes: u64,
     /// Packets that it lost, by cause.
     pub drops: BTreeMap<String, u64>,
+    /// What was found out about packets on the way to its modules: wrong checksums, and what became of fragments.
+    #[serde(default)]
+    pub findings: BTreeMap<String, u64>,
 }
 
 /// A module.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_abi::BATCH_PACKETS;
 use weir_netio::Block;
 
 /// Packets of one batch. While it exists their memory stays as it is.
@@ -22,26 +23,58 @@ impl Ticket {
     pub fn packets(&self) -> u32 {
         self.mask.count_ones()
     }
+
+    /// Whether both can be one: packets of the same batch, none of them twice.
+    fn goes_with(&self, other: &Ticket) -> bool {
+        self.mask & other.mask == 0
+            && (self.batch, self.position) == (other.batch, other.position)
+            && Arc::ptr_eq(&self.block, &other.block)
+    }
 }
 
-/// A bounded queue, in the order of arrival. One thread puts packets in, one takes them out.
+/// A bounded queue. One thread puts packets in, one takes them out.
+///
+/// Without sub-flows they come out in the order of arrival. With them each sub-flow has a queue of its own, of the same size, and they are
+/// served in turn: so a burst of one costs the others neither room nor their turn. Packets of one batch come out together, in the order of
+/// arrival, where those of several sub-flows are next.
 #[derive(Debug)]
 pub struct Queue {
     inner: Mutex<Inner>,
+    /// Packets of each flow.
     capacity: u32,
+    flows: u32,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    tickets: VecDeque<Ticket>,
+    flows: Vec<Flow>,
+    /// Those with packets, in the order in which they are served.
+    turn: VecDeque<u16>,
     packets: u32,
     closed: bool,
 }
 
+#[derive(Debug, Default)]
+struct Flow {
+    tickets: VecDeque<Ticket>,
+    packets: u32,
+}
+
+/// What became of packets that were put in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// Packets for which there was no room.
+    pub lost: u64,
+    /// The queue was empty before and no longer is, or is now half full and was not: somebody has to be told.
+    pub wakes: bool,
+}
+
 impl Queue {
-    /// An empty queue for so many packets.
-    pub fn new(capacity: u32) -> Self {
-        Self { inner: Mutex::default(), capacity }
+    /// An empty queue for so many packets, for each of so many flows; at least one.
+    pub fn new(capacity: u32, flows: u16) -> Self {
+        let flows = flows.max(1);
+        let inner = Inner { flows: (0..flows).map(|_| Flow::default()).collect(), ..Inner::default() };
+        Self { inner: Mutex::new(inner), capacity, flows: flows.into() }
     }
 
     /// How many packets wait.
@@ -49,64 +82,148 @@ impl Queue {
         self.lock().packets
     }
 
-    /// Puts in what the masks select of a block's batches, as far as there is room: the first packets stay, the later ones are lost. Says
-    /// how many are lost, and whether the queue was empty before and no longer is, so that somebody has to be woken.
-    pub fn put(&self, block: &Arc<Block>, masks: &[u64], position: u64) -> (u64, bool) {
+    /// Whether there is room for nothing.
+    pub fn is_full(&self) -> bool {
+        self.waiting() >= self.capacity.saturating_mul(self.flows)
+    }
+
+    /// How full it is, in thousandths.
+    pub fn filled(&self) -> u32 {
+        let most = u64::from(self.capacity) * u64::from(self.flows);
+        let filled = (u64::from(self.waiting()) * 1000).checked_div(most);
+        filled.and_then(|filled| u32::try_from(filled).ok()).unwrap_or(1000)
+    }
+
+    fn is_half_full(&self, packets: u32) -> bool {
+        u64::from(packets) * 2 >= u64::from(self.capacity) * u64::from(self.flows)
+    }
+
+    /// Puts in what the masks select of a block's batches, as far as there is room: the first packets stay, the later ones are lost. `flows` says
+    /// of each packet of the block to which flow it belongs; where nothing is said it is flow 0.
+    pub fn put(&self, block: &Arc<Block>, masks: &[u64], position: u64, flows: &[u16]) -> Put {
         let mut inner = self.lock();
-        let was_empty = inner.packets == 0;
+        let before = inner.packets;
         let mut lost = 0;
         for (batch, &mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
-            let room = if inner.closed { 0 } else { self.capacity - inner.packets };
-            let kept = lowest(mask, room);
-            lost += u64::from((mask & !kept).count_ones());
-            if kept != 0 {
-                inner.packets += kept.count_ones();
-                inner.tickets.push_back(Ticket { block: Arc::clone(block), batch, mask: kept, position });
+            let mut rest = mask;
+            while rest != 0 {
+                // Without flows all of a batch go in at once.
+                let part = if flows.is_empty() { rest } else { rest & rest.wrapping_neg() };
+                let index = batch * BATCH_PACKETS + part.trailing_zeros() as usize;
+                let flow = flows.get(index).copied().unwrap_or(0);
+                let ticket = Ticket { block: Arc::clone(block), batch, mask: part, position };
+                lost += inner.put(flow, ticket, self.capacity);
+                rest &= !part;
             }
         }
-        (lost, was_empty && inner.packets > 0)
+        let now = inner.packets;
+        let wakes = before == 0 && now > 0 || !self.is_half_full(before) && self.is_half_full(now);
+        Put { lost, wakes }
     }
 
     /// Takes out the oldest packets of one batch, at most so many.
     pub fn take(&self, most: u32) -> Option<Ticket> {
         let mut inner = self.lock();
-        let front = inner.tickets.front_mut()?;
-        let mask = lowest(front.mask, most.max(1));
-        let ticket = Ticket { mask, ..front.clone() };
-        front.mask &= !mask;
-        if front.mask == 0 {
-            inner.tickets.pop_front();
+        let mut taken = inner.take(most.max(1))?;
+        while let Some(left) = most.checked_sub(taken.packets()).filter(|left| *left > 0)
+            && let Some(more) = inner.take_of(&taken, left)
+        {
+            taken.mask |= more.mask;
         }
-        inner.packets -= mask.count_ones();
-        Some(ticket)
+        Some(taken)
     }
 
     /// Gives up what came before this position. Says how many packets.
     pub fn give_up_before(&self, position: u64) -> u64 {
         let mut inner = self.lock();
         let mut lost = 0;
-        while let Some(ticket) = inner.tickets.pop_front_if(|ticket| ticket.position < position) {
-            inner.packets -= ticket.packets();
-            lost += u64::from(ticket.packets());
+        for flow in &mut inner.flows {
+            while let Some(ticket) = flow.tickets.pop_front_if(|ticket| ticket.position < position) {
+                flow.packets -= ticket.packets();
+                lost += ticket.packets();
+            }
         }
-        lost
+        inner.packets -= lost;
+        let Inner { flows, turn, .. } = &mut *inner;
+        turn.retain(|flow| flows.get(usize::from(*flow)).is_some_and(|flow| flow.packets > 0));
+        lost.into()
     }
 
     /// Where the oldest packet is; nothing where none waits.
     pub fn oldest(&self) -> Option<u64> {
-        self.lock().tickets.front().map(|ticket| ticket.position)
+        let inner = self.lock();
+        let fronts = inner.flows.iter().filter_map(|flow| flow.tickets.front());
+        fronts.map(|ticket| ticket.position).min()
     }
 
     /// Gives up everything, and takes nothing more. Says how many packets.
     pub fn close(&self) -> u64 {
         let mut inner = self.lock();
         inner.closed = true;
-        inner.tickets.clear();
-        u64::from(std::mem::take(&mut inner.packets))
+        inner.empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn put(&mut self, number: u16, mut ticket: Ticket, capacity: u32) -> u64 {
+        let came = ticket.packets();
+        let Some(flow) = self.flows.get_mut(usize::from(number)).filter(|_| !self.closed) else {
+            return came.into();
+        };
+        ticket.mask = lowest(ticket.mask, capacity.saturating_sub(flow.packets));
+        let kept = ticket.packets();
+        if kept == 0 {
+            return came.into();
+        }
+        if flow.packets == 0 {
+            self.turn.push_back(number);
+        }
+        self.packets += kept;
+        flow.packets += kept;
+        match flow.tickets.back_mut().filter(|last| last.goes_with(&ticket)) {
+            Some(last) => last.mask |= ticket.mask,
+            None => flow.tickets.push_back(ticket),
+        }
+        (came - kept).into()
+    }
+
+    /// The oldest packets of the flow whose turn it is.
+    fn take(&mut self, most: u32) -> Option<Ticket> {
+        let number = self.turn.pop_front()?;
+        let flow = self.flows.get_mut(usize::from(number))?;
+        let front = flow.tickets.front_mut()?;
+        let mask = lowest(front.mask, most);
+        let ticket = Ticket { mask, ..front.clone() };
+        front.mask &= !mask;
+        if front.mask == 0 {
+            flow.tickets.pop_front();
+        }
+        let count = mask.count_ones();
+        flow.packets -= count;
+        self.packets -= count;
+        if flow.packets > 0 {
+            self.turn.push_back(number);
+        }
+        Some(ticket)
+    }
+
+    /// The same where they are of the same batch as these.
+    fn take_of(&mut self, ticket: &Ticket, most: u32) -> Option<Ticket> {
+        let next = self.flows.get(usize::from(*self.turn.front()?))?;
+        if next.tickets.front()?.goes_with(ticket) { self.take(most) } else { None }
+    }
+
+    fn empty(&mut self) -> u64 {
+        self.turn.clear();
+        for flow in &mut self.flows {
+            flow.tickets.clear();
+            flow.packets = 0;
+        }
+        u64::from(std::mem::take(&mut self.packets))
     }
 }
 
@@ -142,14 +259,19 @@ mod tests {
         blocks
     }
 
+    fn put(queue: &Queue, block: &Arc<Block>, masks: &[u64], position: u64) -> (u64, bool) {
+        let Put { lost, wakes } = queue.put(block, masks, position, &[]);
+        (lost, wakes)
+    }
+
     #[test]
     fn the_first_packets_stay_and_come_out_in_order() {
         let block = &blocks(200)[0];
-        let queue = Queue::new(100);
+        let queue = Queue::new(100, 1);
         let whole: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-        assert_eq!(queue.put(block, &whole, 0), (100, true));
-        assert_eq!(queue.put(block, &[1], 0), (1, false));
-        assert_eq!(queue.waiting(), 100);
+        assert_eq!(put(&queue, block, &whole, 0), (100, true));
+        assert_eq!(put(&queue, block, &[1], 0), (1, false));
+        assert_eq!((queue.waiting(), queue.is_full(), queue.filled()), (100, true, 1000));
 
         let taken: Vec<_> = std::iter::from_fn(|| queue.take(40)).map(|t| (t.batch, t.mask)).collect();
         let low = |bits: u32| (1u64 << bits) - 1;
@@ -158,24 +280,54 @@ mod tests {
     }
 
     #[test]
-    fn what_lags_is_given_up_and_a_closed_queue_takes_nothing() {
+    fn somebody_is_told_when_the_first_comes_and_when_it_is_half_full() {
+        let block = &blocks(64)[0];
+        let queue = Queue::new(10, 1);
+        let told = [1, 2, 4, 8, 16, 32].map(|mask| put(&queue, block, &[mask], 0).1);
+        assert_eq!(told, [true, false, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_burst_of_one_flow_pushes_out_no_other_and_all_are_served_in_turn() {
+        let block = &blocks(64)[0];
+        let queue = Queue::new(4, 3);
+        // Flow 0 sends fifty packets before flows 1 and 2 send two each.
+        let flows: Vec<u16> = (0..64).map(|i| if i < 50 { 0 } else { 1 + i % 2 }).collect();
+        let wanted = u64::MAX >> 10;
+        assert_eq!(queue.put(block, &[wanted], 0, &flows).lost, 46);
+        assert_eq!((queue.waiting(), queue.is_full()), (8, false));
+        // All are of one batch, so they come out together; two at a time, it is everybody's turn.
+        let low = |from: u64, count: u32| ((1u64 << count) - 1) << from;
+        assert_eq!(queue.take(2).unwrap().mask, low(0, 2));
+        assert_eq!(queue.take(3).unwrap().mask, 1 << 50 | 1 << 52 | 1 << 51);
+        assert_eq!(queue.take(64).unwrap().mask, low(2, 2) | 1 << 53);
+        assert!(queue.take(64).is_none() && queue.waiting() == 0);
+    }
+
+    #[test]
+    fn what_lags_is_given_up_in_all_flows_and_a_closed_queue_takes_nothing() {
         let block = &blocks(10)[0];
-        let queue = Queue::new(100);
+        let queue = Queue::new(100, 2);
         for position in [0, 1000, 2000] {
-            queue.put(block, &[0b111], position);
+            queue.put(block, &[0b1111], position, &[0, 1, 0, 1]);
         }
-        assert_eq!(queue.give_up_before(2000), 6);
-        assert_eq!((queue.oldest(), queue.waiting()), (Some(2000), 3));
-        assert_eq!(queue.close(), 3);
-        assert_eq!(queue.put(block, &[0b11], 3000), (2, false));
+        assert_eq!(queue.oldest(), Some(0));
+        assert_eq!(queue.give_up_before(2000), 8);
+        assert_eq!((queue.oldest(), queue.waiting()), (Some(2000), 4));
+        assert_eq!(queue.take(64).unwrap().mask, 0b1111);
+        queue.put(block, &[0b11], 2500, &[0, 1]);
+        assert_eq!(queue.give_up_before(u64::MAX), 2);
+        queue.put(block, &[0b111], 2500, &[0, 1, 7]);
+        assert_eq!(queue.close(), 2);
+        assert_eq!(queue.put(block, &[0b11], 3000, &[]), Put { lost: 2, wakes: false });
         assert!(queue.take(1).is_none());
     }
 
     #[test]
     fn a_block_is_free_when_its_last_ticket_is_gone() {
         let block = blocks(3).remove(0);
-        let queue = Queue::new(10);
-        queue.put(&block, &[0b101], 0);
+        let queue = Queue::new(10, 1);
+        put(&queue, &block, &[0b101], 0);
         assert_eq!(Arc::strong_count(&block), 2);
         let ticket = queue.take(1);
         assert_eq!((Arc::strong_count(&block), queue.waiting()), (3, 1));

@@ -4,16 +4,21 @@
 //! while a module runs, and the scheduler sees everything in one order.
 
 use crate::guest::{Guest, Served};
+use crate::trace::{Recorder, Shared, Trace, recorder};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_sandbox::thread_time;
+use weir_sched::cpu::trace::Traced;
 use weir_sched::cpu::{
-    Config, Core, Decision, Depth, Outcome, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms, VpId, Work,
+    Config, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms, VpId,
+    Work,
 };
 use weir_units::{Nanos, Timestamp};
 
@@ -59,7 +64,7 @@ pub struct CoreThread {
 }
 
 /// Wakes modules on a core.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Waker(Arc<Letters>);
 
 /// A core's thread does not answer: something keeps it that should not be able to.
@@ -77,6 +82,14 @@ pub enum StartError {
     #[error("there is no thread for core {core}: {source}")]
     Thread {
         /// For which.
+        core: u16,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What it decides cannot be recorded.
+    #[error("what core {core} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
+    Trace {
+        /// Which.
         core: u16,
         /// What the system said.
         source: std::io::Error,
@@ -130,7 +143,10 @@ impl Waker {
 
 impl CoreThread {
     /// Starts a thread and binds it to its core.
-    pub fn start(number: u16, config: Config) -> Result<Self, StartError> {
+    pub fn start(number: u16, config: Config, folder: Option<&Path>) -> Result<Self, StartError> {
+        let failed = |source| StartError::Trace { core: number, source };
+        let trace =
+            folder.map(|folder| Trace::create(folder, number, &config)).transpose().map_err(failed)?;
         let letters = Arc::new(Letters::default());
         let (told, hears) = channel();
         let theirs = Arc::clone(&letters);
@@ -142,7 +158,7 @@ impl CoreThread {
                 _ = theirs.thread.set(std::thread::current());
                 _ = told.send(bound);
                 if is_bound {
-                    Runner::new(config, theirs).run();
+                    Runner::new(config, theirs, trace).run();
                 }
             })
             .map_err(|source| StartError::Thread { core: number, source })?;
@@ -261,7 +277,9 @@ pub struct CoreStats {
 
 /// The state of a core.
 pub struct Runner {
-    core: Core,
+    core: Traced<Recorder>,
+    trace: Shared,
+    overload: Overload,
     letters: Arc<Letters>,
     vps: BTreeMap<VpId, Vp>,
     /// On which virtual processor a module is.
@@ -276,15 +294,18 @@ pub struct Runner {
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runner").field("core", &self.core).finish_non_exhaustive()
+        f.debug_struct("Runner").field("core", self.core.core()).finish_non_exhaustive()
     }
 }
 
 impl Runner {
-    fn new(config: Config, letters: Arc<Letters>) -> Self {
+    fn new(config: Config, letters: Arc<Letters>, trace: Option<Trace>) -> Self {
         let origin = Instant::now();
+        let trace = Shared::new(RefCell::new(trace));
         Self {
-            core: Core::new(config),
+            core: Traced::new(config, recorder(&trace)),
+            trace,
+            overload: Overload::default(),
             letters,
             vps: BTreeMap::new(),
             homes: BTreeMap::new(),
@@ -336,10 +357,53 @@ impl Runner {
         let Some(&id) = self.homes.get(&guest) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
         let Some(resident) = vp.residents.get_mut(&guest) else { return };
-        if !resident.is_told {
+        let owed = resident.guest.owed();
+        let is_new = !resident.is_told;
+        if is_new {
             resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest)).is_ok();
+        }
+        self.take_off(id, owed);
+        if is_new {
             let now = self.now();
             _ = self.core.wake(id, now);
+        }
+        self.balance(id, guest);
+    }
+
+    /// Where there is more to do than time, those with the lowest priority make way.
+    fn balance(&mut self, id: VpId, guest: u64) {
+        let filled = |resident: &Resident| resident.guest.filled();
+        let resident = self.vps.get(&id).and_then(|vp| vp.residents.get(&guest));
+        if !self.overload.is_on() && resident.is_none_or(|resident| filled(resident) * 2 < 1000) {
+            return;
+        }
+        let loads: Vec<Load> = self.everybody().map(|(load, _)| load).collect();
+        self.overload.look(&loads);
+        for (_, resident) in self.everybody().filter(|(load, _)| self.overload.sheds(load)) {
+            resident.guest.shed();
+        }
+    }
+
+    fn everybody(&self) -> impl Iterator<Item = (Load, &Resident)> {
+        self.vps.iter().flat_map(|(id, vp)| {
+            let share = self.core.core().terms(*id).map(|terms| terms.share);
+            let is_best_effort = matches!(share, Some(Share::BestEffort(_)));
+            let takes_spare = matches!(share, Some(Share::Reserved(of)) if of.spare.is_some());
+            let load = move |resident: &Resident| Load {
+                priority: resident.guest.priority(),
+                filled: resident.guest.filled(),
+                shares: is_best_effort || takes_spare,
+                is_best_effort,
+            };
+            vp.residents.values().map(move |resident| (load(resident), resident))
+        })
+    }
+
+    /// What others' threads spent for a virtual processor is missing in its slices.
+    fn take_off(&mut self, id: VpId, owed: Nanos) {
+        if owed.0 > 0 {
+            let now = self.now();
+            _ = self.core.spent_elsewhere(id, owed, now);
         }
     }
 
@@ -396,8 +460,7 @@ impl Runner {
     }
 
     fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
-        let mut outcome = Outcome::Idle;
-        let mut ran = None;
+        let (mut outcome, mut owed, mut ran) = (Outcome::Idle, Nanos(0), None);
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
@@ -421,6 +484,7 @@ impl Runner {
                     }
                     Work::Resume(_) => guest.resume(budget),
                 };
+                owed = guest.owed();
                 // Its first packet tells when its first tick is.
                 if !guest.has_alarm
                     && let Some(at) = guest.next_tick().filter(|at| at.0 > 0)
@@ -463,6 +527,10 @@ impl Runner {
             vp.account.earned.0 = vp.account.earned.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
+        self.take_off(id, owed);
+        if let Some(guest) = ran {
+            self.balance(id, guest);
+        }
     }
 
     fn wait(&self, until: Option<Nanos>) {
@@ -487,7 +555,7 @@ impl Runner {
 
     /// Gives it another share. What it may exceed its budget by stays.
     pub fn change(&mut self, vp: VpId, share: Share) -> Result<(), Refusal> {
-        let overrun = self.core.terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
+        let overrun = self.core.core().terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
         self.core.change(vp, Terms { share, overrun }, self.now())
     }
 
@@ -500,7 +568,7 @@ impl Runner {
 
     /// Makes room for a module whose calls can exceed a budget by so much.
     pub fn make_room(&mut self, vp: VpId, share: Share, overrun: Nanos) -> Result<(), Refusal> {
-        let present = self.core.terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
+        let present = self.core.core().terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
         if overrun <= present {
             return Ok(());
         }
@@ -541,9 +609,14 @@ impl Runner {
         Some(resident.guest)
     }
 
+    /// Ends the record of what it decides, if there is one: all of it is in its file then.
+    pub fn end_record(&mut self) {
+        drop(self.trace.borrow_mut().take());
+    }
+
     /// What a virtual processor had.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
-        self.core.stats(vp)
+        self.core.core().stats(vp)
     }
 
     /// What it owes others, and they it.
@@ -556,8 +629,8 @@ impl Runner {
         let now = self.now();
         CoreStats {
             promised: self.core.promised(now),
-            cap: self.core.config().cap,
-            total: self.core.totals(),
+            cap: self.core.core().config().cap,
+            total: self.core.core().totals(),
             thread: thread_time(),
         }
     }
@@ -617,7 +690,7 @@ mod tests {
 
     #[test]
     fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
-        let core = CoreThread::start(0, Config::default()).unwrap();
+        let core = CoreThread::start(0, Config::default(), None).unwrap();
         let share = Share::BestEffort(weir_sched::cpu::Weight::USUAL);
         let vp = core.ask(move |runner| runner.create(Terms { share, overrun: Nanos(0) })).unwrap().unwrap();
         assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
@@ -627,7 +700,7 @@ mod tests {
 
     #[test]
     fn a_core_that_is_not_there_is_refused() {
-        let error = CoreThread::start(60_000, Config::default()).unwrap_err();
+        let error = CoreThread::start(60_000, Config::default(), None).unwrap_err();
         assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
     }
 }

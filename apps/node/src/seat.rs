@@ -76,36 +76,14 @@ impl Seat {
     /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them. The block is one that it
     /// [faces](Self::face). Returns the packets that it drops.
     pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
-        let batch = block.batch(batch);
-        let mask = mask & batch.mask;
-        let dropped = if self.clock.is_due(batch.latest) {
-            self.run_with_ticks(block, &batch, mask)
-        } else {
-            self.call(&batch, mask)
-        };
-        self.clock.advance(batch.latest);
-        dropped
-    }
-
-    fn call(&mut self, batch: &weir_netio::Batch, mask: u64) -> u64 {
-        let first = u32::try_from(batch.first).unwrap_or(u32::MAX);
-        self.instance.run(Batch { descriptors: batch.guest_address, mask, first })
-    }
-
-    /// A batch in which packet time passes a period: ticks come between the packets.
-    #[cold]
-    fn run_with_ticks(&mut self, block: &Block, batch: &weir_netio::Batch, mask: u64) -> u64 {
+        let Self { clock, instance, .. } = self;
         let mut dropped = 0;
-        let mut from = 0;
-        for (i, descriptor) in block.descriptors().iter().skip(batch.first).take(batch.count).enumerate() {
-            if let Some((now, periods)) = self.clock.reach(descriptor.ts_ns) {
-                dropped |= self.call(batch, mask & below(i) & !below(from));
-                let index = u32::try_from(batch.first + i).unwrap_or(u32::MAX);
-                self.instance.tick(Timestamp(now), periods, index);
-                from = i;
-            }
-        }
-        dropped | self.call(batch, mask & !below(from))
+        clock.cut(block, batch, mask, |call| match call {
+            Call::Tick { now, periods, before } => instance.tick(now, periods, before),
+            Call::Batch(batch) => dropped |= instance.run(batch),
+            Call::Start | Call::Stop { .. } | Call::News(_) => {}
+        });
+        dropped
     }
 
     /// Time goes on though no packet says so. Does nothing where no tick is due.
@@ -130,23 +108,8 @@ impl Seat {
         mask: u64,
         budget: &dyn Fn() -> Option<Budget>,
     ) -> bool {
-        let batch = block.batch(batch);
-        let mask = mask & batch.mask;
-        let first = u32::try_from(batch.first).unwrap_or(u32::MAX);
-        let call = |mask| Call::Batch(Batch { descriptors: batch.guest_address, mask, first });
-        let mut from = 0;
-        if self.clock.is_due(batch.latest) {
-            for (i, descriptor) in block.descriptors().iter().skip(batch.first).take(batch.count).enumerate()
-            {
-                let Some((now, periods)) = self.clock.reach(descriptor.ts_ns) else { continue };
-                self.calls.push_back(call(mask & below(i) & !below(from)));
-                let before = u32::try_from(batch.first + i).unwrap_or(u32::MAX);
-                self.calls.push_back(Call::Tick { now: Timestamp(now), periods, before });
-                from = i;
-            }
-        }
-        self.calls.push_back(call(mask & !below(from)));
-        self.clock.advance(batch.latest);
+        let Self { clock, calls, .. } = self;
+        clock.cut(block, batch, mask, |call| calls.push_back(call));
         self.under_way = Some(Arc::clone(block));
         (self.dropped, self.skipped) = (0, 0);
         // What was given up before is nothing of these.
@@ -180,16 +143,17 @@ impl Seat {
     pub fn go_on(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
         let mut is_first = true;
         loop {
+            // Before the budget: the last call may have ended exactly with it.
+            if self.calls.is_empty() && !self.instance.is_suspended() {
+                self.under_way = None;
+                return true;
+            }
             let least = is_first.then_some(Budget { fuel: 1, until: None });
             let Some(budget) = budget().or(least) else { return false };
             is_first = false;
-            let step = if self.instance.is_suspended() {
-                self.instance.resume(budget)
-            } else if let Some(call) = self.calls.pop_front() {
-                self.instance.begin(call, budget)
-            } else {
-                self.under_way = None;
-                return true;
+            let step = match self.calls.pop_front_if(|_| !self.instance.is_suspended()) {
+                Some(call) => self.instance.begin(call, budget),
+                None => self.instance.resume(budget),
             };
             match step {
                 Step::Suspended => return false,
@@ -250,6 +214,26 @@ impl Clock {
 
     fn advance(&mut self, latest: Timestamp) {
         self.now = self.now.max(latest.0);
+    }
+
+    /// The calls for those packets of a batch that are in the mask: where packet time passes a period, ticks come between the packets.
+    fn cut(&mut self, block: &Block, batch: usize, mask: u64, mut make: impl FnMut(Call)) {
+        let batch = block.batch(batch);
+        let mask = mask & batch.mask;
+        let number = |i: usize| u32::try_from(batch.first + i).unwrap_or(u32::MAX);
+        let call = |mask| Call::Batch(Batch { descriptors: batch.guest_address, mask, first: number(0) });
+        let mut from = 0;
+        if self.is_due(batch.latest) {
+            let packets = block.descriptors().iter().skip(batch.first).take(batch.count);
+            for (i, descriptor) in packets.enumerate() {
+                let Some((now, periods)) = self.reach(descriptor.ts_ns) else { continue };
+                make(call(mask & below(i) & !below(from)));
+                make(Call::Tick { now: Timestamp(now), periods, before: number(i) });
+                from = i;
+            }
+        }
+        make(call(mask & !below(from)));
+        self.advance(batch.latest);
     }
 
     /// A packet of time `ts`: the tick that comes before it, and how many periods that is.

@@ -138,6 +138,7 @@ impl Node {
             spare_ns: stats.spare.0,
             periods_missed: stats.periods_missed,
             overruns: stats.overruns,
+            debited_ns: stats.debited.0,
         }
     }
 }
@@ -151,6 +152,7 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
     // The one that is fullest: that is where the next packet is lost.
     let waiting = queues.map(|module| module.queue.waiting()).max().unwrap_or(0);
     let drops = channel.tally.drops().into_iter().filter(|(_, count)| *count > 0);
+    let findings = channel.tally.findings().into_iter().filter(|(_, count)| *count > 0);
     ChannelShot {
         name: name.to_string(),
         interface: channel.spec.interface.clone(),
@@ -160,6 +162,7 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
         packets: get(&channel.tally.packets),
         bytes: get(&channel.tally.bytes),
         drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
+        findings: findings.map(|(name, count)| (name.to_owned(), count)).collect(),
     }
 }
 

@@ -1,22 +1,21 @@
 //! The thread of one interface: it takes packets, finds out who wants them, and puts them into queues.
 
+use crate::account::{Meter, charge};
 use crate::link::Way;
-use crate::queue::Queue;
-use crate::runner::Waker;
+use crate::plan::{Plan, PlanError, Planner, Reader, Route, Sight};
 use crate::spec::Unattended;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weir_demux::{ChannelSet, Demux, JoinError, Limits, MoreBytes, Packet, Program, ProgramError};
-use weir_netio::{
-    Block, DescriptorRing, Drops, Filter, FilterError, Live, LiveError, LiveNext, LiveOptions, Selection,
-};
-use weir_session::ledger::DropCause;
+use weir_demux::{ChannelSet, FragmentCounters, Fragments, MoreBytes, Packet};
+use weir_netio::{Block, DescriptorRing, Drops, Live, LiveError, LiveNext, LiveOptions, Selection};
+use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
-use weir_wire::{LinkType, PEEK};
+use weir_wire::{LinkType, PEEK, PEEK_MAX};
 
 /// How long to wait for a packet before looking after everything else.
 const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
@@ -24,147 +23,11 @@ const WAIT: Nanos = Nanos(50 * Nanos::MILLISECOND.0);
 const FULL: Duration = Duration::from_micros(200);
 /// Events of an interface that are kept for those who ask.
 const EVENTS_MAX: usize = 16;
-
-/// What a channel got and lost. Counters only grow.
-#[derive(Debug, Default)]
-pub struct ChannelTally {
-    /// Packets that its filter selected.
-    pub packets: AtomicU64,
-    /// Their bytes on the link.
-    pub bytes: AtomicU64,
-    /// Of these, what went on without a module, and its bytes.
-    pub passed: AtomicU64,
-    /// Bytes on the link of what went on without a module.
-    pub passed_bytes: AtomicU64,
-    /// Lost because a queue was full.
-    pub queue_full: AtomicU64,
-    /// Lost because a reader lagged too far behind.
-    pub lagged: AtomicU64,
-    /// Lost because the channel's own memory was full.
-    pub no_memory: AtomicU64,
-    /// Lost because the interface's memory was full, and others had a higher priority.
-    pub shed: AtomicU64,
-    /// Lost because their reader lagged too far behind and was ended.
-    pub ended: AtomicU64,
-    /// Lost because their session was closed or their module unloaded, and nothing goes on without it.
-    pub closed: AtomicU64,
-}
-
-impl ChannelTally {
-    /// Each cause with its count, as the ledger names them.
-    pub fn drops(&self) -> [(DropCause, u64); 6] {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [
-            (DropCause::QueueFull, get(&self.queue_full)),
-            (DropCause::Lagged, get(&self.lagged)),
-            (DropCause::NoMemory, get(&self.no_memory)),
-            (DropCause::Shed, get(&self.shed)),
-            (DropCause::ReaderEnded, get(&self.ended)),
-            (DropCause::Closed, get(&self.closed)),
-        ]
-    }
-}
-
-/// Who takes a channel's packets.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    /// Which module.
-    pub guest: u64,
-    /// Where its packets wait.
-    pub queue: Arc<Queue>,
-    /// Who is to be woken.
-    pub waker: Waker,
-}
-
-/// How far a reader may lag, and what becomes of it then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lag {
-    /// Bytes of traffic.
-    pub most: u64,
-    /// Whether its session is to be closed.
-    pub ends: bool,
-}
-
-/// What a channel's readers see.
-#[derive(Clone, Debug)]
-pub enum Sight {
-    /// The interface's own memory.
-    All(Lag),
-    /// A copy of what the filter selects. Channels with one filter share it.
-    Selected(Arc<Mutex<Selection>>),
-}
-
-/// A channel as its interface sees it.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// Its session, for [`Notice::Lagging`].
-    pub session: weir_session::Name,
-    /// Of its session.
-    pub priority: u8,
-    /// Which packets.
-    pub program: Program,
-    /// What its readers see.
-    pub sight: Sight,
-    /// Its readers.
-    pub readers: Vec<Reader>,
-    /// Where its packets go on. With a reader that is the reader's business.
-    pub(crate) way: Option<Way>,
-    /// What becomes of them where there is no reader.
-    pub(crate) unattended: Unattended,
-    /// What it got and lost.
-    pub tally: Arc<ChannelTally>,
-}
-
-/// All channels of an interface.
-#[derive(Debug)]
-pub struct Plan {
-    demux: Demux,
-    routes: Vec<Route>,
-    /// For each selection, which channels have it.
-    selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)>,
-}
-
-/// Why an interface's channels cannot be. To blame is whoever asked for the last one.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The expression is wrong.
-    #[error("{0}")]
-    Filter(String),
-    /// What it compiles to is not what a filter may be.
-    #[error("the filter cannot be used: {0}")]
-    Program(#[from] ProgramError),
-    /// There are too many, or they are too large together.
-    #[error("the filters of this interface cannot be joined: {0}")]
-    Join(#[from] JoinError),
-}
-
-/// Compiles a filter for packets of this link type; an empty one selects all.
-pub fn program(expression: &str, link_type: LinkType) -> Result<Program, PlanError> {
-    if expression.trim().is_empty() {
-        return Ok(Program::everything());
-    }
-    let wrong = |error: &FilterError| PlanError::Filter(error.to_string());
-    let filter = Filter::new(expression).map_err(|error| wrong(&error))?;
-    let instructions = filter.instructions(link_type).map_err(wrong)?;
-    Ok(Program::new(&instructions)?)
-}
-
-impl Plan {
-    /// Joins these channels' filters.
-    pub fn new(routes: Vec<Route>) -> Result<Self, PlanError> {
-        let programs: Vec<Option<&Program>> = routes.iter().map(|route| Some(&route.program)).collect();
-        let demux = Demux::new(&programs, &Limits::default())?;
-        let mut selections: Vec<(Arc<Mutex<Selection>>, Vec<usize>)> = Vec::new();
-        for (number, route) in routes.iter().enumerate() {
-            let Sight::Selected(selection) = &route.sight else { continue };
-            match selections.iter_mut().find(|(known, _)| Arc::ptr_eq(known, selection)) {
-                Some((_, routes)) => routes.push(number),
-                None => selections.push((Arc::clone(selection), vec![number])),
-            }
-        }
-        Ok(Self { demux, routes, selections })
-    }
-}
+/// Datagrams of which later fragments are expected, and for how long: as Linux waits for them.
+const DATAGRAMS: usize = 4096;
+const DATAGRAM_LIFETIME: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// How often readers of a selection are made to give something up for one block of packets, at most.
+const SHEDS_MAX: usize = 64;
 
 /// What an interface's thread says by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +53,8 @@ pub struct SourceState {
     pub drops: Drops,
     /// Packets that no channel wanted.
     pub unwanted: u64,
+    /// What became of fragments.
+    pub fragments: FragmentCounters,
     /// Why it is no longer read.
     pub failed: Option<String>,
     /// What happened to it last.
@@ -199,6 +64,8 @@ pub struct SourceState {
 #[derive(Debug)]
 struct Shared {
     plan: Mutex<Arc<Plan>>,
+    /// Plans that no longer hold: whoever makes the next one drops them, since that takes long.
+    gone: Mutex<Vec<Arc<Plan>>>,
     is_new: AtomicBool,
     is_over: AtomicBool,
     state: Mutex<SourceState>,
@@ -210,6 +77,7 @@ pub struct Source {
     link_type: LinkType,
     ring: DescriptorRing,
     arena: Bytes,
+    planner: Mutex<Planner>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -241,11 +109,8 @@ impl Source {
     ) -> Result<Self, SourceError> {
         let live = Live::open(name, options)?;
         let shared = Arc::new(Shared {
-            plan: Mutex::new(Arc::new(Plan {
-                demux: Demux::default(),
-                routes: Vec::new(),
-                selections: Vec::new(),
-            })),
+            plan: Mutex::default(),
+            gone: Mutex::default(),
             is_new: AtomicBool::new(true),
             is_over: AtomicBool::new(false),
             state: Mutex::default(),
@@ -261,7 +126,8 @@ impl Source {
                 Receiver::new(live, theirs, notices, polls).run();
             })
             .map_err(|source| SourceError::Thread { interface: name.to_owned(), source })?;
-        Ok(Self { link_type, ring, arena: options.ring, shared, thread: Some(thread) })
+        let planner = Mutex::default();
+        Ok(Self { link_type, ring, arena: options.ring, planner, shared, thread: Some(thread) })
     }
 
     /// What its packets begin with.
@@ -279,10 +145,18 @@ impl Source {
         self.arena
     }
 
-    /// From the next block on packets go where this says.
-    pub fn follow(&self, plan: Plan) {
-        *lock(&self.shared.plan) = Arc::new(plan);
+    /// From the next block on packets go to these channels.
+    ///
+    /// # Errors
+    ///
+    /// Their filters are too many or too much together; packets then go where they went before.
+    pub fn follow(&self, routes: Vec<Route>) -> Result<(), PlanError> {
+        let plan = Arc::new(lock(&self.planner).plan(routes)?);
+        let before = std::mem::replace(&mut *lock(&self.shared.plan), plan);
         self.shared.is_new.store(true, Ordering::Release);
+        drop(before);
+        drop(std::mem::take(&mut *lock(&self.shared.gone)));
+        Ok(())
     }
 
     /// How it is.
@@ -313,11 +187,15 @@ struct Receiver {
     /// Bytes of traffic so far.
     position: u64,
     unwanted: u64,
+    fragments: Fragments,
+    meter: Meter,
     head: Vec<u8>,
     /// Room for a packet that goes on.
     frame: Vec<u8>,
-    /// For each channel the masks of the present block's batches.
+    flows: Vec<u16>,
+    /// For each channel the masks of the present block's batches, where it is one of those that want some of it.
     masks: Vec<Vec<u64>>,
+    touched: ChannelSet,
 }
 
 impl Receiver {
@@ -331,9 +209,14 @@ impl Receiver {
             plan,
             position: 0,
             unwanted: 0,
+            // Strangers send the fragments.
+            fragments: Fragments::new(DATAGRAMS, DATAGRAM_LIFETIME, RandomState::new().hash_one(DATAGRAMS)),
+            meter: Meter::default(),
             head: Vec::new(),
             frame: Vec::new(),
+            flows: Vec::new(),
             masks: Vec::new(),
+            touched: ChannelSet::NONE,
         }
     }
 
@@ -341,14 +224,18 @@ impl Receiver {
         let wait = if self.polls { Nanos(0) } else { WAIT };
         let mut reported = std::time::Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
+            let asked = thread_time();
             let next = self.live.next_block(wait);
             // After waiting, so that what arrives after a change goes where that says.
             if self.shared.is_new.swap(false, Ordering::AcqRel) {
-                self.plan = Arc::clone(&lock(&self.shared.plan));
+                self.adopt();
             }
             match next {
                 Ok(LiveNext::Block(block)) => {
+                    // Waiting takes cycles and no time of the thread.
+                    let (since, begin) = (thread_time(), Cycles::now());
                     self.distribute(&Arc::new(block));
+                    self.settle(Nanos(since.0.saturating_sub(asked.0)), since, begin);
                     self.mop_up(self.position);
                 }
                 Ok(LiveNext::Event(event)) => self.tell(event.to_string()),
@@ -390,85 +277,143 @@ impl Receiver {
         state.bytes = totals.received.bytes.0;
         state.drops = totals.drops;
         state.unwanted = self.unwanted;
+        state.fragments = self.fragments.counters();
+    }
+
+    /// Goes over to the latest plan.
+    fn adopt(&mut self) {
+        let plan = Arc::clone(&lock(&self.shared.plan));
+        let gone = plan.gone_since(&self.plan);
+        if !gone.is_empty() {
+            self.fragments.forget(&gone);
+        }
+        let before = std::mem::replace(&mut self.plan, plan);
+        lock(&self.shared.gone).push(before);
     }
 
     /// Puts a block's packets into the queues of the channels that want them.
     fn distribute(&mut self, block: &Arc<Block>) {
         let plan = Arc::clone(&self.plan);
-        let batches = block.batch_count();
+        self.meter.begin(plan.routes.len());
         self.masks.resize_with(plan.routes.len(), Vec::new);
-        for masks in &mut self.masks {
-            masks.clear();
-            masks.resize(batches, 0);
+        self.touched = ChannelSet::NONE;
+        for index in 0..block.len() {
+            self.look_up(&plan, block, index);
         }
-        let bytes: u64 = block.descriptors().iter().map(|descriptor| u64::from(descriptor.wire_len)).sum();
-        if plan.routes.is_empty() {
-            self.unwanted += block.len() as u64;
-            self.position += bytes;
+        for &place in plan.whole.iter().filter(|place| self.touched.contains(**place)) {
+            let (Some(route), Some(masks)) = (plan.route(place), self.masks.get(place)) else { continue };
+            let begin = Cycles::now();
+            route.put(block, masks, self.position, &mut self.head, &mut self.flows);
+            self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
+        }
+        for (selection, places) in &plan.selections {
+            // Channels of one selection have one filter, so what one of them wants all want.
+            let Some(place) = places.iter().find(|place| self.touched.contains(**place)) else { continue };
+            let Some(masks) = self.masks.get(*place).cloned() else { continue };
+            let begin = Cycles::now();
+            self.select(&plan, selection, places, block, masks);
+            self.meter.spent(places, Cycles::now().0.saturating_sub(begin.0));
+        }
+        self.position += block.descriptors().iter().map(|packet| u64::from(packet.wire_len)).sum::<u64>();
+    }
+
+    /// Finds out who wants a packet.
+    fn look_up(&mut self, plan: &Plan, block: &Block, index: usize) {
+        let Some(descriptor) = block.descriptors().get(index) else { return };
+        let mut wanted = ChannelSet::NONE;
+        let mut enough = PEEK;
+        loop {
+            block.copy_head(index, enough, &mut self.head);
+            let (cap_len, wire_len) = (descriptor.cap_len, descriptor.wire_len);
+            let packet = Packet { head: &self.head, cap_len, wire_len };
+            match plan.demux.channels(&packet, &mut wanted) {
+                Ok(()) => break,
+                Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
+            }
+        }
+        if self.fragments.follow(descriptor, &self.head, &mut wanted).is_err() {
+            block.copy_head(index, PEEK_MAX, &mut self.head);
+            // That many are always enough.
+            _ = self.fragments.follow(descriptor, &self.head, &mut wanted);
+        }
+        wanted.keep(&plan.taken);
+        self.meter.packet(&wanted);
+        self.unwanted += u64::from(wanted.is_empty());
+        for place in wanted.iter() {
+            let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
+            route.tally.packets.fetch_add(1, Ordering::Relaxed);
+            route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
+            if let Some(way) = route.way.as_ref().filter(|_| route.readers.is_empty()) {
+                pass(route, way, block, index, &mut self.frame);
+                continue;
+            }
+            if !self.touched.contains(place) {
+                self.touched.insert(place);
+                masks.clear();
+                masks.resize(block.batch_count(), 0);
+            }
+            masks[index / 64] |= 1 << (index % 64);
+        }
+    }
+
+    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, those with a lower
+    /// priority than others make some.
+    fn select(
+        &mut self,
+        plan: &Plan,
+        selection: &Mutex<Selection>,
+        places: &[usize],
+        block: &Block,
+        mut masks: Vec<u64>,
+    ) {
+        let routes = || places.iter().filter_map(|place| plan.route(*place));
+        let count: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        if routes().flat_map(|route| &route.readers).all(|reader| reader.queue.is_full()) {
+            // Not worth a copy.
+            for route in routes() {
+                route.tally.queue_full.fetch_add(count * route.readers.len() as u64, Ordering::Relaxed);
+            }
             return;
         }
-        let mut wanted = ChannelSet::NONE;
-        for (index, descriptor) in block.descriptors().iter().enumerate() {
-            let mut enough = PEEK;
-            loop {
-                block.copy_head(index, enough, &mut self.head);
-                let (cap_len, wire_len) = (descriptor.cap_len, descriptor.wire_len);
-                let packet = Packet { head: &self.head, cap_len, wire_len };
-                match plan.demux.channels(&packet, &mut wanted) {
-                    Ok(()) => break,
-                    Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
+        let most = routes().map(|route| route.priority).max().unwrap_or(0);
+        for sheds in 0..=SHEDS_MAX {
+            let selected = lock(selection).select(block, &masks);
+            if let Some(copied) = selected.block.map(Arc::new) {
+                let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
+                for route in routes() {
+                    route.put(&copied, &all, self.position, &mut self.head, &mut self.flows);
                 }
             }
-            let mut is_wanted = false;
-            for channel in wanted.iter() {
-                let (Some(masks), Some(route)) = (self.masks.get_mut(channel), plan.routes.get(channel))
-                else {
-                    continue;
-                };
-                // A channel without a module takes nothing, but for what goes on without one.
-                if route.readers.is_empty() && route.way.is_none() {
-                    continue;
-                }
-                is_wanted = true;
-                route.tally.packets.fetch_add(1, Ordering::Relaxed);
-                route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
-                match &route.way {
-                    Some(way) if route.readers.is_empty() => {
-                        pass(route, way, block, index, &mut self.frame);
-                    }
-                    _ => masks[index / 64] |= 1 << (index % 64),
-                }
+            if selected.lost == 0 {
+                return;
             }
-            self.unwanted += u64::from(!is_wanted);
+            let less = routes().filter(|route| route.priority < most);
+            if sheds == SHEDS_MAX || !shed(less, self.position) {
+                for route in routes() {
+                    route.tally.no_memory.fetch_add(selected.lost, Ordering::Relaxed);
+                }
+                return;
+            }
+            masks = selected.rest;
         }
-        for (route, masks) in plan.routes.iter().zip(&self.masks) {
-            if let Sight::All(_) = route.sight {
-                put(route, block, masks, self.position);
-            }
+    }
+
+    /// Has those pay for a block that it was for: what receiving it took, and all that was done with it since `begin`.
+    fn settle(&self, received: Nanos, since: Nanos, begin: Cycles) {
+        let cycles = Cycles::now().0.saturating_sub(begin.0);
+        let time = Nanos(thread_time().0.saturating_sub(since.0));
+        for place in self.touched.iter() {
+            let Some(route) = self.plan.route(place) else { continue };
+            // Receiving is for all of them, by packets.
+            let of_receiving = self.meter.common(place, received);
+            let rest = self.meter.share(place, cycles, time);
+            charge(&route.readers, Nanos(of_receiving.0.saturating_add(rest.0)));
         }
-        for (selection, routes) in &plan.selections {
-            // Channels of one selection have one filter, so what one of them wants all want that have modules.
-            let read =
-                |route: &&usize| plan.routes.get(**route).is_some_and(|route| !route.readers.is_empty());
-            let Some(masks) = routes.iter().find(read).and_then(|route| self.masks.get(*route)) else {
-                continue;
-            };
-            let selected = lock(selection).select(block, masks);
-            let copied = selected.block.map(Arc::new);
-            for route in routes.iter().filter(read).filter_map(|route| plan.routes.get(*route)) {
-                route.tally.no_memory.fetch_add(selected.lost, Ordering::Relaxed);
-                if let Some(block) = &copied {
-                    let whole: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
-                    put(route, block, &whole, self.position);
-                }
-            }
-        }
-        self.position += bytes;
     }
 
     /// Takes from readers what lies too far behind this position, or has them ended.
     fn mop_up(&self, head: u64) {
-        for route in &self.plan.routes {
+        for route in self.plan.whole.iter().filter_map(|place| self.plan.route(*place)) {
             let Sight::All(lag) = route.sight else { continue };
             let last = head.saturating_sub(lag.most);
             for reader in &route.readers {
@@ -487,22 +432,9 @@ impl Receiver {
         }
     }
 
-    /// The interface's memory is full of packets that wait: of those who read it, the one with the lowest priority loses the older half of what
-    /// waits for it, and of several the one that is furthest behind.
+    /// The interface's memory is full of packets that wait.
     fn shed(&self) {
-        let readers = self.plan.routes.iter().filter(|route| matches!(route.sight, Sight::All(_)));
-        let waiting = readers.flat_map(|route| {
-            route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
-        });
-        let Some((route, reader, oldest)) =
-            waiting.min_by_key(|(route, _, oldest)| (route.priority, *oldest))
-        else {
-            return;
-        };
-        let half = oldest + (self.position - oldest) / 2;
-        // Something goes in any case: what is in one block has one position.
-        let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
-        route.tally.shed.fetch_add(lost, Ordering::Relaxed);
+        shed(self.plan.whole.iter().filter_map(|place| self.plan.route(*place)), self.position);
     }
 }
 
@@ -519,15 +451,17 @@ fn pass(route: &Route, way: &Way, block: &Block, packet: usize, frame: &mut Vec<
     tally.passed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
 }
 
-fn put(route: &Route, block: &Arc<Block>, masks: &[u64], position: u64) {
-    if masks.iter().all(|mask| *mask == 0) {
-        return;
-    }
-    for reader in &route.readers {
-        let (lost, wakes) = reader.queue.put(block, masks, position);
-        route.tally.queue_full.fetch_add(lost, Ordering::Relaxed);
-        if wakes {
-            reader.waker.wake(reader.guest);
-        }
-    }
+/// Memory is full of packets that wait: of those who read it, the one with the lowest priority loses the older half of what waits for it, and of
+/// several the one that is furthest behind. False where nothing waits for any of them.
+fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
+    let waiting = routes.flat_map(|route| {
+        route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
+    });
+    let first = |(route, _, oldest): &(&Route, &Reader, u64)| (route.priority, *oldest);
+    let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
+    let half = oldest + position.saturating_sub(oldest) / 2;
+    // Something goes in any case: what is in one block has one position.
+    let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
+    route.tally.shed.fetch_add(lost, Ordering::Relaxed);
+    true
 }

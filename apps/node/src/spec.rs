@@ -1,5 +1,6 @@
 //! What a session asks for: the same in the node's configuration and in a request to create one.
 
+pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
 use crate::quantity;
 use serde::{Deserialize, Serialize};
@@ -181,6 +182,15 @@ pub struct ChannelSpec {
     /// What becomes of packets that are to go on while the channel has no module.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub unattended: Unattended,
+    /// How the packets are divided, so that none of them pushes out the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subflows: Option<SubFlowSpec>,
+    /// Whether checksums are validated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<Checksum>,
+    /// Whether modules get datagrams put together instead of their fragments. Only for channels that see what is selected.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reassemble: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
@@ -647,6 +657,7 @@ impl ChannelSpec {
             let given = format!("{} bytes long", self.filter.len());
             return Err(range("filter", given, format!("at most {FILTER_BYTES_MAX}")));
         }
+        self.check_handling().map_err(|(key, given, wanted)| range(key, given, wanted))?;
         Ok(())
     }
 }
@@ -731,6 +742,30 @@ mod tests {
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth0\", queue = 0 }]",
                 "`queue` is 0; it must be between 1 and 1048576 packets",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", sees = \"all\", reassemble = true }]",
+                "`reassemble` is true; it must be false where `sees` is \"all\"",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", checksum = \"repair\" }]",
+                "unknown variant `repair`",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", subflows = { by = [\"src_addr\"], queues = 1 } }]",
+                "`subflows.queues` is 1; it must be between 2 and 1024, and at most `queue`",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", queue = 3, subflows = { by = [\"vlan\"], queues = 4 } }]",
+                "`subflows.queues` is 4",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", subflows = { by = [], queues = 4 } }]",
+                "`subflows.by` is empty; it must be at least one of src_addr",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", subflows = { by = [\"ttl\"], queues = 4 } }]",
+                "unknown variant `ttl`",
             ),
             (
                 "name = \"a\"\nmodule = [{ module = \"rtt\" }]",

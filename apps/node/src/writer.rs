@@ -1,7 +1,8 @@
 //! Where records go: to files, and to whoever follows a stream.
 //!
-//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost is counted for its session.
+//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost goes on its session's account.
 
+use crate::account::Account;
 use crate::guest::Output;
 use crate::protocol::Reply;
 use crate::spec::Given;
@@ -35,8 +36,6 @@ pub struct Written {
     pub rows: AtomicU64,
     /// Rows that could not be written.
     pub lost: AtomicU64,
-    /// Processor time that this took, ns.
-    pub used: AtomicU64,
 }
 
 /// When a file is ended and the next one begun.
@@ -67,6 +66,7 @@ struct Sink {
     /// Files of this module so far: the next one's number.
     count: u64,
     written: Arc<Written>,
+    account: Arc<Account>,
     followers: Vec<Follower>,
     /// When writing failed, until it succeeds again. It is said once.
     failed: Option<Instant>,
@@ -97,7 +97,7 @@ impl Writer {
         self.outputs.clone()
     }
 
-    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER.
+    /// Makes ready for a module's records, in `folder`/SESSION/MODULE-NUMBER. What it takes to write them goes on its account.
     ///
     /// # Errors
     ///
@@ -109,6 +109,7 @@ impl Writer {
         module: &Name,
         manifest: &Manifest,
         folder: &Path,
+        account: Arc<Account>,
     ) -> Result<Arc<Written>, RecordsError> {
         let written: Arc<Written> = Arc::default();
         let folder = folder.join(session.as_str());
@@ -122,6 +123,7 @@ impl Writer {
             since: Instant::now(),
             bytes: 0,
             written: Arc::clone(&written),
+            account,
             followers: Vec::new(),
             failed: None,
         };
@@ -192,7 +194,7 @@ fn work(waiting: &Receiver<Output>, sinks: &Mutex<HashMap<u64, Sink>>, rotation:
                 if let Some(sink) = sinks.get_mut(&output.module) {
                     let begin = thread_time();
                     sink.take(&output, rotation);
-                    sink.written.used.fetch_add(thread_time().0.saturating_sub(begin.0), Ordering::Relaxed);
+                    sink.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
                 }
             }
             None => sinks.values_mut().for_each(|sink| sink.rotate(rotation)),

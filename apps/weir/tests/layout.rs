@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/wire", &["abi", "core/units"]),
     ("core/bounds", &["abi", "core/units"]),
     ("core/sched", &["core/units"]),
-    ("core/demux", &["abi", "core/units"]),
+    ("core/demux", &["abi", "core/units", "core/wire"]),
     ("core/session", &["abi", "core/bounds", "core/sched", "core/units"]),
     ("core/trust", &["core/units"]),
     ("core/graph", &["core/units", "core/wire"]),

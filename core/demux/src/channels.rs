@@ -28,6 +28,16 @@ impl ChannelSet {
         }
     }
 
+    /// Takes all channels out that are in the other set.
+    pub fn remove_all(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
+    }
+
+    /// Takes all channels out that are not in the other set.
+    pub fn keep(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
+    }
+
     /// Whether the channel is in the set.
     pub fn contains(&self, channel: usize) -> bool {
         self.words.get(channel / 64).is_some_and(|word| word >> (channel % 64) & 1 == 1)
@@ -76,5 +86,9 @@ mod tests {
         set.remove(5000);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63, 65, 1023]);
         assert!(!set.is_empty() && ChannelSet::NONE.is_empty());
+        set.keep(&[7, 64, 1023].into_iter().collect());
+        assert_eq!(set.iter().collect::<Vec<_>>(), [7, 1023]);
+        set.remove_all(&[7, 8].into_iter().collect());
+        assert_eq!(set.iter().collect::<Vec<_>>(), [1023]);
     }
 }

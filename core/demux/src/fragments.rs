@@ -8,90 +8,19 @@
 //!   someone who forges addresses and does not know the key that takes, on average, as many forged sources in a lifetime as the table has
 //!   entries.
 //!
+//! A second first fragment of a datagram that is under way comes from somebody who repeats himself, or who guesses: later fragments then go only
+//! to channels that both went to, so that nobody is shown what his filter does not select. When the last fragment has come, the next first one
+//! begins anew: a fast sender's numbers come again soon.
+//!
 //! Time is packet time, so the same packets always have the same answers.
 
 use crate::ChannelSet;
 use weir_abi::{Descriptor, flag};
 use weir_units::{Nanos, Timestamp};
+use weir_wire::{Datagram, Fragment, MoreHeader};
 
 /// Datagrams that can be open in a set.
 pub const WAYS: usize = 8;
-
-const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
-const IPV6_FRAGMENT: u8 = 44;
-const IPV6_AUTHENTICATION: u8 = 51;
-
-/// To which datagram a fragment belongs (RFC 791, 3.2; RFC 8200, 4.5), on its VLAN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Datagram {
-    src: u128,
-    dst: u128,
-    id: u32,
-    vlan: Option<u16>,
-    protocol: u8,
-    is_v6: bool,
-}
-
-impl Datagram {
-    /// Of a fragment, whose first bytes `head` were described by `descriptor`; nothing for what is no fragment.
-    pub fn of(descriptor: &Descriptor, head: &[u8]) -> Option<Datagram> {
-        if descriptor.flags & flag::FRAGMENT == 0 {
-            return None;
-        }
-        let ip = head.get(usize::from(descriptor.l3_offset)..)?;
-        let vlan = (descriptor.flags & flag::VLAN != 0).then_some(descriptor.vlan_tci & 0xfff);
-        if descriptor.flags & flag::IPV6 == 0 {
-            let header: &[u8; IPV4_HEADER] = ip.first_chunk()?;
-            return Some(Datagram {
-                src: u32::from_be_bytes(chunk(header, 12)?).into(),
-                dst: u32::from_be_bytes(chunk(header, 16)?).into(),
-                id: u16::from_be_bytes(chunk(header, 4)?).into(),
-                vlan,
-                protocol: header[9],
-                is_v6: false,
-            });
-        }
-        let header: &[u8; IPV6_HEADER] = ip.first_chunk()?;
-        let fragment = ipv6_fragment(header[6], ip)?;
-        Some(Datagram {
-            src: u128::from_be_bytes(chunk(header, 8)?),
-            dst: u128::from_be_bytes(chunk(header, 24)?),
-            id: u32::from_be_bytes(chunk(fragment, 4)?),
-            vlan,
-            // What comes after the fragment header: the only thing that all fragments know of the rest.
-            protocol: fragment[0],
-            is_v6: true,
-        })
-    }
-
-    /// Who has to answer for it: an address, or the network that a subscriber has in IPv6, on a VLAN.
-    fn source(&self) -> u128 {
-        let source = if self.is_v6 { self.src >> 64 } else { self.src };
-        source << 32 | u128::from(self.is_v6) << 24 | self.vlan.map_or(1 << 16, u128::from)
-    }
-}
-
-/// The first fragment header that says that there are more fragments than one. The classifier has found one: each header is at least eight bytes long,
-/// so this ends with the bytes.
-fn ipv6_fragment(mut next: u8, ip: &[u8]) -> Option<&[u8; 8]> {
-    let mut at = IPV6_HEADER;
-    loop {
-        let header: &[u8; 8] = ip.get(at..)?.first_chunk()?;
-        let len = match next {
-            IPV6_FRAGMENT if header[2] != 0 || header[3] & 0xf9 != 0 => return Some(header),
-            IPV6_FRAGMENT => 8,
-            IPV6_AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
-            _ => (usize::from(header[1]) + 1) * 8,
-        };
-        next = header[0];
-        at += len;
-    }
-}
-
-fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
 
 /// Fragments by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +33,8 @@ pub struct FragmentCounters {
     pub unknown: u64,
     /// Datagrams that were displaced before their time was over.
     pub displaced: u64,
+    /// First fragments of datagrams that were under way already.
+    pub repeated: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +42,8 @@ struct Entry {
     datagram: Datagram,
     since: Timestamp,
     channels: ChannelSet,
+    /// Its last fragment has come.
+    has_ended: bool,
 }
 
 /// Where first fragments went.
@@ -131,16 +64,30 @@ impl Fragments {
     }
 
     /// For each packet, after the filters were asked: remembers what a first fragment's filters said, and puts that in place of what they said of a later
-    /// one. `wanted` stays as it is for all other packets.
-    pub fn follow(&mut self, descriptor: &Descriptor, head: &[u8], wanted: &mut ChannelSet) {
-        if descriptor.flags & flag::FRAGMENT != 0 {
-            self.fragment(descriptor, head, wanted);
+    /// one. `wanted` stays as it is for all other packets. `head` are the first bytes of the packet that `descriptor` describes.
+    ///
+    /// # Errors
+    ///
+    /// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; nothing has changed then.
+    pub fn follow(
+        &mut self,
+        descriptor: &Descriptor,
+        head: &[u8],
+        wanted: &mut ChannelSet,
+    ) -> Result<(), MoreHeader> {
+        if descriptor.flags & flag::FRAGMENT == 0 {
+            return Ok(());
         }
+        match weir_wire::fragment(head, descriptor)? {
+            Some(fragment) => self.fragment(&fragment, Timestamp(descriptor.ts_ns), wanted),
+            None => self.counters.unknown += u64::from(descriptor.flags & flag::LATER_FRAGMENT != 0),
+        }
+        Ok(())
     }
 
-    /// Takes a channel out of all that is remembered: its number may become that of somebody else, who may not see these packets.
-    pub fn forget(&mut self, channel: usize) {
-        self.sets.iter_mut().flatten().flatten().for_each(|entry| entry.channels.remove(channel));
+    /// Takes channels out of all that is remembered: their numbers may become those of somebody else, who may not see these packets.
+    pub fn forget(&mut self, channels: &ChannelSet) {
+        self.sets.iter_mut().flatten().flatten().for_each(|entry| entry.channels.remove_all(channels));
     }
 
     /// What became of the fragments.
@@ -154,36 +101,38 @@ impl Fragments {
     }
 
     #[cold]
-    fn fragment(&mut self, descriptor: &Descriptor, head: &[u8], wanted: &mut ChannelSet) {
-        let now = Timestamp(descriptor.ts_ns);
-        let is_later = descriptor.flags & flag::LATER_FRAGMENT != 0;
-        let Some(datagram) = Datagram::of(descriptor, head) else {
-            self.counters.unknown += u64::from(is_later);
-            return;
-        };
+    fn fragment(&mut self, fragment: &Fragment, now: Timestamp, wanted: &mut ChannelSet) {
+        let datagram = fragment.datagram;
         let place = self.set_of(&datagram);
         let lifetime = self.lifetime;
         let Some(set) = self.sets.get_mut(place) else { return };
         let is_old = |entry: &Entry| now.since(entry.since) > lifetime;
         let known = set.iter_mut().flatten().find(|entry| entry.datagram == datagram && !is_old(entry));
-        match (is_later, known) {
-            (true, Some(entry)) => {
-                *wanted = entry.channels;
-                self.counters.followed += 1;
+        let new = Entry { datagram, since: now, channels: *wanted, has_ended: false };
+        if fragment.offset > 0 {
+            match known {
+                Some(entry) => {
+                    *wanted = entry.channels;
+                    entry.has_ended |= !fragment.has_more;
+                    self.counters.followed += 1;
+                }
+                None => self.counters.unknown += 1,
             }
-            (true, None) => self.counters.unknown += 1,
-            (false, Some(entry)) => {
-                // The same number again, or the packet twice.
-                *entry = Entry { datagram, since: now, channels: *wanted };
-                self.counters.first += 1;
+            return;
+        }
+        self.counters.first += 1;
+        match known {
+            Some(entry) if entry.has_ended => *entry = new,
+            Some(entry) => {
+                entry.channels.keep(wanted);
+                self.counters.repeated += 1;
             }
-            (false, None) => {
-                self.counters.first += 1;
+            None => {
                 let free = set.iter().position(|entry| entry.as_ref().is_none_or(is_old));
                 self.counters.displaced += u64::from(free.is_none());
                 let way = free.unwrap_or_else(|| displaced(set, &datagram));
                 if let Some(entry) = set.get_mut(way) {
-                    *entry = Some(Entry { datagram, since: now, channels: *wanted });
+                    *entry = Some(new);
                 }
             }
         }
@@ -220,6 +169,7 @@ fn displaced(set: &[Option<Entry>; WAYS], new: &Datagram) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_wire::{LinkType, Meta, classify};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -227,21 +177,31 @@ mod tests {
         channels.iter().copied().collect()
     }
 
-    /// An IPv4 fragment at a time in seconds.
-    fn v4(at: u64, src: u32, id: u16, is_later: bool) -> (Descriptor, Vec<u8>) {
+    /// What the classifier finds in a packet that came at a time in seconds.
+    fn packet(at: u64, link_type: LinkType, head: Vec<u8>) -> (Descriptor, Vec<u8>) {
+        let len = u32::try_from(head.len()).unwrap();
+        let (ts, wire_len) = (Timestamp(at * SECOND), len + 1000);
+        let meta = Meta { ts, cap_len: len, wire_len, link_type, interface: 0, number: 0, data: 0 };
+        (classify(&head, &meta).unwrap(), head)
+    }
+
+    /// An IPv4 fragment at a time in seconds: the first, a later one, or the last.
+    fn part(at: u64, src: u32, id: u16, offset: u8, more: u8) -> (Descriptor, Vec<u8>) {
         let mut head = vec![0x45, 0, 0, 100];
         head.extend(id.to_be_bytes());
-        head.extend([0x20, if is_later { 10 } else { 0 }, 64, 17, 0, 0]);
+        head.extend([more << 5, offset, 64, 17, 0, 0]);
         head.extend(src.to_be_bytes());
         head.extend([10, 0, 0, 9]);
-        let later = if is_later { flag::LATER_FRAGMENT } else { 0 };
-        let flags = flag::IPV4 | flag::FRAGMENT | later;
-        (Descriptor { ts_ns: at * SECOND, flags, ip_proto: 17, ..Descriptor::default() }, head)
+        packet(at, LinkType::Ipv4, head)
+    }
+
+    fn v4(at: u64, src: u32, id: u16, is_later: bool) -> (Descriptor, Vec<u8>) {
+        part(at, src, id, if is_later { 10 } else { 0 }, 1)
     }
 
     fn put(table: &mut Fragments, (descriptor, head): &(Descriptor, Vec<u8>), said: &[usize]) -> ChannelSet {
         let mut wanted = set(said);
-        table.follow(descriptor, head, &mut wanted);
+        table.follow(descriptor, head, &mut wanted).unwrap();
         wanted
     }
 
@@ -257,49 +217,68 @@ mod tests {
         // Another number, another source, another VLAN: what the filters say.
         assert_eq!(put(&mut table, &v4(1, 1, 6, true), &[10]), set(&[10]));
         assert_eq!(put(&mut table, &v4(1, 2, 5, true), &[10]), set(&[10]));
-        let (mut tagged, head) = v4(1, 1, 5, true);
-        (tagged.flags, tagged.vlan_tci) = (tagged.flags | flag::VLAN, 0xe001);
-        assert_eq!(put(&mut table, &(tagged, head), &[10]), set(&[10]));
+        let (_, head) = v4(1, 1, 5, true);
+        let frame = [&[0; 12][..], &[0x81, 0, 0xe0, 1, 8, 0], &head].concat();
+        assert_eq!(put(&mut table, &packet(1, LinkType::Ethernet, frame), &[10]), set(&[10]));
         // Who has gone gets nothing any more; and after the lifetime nobody is remembered.
-        table.forget(3);
+        table.forget(&set(&[3]));
         assert_eq!(put(&mut table, &v4(30, 1, 5, true), &[]), set(&[9]));
         assert_eq!(put(&mut table, &v4(31, 1, 5, true), &[]), set(&[]));
-        let counters = FragmentCounters { first: 1, followed: 2, unknown: 4, displaced: 0 };
+        let counters = FragmentCounters { first: 1, followed: 2, unknown: 4, ..FragmentCounters::default() };
         assert_eq!(table.counters(), counters);
     }
 
     #[test]
     fn what_is_no_fragment_stays_as_the_filters_have_it() {
         let mut table = table();
-        let (whole, head) = v4(0, 1, 5, false);
-        let whole = Descriptor { flags: flag::IPV4, ..whole };
-        assert_eq!(put(&mut table, &(whole, head), &[1]), set(&[1]));
+        assert_eq!(put(&mut table, &part(0, 1, 5, 0, 0), &[1]), set(&[1]));
         assert_eq!(table.counters(), FragmentCounters::default());
-        // A descriptor that says more than there is.
+        // A descriptor that says more than there is: the rest is asked for.
         let (later, head) = v4(0, 1, 5, true);
+        let mut wanted = set(&[1]);
+        assert_eq!(table.follow(&later, &head[..19], &mut wanted), Err(MoreHeader));
+        // And one that says what is not so.
+        let later = Descriptor { cap_len: 19, ..later };
         assert_eq!(put(&mut table, &(later, head[..19].to_vec()), &[1]), set(&[1]));
         assert_eq!(table.counters().unknown, 1);
     }
 
     #[test]
+    fn whoever_guesses_a_datagram_is_not_shown_the_rest_of_it() {
+        let mut table = table();
+        put(&mut table, &part(0, 1, 5, 0, 1), &[1, 2]);
+        // Somebody forges the sender's address and number, and ports that his own channel asks for.
+        put(&mut table, &part(0, 1, 5, 0, 1), &[2, 7]);
+        assert_eq!(put(&mut table, &part(0, 1, 5, 10, 1), &[7]), set(&[2]));
+        assert_eq!(put(&mut table, &part(0, 1, 5, 20, 0), &[]), set(&[2]));
+        // The number comes again, for another datagram.
+        put(&mut table, &part(1, 1, 5, 0, 1), &[3]);
+        assert_eq!(put(&mut table, &part(1, 1, 5, 10, 0), &[]), set(&[3]));
+        let counters = table.counters();
+        assert_eq!((counters.first, counters.repeated, counters.followed), (3, 1, 3));
+    }
+
+    #[test]
     fn ipv6_fragments_are_known_by_their_fragment_header_behind_other_headers() {
-        let packet = |offset: u8, id: u8| {
-            let mut head = vec![0x60, 0, 0, 0, 0, 40, 0, 64];
+        let fragment = |offset: u8, id: u8| {
+            let mut head = vec![0x60, 0, 0, 0, 0, 100, 0, 64];
             head.extend([[1; 16], [2; 16]].concat());
             // Hop-by-hop options of 16 bytes, an atomic fragment header, and the fragment header.
             head.extend([44, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
             head.extend([44, 0, 0, 0, 9, 9, 9, id]);
             head.extend([17, 0, offset, 1, 0, 0, 0, id]);
-            let later = if offset == 0 { 0 } else { flag::LATER_FRAGMENT };
-            (Descriptor { flags: flag::IPV6 | flag::FRAGMENT | later, ..Descriptor::default() }, head)
+            packet(0, LinkType::Ipv6, head)
         };
         let mut table = table();
-        put(&mut table, &packet(0, 1), &[1]);
-        assert_eq!(put(&mut table, &packet(8, 1), &[]), set(&[1]));
-        assert_eq!(put(&mut table, &packet(8, 2), &[]), set(&[]));
-        for len in 0..packet(8, 1).1.len() {
-            let (descriptor, head) = packet(8, 1);
-            put(&mut table, &(descriptor, head[..len].to_vec()), &[]);
+        put(&mut table, &fragment(0, 1), &[1]);
+        assert_eq!(put(&mut table, &fragment(8, 1), &[]), set(&[1]));
+        assert_eq!(put(&mut table, &fragment(8, 2), &[]), set(&[]));
+        for len in 0..fragment(8, 1).1.len() {
+            let (descriptor, head) = fragment(8, 1);
+            let mut wanted = set(&[]);
+            assert_eq!(table.follow(&descriptor, &head[..len], &mut wanted), Err(MoreHeader));
+            let cut = Descriptor { cap_len: u32::try_from(len).unwrap(), ..descriptor };
+            assert_eq!(put(&mut table, &(cut, head[..len].to_vec()), &[]), set(&[]));
         }
     }
 

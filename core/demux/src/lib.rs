@@ -29,7 +29,7 @@ mod values;
 
 pub use channels::{CHANNELS_MAX, ChannelSet};
 pub use demux::Demux;
-pub use fragments::{Datagram, FragmentCounters, Fragments, WAYS as FRAGMENT_WAYS};
+pub use fragments::{FragmentCounters, Fragments, WAYS as FRAGMENT_WAYS};
 pub use join::{JoinError, Limits};
 pub use packet::{MoreBytes, Packet};
 pub use program::{INSTRUCTIONS_MAX, Instruction, Program, ProgramError};

@@ -62,22 +62,11 @@ impl SubFlows {
 
 fn value(field: KeyField, descriptor: &Descriptor, head: &[u8]) -> u128 {
     let (is_v4, is_v6) = (descriptor.flags & flag::IPV4 != 0, descriptor.flags & flag::IPV6 != 0);
-    let ip = head.get(usize::from(descriptor.l3_offset)..).unwrap_or_default();
-    let address = |v4: usize, v6: usize| {
-        if is_v4 {
-            ip.get(v4..)
-                .and_then(|rest| rest.first_chunk())
-                .map(|&bytes| u128::from(u32::from_be_bytes(bytes)))
-        } else if is_v6 {
-            ip.get(v6..).and_then(|rest| rest.first_chunk()).map(|&bytes| u128::from_be_bytes(bytes))
-        } else {
-            None
-        }
-    };
+    let addresses = || weir_wire::addresses(head, descriptor);
     let port = |port: u16| (descriptor.flags & flag::FRAGMENT == 0).then_some(u128::from(port));
     let found = match field {
-        KeyField::Source => address(12, 8),
-        KeyField::Destination => address(16, 24),
+        KeyField::Source => addresses().map(|(src, _)| src),
+        KeyField::Destination => addresses().map(|(_, dst)| dst),
         KeyField::SourcePort => port(descriptor.src_port),
         KeyField::DestinationPort => port(descriptor.dst_port),
         KeyField::Protocol => (is_v4 || is_v6).then_some(u128::from(descriptor.ip_proto)),

@@ -1,4 +1,4 @@
-//! The Internet checksum, updated by what changed.
+//! The Internet checksum (RFC 1071), and how it is updated by what changed.
 
 /// Collects what changes in the bytes that a checksum covers, and corrects the checksum by it: RFC 1624, equation 3,
 /// HC' = ~(~HC + ~m + m'). So a right checksum stays right, and a wrong one stays wrong by as much.
@@ -27,12 +27,26 @@ impl Update {
 
     /// The checksum after the changes.
     pub(crate) fn apply(self, checksum: u16) -> u16 {
-        let mut sum = self.sum + u64::from(!checksum);
-        while sum > 0xffff {
-            sum = (sum >> 16) + (sum & 0xffff);
-        }
-        !u16::try_from(sum).unwrap_or(u16::MAX)
+        !fold(self.sum + u64::from(!checksum))
     }
+}
+
+/// Adds bytes, as 16-bit numbers of which the last one may lack its lower half, to a sum that is yet to be folded. There is room for some
+/// gigabytes.
+pub(crate) fn add(sum: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut last = [0; 4];
+    last.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
+    // 32 bits at a time: 2^16 counts as one.
+    words.iter().chain([&last]).fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)))
+}
+
+/// The 16-bit sum, with carries added at its end (RFC 1071).
+pub(crate) fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]

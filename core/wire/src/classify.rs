@@ -1,6 +1,7 @@
 //! From the first bytes of a packet to its descriptor.
 
 use crate::flow_hash;
+use crate::fragment::Piece;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::Meta;
 use weir_abi::{Descriptor, flag};
@@ -64,6 +65,9 @@ pub(crate) trait Marks {
     fn unknown_from(&mut self, at: usize);
     /// The destination address of the IP header is not the last one: a routing header has that.
     fn routed(&mut self);
+    /// The packet is part of a datagram.
+    #[inline(always)]
+    fn fragment(&mut self, _: Piece) {}
 }
 
 impl Marks for () {

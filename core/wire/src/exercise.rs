@@ -1,6 +1,9 @@
 //! Everything that this crate does, over arbitrary bytes: the entry point of the fuzz target, and of a property test.
 
-use crate::{LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, classify, patch};
+use crate::{
+    LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits, addresses,
+    classify, fragment, patch, verify,
+};
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
 
@@ -58,6 +61,12 @@ pub fn exercise(input: &[u8]) {
         };
         assert_eq!(changeable(after), changeable(descriptor), "a patch changed how the packet is parsed");
     }
+    // What else is made of a packet: no input panics, and no more is kept than there may be.
+    let _ = (verify(packet, &descriptor), fragment(packet, &descriptor), addresses(packet, &descriptor));
+    let mut reassembler = Reassembler::new(ReassemblyLimits::default());
+    let first = reassembler.put(packet, &descriptor);
+    assert_eq!(first == Reassembled::NoFragment, descriptor.flags & flag::FRAGMENT == 0, "{descriptor:?}");
+    assert!(!matches!(first, Reassembled::Whole(_)), "no fragment is a datagram");
     // Bytes that are not those that were described.
     let mut other = packet.to_vec();
     if let Some(first) = other.get_mut(usize::from(w0)) {
@@ -65,6 +74,8 @@ pub fn exercise(input: &[u8]) {
     }
     other.truncate(other.len().saturating_sub(usize::from(w2 & 3)));
     let _ = patch::apply(&mut other, &descriptor, offset, bytes);
+    let _ =
+        (verify(&other, &descriptor), fragment(&other, &descriptor), reassembler.put(&other, &descriptor));
 }
 
 /// The descriptor, taken as a source takes it: from [`PEEK`] bytes, and from more if they are asked for.

@@ -2,6 +2,7 @@
 
 use crate::classify::{Marks, Short, Walk, be16, offset};
 use crate::flow_hash;
+use crate::fragment::Piece;
 use crate::upper::Upper;
 use weir_abi::flag;
 
@@ -60,6 +61,16 @@ impl<M: Marks> Walk<'_, M> {
             } else {
                 flag::FRAGMENT | flag::LATER_FRAGMENT
             };
+            self.marks.fragment(Piece {
+                header: at,
+                named_at: at + 9,
+                data: at + header_len,
+                end,
+                id: be16(header, 4).into(),
+                protocol,
+                offset: u32::from(fragment & FRAGMENT_OFFSET) * 8,
+                has_more: fragment & MORE_FRAGMENTS != 0,
+            });
         }
         let upper = self.upper(Upper { protocol, at: at + header_len, end });
         let (src_port, dst_port) =
@@ -138,6 +149,7 @@ impl<M: Marks> Walk<'_, M> {
         fragment_protocol: &mut Option<u8>,
     ) -> Result<Option<Upper>, Short> {
         let Upper { mut protocol, mut at, end } = first;
+        let mut named_at = ip + 6;
         self.out.flags |= flag::OPTIONS;
         while is_extension(protocol) {
             if end < at + 8 {
@@ -157,12 +169,24 @@ impl<M: Marks> Walk<'_, M> {
             }
             let kind = std::mem::replace(&mut protocol, header[0]);
             self.out.ip_proto = protocol;
+            let begin = at;
             at += len;
+            let named = std::mem::replace(&mut named_at, begin);
             if kind == protocol::FRAGMENT {
                 let (later, more) = (be16(header, 2) >> 3 != 0, header[3] & 1 == 1);
                 if later || more {
                     self.out.flags |= flag::FRAGMENT;
                     *fragment_protocol = Some(protocol);
+                    self.marks.fragment(Piece {
+                        header: begin,
+                        named_at: named,
+                        data: at,
+                        end,
+                        id: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                        protocol,
+                        offset: u32::from(be16(header, 2) & !7),
+                        has_more: more,
+                    });
                 }
                 if later {
                     self.out.flags |= flag::LATER_FRAGMENT;

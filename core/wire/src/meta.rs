@@ -1,5 +1,6 @@
 //! What the capture, not the packet, says about a packet.
 
+use weir_abi::Descriptor;
 use weir_units::Timestamp;
 
 /// A link type that weir reads, as the tcpdump group numbers them (<https://www.tcpdump.org/linktypes.html>).
@@ -108,6 +109,21 @@ pub struct Meta {
     pub number: u64,
     /// Guest address of the first captured byte.
     pub data: u32,
+}
+
+impl Meta {
+    /// What a descriptor keeps of it; nothing where its link type is none. Of the packet's number only the lower half is left.
+    pub fn of(descriptor: &Descriptor) -> Option<Self> {
+        Some(Self {
+            ts: Timestamp(descriptor.ts_ns),
+            cap_len: descriptor.cap_len,
+            wire_len: descriptor.wire_len,
+            link_type: LinkType::try_from(u32::from(descriptor.link_type)).ok()?,
+            interface: descriptor.interface,
+            number: u64::from(descriptor.number),
+            data: descriptor.data,
+        })
+    }
 }
 
 #[cfg(test)]

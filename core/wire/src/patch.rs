@@ -30,10 +30,9 @@
 use crate::checksum::Update;
 use crate::classify::{Marks, size, walk};
 use crate::ip::protocol;
-use crate::meta::{LinkType, Meta};
+use crate::meta::Meta;
 use std::ops::Range;
 use weir_abi::{Descriptor, flag};
-use weir_units::Timestamp;
 
 /// Why a packet was not patched. It is then as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -185,18 +184,7 @@ fn guard(
     if from > captured || bytes.len() > captured - from {
         return Err(PatchError::Range { offset, len: bytes.len(), captured });
     }
-    let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else {
-        return Err(PatchError::Denied { at: from });
-    };
-    let meta = Meta {
-        ts: Timestamp(descriptor.ts_ns),
-        cap_len: descriptor.cap_len,
-        wire_len: descriptor.wire_len,
-        link_type,
-        interface: descriptor.interface,
-        number: u64::from(descriptor.number),
-        data: descriptor.data,
-    };
+    let Some(meta) = Meta::of(descriptor) else { return Err(PatchError::Denied { at: from }) };
     let patch = from..from + bytes.len();
     let mut guard = Guard { head, patch, bytes, denied: None, routed: false, sums: Sums::default() };
     // The bytes may have changed since they were described, in a file for instance. Then nothing is known of them.

@@ -151,24 +151,40 @@ impl Block {
     #[inline]
     pub fn copy_head(&self, i: usize, most: usize, to: &mut Vec<u8>) {
         to.clear();
-        let Some(descriptor) = self.descriptors().get(i) else { return };
-        let mapping = self.window.mapping();
-        let (Ok(from), Ok(len)) = (
-            usize::try_from(descriptor.data.saturating_sub(ARENA_BASE)),
-            usize::try_from(descriptor.cap_len),
-        ) else {
-            return;
-        };
-        if from.checked_add(len).is_none_or(|end| end > mapping.len()) {
-            return;
-        }
+        let Some((from, len)) = self.place(i) else { return };
         let len = len.min(most);
         to.reserve(len);
-        // SAFETY: the bytes are inside the window's mapping, by the check above, which the window keeps and watches; `to` has
-        // room for them. They are initialised when the length is set.
+        // SAFETY: the bytes are inside the window's mapping, as `place` says; `to` has room for them. They are initialised when the length
+        // is set.
         unsafe {
-            copy_once(mapping.base().as_ptr().add(from), to.as_mut_ptr(), len);
+            copy_once(from, to.as_mut_ptr(), len);
             to.set_len(len);
         }
+    }
+
+    /// Copies the captured bytes of packet `i` to `to`, and says how many; nothing where there are more than `room`.
+    ///
+    /// # Safety
+    ///
+    /// `to` is writable for `room` bytes, which are none of the packet's.
+    pub(crate) unsafe fn copy_to(&self, i: usize, to: *mut u8, room: usize) -> Option<usize> {
+        let (from, len) = self.place(i).filter(|(_, len)| *len <= room)?;
+        // SAFETY: the bytes are inside the window's mapping, as `place` says; there is room for them, by the check above.
+        unsafe { copy_once(from, to, len) };
+        Some(len)
+    }
+
+    /// Where the captured bytes of packet `i` are, and how many: all inside the window's mapping, which the window keeps and watches.
+    #[inline]
+    fn place(&self, i: usize) -> Option<(*const u8, usize)> {
+        let descriptor = self.descriptors().get(i)?;
+        let mapping = self.window.mapping();
+        let from = usize::try_from(descriptor.data.saturating_sub(ARENA_BASE)).ok()?;
+        let len = usize::try_from(descriptor.cap_len).ok()?;
+        if from.checked_add(len).is_none_or(|end| end > mapping.len()) {
+            return None;
+        }
+        // SAFETY: inside the mapping, by the check above.
+        Some((unsafe { mapping.base().as_ptr().add(from).cast_const() }, len))
     }
 }

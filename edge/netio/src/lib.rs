@@ -80,7 +80,7 @@ pub use live::{
 pub use open::{Input, Options};
 pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
-pub use selection::{Selected, Selection};
+pub use selection::{Portion, Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;
 pub use writer::{PacketWriter, WriteError, Written};

@@ -1,5 +1,6 @@
 //! Some packets of a source, copied into memory of their own.
 
+use crate::BLOCK_PACKETS;
 use crate::arena::{Arena, CHUNK_BYTES, Hold};
 use crate::block::Block;
 use crate::format::Record;
@@ -8,7 +9,7 @@ use crate::ring::{DescriptorRing, SLOTS_LIVE};
 use crate::totals::Counts;
 use crate::view::{Head, View};
 use std::io;
-use weir_abi::ARENA_BASE;
+use weir_abi::{ARENA_BASE, Descriptor};
 use weir_wire::{LinkType, PEEK};
 
 /// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
@@ -25,7 +26,6 @@ pub struct Selection {
     hold: Hold,
     counts: Counts,
     blocks: u64,
-    packet: Vec<u8>,
 }
 
 /// What became of a block's packets.
@@ -35,7 +35,13 @@ pub struct Selected {
     pub block: Option<Block>,
     /// How many were not, because their readers hold all of the memory.
     pub lost: u64,
+    /// Which: from the first one on for which there was no room. One mask for each batch; empty where there was room for all.
+    pub rest: Vec<u64>,
 }
+
+/// A block that is put together packet by packet.
+#[derive(Debug)]
+pub struct Portion(Filling<Hold>);
 
 impl Selection {
     /// An empty one.
@@ -55,7 +61,6 @@ impl Selection {
             hold,
             counts: Counts::new(),
             blocks: 0,
-            packet: Vec::new(),
         })
     }
 
@@ -66,39 +71,84 @@ impl Selection {
 
     /// Copies the packets that the masks select, one mask for each batch of the block.
     pub fn select(&mut self, from: &Block, masks: &[u64]) -> Selected {
-        let wanted: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        let wanted: u64 = count(masks);
         if wanted == 0 {
-            return Selected { block: None, lost: 0 };
+            return Selected { block: None, lost: 0, rest: Vec::new() };
         }
-        let Some(slot) = self.ring.take() else { return Selected { block: None, lost: wanted } };
-        let mut filling = Filling::new(slot, Hold::default(), self.counts);
-        let mut lost = 0;
-        for (batch, &mask) in from.batches().zip(masks) {
-            let mut rest = mask & batch.mask;
-            while rest != 0 {
-                let index = batch.first + rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                lost += u64::from(!self.copy(from, index, &mut filling));
+        let Some(mut portion) = self.begin() else {
+            return Selected { block: None, lost: wanted, rest: masks.to_vec() };
+        };
+        let mut rest = Vec::new();
+        for (number, (batch, &mask)) in from.batches().zip(masks).enumerate() {
+            let mut left = mask & batch.mask;
+            while left != 0 && self.copy(from, batch.first + left.trailing_zeros() as usize, &mut portion) {
+                left &= left - 1;
+            }
+            if left != 0 {
+                // What comes later would have to wait for what has no room.
+                rest = masks.to_vec();
+                rest.iter_mut().take(number).for_each(|mask| *mask = 0);
+                rest.iter_mut().skip(number).take(1).for_each(|mask| *mask = left);
+                break;
             }
         }
-        let block = filling.into_block(self.arena.window(), self.blocks);
+        Selected { block: self.end(portion), lost: count(&rest), rest }
+    }
+
+    /// Begins a block of packets that are [added](Self::add) one by one, at most [`BLOCK_PACKETS`]; nothing where blocks in use take all
+    /// the room for descriptors.
+    pub fn begin(&mut self) -> Option<Portion> {
+        Some(Portion(Filling::new(self.ring.take()?, Hold::default(), self.counts)))
+    }
+
+    /// Adds a packet of these bytes, with time, interface, link type and length on the link as `like` has them. False where there is no room.
+    pub fn add(&mut self, portion: &mut Portion, packet: &[u8], like: &Descriptor) -> bool {
+        self.put(portion, packet.len(), like, |to, room| {
+            if packet.len() > room {
+                return None;
+            }
+            // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
+            unsafe { to.copy_from_nonoverlapping(packet.as_ptr(), packet.len()) };
+            Some(packet.len())
+        })
+    }
+
+    /// The block, unless nothing was added.
+    pub fn end(&mut self, portion: Portion) -> Option<Block> {
+        let block = portion.0.into_block(self.arena.window(), self.blocks);
         self.blocks += u64::from(block.is_some());
-        Selected { block, lost }
+        block
     }
 
     /// Copies one packet; false where there is no room.
-    fn copy(&mut self, from: &Block, index: usize, filling: &mut Filling<Hold>) -> bool {
+    fn copy(&mut self, from: &Block, index: usize, portion: &mut Portion) -> bool {
         let Some(descriptor) = from.descriptors().get(index) else { return false };
-        let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else { return false };
-        from.copy_packet(index, &mut self.packet);
-        let len = self.packet.len();
-        if len > CHUNK_BYTES || (len > CHUNK_BYTES - self.filled && !self.next_chunk()) {
+        let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
+        // SAFETY: `put` gives memory with so much room, of the arena, of which no packet of another window is a part.
+        self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) })
+    }
+
+    /// Makes room for `len` bytes, has them written, and describes what was written.
+    fn put(
+        &mut self,
+        portion: &mut Portion,
+        len: usize,
+        like: &Descriptor,
+        write: impl FnOnce(*mut u8, usize) -> Option<usize>,
+    ) -> bool {
+        let Ok(link_type) = LinkType::try_from(u32::from(like.link_type)) else { return false };
+        let filling = &mut portion.0;
+        if filling.count == BLOCK_PACKETS
+            || len > CHUNK_BYTES
+            || (len > CHUNK_BYTES - self.filled && !self.next_chunk())
+        {
             return false;
         }
         let (start, base) = (self.filled, self.arena.address(self.chunk));
-        // SAFETY: the bytes lie in one chunk, by the check above, which is inside the mapping. This selection holds the chunk and is its only
-        // writer, and blocks know only of bytes below `filled`.
-        unsafe { base.add(start).copy_from_nonoverlapping(self.packet.as_ptr(), len) };
+        // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its only writer, and blocks know
+        // only of bytes below `filled`.
+        let Some(len) = write(unsafe { base.add(start) }, CHUNK_BYTES - start) else { return false };
         // Headers begin at even addresses, as they do in a network card's memory.
         self.filled = (start + len).next_multiple_of(64).min(CHUNK_BYTES);
         self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
@@ -107,11 +157,11 @@ impl Selection {
         // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
         let view = unsafe { View::new(base, 0, end, ARENA_BASE.saturating_add(guest)) };
         let record = Record {
-            ts: Some(descriptor.ts_ns),
+            ts: Some(like.ts_ns),
             cap_len: u32::try_from(len).unwrap_or(u32::MAX),
-            wire_len: descriptor.wire_len,
+            wire_len: like.wire_len,
             link_type,
-            interface: descriptor.interface,
+            interface: like.interface,
             data: start as u64,
             next: end,
         };
@@ -133,7 +183,6 @@ impl Selection {
 mod tests {
     use super::*;
     use crate::{Capture, Input, Next};
-    use weir_abi::Descriptor;
 
     /// Frames of 60 to 1500 bytes, each with its number in it.
     fn capture(packets: u32) -> Capture {
@@ -217,6 +266,48 @@ mod tests {
         // When they are gone there is room again, also for those that were lost.
         drop(held);
         assert_eq!(selection.select(&block, &masks).lost, 0);
+    }
+
+    #[test]
+    fn what_had_no_room_is_known_and_comes_behind_the_others_when_there_is_some() {
+        let mut capture = capture(1000);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        let mut selection = Selection::new().unwrap();
+        let mut held = Vec::new();
+        let cut = loop {
+            let selected = selection.select(&block, &masks);
+            if selected.lost > 0 {
+                break selected;
+            }
+            held.extend(selected.block);
+        };
+        drop(held);
+        let rest = selection.select(&block, &cut.rest);
+        assert_eq!(rest.lost, 0);
+        let mut packet = Vec::new();
+        let mut numbers = Vec::new();
+        for block in cut.block.iter().chain(&rest.block) {
+            for i in 0..block.len() {
+                block.copy_packet(i, &mut packet);
+                numbers.push(number(&packet));
+            }
+        }
+        assert_eq!(numbers, (0..1000).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn packets_can_be_given_one_by_one() {
+        let mut selection = Selection::new().unwrap();
+        let mut portion = selection.begin().unwrap();
+        let like = Descriptor { ts_ns: 7, wire_len: 90, link_type: 1, interface: 3, ..Descriptor::default() };
+        assert!(selection.add(&mut portion, &[0xff; 60], &like));
+        assert!(!selection.add(&mut portion, &vec![0; CHUNK_BYTES + 1], &like));
+        let block = selection.end(portion).unwrap();
+        let [one] = block.descriptors() else { panic!("there is one packet") };
+        assert_eq!((one.ts_ns, one.cap_len, one.wire_len, one.interface, one.number), (7, 60, 90, 3, 0));
+        let empty = selection.begin().unwrap();
+        assert!(selection.end(empty).is_none());
     }
 
     #[test]

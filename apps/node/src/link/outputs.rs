@@ -7,7 +7,7 @@ use super::tap::{Tap, TapError};
 use super::way::Way;
 use crate::error::NodeError;
 use crate::node::{Node, Session};
-use crate::source::{PlanError, program};
+use crate::plan::{PlanError, program};
 use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;

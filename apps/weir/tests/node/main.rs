@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channels;
 mod faults;
 mod isolation;
 mod links;

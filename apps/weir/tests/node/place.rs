@@ -74,6 +74,7 @@ pub struct Place {
     node: Option<Child>,
     sink: Sink,
     of_node: String,
+    of_cpu: String,
 }
 
 impl Place {
@@ -84,12 +85,22 @@ impl Place {
 
     /// The same, with these lines in the part of the configuration that is about the node itself.
     pub fn with_node(node: &str, sessions: &str) -> Self {
+        Self::with(node, "", sessions)
+    }
+
+    /// The same, with lines in the part that is about its cores; PATH is the test's folder.
+    pub fn with_cpu(cpu: &str, sessions: &str) -> Self {
+        Self::with("", cpu, sessions)
+    }
+
+    fn with(node: &str, cpu: &str, sessions: &str) -> Self {
         ip("link add name a type veth peer name b");
         ip("link set dev a up");
         ip("link set dev b up");
         let folder = tempfile::tempdir().unwrap();
         let sink = Sink::open("a", Kind::Packet).unwrap();
-        let mut place = Self { folder, node: None, sink, of_node: node.to_owned() };
+        let of_cpu = cpu.replace("PATH", &folder.path().display().to_string());
+        let mut place = Self { folder, node: None, sink, of_node: node.to_owned(), of_cpu };
         place.configure(sessions);
         place.start();
         place
@@ -107,8 +118,8 @@ impl Place {
         let path = self.path().display();
         let head = format!(
             "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n{}\
-             [cpu]\nblocking = \"5ms\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
-            self.of_node
+             [cpu]\nblocking = \"5ms\"\n{}[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
+            self.of_node, self.of_cpu
         );
         std::fs::write(self.config(), head + sessions).unwrap();
     }

@@ -354,6 +354,40 @@ impl Core {
         Ok(())
     }
 
+    /// Others' threads have spent `used` of CPU time for `vp`: it is missing in its slices as if it had been used here, or in its share of what is
+    /// left. Nobody is made to owe more than a slice, nor more than [`Config::arrears`] of what is left: a flood that is meant for somebody
+    /// keeps him from working while it lasts, and not for longer. Gives back what is beyond that.
+    ///
+    /// # Errors
+    ///
+    /// There is none such.
+    pub fn spent_elsewhere(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Result<Nanos, Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        let (runs, lost, most) =
+            (self.running.is_some_and(|run| run.index == index), self.lost, self.config.arrears.0);
+        let Slot::Used(one) = &mut self.slots[index] else { return Err(Refusal::Unknown(vp)) };
+        if !one.has_work {
+            one.take_pending_if_over(now);
+        }
+        let left = match one.terms.share {
+            Share::Reserved(_) => one.server.debit(used.0, one.has_work, now, lost, &mut one.stats),
+            Share::BestEffort(weight) => {
+                let taken = used.0.min(most.saturating_sub(self.fair.ahead(&one.tag, weight.get())));
+                self.fair.charge(index, &mut one.tag, taken, weight.get());
+                used.0 - taken
+            }
+        };
+        one.stats.debited.0 = one.stats.debited.0.saturating_add(used.0 - left);
+        one.stats.undebited.0 = one.stats.undebited.0.saturating_add(left);
+        let is_over = matches!(one.terms.share, Share::Reserved(_)) && !one.server.has_budget();
+        if is_over && one.has_work && !runs && self.ready.contains(index) {
+            self.ready.remove(index);
+            self.place(index);
+        }
+        Ok(Nanos(left))
+    }
+
     /// What `vp` has used.
     pub fn stats(&self, vp: VpId) -> Option<Stats> {
         let Slot::Used(one) = self.slots.get(self.find(vp)?)? else { return None };
@@ -435,9 +469,7 @@ impl Core {
         let lost = self.lost;
         let Some(one) = self.vp(index) else { return };
         if let Share::Reserved(_) = one.terms.share {
-            if one.server.is_paid(now) || one.server.end() <= now && one.pending.is_some() {
-                one.take_pending();
-            }
+            one.take_pending_if_over(now);
             if let Share::Reserved(_) = one.terms.share {
                 one.server.wake(now, lost, &mut one.stats);
             }
@@ -513,6 +545,14 @@ impl Vp {
         self.terms = terms;
         if let Share::Reserved(Reservation { period, slice, .. }) = terms.share {
             self.server.adopt(period.0, slice.0);
+        }
+    }
+
+    /// The same where the present period has ended, or what was used in it is paid for.
+    fn take_pending_if_over(&mut self, now: u64) {
+        let is_reserved = matches!(self.terms.share, Share::Reserved(_));
+        if is_reserved && (self.server.is_paid(now) || self.server.end() <= now && self.pending.is_some()) {
+            self.take_pending();
         }
     }
 

@@ -51,6 +51,12 @@ impl Fair {
         Some(member)
     }
 
+    /// By how much of its time somebody with this weight is ahead of the core.
+    pub(super) fn ahead(&self, tag: &Tag, weight: u32) -> u64 {
+        let ahead = tag.start.saturating_sub(self.now).saturating_mul(u128::from(weight.max(1))) >> SCALE;
+        u64::try_from(ahead).unwrap_or(u64::MAX)
+    }
+
     /// `member` ran for `used` nanoseconds, whether or not it is still in the queue.
     pub(super) fn charge(&mut self, member: usize, tag: &mut Tag, used: u64, weight: u32) {
         tag.start += (u128::from(used) << SCALE) / u128::from(weight.max(1));

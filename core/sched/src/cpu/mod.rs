@@ -12,6 +12,8 @@
 //! than `slice + overrun` in a period of its own. What nobody has reserved, or leaves unused, is shared by weight among best effort and
 //! those who take spare time.
 //!
+//! What others' threads spent for a virtual processor ([`Core::spent_elsewhere`]) counts as what it got, at once or in the next period.
+//!
 //! This holds as long as runs keep to their budgets and overruns, no run and no wake-up from idling takes longer than [`Config::blocking`],
 //! and what neither a virtual processor nor idling used (deciding, stolen time) is at most `1 - cap` of any interval that is as long as the
 //! shortest period or longer. When more is stolen, slices come late, which is counted ([`Stats::periods_missed`]), and as long as they are
@@ -26,6 +28,7 @@
 //! | `fair` | who gets what is left: start-time fair queueing |
 //! | `admission` | what can be promised |
 //! | `core` | the earliest deadline first, and what happens when |
+//! | `overload` | who makes way when there is more to do than time |
 //! | `pools` | which event of a virtual processor runs |
 //! | `trace` | what was decided, to be replayed |
 
@@ -34,6 +37,7 @@ mod core;
 mod exercise;
 mod fair;
 mod heap;
+mod overload;
 mod pools;
 mod server;
 mod stats;
@@ -42,6 +46,7 @@ pub mod trace;
 
 pub use self::core::{Account, Core, Decision, NotRunning, Outcome, Period};
 pub use exercise::Exercise;
+pub use overload::{Load, Overload};
 pub use pools::{Depth, POOLS_MAX, PoolId, PoolStats, Pools, Refused, ThreadId, Work};
 pub use stats::Stats;
 pub use terms::{

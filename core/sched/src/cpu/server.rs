@@ -122,6 +122,25 @@ impl Server {
         self.whole = false;
     }
 
+    /// Takes what was used elsewhere from the present slice, and where that is not enough from the next one: as if it had been used here. Gives back
+    /// what is more than that. It is not `awake` while it has no work.
+    pub(super) fn debit(&mut self, used: u64, awake: bool, now: u64, lost: u64, stats: &mut Stats) -> u64 {
+        if !awake && self.is_paid(now) {
+            // It wakes up for this, and goes to sleep again.
+            self.budget = signed(self.slice);
+            self.end = now.saturating_add(self.period);
+            stats.periods += 1;
+        }
+        let room = self.budget.saturating_add(signed(self.slice));
+        let taken = used.min(u64::try_from(room).unwrap_or(0));
+        if awake {
+            self.spend(taken, now, lost, stats);
+        } else {
+            self.budget = self.budget.saturating_sub(signed(taken));
+        }
+        used - taken
+    }
+
     /// Begins the period that is due, having had work all the time. May be called once `end` has passed.
     pub(super) fn begin(&mut self, lost: u64, stats: &mut Stats) {
         let meanwhile = lost - self.lost;
@@ -192,6 +211,30 @@ mod tests {
         assert_eq!(deep.paid_at_latest(), 400);
         deep.begin(0, &mut stats);
         assert_eq!((deep.budget, deep.end, deep.has_budget()), (-15, 200, false));
+    }
+
+    #[test]
+    fn what_was_used_elsewhere_is_missing_here_and_nobody_owes_more_than_a_slice() {
+        let mut stats = Stats::default();
+        let mut server = Server::new(100, 10);
+        server.wake(0, 0, &mut stats);
+        assert_eq!(server.debit(4, true, 1, 0, &mut stats), 0);
+        assert_eq!(server.budget, 6);
+        // The rest of this slice and all of the next one; what is more is lost.
+        assert_eq!(server.debit(20, true, 2, 0, &mut stats), 4);
+        assert_eq!((server.budget, stats.periods_served), (-10, 1));
+        server.begin(0, &mut stats);
+        assert_eq!((server.budget, server.has_budget()), (0, false));
+        server.begin(0, &mut stats);
+        assert_eq!((server.budget, server.end), (10, 300));
+        // Asleep, with all paid for: what is used now is paid for by the time that passes from now on.
+        server.sleep(250, 0, &mut stats);
+        assert_eq!(server.debit(5, false, 1000, 0, &mut stats), 0);
+        let mut early = server;
+        early.wake(1049, 0, &mut stats);
+        assert_eq!((early.budget, early.end, early.deadline), (5, 1100, 1149));
+        server.wake(1050, 0, &mut stats);
+        assert_eq!((server.budget, server.end), (10, 1150));
     }
 
     #[test]

@@ -11,9 +11,13 @@ pub struct Stats {
     pub reserved: Nanos,
     /// CPU time that nobody had reserved: best effort, and beyond a slice.
     pub spare: Nanos,
+    /// CPU time that others' threads spent for it, and that is missing in its slices.
+    pub debited: Nanos,
+    /// CPU time that others' threads spent for it beyond what can be debited.
+    pub undebited: Nanos,
     /// Wall time during its runs that it did not get and does not pay for.
     pub stolen: Nanos,
-    /// Periods that began while it had work.
+    /// Periods that began while it had work, here or elsewhere.
     pub periods: u64,
     /// Of these, in which it had used the whole slice at their end. In what is neither served nor missed it slept with some of its slice
     /// left, or paid a debt of a whole slice.
@@ -31,7 +35,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// CPU time, guaranteed or not: what is billed.
+    /// CPU time on this core, guaranteed or not: what is billed, besides what was spent elsewhere.
     pub fn used(&self) -> Nanos {
         Nanos(self.reserved.0.saturating_add(self.spare.0))
     }
@@ -42,6 +46,8 @@ impl Stats {
         self.runs += other.runs;
         sum(&mut self.reserved, other.reserved);
         sum(&mut self.spare, other.spare);
+        sum(&mut self.debited, other.debited);
+        sum(&mut self.undebited, other.undebited);
         sum(&mut self.stolen, other.stolen);
         self.periods += other.periods;
         self.periods_served += other.periods_served;

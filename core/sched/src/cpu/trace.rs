@@ -24,6 +24,10 @@ pub enum Input {
     Wake(VpId),
     /// [`Core::sleep`].
     Sleep(VpId),
+    /// [`Core::spent_elsewhere`].
+    Elsewhere(VpId, Nanos),
+    /// [`Core::promised`], which lets time pass.
+    Look,
     /// [`Core::next`].
     Next,
     /// [`Core::charge`].
@@ -43,6 +47,8 @@ pub enum Answer {
     Created(VpId),
     /// What to do next.
     Decided(Decision),
+    /// What could not be debited.
+    Left(Nanos),
 }
 
 /// An input, when it came, and the answer.
@@ -127,6 +133,25 @@ impl<F: FnMut(Event)> Traced<F> {
         let result = self.core.sleep(vp, now);
         (self.sink)(Event { now, input: Input::Sleep(vp), answer: Answer::of(&result) });
         result
+    }
+
+    /// [`Core::spent_elsewhere`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn spent_elsewhere(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Result<Nanos, Refusal> {
+        let result = self.core.spent_elsewhere(vp, used, now);
+        let answer = result.map_or(Answer::Refused, Answer::Left);
+        (self.sink)(Event { now, input: Input::Elsewhere(vp, used), answer });
+        result
+    }
+
+    /// [`Core::promised`].
+    pub fn promised(&mut self, now: Nanos) -> Ppm {
+        let promised = self.core.promised(now);
+        (self.sink)(Event { now, input: Input::Look, answer: Answer::Done });
+        promised
     }
 
     /// [`Core::next`].
@@ -217,6 +242,13 @@ impl Input {
             Input::Close(vp) => Answer::of(&core.close(vp, now)),
             Input::Wake(vp) => Answer::of(&core.wake(vp, now)),
             Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
+            Input::Elsewhere(vp, used) => {
+                core.spent_elsewhere(vp, used, now).map_or(Answer::Refused, Answer::Left)
+            }
+            Input::Look => {
+                core.promised(now);
+                Answer::Done
+            }
             Input::Next => Answer::Decided(core.next(now)),
             Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
             Input::Debit(vp, time) => Answer::of(&core.debit(vp, time, now)),
@@ -238,6 +270,8 @@ impl fmt::Display for Input {
             Input::Close(vp) => write!(f, "close {vp}"),
             Input::Wake(vp) => write!(f, "wake {vp}"),
             Input::Sleep(vp) => write!(f, "sleep {vp}"),
+            Input::Elsewhere(vp, used) => write!(f, "elsewhere {vp} {}", used.0),
+            Input::Look => f.write_str("look"),
             Input::Next => f.write_str("next"),
             Input::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
             Input::Debit(vp, time) => write!(f, "debit {vp} {}", time.0),
@@ -251,6 +285,7 @@ impl fmt::Display for Answer {
             Answer::Done => f.write_str("done"),
             Answer::Refused => f.write_str("refused"),
             Answer::Created(vp) => write!(f, "created {vp}"),
+            Answer::Left(left) => write!(f, "left {}", left.0),
             Answer::Decided(Decision::Run { vp, budget, account: Account::Reserved }) => {
                 write!(f, "run {vp} {} reserved", budget.0)
             }
@@ -325,6 +360,8 @@ fn event(words: &mut Words) -> Option<Event> {
         "close" => Input::Close(vp(words)?),
         "wake" => Input::Wake(vp(words)?),
         "sleep" => Input::Sleep(vp(words)?),
+        "elsewhere" => Input::Elsewhere(vp(words)?, nanos(words)?),
+        "look" => Input::Look,
         "next" => Input::Next,
         "charge" => Input::Charge(nanos(words)?, outcome(words)?),
         "debit" => Input::Debit(vp(words)?, nanos(words)?),
@@ -335,6 +372,7 @@ fn event(words: &mut Words) -> Option<Event> {
         "done" => Answer::Done,
         "refused" => Answer::Refused,
         "created" => Answer::Created(vp(words)?),
+        "left" => Answer::Left(nanos(words)?),
         "run" => {
             let (vp, budget) = (vp(words)?, nanos(words)?);
             let account = match words.next()? {
@@ -403,6 +441,9 @@ mod tests {
             "9 close 0.0 -> done",
             "9 wake 0.0 -> refused",
             "9 sleep 0.0 -> done",
+            "9 elsewhere 0.0 700 -> left 200",
+            "9 elsewhere 0.0 700 -> refused",
+            "9 look -> done",
             "10 next -> run 0.0 95000 reserved",
             "10 next -> run 0.0 95000 spare",
             "10 next -> idle 4000000",

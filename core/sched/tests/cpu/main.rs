@@ -1,6 +1,7 @@
 //! The guarantees of virtual processors, in simulated time, where no hypervisor's noise can reach.
 
 mod guarantee;
+mod overload;
 mod policy;
 mod random;
 mod simulator;
@@ -19,8 +20,8 @@ use weir_units::Nanos;
 /// Full cores under all that the guarantee allows.
 fn plans() -> impl Strategy<Value = Plan> {
     let core = (20_000..150_000_u64, 500_000..980_000_u32);
-    (any::<u64>(), core, 1..12_u64, 0..4_u64, any::<bool>(), 0..=100_u64).prop_map(
-        |(seed, (blocking, cap), reserved, best_effort, steady, taken)| Plan {
+    (any::<u64>(), core, 1..12_u64, 0..4_u64, any::<bool>(), any::<bool>(), 0..=100_u64).prop_map(
+        |(seed, (blocking, cap), reserved, best_effort, steady, debits, taken)| Plan {
             seed,
             told: Config { blocking: Nanos(blocking), cap: Ppm(cap), ..Config::default() },
             blocking,
@@ -28,6 +29,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             reserved,
             best_effort,
             steady,
+            debits,
             duration: 300_000_000,
         },
     )
@@ -42,6 +44,7 @@ fn plan(seed: u64) -> Plan {
         reserved: 8,
         best_effort: 2,
         steady: true,
+        debits: false,
         duration: 300_000_000,
     }
 }

@@ -12,6 +12,8 @@ pub trait Policy {
     fn wake(&mut self, vp: VpId, now: Nanos);
     fn next(&mut self, now: Nanos) -> Decision;
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome);
+    /// Work that was done elsewhere: how much of it is missing here.
+    fn debit(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Nanos;
     fn stats(&self, vp: VpId) -> Stats;
     fn totals(&self) -> Stats;
 }
@@ -45,6 +47,9 @@ impl Policy for Real {
     }
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) {
         self.core.charge(used, now, outcome).expect("it runs");
+    }
+    fn debit(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Nanos {
+        Nanos(used.0 - self.core.spent_elsewhere(vp, used, now).expect("it is there").0)
     }
     fn stats(&self, vp: VpId) -> Stats {
         self.core.core().stats(vp).expect("it is there")
@@ -94,6 +99,9 @@ impl Policy for RoundRobin {
         if outcome != Outcome::Idle {
             self.awake.push_back(ran);
         }
+    }
+    fn debit(&mut self, _: VpId, _: Nanos, _: Nanos) -> Nanos {
+        Nanos(0)
     }
     fn stats(&self, vp: VpId) -> Stats {
         self.admits.stats(vp)

@@ -30,6 +30,8 @@ pub struct Plan {
     pub best_effort: u64,
     /// All who have a reservation always have work, and none comes or goes.
     pub steady: bool,
+    /// Work is done for them on other threads too, and debited.
+    pub debits: bool,
     pub duration: u64,
 }
 
@@ -50,6 +52,8 @@ pub struct Life {
     pub busy: Vec<Busy>,
     /// When it was on the CPU: from, to, and how much until then in total.
     pub got: Vec<(u64, u64, u64)>,
+    /// What was done for it elsewhere: when, and how much of it was debited.
+    pub debits: Vec<(u64, u64)>,
     /// Always has work from its beginning to its end.
     pub greedy: bool,
     pub begin: u64,
@@ -66,6 +70,11 @@ impl Life {
 
     pub fn within(&self, from: u64, to: u64) -> u64 {
         self.until(to) - self.until(from)
+    }
+
+    /// What was debited from `from` to `to`.
+    pub fn debited(&self, from: u64, to: u64) -> u64 {
+        self.debits.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(_, taken)| taken).sum()
     }
 
     pub fn reservation(&self) -> Option<Reservation> {
@@ -151,6 +160,9 @@ impl<'a, P: Policy> Simulator<'a, P> {
             self.churn();
         }
         self.now += self.disturbance();
+        if self.plan.debits && self.random.one_in(20) {
+            self.debit();
+        }
         while let Some((&(at, vp), &work)) = self.coming.first_key_value()
             && at <= self.now
         {
@@ -168,6 +180,27 @@ impl<'a, P: Policy> Simulator<'a, P> {
                 self.out.idle += wakes - self.now;
                 self.now = wakes;
             }
+        }
+    }
+
+    /// Somebody's packets have been received on another core.
+    fn debit(&mut self) {
+        let place = usize::try_from(self.random.any()).unwrap() % self.actors.len().max(1);
+        let Some((&vp, actor)) = self.actors.iter_mut().nth(place) else { return };
+        let is_best_effort = self.out.lives[actor.life].reservation().is_none();
+        // One of those who share the rest, so that it can be told from the others.
+        if is_best_effort
+            && self.out.lives.iter().find(|life| life.reservation().is_none()).map(|one| one.vp) != Some(vp)
+        {
+            return;
+        }
+        let most = if self.random.one_in(20) { 3_000_000 } else { 50_000 };
+        let used = self.random.within(0, most);
+        let taken = self.policy.debit(vp, Nanos(used), Nanos(self.now)).0;
+        self.out.lives[actor.life].debits.push((self.now, taken));
+        if actor.busy_since.is_none() {
+            // As if it had worked until now.
+            actor.slept_at = actor.slept_at.max(self.now);
         }
     }
 
@@ -293,7 +326,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
 
     fn born(&mut self, vp: VpId, terms: Terms, greedy: bool) -> usize {
         let (begin, end) = (self.now, u64::MAX);
-        self.out.lives.push(Life { vp, terms, busy: Vec::new(), got: Vec::new(), greedy, begin, end });
+        let (busy, got, debits) = (Vec::new(), Vec::new(), Vec::new());
+        self.out.lives.push(Life { vp, terms, busy, got, debits, greedy, begin, end });
         self.out.lives.len() - 1
     }
 
@@ -302,12 +336,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         actor.work += work;
         let life = &self.out.lives[actor.life];
         // When everything is paid for that can have been used, at the latest.
+        // Who is debited owes a slice at most.
+        let owed = u64::from(self.plan.debits);
         let paid = life.reservation().map_or(0, |reservation| {
-            actor.slept_at + reservation.period.0 * (1 + life.terms.overrun.0.div_ceil(reservation.slice.0))
+            let periods = 1 + owed + life.terms.overrun.0.div_ceil(reservation.slice.0);
+            actor.slept_at + reservation.period.0 * periods
         });
-        let fresh = life.got.is_empty() && life.begin == 0
-            || life.busy.is_empty() && actor.slept_at == 0
-            || self.now >= paid;
+        let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && actor.slept_at == 0;
+        let fresh = is_new && life.debits.is_empty() || self.now >= paid;
         actor.busy_since = Some((self.now.max(life.begin), fresh));
         self.policy.wake(vp, Nanos(self.now));
     }
@@ -361,7 +397,11 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let old = &mut self.out.lives[actor.life];
         old.end = self.now;
         let reservation = old.reservation().expect("only reservations are changed");
-        let over = reservation.period.0 * (1 + old.terms.overrun.0.div_ceil(reservation.slice.0));
+        let owed = u64::from(self.plan.debits);
+        let over = reservation.period.0 * (1 + owed + old.terms.overrun.0.div_ceil(reservation.slice.0));
+        // What it owes under the old terms is paid under the new ones.
+        let Share::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
+        let over = over + owed * new.period.0 * (1 + reservation.slice.0.div_ceil(new.slice.0));
         let (greedy, begin) = (old.greedy, old.begin);
         let life = self.born(vp, terms, greedy);
         let begin = begin.max(self.now) + over;

@@ -1,0 +1,91 @@
+//! What a channel asks to have done with its packets on the way to its modules.
+
+use crate::queue::Queue;
+use crate::spec::{ChannelSpec, Sees};
+use serde::{Deserialize, Serialize};
+use weir_demux::KeyField;
+
+/// Sub-flows of a channel at most.
+pub const SUBFLOWS_MAX: u16 = 1024;
+
+/// What is done about checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checksum {
+    /// A packet with a wrong one, of IPv4, TCP, UDP or ICMP, is dropped and counted.
+    Verify,
+}
+
+/// Sub-flows of a channel. Each has the same part of the channel's queue; a module gets them in turn, and in each the packets in the order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubFlowSpec {
+    /// Packets that have these fields in common are in one.
+    pub by: Vec<Field>,
+    /// How many queues there are. Which one a packet gets into is chosen by a hash with a key, so several flows share one where there are many.
+    pub queues: u16,
+}
+
+/// A field by which packets are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Field {
+    /// Source address.
+    SrcAddr,
+    /// Destination address.
+    DstAddr,
+    /// TCP or UDP source port. Fragments have none, so that all of a datagram are in one sub-flow.
+    SrcPort,
+    /// TCP or UDP destination port.
+    DstPort,
+    /// The protocol above IP.
+    Protocol,
+    /// The outermost VLAN tag's number.
+    Vlan,
+}
+
+impl SubFlowSpec {
+    /// The fields as they are looked up.
+    pub fn fields(&self) -> Vec<KeyField> {
+        let field = |field: &Field| match field {
+            Field::SrcAddr => KeyField::Source,
+            Field::DstAddr => KeyField::Destination,
+            Field::SrcPort => KeyField::SourcePort,
+            Field::DstPort => KeyField::DestinationPort,
+            Field::Protocol => KeyField::Protocol,
+            Field::Vlan => KeyField::Vlan,
+        };
+        self.by.iter().map(field).collect()
+    }
+}
+
+/// What is wrong: the key, what it is, and what would be right.
+type Wrong = (&'static str, String, String);
+
+impl ChannelSpec {
+    pub(crate) fn check_handling(&self) -> Result<(), Wrong> {
+        if self.reassemble && self.sees == Sees::All {
+            let wanted =
+                "false where `sees` is \"all\": whole datagrams are in memory of their own".to_owned();
+            return Err(("reassemble", "true".to_owned(), wanted));
+        }
+        if let Some(subflows) = &self.subflows {
+            let queues = u32::from(subflows.queues);
+            if !(2..=u32::from(SUBFLOWS_MAX)).contains(&queues) || queues > self.queue {
+                let wanted = format!("between 2 and {SUBFLOWS_MAX}, and at most `queue`");
+                return Err(("subflows.queues", queues.to_string(), wanted));
+            }
+            if subflows.by.is_empty() {
+                let wanted = "at least one of src_addr, dst_addr, src_port, dst_port, protocol and vlan";
+                return Err(("subflows.by", "empty".to_owned(), wanted.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A queue for a module of this channel.
+    pub(crate) fn new_queue(&self) -> Queue {
+        let flows = self.subflows.as_ref().map_or(1, |subflows| subflows.queues.max(1));
+        Queue::new(self.queue / u32::from(flows), flows)
+    }
+}

@@ -1,0 +1,163 @@
+//! What a channel has done with its packets before a module sees them: checksums validated, datagrams put together from their fragments.
+//!
+//! It is done on the module's own core, in the slices of its virtual processor, so nobody else pays for it. Datagrams are put together in
+//! memory of the module's own; of the fragments it sees nothing.
+
+use crate::plan::ChannelTally;
+use crate::queue::{Queue, Ticket};
+use crate::spec::{ChannelSpec, Checksum};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_abi::{BATCH_PACKETS, Descriptor};
+use weir_netio::{DescriptorRing, Portion, Selection};
+use weir_units::Nanos;
+use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
+
+/// What is done with one packet at most, in fuel: the longest has so many bytes, and a byte takes less than one.
+pub const LONGEST: u64 = 1 << 16;
+
+/// Datagrams and where they are put together.
+#[derive(Debug)]
+struct Whole {
+    reassembler: Reassembler,
+    selection: Selection,
+    /// What was counted so far.
+    counted: ReassemblyCounters,
+}
+
+/// What is done with the packets of a channel for one module.
+#[derive(Debug)]
+pub struct Intake {
+    verifies: bool,
+    whole: Option<Box<Whole>>,
+    tally: Arc<ChannelTally>,
+    packet: Vec<u8>,
+    /// Taken out of the queue, and not yet looked at.
+    rest: Option<Ticket>,
+    /// Looked at, and not yet shown to the module.
+    ready: Option<Ticket>,
+}
+
+impl Intake {
+    /// What a channel asks for; nothing where it asks for nothing.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for datagrams.
+    pub fn new(spec: &ChannelSpec, tally: &Arc<ChannelTally>) -> io::Result<Option<Self>> {
+        let verifies = spec.checksum == Some(Checksum::Verify);
+        if !verifies && !spec.reassemble {
+            return Ok(None);
+        }
+        let whole = if spec.reassemble {
+            let reassembler = Reassembler::new(ReassemblyLimits::default());
+            let counted = ReassemblyCounters::default();
+            Some(Box::new(Whole { reassembler, selection: Selection::new()?, counted }))
+        } else {
+            None
+        };
+        let tally = Arc::clone(tally);
+        Ok(Some(Self { verifies, whole, tally, packet: Vec::new(), rest: None, ready: None }))
+    }
+
+    /// Where the descriptors of its packets are, where they are not those of the channel.
+    pub fn descriptors(&self) -> Option<&DescriptorRing> {
+        self.whole.as_ref().map(|whole| whole.selection.descriptors())
+    }
+
+    /// Packets that have been taken out of the queue, and that the module has not seen.
+    pub fn has_packets(&self) -> bool {
+        self.rest.is_some() || self.ready.is_some()
+    }
+
+    /// The next packets for the module, at most so many. Looks at packets as long as there is time `left`, but at one at least; nothing where there is
+    /// no time left to show them.
+    pub fn next(&mut self, queue: &Queue, most: u32, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
+        loop {
+            if let Some(ready) = self.ready.take() {
+                return Some(ready);
+            }
+            let ticket = self.rest.take().or_else(|| queue.take(most))?;
+            self.ready = self.prepare(ticket, left);
+            if left().0 == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Looks at as many packets as there is time for. What is left of them is kept.
+    fn prepare(&mut self, mut ticket: Ticket, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
+        let mut portion = self.whole.as_mut().and_then(|whole| whole.selection.begin());
+        let (block, position) = (Arc::clone(&ticket.block), ticket.position);
+        let mut good = 0_u64;
+        while ticket.mask != 0 {
+            let bit = ticket.mask.trailing_zeros();
+            ticket.mask &= ticket.mask - 1;
+            let index = ticket.batch * BATCH_PACKETS + bit as usize;
+            let Some(descriptor) = block.descriptors().get(index).copied() else { break };
+            block.copy_packet(index, &mut self.packet);
+            if self.is_good(&descriptor) {
+                good |= 1 << bit;
+                if self.whole.is_some() {
+                    self.join(&descriptor, portion.as_mut());
+                }
+            }
+            if left().0 == 0 {
+                break;
+            }
+        }
+        let batch = ticket.batch;
+        self.rest = Some(ticket).filter(|rest| rest.mask != 0);
+        let Some(whole) = &mut self.whole else {
+            return (good != 0).then_some(Ticket { block, batch, mask: good, position });
+        };
+        let counted = std::mem::replace(&mut whole.counted, whole.reassembler.counters());
+        self.tally.reassembly.add(&counted, &whole.counted);
+        let block = Arc::new(whole.selection.end(portion?)?);
+        let mask = block.batch(0).mask;
+        Some(Ticket { block, batch: 0, mask, position })
+    }
+
+    /// Whether the packet's checksums are right, or nobody asks.
+    fn is_good(&self, descriptor: &Descriptor) -> bool {
+        let bad = if self.verifies { verify(&self.packet, descriptor).err() } else { None };
+        if let Some(bad) = bad {
+            self.tally.bad_checksum(bad).fetch_add(1, Ordering::Relaxed);
+        }
+        bad.is_none()
+    }
+
+    /// Puts a packet that is whole, or that makes one whole, where the module sees it.
+    fn join(&mut self, descriptor: &Descriptor, portion: Option<&mut Portion>) {
+        let Some(whole) = &mut self.whole else { return };
+        let (made, descriptor) = match whole.reassembler.put(&self.packet, descriptor) {
+            Reassembled::NoFragment => (None, *descriptor),
+            Reassembled::Nothing => return,
+            Reassembled::Whole(packet) => {
+                let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+                // Checksums above IP are in the first fragment, and over all of them.
+                let like = Descriptor { cap_len: len, wire_len: len, ..*descriptor };
+                let bad = if self.verifies { verify(&packet, &like).err() } else { None };
+                if let Some(bad) = bad {
+                    self.tally.bad_checksum(bad).fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                (Some(packet), like)
+            }
+        };
+        let packet = made.as_deref().unwrap_or(&self.packet);
+        let is_there = portion.is_some_and(|portion| whole.selection.add(portion, packet, &descriptor));
+        self.tally.no_memory.fetch_add(u64::from(!is_there), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Intake {
+    /// What it holds is lost.
+    fn drop(&mut self) {
+        let tickets = [&self.rest, &self.ready].into_iter().flatten();
+        let packets: u64 = tickets.map(|ticket| u64::from(ticket.packets())).sum();
+        let fragments = self.whole.as_ref().map_or(0, |whole| whole.reassembler.waiting());
+        self.tally.closed.fetch_add(packets + fragments, Ordering::Relaxed);
+    }
+}

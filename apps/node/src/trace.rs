@@ -1,0 +1,140 @@
+//! A record of what a core was told and what it decided, from which the same decisions can be made again (`weir_sched::cpu::trace::replay`).
+//!
+//! A core waits for no disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
+//! there: what is in it can be replayed all the same.
+
+use crate::log::say;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use weir_sched::cpu::Config;
+use weir_sched::cpu::trace::{Event, head};
+
+/// Events that are handed over together, and how often such portions wait to be written, at most.
+const PORTION: usize = 4096;
+const PORTIONS: usize = 64;
+/// Events of a record at most: about half a gigabyte.
+const EVENTS_MAX: usize = 16 << 20;
+
+/// A record that has been begun.
+#[derive(Debug)]
+pub struct Trace {
+    path: PathBuf,
+    portions: Option<SyncSender<Vec<Event>>>,
+    events: Vec<Event>,
+    count: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Takes the events of a core.
+pub type Recorder = Box<dyn FnMut(Event)>;
+
+/// A record as long as it goes on, for the core's thread.
+pub type Shared = Rc<RefCell<Option<Trace>>>;
+
+/// What takes the events of a core; without a record it does nothing with them.
+pub fn recorder(trace: &Shared) -> Recorder {
+    let trace = Rc::clone(trace);
+    Box::new(move |event| {
+        if let Some(trace) = &mut *trace.borrow_mut() {
+            trace.add(event);
+        }
+    })
+}
+
+impl Trace {
+    /// Begins `folder`/core-NUMBER.trace anew.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created, or there is no thread for it.
+    pub fn create(folder: &Path, core: u16, config: &Config) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join(format!("core-{core}.trace"));
+        let mut file = BufWriter::new(File::create(&path)?);
+        writeln!(file, "{}", head(config))?;
+        let (portions, waiting) = sync_channel(PORTIONS);
+        let named = path.clone();
+        let write = move || {
+            if let Err(error) = write(&waiting, file) {
+                say(&format!("{}: the record ends here: {error}", named.display()));
+            }
+        };
+        let thread = std::thread::Builder::new().name("weir-trace".to_owned()).spawn(write)?;
+        let events = Vec::with_capacity(PORTION);
+        Ok(Self { path, portions: Some(portions), events, count: 0, thread: Some(thread) })
+    }
+
+    fn add(&mut self, event: Event) {
+        let Some(portions) = &self.portions else { return };
+        self.events.push(event);
+        if self.events.len() < PORTION {
+            return;
+        }
+        self.count += PORTION;
+        let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION));
+        if portions.try_send(portion).is_err() || self.count >= EVENTS_MAX {
+            say(&format!("{}: the record ends after {} events", self.path.display(), self.count));
+            self.portions = None;
+        }
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        if let Some(portions) = self.portions.take() {
+            // Nothing waits for the core any more, so it may wait.
+            _ = portions.send(std::mem::take(&mut self.events));
+        }
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+fn write(waiting: &Receiver<Vec<Event>>, mut file: BufWriter<File>) -> io::Result<()> {
+    for portion in waiting {
+        for event in portion {
+            writeln!(file, "{event}")?;
+        }
+        file.flush()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sched::cpu::trace::{Traced, replay};
+    use weir_sched::cpu::{Outcome, Share, Terms, Weight};
+    use weir_units::Nanos;
+
+    #[test]
+    fn what_is_recorded_is_all_there_and_replays() {
+        let folder = std::env::temp_dir().join(format!("weir-trace-{}", std::process::id()));
+        let config = Config::default();
+        let trace = Trace::create(&folder, 3, &config).unwrap();
+        let trace = Rc::new(RefCell::new(Some(trace)));
+        let mut core = Traced::new(config, recorder(&trace));
+        let share = Share::BestEffort(Weight::USUAL);
+        let vp = core.create(Terms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        core.wake(vp, Nanos(0)).unwrap();
+        for n in 0..3000 {
+            core.next(Nanos(n * 10));
+            core.charge(Nanos(7), Nanos(n * 10 + 7), Outcome::Ready).unwrap();
+        }
+        core.spent_elsewhere(vp, Nanos(5), Nanos(40_000)).unwrap();
+        core.promised(Nanos(50_000));
+        let totals = core.core().totals();
+        drop(trace.borrow_mut().take());
+        core.next(Nanos(60_000));
+        let text = std::fs::read_to_string(folder.join("core-3.trace")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(text.lines().count(), 1 + 2 + 6000 + 2);
+        assert_eq!(replay(text.lines()).unwrap().totals(), totals);
+    }
+}

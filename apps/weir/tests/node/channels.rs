@@ -1,0 +1,295 @@
+//! What is done with packets on their way to sessions, and who makes way when there are too many.
+
+use crate::module::{MANIFEST, assemble, text};
+use crate::place::{Place, is_inside, udp};
+use serde_json::{Value, json};
+
+/// A packet of `udp` with the IPv4 header's checksum made right.
+fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[24..26].copy_from_slice(&[0, 0]);
+    let mut sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let sum = !u16::try_from(sum).unwrap();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// A datagram to this port in fragments of 512 bytes of data.
+fn cut(port: u16, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
+    let frame = udp(port, payload);
+    let (front, data) = frame.split_at(34);
+    let part = |(number, part): (usize, &[u8])| {
+        let mut fragment = front.to_vec();
+        let has_more = (number + 1) * 512 < data.len();
+        let offset = u16::try_from(number * 64).unwrap() | u16::from(has_more) << 13;
+        fragment[16..18].copy_from_slice(&u16::try_from(20 + part.len()).unwrap().to_be_bytes());
+        fragment[18..20].copy_from_slice(&id.to_be_bytes());
+        fragment[20..22].copy_from_slice(&offset.to_be_bytes());
+        fragment.extend_from_slice(part);
+        sealed(fragment)
+    };
+    data.chunks(512).enumerate().map(part).collect()
+}
+
+fn channel(place: &Place, session: &str) -> Value {
+    place.part(session, "channels", "main")
+}
+
+#[test]
+fn later_fragments_go_where_their_first_one_went() {
+    if !is_inside("channels::later_fragments_go_where_their_first_one_went") {
+        return;
+    }
+    let session = |name: &str, filter: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nchannel = [{{ interface = \"b\", filter = \"{filter}\" }}]\n\
+             module = [{{ module = \"trajectory\" }}]\n"
+        )
+    };
+    let mut place = Place::new(&(session("alice", "udp port 53") + &session("bob", "udp port 99")));
+    for id in 0..50 {
+        place.send(&cut(53, 2 * id, &[1; 1500]));
+        place.send(&cut(99, 2 * id + 1, &[1; 900])[..1]);
+        // Of a datagram whose first fragment never came.
+        place.send(&cut(53, 1000 + id, &[1; 1500])[1..]);
+    }
+    place.until("each has its own", |place| {
+        place.count("alice", "trajectory", "packets") == 150
+            && place.count("bob", "trajectory", "packets") == 50
+    });
+    // A channel that comes to a place where another one was gets nothing of the other's datagrams.
+    place.send(&cut(53, 5000, &[1; 1500])[..1]);
+    place.until("it has the first part", |place| place.count("alice", "trajectory", "packets") == 151);
+    place.done(json!({"close": {"session": "alice"}}));
+    place.done(json!({"create": {"name": "eve", "channel": [{"interface": "b", "filter": "udp port 7"}]}}));
+    assert!(place.load("eve", json!({"module": "trajectory"}), &[])["done"].is_object());
+    place.send(&cut(53, 5000, &[1; 1500])[1..]);
+    place.send(&[udp(7, b"x")]);
+    place.until("eve has hers", |place| place.count("eve", "trajectory", "packets") == 1);
+}
+
+#[test]
+fn wrong_checksums_are_counted_and_dropped_where_it_is_asked_for() {
+    if !is_inside("channels::wrong_checksums_are_counted_and_dropped_where_it_is_asked_for") {
+        return;
+    }
+    let session = |name: &str, more: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\n\
+             channel = [{{ interface = \"b\", filter = \"udp\"{more} }}]\nmodule = [{{ module = \"trajectory\" }}]\n"
+        )
+    };
+    let mut place = Place::new(&(session("strict", ", checksum = \"verify\"") + &session("lax", "")));
+    let good = sealed(udp(53, b"none is right, too"));
+    let mut bad_udp = good.clone();
+    bad_udp[40] ^= 1;
+    let mut bad_ip = good.clone();
+    bad_ip[22] ^= 1;
+    for _ in 0..100 {
+        place.send(&[good.clone(), bad_udp.clone(), bad_ip.clone(), good.clone()]);
+    }
+    place.until("all have been looked at", |place| {
+        place.count("strict", "trajectory", "packets") == 200
+            && place.count("lax", "trajectory", "packets") == 400
+    });
+    assert_eq!(channel(&place, "strict")["findings"], json!({"bad-ipv4": 100, "bad-udp": 100}));
+    assert_eq!(channel(&place, "strict")["drops"], json!({"bad-checksum": 200}));
+    assert_eq!(channel(&place, "lax")["drops"], json!({}));
+    assert!(place.stop().success());
+    let bills = place.ledger();
+    let of = bills.iter().filter(|entry| entry["session"]["name"] == "strict");
+    let lost: u64 = of.filter_map(|entry| entry["usage"]["drops"]["bad-checksum"].as_u64()).sum();
+    assert_eq!(lost, 200);
+}
+
+#[test]
+fn datagrams_are_put_together_and_what_overlaps_is_dropped() {
+    if !is_inside("channels::datagrams_are_put_together_and_what_overlaps_is_dropped") {
+        return;
+    }
+    let mut place = Place::new(
+        "[[session]]\nname = \"alice\"\ncpu = [{ period = \"10ms\", slice = \"2ms\" }]\n\
+         channel = [{ interface = \"b\", filter = \"udp port 53\", reassemble = true, checksum = \"verify\" }]\n",
+    );
+    // Emits the length of what it sees.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i64.store (i32.const 64) (i64.load32_u offset=12 (local.get $d)))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (i32.const 0))"#;
+    let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "lengths").as_bytes()));
+    let reply = place.load("alice", json!({"module": "lengths.wasm"}), &bytes);
+    assert!(reply.get("done").is_some(), "{reply}");
+    for id in 0..40 {
+        let parts = cut(53, id, &[1; 1500]);
+        place.send(&[sealed(udp(53, b"in between")), parts[0].clone(), parts[2].clone(), parts[1].clone()]);
+    }
+    // The same place with other bytes, and then the rest of it.
+    let (mut parts, other) = (cut(53, 99, &[1; 1500]), cut(53, 99, &[2; 1500]));
+    parts.insert(1, other[0].clone());
+    place.send(&parts);
+    place.until("all are there", |place| {
+        place.count("alice", "lengths", "packets") == 80
+            && channel(place, "alice")["drops"] == json!({"reassembly": 4})
+    });
+    let findings = channel(&place, "alice")["findings"].clone();
+    assert_eq!(findings, json!({"reassembled": 40, "fragments-overlapping": 4}));
+    assert!(place.stop().success());
+    // Forty of 60 bytes, as short frames are, and forty of 14 + 20 + 8 + 1500.
+    assert_eq!(place.billed("alice", "bytes_in"), 40 * 60 + 40 * 1542);
+}
+
+#[test]
+fn sub_flows_are_served_in_turn_and_nothing_is_missing() {
+    if !is_inside("channels::sub_flows_are_served_in_turn_and_nothing_is_missing") {
+        return;
+    }
+    let mut place = Place::new(
+        "[[session]]\nname = \"alice\"\n\
+         channel = [{ interface = \"b\", filter = \"udp\", queue = 65536, subflows = { by = [\"dst_port\", \"src_addr\"], queues = 16 } }]\n\
+         module = [{ module = \"trajectory\" }]\n",
+    );
+    place.send(&(0..3000).map(|i: u16| udp(i % 300, b"x")).collect::<Vec<_>>());
+    place.until("all are there", |place| place.count("alice", "trajectory", "packets") == 3000);
+    assert_eq!(channel(&place, "alice")["drops"], json!({}));
+}
+
+/// A module that takes its time with each packet, within what can be proved.
+fn slow(rounds: u32) -> Vec<u8> {
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (local $i i32)
+            (local.set $i (i32.const {rounds}))
+            (loop $next (br_if $next (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+            (i32.const 0))"#
+    );
+    assemble(&text(&body), Some(MANIFEST.replace("NAME", "slow").as_bytes()))
+}
+
+#[test]
+fn under_overload_the_highest_loses_nothing() {
+    if !is_inside("channels::under_overload_the_highest_loses_nothing") {
+        return;
+    }
+    let session = |name: &str, priority: u8| {
+        format!(
+            "[[session]]\nname = \"{name}\"\npriority = {priority}\nchannel = [{{ interface = \"b\", filter = \"udp\", queue = 1024 }}]\n"
+        )
+    };
+    let mut place = Place::new(&(session("low", 1) + &session("high", 5)));
+    for name in ["low", "high"] {
+        let reply = place.load(name, json!({"module": "slow.wasm"}), &slow(100_000));
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    // As fast as the highest can take them: its queue is more than half full all the time, and never full.
+    let mut sent = 0;
+    while sent < 8000 {
+        place.until("there is room", |place| channel(place, "high")["waiting"].as_u64().unwrap() < 700);
+        place.send(&vec![udp(1, b"x"); 200]);
+        sent += 200;
+        place.until("they have come", |place| channel(place, "high")["packets"] == sent);
+    }
+    place.until("the highest has seen all", |place| place.count("high", "slow", "packets") == sent);
+    assert_eq!(channel(&place, "high")["drops"], json!({}));
+    let low = channel(&place, "low");
+    assert!(low["drops"]["shed"].as_u64().unwrap() > 0, "{low}");
+    // When it is over, all are served.
+    place.until("nothing waits", |place| channel(place, "low")["waiting"] == 0);
+    let before = place.count("low", "slow", "packets");
+    place.send(&vec![udp(1, b"x"); 50]);
+    place.until("the lowest is served again", |place| place.count("low", "slow", "packets") == before + 50);
+}
+
+/// What a module has seen, and what its channel lost.
+fn had(place: &Place, session: &str, module: &str) -> u64 {
+    let lost =
+        channel(place, session)["drops"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
+    place.count(session, module, "packets") + lost
+}
+
+#[test]
+fn who_lags_too_far_is_ended_and_gives_back_what_it_held() {
+    if !is_inside("channels::who_lags_too_far_is_ended_and_gives_back_what_it_held") {
+        return;
+    }
+    let mut place = Place::new(
+        "[[session]]\nname = \"good\"\npriority = 1\ncpu = [{ period = \"20ms\", slice = \"4ms\", spare = true }]\n\
+         channel = [{ interface = \"b\", filter = \"udp\", sees = \"all\", queue = 100000, lag = \"7 MiB\" }]\nmodule = [{ module = \"trajectory\" }]\n",
+    );
+    let endless = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#;
+    let bytes = assemble(&text(endless), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
+    let mut sent = 0;
+    let mut holdings = Vec::new();
+    for _ in 0..4 {
+        place.done(json!({"create": {"name": "lazy", "cpu": [{"period": "20ms", "slice": "100us"}], "channel": [{"interface": "b",
+            "filter": "udp", "sees": "all", "queue": 100_000, "lag": "64 KiB", "late": "terminate"}]}}));
+        assert!(place.load("lazy", json!({"module": "endless.wasm"}), &bytes).get("done").is_some());
+        let closed = place.said().matches("session lazy lags further behind").count();
+        place.until("it is ended", |place| {
+            // More than it may lag behind, long before it is over its limits too often.
+            place.send(&vec![udp(1, &[7; 1000]); 200]);
+            sent += 200;
+            place.until("the good one has had them", |place| had(place, "good", "trajectory") == sent);
+            place.said().matches("session lazy lags further behind").count() > closed
+        });
+        place.until("it is gone", |place| place.snapshot()["sessions"].as_array().unwrap().len() == 1);
+        holdings.push(place.holdings());
+    }
+    // Nothing is left of it, and as much as the interface's whole memory goes through it again and again.
+    assert!(holdings[3].0 <= holdings[1].0 + 2 && holdings[3].1 <= holdings[1].1 + 8, "{holdings:?}");
+    let before = channel(&place, "good")["drops"].clone();
+    for _ in 0..100 {
+        place.send(&vec![udp(1, &[7; 1000]); 200]);
+        sent += 200;
+        place.until("the good one has had them", |place| had(place, "good", "trajectory") == sent);
+    }
+    assert_eq!(channel(&place, "good")["drops"], before);
+}
+
+#[test]
+fn what_others_threads_do_for_a_session_is_on_its_bill_and_a_recorded_run_replays() {
+    if !is_inside("channels::what_others_threads_do_for_a_session_is_on_its_bill_and_a_recorded_run_replays")
+    {
+        return;
+    }
+    let mut place = Place::with_cpu(
+        "trace = \"PATH/trace\"\n",
+        "[[session]]\nname = \"alice\"\ncpu = [{ period = \"10ms\", slice = \"2ms\" }]\n\
+         channel = [{ interface = \"b\", filter = \"udp\" }]\nmodule = [{ module = \"trajectory\" }]\n\
+         [[session]]\nname = \"bob\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\nmodule = [{ module = \"trajectory\" }]\n\
+         [[session]]\nname = \"idle\"\nchannel = [{ interface = \"b\", filter = \"tcp\" }]\nmodule = [{ module = \"trajectory\" }]\n",
+    );
+    for round in 1..=10 {
+        place.send(&vec![udp(1, &[7; 1000]); 300]);
+        place.until("both have seen them", |place| {
+            ["alice", "bob"].iter().all(|name| place.count(name, "trajectory", "packets") == 300 * round)
+        });
+    }
+    let cpu = |place: &Place, name: &str| place.part(name, "cpu", "main");
+    let used = ["alice", "bob"].map(|name| {
+        let cpu = cpu(&place, name);
+        let debited = cpu["debited_ns"].as_u64().unwrap();
+        assert!(debited > 0, "{cpu}");
+        cpu["used_ns"].as_u64().unwrap() + debited
+    });
+    assert_eq!(cpu(&place, "idle")["debited_ns"], 0, "nothing was received for it");
+    assert!(place.stop().success());
+    for (name, used) in ["alice", "bob"].into_iter().zip(used) {
+        assert!(place.billed(name, "cpu_ns") >= used, "{name}");
+    }
+    let mut replayed = 0;
+    for file in std::fs::read_dir(place.path().join("trace")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        assert!(
+            text.contains(" elsewhere ") && text.contains("-> run "),
+            "{}",
+            text.lines().take(50).collect::<String>()
+        );
+        let core = weir_sched::cpu::trace::replay(text.lines()).unwrap();
+        assert!(core.totals().runs > 0);
+        replayed += 1;
+    }
+    assert_eq!(replayed, 1, "one core");
+}

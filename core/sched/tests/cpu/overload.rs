@@ -1,0 +1,120 @@
+//! More packets than a core can handle, in simulated time.
+
+use weir_sched::cpu::{
+    Config, Core, Decision, Load, Outcome, Overload, Reservation, Share, Terms, VpId, Weight,
+};
+use weir_units::Nanos;
+
+const CAPACITY: u64 = 1000;
+/// What a packet takes.
+const PACKET: u64 = 5_000;
+
+struct Reader {
+    vp: VpId,
+    load: Load,
+    /// Time between two packets, and the time of the next one.
+    every: u64,
+    next: u64,
+    waiting: u64,
+    seen: u64,
+    lost: u64,
+}
+
+/// Who has how much, and at what priority: time between packets, and a reservation of so many microseconds in ten milliseconds.
+fn readers(core: &mut Core, parts: &[(u8, u64, Option<u64>)]) -> Vec<Reader> {
+    let reader = |&(priority, every, reserved): &(u8, u64, Option<u64>)| {
+        let share = match reserved {
+            Some(slice) => Share::Reserved(Reservation {
+                period: Nanos(10_000_000),
+                slice: Nanos(slice * 1000),
+                spare: None,
+            }),
+            None => Share::BestEffort(Weight::USUAL),
+        };
+        let vp = core.create(Terms { share, overrun: Nanos(0) }, Nanos(0)).unwrap();
+        let is_best_effort = reserved.is_none();
+        let load = Load { priority, filled: 0, shares: is_best_effort, is_best_effort };
+        Reader { vp, load, every, next: 0, waiting: 0, seen: 0, lost: 0 }
+    };
+    parts.iter().map(reader).collect()
+}
+
+/// Three seconds of it, with shedding or without.
+fn run(parts: &[(u8, u64, Option<u64>)], sheds: bool) -> Vec<Reader> {
+    let mut core = Core::new(Config::default());
+    let mut readers = readers(&mut core, parts);
+    let (mut overload, mut now) = (Overload::default(), 0);
+    while now < 3_000_000_000 {
+        for reader in &mut readers {
+            while reader.next <= now {
+                reader.next += reader.every;
+                if reader.waiting == CAPACITY || overload.sheds(&reader.load) {
+                    reader.lost += 1;
+                    continue;
+                }
+                reader.waiting += 1;
+                if reader.waiting == 1 {
+                    core.wake(reader.vp, Nanos(now)).unwrap();
+                }
+            }
+        }
+        match core.next(Nanos(now)) {
+            Decision::Run { vp, budget, .. } => {
+                let reader = readers.iter_mut().find(|reader| reader.vp == vp).unwrap();
+                let packets = (budget.0 / PACKET).clamp(1, reader.waiting.max(1)).min(reader.waiting);
+                reader.waiting -= packets;
+                reader.seen += packets;
+                let used = packets * PACKET;
+                now += used;
+                let outcome = if reader.waiting == 0 { Outcome::Idle } else { Outcome::Ready };
+                core.charge(Nanos(used), Nanos(now), outcome).unwrap();
+            }
+            Decision::Idle { until } => {
+                let next = readers.iter().map(|reader| reader.next).min().unwrap();
+                now = until.map_or(next, |until| until.0.min(next)).max(now + 1);
+            }
+        }
+        for reader in &mut readers {
+            reader.load.filled = u32::try_from(reader.waiting * 1000 / CAPACITY).unwrap();
+        }
+        let loads: Vec<Load> = readers.iter().map(|reader| reader.load).collect();
+        if sheds {
+            overload.look(&loads);
+        }
+        for reader in readers.iter_mut().filter(|reader| overload.sheds(&reader.load)) {
+            reader.lost += std::mem::take(&mut reader.waiting);
+        }
+    }
+    readers
+}
+
+/// Two hundred thousand packets a second would be all that it can do.
+#[test]
+fn under_overload_the_highest_loses_nothing_and_the_lowest_loses_most() {
+    // 120,000 packets a second with the highest priority, 60,000 each with lower ones: more than there is time for, and more than a third.
+    let parts = [(0, 16_667, None), (1, 16_667, None), (2, 8_334, None)];
+    let with = run(&parts, true);
+    assert_eq!(with[2].lost, 0);
+    assert!(with[0].lost > 4 * with[1].lost, "{} and {}", with[0].lost, with[1].lost);
+    assert!(with[1].seen > 100_000, "there is time for some of them: {}", with[1].seen);
+    // All of the time is used, as it is where nobody is shed. There the highest loses.
+    let without = run(&parts, false);
+    assert!(without[2].lost > 100_000, "{}", without[2].lost);
+}
+
+#[test]
+fn what_is_reserved_is_given_whatever_the_priority() {
+    // The lowest has reserved a tenth, and that is what it needs.
+    let parts = [(0, 60_000, Some(1000)), (1, 16_667, None), (9, 7_000, None)];
+    let readers = run(&parts, true);
+    assert_eq!((readers[0].lost, readers[2].lost), (0, 0));
+    assert!(readers[1].lost > 0);
+}
+
+#[test]
+fn nobody_is_shed_where_there_is_time_for_all() {
+    let parts = [(0, 20_000, None), (1, 20_000, None), (2, 20_000, None)];
+    for reader in run(&parts, true) {
+        assert_eq!(reader.lost, 0);
+    }
+}

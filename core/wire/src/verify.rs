@@ -1,0 +1,141 @@
+//! Whether a packet's checksums are right: IPv4 (RFC 791), TCP (RFC 9293, 3.1), UDP (RFC 768; RFC 8200, 8.1) and ICMP (RFC 792, RFC 4443, 2.3).
+
+use crate::checksum::{add, fold};
+use crate::classify::{Marks, walk};
+use crate::fragment::addresses;
+use crate::ip::protocol;
+use crate::meta::Meta;
+use weir_abi::{Descriptor, flag};
+
+/// Which checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadChecksum {
+    /// That of the IPv4 header.
+    #[error("the IPv4 header's checksum is wrong")]
+    Ipv4,
+    /// TCP.
+    #[error("the TCP checksum is wrong")]
+    Tcp,
+    /// UDP; also where it has none over IPv6.
+    #[error("the UDP checksum is wrong")]
+    Udp,
+    /// ICMP or ICMPv6.
+    #[error("the ICMP checksum is wrong")]
+    Icmp,
+}
+
+/// Listens to the parser for where the checksum above IP is, and what it covers.
+#[derive(Default)]
+struct Listener {
+    upper: Option<(usize, usize, usize)>,
+    routed: bool,
+}
+
+impl Marks for Listener {
+    fn fixed(&mut self, _: usize, _: usize) {}
+    fn fixed_bits(&mut self, _: usize, _: u8) {}
+    fn unknown_from(&mut self, _: usize) {}
+
+    fn checksum(&mut self, field: usize, from: usize, end: usize) {
+        // Beyond the end of the IP packet there is padding, and no checksum.
+        if field + 2 <= end {
+            self.upper = Some((field, from, end));
+        }
+    }
+
+    fn routed(&mut self) {
+        self.routed = true;
+    }
+}
+
+/// Looks whether any checksum of a packet is wrong. `packet` are all captured bytes of the packet that `descriptor` describes.
+///
+/// What cannot be known is not wrong: checksums over bytes that are not captured, those above IP in fragments, those of datagrams that were sent
+/// without one (UDP over IPv4), and those over another destination address than the header has (source routes, routing headers with
+/// segments left).
+///
+/// # Errors
+///
+/// The first that is wrong, from the outermost header on.
+pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum> {
+    let Some(meta) = Meta::of(descriptor) else { return Ok(()) };
+    let (mut now, mut listener) = (Descriptor::default(), Listener::default());
+    // All captured bytes are always enough.
+    if walk(packet, &meta, &mut now, &mut listener).is_err() {
+        return Ok(());
+    }
+    let ip = packet.get(usize::from(now.l3_offset)..).unwrap_or_default();
+    let is_v4 = now.flags & flag::IPV4 != 0;
+    if is_v4 {
+        let header_len = usize::from(ip.first().map_or(0, |first| first & 15)) * 4;
+        if let Some(header) = ip.get(..header_len) {
+            if fold(add(0, header)) != 0xffff {
+                return Err(BadChecksum::Ipv4);
+            }
+            listener.routed |= header.get(20..).is_some_and(has_source_route);
+        }
+    }
+    let Some((field, from, end)) = listener.upper else { return Ok(()) };
+    let (Some(covered), Some((src, dst))) = (packet.get(from..end), addresses(packet, &now)) else {
+        return Ok(());
+    };
+    let bad = match now.ip_proto {
+        protocol::TCP => BadChecksum::Tcp,
+        protocol::UDP => BadChecksum::Udp,
+        protocol::ICMP if is_v4 => BadChecksum::Icmp,
+        protocol::ICMPV6 if !is_v4 => BadChecksum::Icmp,
+        _ => return Ok(()),
+    };
+    if now.flags & flag::FRAGMENT != 0 {
+        return Ok(());
+    }
+    let mut sum = 0;
+    if now.ip_proto != protocol::ICMP {
+        if listener.routed {
+            return Ok(());
+        }
+        if now.ip_proto == protocol::UDP && packet.get(field..field + 2) == Some(&[0, 0]) {
+            return if is_v4 { Ok(()) } else { Err(BadChecksum::Udp) };
+        }
+        sum = add(sum, &src.to_be_bytes());
+        sum = add(sum, &dst.to_be_bytes());
+        sum += u64::from(now.ip_proto) + (covered.len() as u64);
+    }
+    if fold(add(sum, covered)) == 0xffff { Ok(()) } else { Err(bad) }
+}
+
+/// Whether IPv4 options have a source route (RFC 791, 3.1): the header's destination is then not the one that checksums above IP cover.
+fn has_source_route(mut options: &[u8]) -> bool {
+    while let Some((&kind, rest)) = options.split_first() {
+        options = match kind {
+            0 => return false,
+            1 => rest,
+            131 | 137 => return true,
+            _ => match rest.first().and_then(|&len| options.get(usize::from(len).max(2)..)) {
+                Some(next) => next,
+                None => return false,
+            },
+        };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_routes_are_found_among_other_options_and_options_that_do_not_end_are_survived() {
+        for (options, has) in [
+            (&[1, 1, 131, 7, 4, 0, 0, 0, 0][..], true),
+            (&[7, 7, 4, 0, 0, 0, 0, 137, 3, 4], true),
+            (&[7, 7, 4, 131, 131, 131, 131, 0, 137], false),
+            (&[7, 0, 131], true),
+            (&[7], false),
+            (&[7, 200, 131], false),
+            (&[], false),
+        ] {
+            assert_eq!(has_source_route(options), has, "{options:?}");
+        }
+    }
+}
