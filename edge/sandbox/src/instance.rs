@@ -5,7 +5,6 @@ use crate::event::{Ears, Means};
 use crate::fault::{BrokenOff, Fault, FaultKind};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::interrupt::Code;
-use crate::kept::Keeper;
 use crate::rewrite::{self, Checks};
 use crate::slice::{Counter, Seen, Shared, lock};
 use crate::space::{Area, map_area};
@@ -386,7 +385,7 @@ impl Instance {
     }
 
     /// What a call that is suspended has seen stays where it is.
-    fn is_at_rest(&self) -> io::Result<()> {
+    pub(crate) fn is_at_rest(&self) -> io::Result<()> {
         if self.is_suspended() { Err(io::ErrorKind::ResourceBusy.into()) } else { Ok(()) }
     }
 
@@ -402,16 +401,6 @@ impl Instance {
         // that no call is under way that could have lent out a slice.
         unsafe { map_area(self.base, DESCRIPTORS_BASE, DESCRIPTORS_MAX, area, mapped)? };
         Ok(mapped.clone())
-    }
-
-    /// From now on packets that the module wants to keep are kept by this; without it, none are. Whatever it has kept so far it has no longer. Not
-    /// while a call [is suspended](Self::is_suspended).
-    pub fn keep_by(&mut self, keeper: Option<Keeper>) -> io::Result<()> {
-        self.is_at_rest()?;
-        if let Some(host) = self.host_mut() {
-            host.keep_by(keeper);
-        }
-        Ok(())
     }
 
     /// Maps a window on the packets in place of the last one, with whatever the module has kept there, and [nobody](Self::keep_by) keeps any of it.
@@ -601,13 +590,6 @@ impl Instance {
         }
     }
 
-    /// A module that has ended keeps nothing, on whichever thread it was ended.
-    pub(crate) fn let_go(&mut self) {
-        if let Some(host) = self.host_mut() {
-            host.keep_nothing();
-        }
-    }
-
     pub(crate) fn empty_stack(&mut self) {
         let stack = self.wasm.as_ref().and_then(|wasm| wasm.stack);
         if let (Some((global, empty)), Some(store)) = (stack, &mut self.store) {
@@ -661,13 +643,8 @@ impl Instance {
         Bytes(self.seen().memory as u64)
     }
 
-    /// How much memory it keeps of the packets that it has seen, in whole pieces.
-    pub fn kept(&self) -> Bytes {
-        self.seen().kept
-    }
-
     /// What can be seen of the sandbox; while a call is suspended, as it was then.
-    fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         let Some(store) = &self.store else { return lock(&self.slice).seen };
         let host = store.data();
         Seen {
@@ -690,28 +667,6 @@ impl Instance {
     /// Whether there is anything for [`Self::take_records`] to take.
     pub fn has_records(&self) -> bool {
         self.host().is_some_and(|host| !host.records.is_empty())
-    }
-
-    /// The frames that it sent since the last call of this function, in the order in which it did; the stream of each is its output's index in the
-    /// manifest. `empty` is used from then on. While a call is suspended, nothing can be taken.
-    pub fn take_frames(&mut self, empty: Records) -> Records {
-        match self.host_mut() {
-            Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),
-            None => empty,
-        }
-    }
-
-    /// Whether there is anything for [`Self::take_frames`] to take.
-    pub fn has_frames(&self) -> bool {
-        self.host().is_some_and(|host| !host.outgoing.frames.is_empty())
-    }
-
-    /// Which of its outputs lead somewhere, a bit for each; from the begin all do. Where one does not, it is told so when it sends there. While a
-    /// call is suspended nothing changes.
-    pub fn open_outputs(&mut self, open: u8) {
-        if let Some(host) = self.host_mut() {
-            host.outgoing.open = open;
-        }
     }
 
     /// Patches are no longer kept, because nothing is written that they could change. The module notices nothing of that.

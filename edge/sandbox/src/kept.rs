@@ -3,9 +3,11 @@
 use crate::fault::FaultKind;
 use crate::guest::with_bytes;
 use crate::host::{Host, packet_at, read_descriptor};
+use crate::instance::Instance;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use wasmtime::Caller;
 use weir_abi::{DESCRIPTOR_BYTES, code, limit};
@@ -230,5 +232,29 @@ impl Host {
             _ = holding.set(Bytes(holding.bytes().0.saturating_sub(less)));
         }
         result
+    }
+}
+
+impl Instance {
+    /// From now on packets that the module wants to keep are kept by this; without it, none are. Whatever it has kept so far it has no longer. Not
+    /// while a call [is suspended](Self::is_suspended).
+    pub fn keep_by(&mut self, keeper: Option<Keeper>) -> io::Result<()> {
+        self.is_at_rest()?;
+        if let Some(host) = self.host_mut() {
+            host.keep_by(keeper);
+        }
+        Ok(())
+    }
+
+    /// How much memory it keeps of the packets that it has seen, in whole pieces.
+    pub fn kept(&self) -> Bytes {
+        self.seen().kept
+    }
+
+    /// A module that has ended keeps nothing, on whichever thread it was ended.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(host) = self.host_mut() {
+            host.keep_nothing();
+        }
     }
 }

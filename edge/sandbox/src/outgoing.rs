@@ -4,6 +4,7 @@ use crate::allowance::{Asked, Most};
 use crate::fault::FaultKind;
 use crate::guest::with_bytes;
 use crate::host::{Host, Phase, order_of};
+use crate::instance::Instance;
 use wasmtime::Caller;
 use weir_abi::{code, limit};
 use weir_session::{Order, Records};
@@ -73,5 +74,29 @@ impl Host {
         let is_taken = self.outgoing.asked.charge(self.phase, order, bytes, packet, call);
         self.outgoing.dropped += u64::from(!is_taken);
         is_taken
+    }
+}
+
+impl Instance {
+    /// The frames that it sent since the last call of this function, in the order in which it did; the stream of each is its output's index in the
+    /// manifest. `empty` is used from then on. While a call is suspended, nothing can be taken.
+    pub fn take_frames(&mut self, empty: Records) -> Records {
+        match self.host_mut() {
+            Some(host) => std::mem::replace(&mut host.outgoing.frames, empty),
+            None => empty,
+        }
+    }
+
+    /// Whether there is anything for [`Self::take_frames`] to take.
+    pub fn has_frames(&self) -> bool {
+        self.host().is_some_and(|host| !host.outgoing.frames.is_empty())
+    }
+
+    /// Which of its outputs lead somewhere, a bit for each; from the begin all do. Where one does not, it is told so when it sends there. While a
+    /// call is suspended nothing changes.
+    pub fn open_outputs(&mut self, open: u8) {
+        if let Some(host) = self.host_mut() {
+            host.outgoing.open = open;
+        }
     }
 }

@@ -93,7 +93,11 @@ fn the_shipped_modules_are_what_their_sources_make() {
 fn behaviour_tells_modules_apart() {
     for (name, parameters) in MODULES {
         let files = behaviour(&format!("{name}{parameters}"));
-        assert!(files.len() >= 2 && files.iter().all(|(_, bytes)| bytes.len() > 100), "{name}");
+        // In the sample nobody asks arm for anything.
+        let says = |(path, bytes): &(std::path::PathBuf, Vec<u8>)| {
+            bytes.len() > 100 || path.ends_with("arm/repairs.pcap")
+        };
+        assert!(files.len() >= 2 && files.iter().all(says), "{name}");
     }
     let others = ["203.0.113.0/24", "198.51.100.0/24"];
     let [one, other] = others.map(|prefix| behaviour(&format!("dscp-mark,source={prefix}")));
