@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
 use weir_session::ledger::{
@@ -65,6 +66,9 @@ pub enum DaemonError {
         /// What is wrong with it.
         source: ProfileError,
     },
+    /// The node cannot give up what it does not need.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     /// Compiled modules cannot be run.
     #[error(transparent)]
     Engine(#[from] LoadError),
@@ -223,10 +227,15 @@ fn now() -> Timestamp {
 ///
 /// It does not start. What goes wrong later is said, counted, and does not end it.
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
+    let loaded = load(&setup.config, &setup.calibration)?;
+    let cache =
+        Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
+    // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
+    confine(&loaded.config, cache.as_ref())?;
     let (signals, happening) = channel();
     crate::service::catch_signals(signals)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
-    let (daemon, notices) = Daemon::start(setup)?;
+    let (daemon, notices) = Daemon::start(setup, loaded, cache)?;
     let daemon = Arc::new(daemon);
     let service = Service::start(&daemon)?;
     crate::service::notify("READY=1");
@@ -238,12 +247,31 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     Ok(())
 }
 
+/// From here on this process writes beneath the node's own folders, executes itself, and nothing else.
+fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
+    let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut folders = vec![config.node.state.as_path(), socket.unwrap_or(Path::new("."))];
+    folders.extend(config.cpu.trace.as_deref());
+    for folder in &folders {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| DaemonError::Read { path: PathBuf::from(folder), source })?;
+    }
+    folders.extend(cache.map(Cache::path));
+    match weir_confine::node(&folders)? {
+        Files::Held => {}
+        Files::HeldInPart => say("this kernel is too old to close all files of others to the node"),
+        Files::Open => say("this kernel closes no files of others to the node: it has no Landlock"),
+    }
+    Ok(())
+}
+
 impl Daemon {
     /// Starts the node and creates the sessions of its configuration.
-    pub(crate) fn start(setup: Setup) -> Result<(Self, Receiver<Notice>), DaemonError> {
-        let loaded = load(&setup.config, &setup.calibration)?;
-        let cache =
-            Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
+    fn start(
+        setup: Setup,
+        loaded: Loaded,
+        cache: Option<Cache>,
+    ) -> Result<(Self, Receiver<Notice>), DaemonError> {
         let options = Options {
             call_limit: CALL_LIMIT,
             compile_in_child: Some(CompileLimits::default()),

@@ -9,7 +9,7 @@ fn data(stream: u32, sequence: u32, len: usize) -> Packet {
     let mut payload = vec![1, 1, 0, 0];
     payload.extend(stream.to_be_bytes());
     payload.extend(sequence.to_be_bytes());
-    payload.extend((0..len).map(|i| (i as u32 ^ sequence) as u8));
+    payload.extend((0..len).map(|i| u8::try_from((i ^ sequence as usize) & 0xff).unwrap()));
     Packet::udp("10.0.0.1:7000", "239.1.1.1:5350").payload(payload)
 }
 

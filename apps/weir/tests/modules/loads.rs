@@ -26,7 +26,7 @@ fn spin_does_as_much_as_it_is_told() {
         let state = state ^ state >> 7;
         state ^ state << 17
     });
-    assert_eq!(row.number("state") as u64, state);
+    assert_eq!(row.number("state"), i128::from(state));
 }
 
 #[test]

@@ -34,6 +34,27 @@ fn after_a_kill_sessions_come_back_and_the_ledger_is_whole() {
 }
 
 #[test]
+fn a_node_writes_nowhere_else_and_executes_nothing_but_itself() {
+    if !is_inside("faults::a_node_writes_nowhere_else_and_executes_nothing_but_itself") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    let threads = format!("/proc/{}/task", place.process());
+    let mut seen = 0;
+    for thread in std::fs::read_dir(threads).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let has =
+            |line: &str| status.lines().any(|there| there.split_whitespace().eq(line.split_whitespace()));
+        assert!(has("NoNewPrivs: 1") && has("Seccomp: 2"), "a thread that was started before: {status}");
+        seen += 1;
+    }
+    assert!(seen > 3, "only {seen} threads");
+    // What it reads it may read still: a module by its path is compiled in a process of its own, that is executed.
+    place.send(&vec![udp(1, b"x"); 100]);
+    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 100);
+}
+
+#[test]
 fn a_reload_takes_effect_whole_or_not_at_all() {
     if !is_inside("faults::a_reload_takes_effect_whole_or_not_at_all") {
         return;

@@ -106,6 +106,11 @@ impl Place {
         place
     }
 
+    /// Its number among the system's processes.
+    pub fn process(&self) -> u32 {
+        self.node.as_ref().unwrap().id()
+    }
+
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
