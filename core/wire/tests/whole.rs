@@ -308,7 +308,7 @@ proptest! {
             let template = cut(&built(false, Kind::Udp, &[byte & 1; 600]), id, 512).remove(0);
             let mut packet = template[..34 + len * 4].to_vec();
             packet[16..18].copy_from_slice(&u16::try_from(20 + len * 4).unwrap().to_be_bytes());
-            packet[20..22].copy_from_slice(&(offset * 4 | u16::from(more) << 13).to_be_bytes());
+            packet[20..22].copy_from_slice(&((offset * 4) | (u16::from(more) << 13)).to_be_bytes());
             time += later * SECOND / 100;
             let descriptor = described(&packet, time);
             match table.put(&packet, &descriptor) {
