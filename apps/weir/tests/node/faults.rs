@@ -49,7 +49,7 @@ fn a_node_writes_nowhere_else_and_executes_nothing_but_itself() {
         seen += 1;
     }
     assert!(seen > 3, "only {seen} threads");
-    // What it reads it may read still: a module by its path is compiled in a process of its own, that is executed.
+    // And what it does for its sessions needs nothing more.
     place.send(&vec![udp(1, b"x"); 100]);
     place.until("it works", |place| place.count("alice", "trajectory", "packets") == 100);
 }
