@@ -1,5 +1,7 @@
 //! Where things are.
 
+use crate::BenchError;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The repository.
@@ -15,6 +17,19 @@ pub fn scratch() -> PathBuf {
 /// The program `weir`, built for release.
 pub fn weir() -> PathBuf {
     target().join("release/weir")
+}
+
+/// The same, if it is there.
+///
+/// # Errors
+/// [`BenchError::Program`], which says what to do.
+pub fn built() -> Result<PathBuf, BenchError> {
+    let program = weir();
+    if program.is_file() {
+        return Ok(program);
+    }
+    let source = io::Error::new(io::ErrorKind::NotFound, "build it first: cargo build --release -p weir");
+    Err(BenchError::Program { program: program.display().to_string(), source })
 }
 
 /// Cargo's target folder: where this program was built, if it is in one.

@@ -6,12 +6,15 @@ use crate::corpus::Sample as Member;
 use crate::gauge::Counter;
 use crate::module::Module;
 use crate::packets::Packets;
+use crate::place;
 use crate::sandboxed::Sandboxed;
 use crate::statistics::Sample;
 use crate::table::Table;
 use crate::worst::{ETHERNET, Found, Search, search};
 use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use weir_netio::{Capture, Input, Next};
 use weir_sandbox::{Batch, Control, Cycles, Engine, Options};
 use weir_session::{Calibration, Tier};
@@ -58,6 +61,7 @@ pub fn shipped(
     let counter = Counter::new()?;
     let recorded = recorded(sample)?;
     let clock = crate::contest::Clock::calibrate();
+    let calibration = calibrated()?;
     let empty = slow(&Module::empty()?, trace, 0.5)?;
     let mut table = Table::new(&[
         "module",
@@ -84,7 +88,7 @@ pub fn shipped(
         }
         let ratio = |ratio: f64| if bounded { format!("{ratio:.2}") } else { "–".to_owned() };
         let measured = (slow(module, trace, 0.999)? - empty).max(0.0) * clock.nanos_per_cycle;
-        let bound = Calibration::default().time(found.bound.at(u64::try_from(ETHERNET).unwrap_or(0)));
+        let bound = calibration.time(found.bound.at(u64::try_from(ETHERNET).unwrap_or(0)));
         #[expect(clippy::cast_precision_loss, reason = "for people to read")]
         let bound = bound.0 as f64;
         table.row([
@@ -116,7 +120,27 @@ pub fn shipped(
         format!("{most:.2}"),
         kept(most, WORST).into(),
     ]);
-    Ok(format!("{promises}\n{packets} packets were tried, and none used more than its bound.\n\n{table}"))
+    Ok(format!(
+        "{promises}\n{packets} packets were tried, and none used more than its bound. By `weir calibrate`: {calibration}.\n\n{table}"
+    ))
+}
+
+/// What `weir calibrate` says of this machine, now.
+fn calibrated() -> Result<Calibration, BenchError> {
+    let program = place::built()?;
+    let failed = |source| BenchError::Program { program: program.display().to_string(), source };
+    let state = tempfile::tempdir().map_err(failed)?;
+    let status = Command::new(&program)
+        .args(["calibrate", "--quiet"])
+        .env("XDG_STATE_HOME", state.path())
+        .stdout(Stdio::null())
+        .status()
+        .map_err(failed)?;
+    if !status.success() {
+        return Err(failed(io::Error::other(format!("`weir calibrate` ended with {status}"))));
+    }
+    let text = std::fs::read_to_string(state.path().join("weir/calibration.toml")).map_err(failed)?;
+    Calibration::parse(&text).map_err(|error| failed(io::Error::other(error)))
 }
 
 /// The same for the functions of the corpus that have a bound, in a few lines.

@@ -110,15 +110,7 @@ fn programs(capture: &Path, modules: &[String]) -> Result<Vec<Program>, BenchErr
 /// # Errors
 /// Where it is not built.
 pub fn weir(capture: &Path) -> Result<Command, BenchError> {
-    let program = place::weir();
-    if !program.is_file() {
-        let source = std::io::Error::new(
-            std::io::ErrorKind::NotFound,
-            "build it first: cargo build --release -p weir",
-        );
-        return Err(BenchError::Program { program: program.display().to_string(), source });
-    }
-    let mut command = Command::new(program);
+    let mut command = Command::new(place::built()?);
     command.args(["run", "--jobs", "1", "-r"]).arg(capture);
     Ok(command)
 }

@@ -107,6 +107,8 @@ pub struct Plan {
     pub entries: Vec<(EntryPoint, u32)>,
     /// Its own functions, in their order.
     pub functions: Vec<FunctionPlan>,
+    /// Whether `memory.copy` is in any of them.
+    pub copies: bool,
 }
 
 /// The exports that weir calls, but for packets and batches.
@@ -157,6 +159,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) bodies: Vec<FunctionBody<'a>>,
     /// Functions in element segments and in the first values of globals.
     indirect: Vec<u32>,
+    /// Whether `memory.copy` is in a body.
+    copies: bool,
     /// Exported functions and the start function.
     exported: Vec<u32>,
     entries: Vec<(EntryPoint, u32)>,
@@ -191,6 +195,7 @@ pub fn plan(
         imports: Vec::new(),
         bodies: Vec::new(),
         indirect: Vec::new(),
+        copies: false,
         exported: Vec::new(),
         entries: Vec::new(),
         analysis,
@@ -267,7 +272,7 @@ impl<'a> Survey<'a> {
     }
 
     /// The functions of the module's own that each of them calls directly; and those that a `ref.func` names.
-    fn calls(&self) -> Result<(Vec<Vec<usize>>, Vec<u32>), BinaryReaderError> {
+    fn calls(&mut self) -> Result<(Vec<Vec<usize>>, Vec<u32>), BinaryReaderError> {
         let mut callees = Vec::with_capacity(self.bodies.len());
         let mut named = Vec::new();
         for body in &self.bodies {
@@ -276,6 +281,7 @@ impl<'a> Survey<'a> {
                 match operator? {
                     Operator::Call { function_index } => called.extend(self.own(function_index)),
                     Operator::RefFunc { function_index } => named.push(function_index),
+                    Operator::MemoryCopy { .. } => self.copies = true,
                     _ => {}
                 }
             }
@@ -339,6 +345,6 @@ impl<'a> Survey<'a> {
             functions[function] = plan;
         }
         let imports = self.imports.iter().map(|&name| name.to_owned()).collect();
-        Ok(Plan { imports, referenced, entries: self.entries, functions })
+        Ok(Plan { imports, referenced, entries: self.entries, functions, copies: self.copies })
     }
 }

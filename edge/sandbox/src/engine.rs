@@ -2,6 +2,7 @@
 
 use crate::cache::{Cache, KeyHasher};
 use crate::compile::{self, CompileError, CompileLimits};
+use crate::fault::Indices;
 use crate::host::{self, Host};
 use crate::interrupt::Code;
 use crate::meter::ALLOWANCE_MAX;
@@ -227,7 +228,7 @@ impl Engine {
 
     fn load_with(&self, admitted: Admitted, checks: Checks) -> Result<Program, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
-        let (bytes, imported) =
+        let (bytes, indices) =
             rewritten(&admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let key = self.key(&bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
@@ -250,9 +251,8 @@ impl Engine {
         // a key of everything that shaped them and with a digest of their contents.
         let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
         let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
-        let imported = (checks != Checks::None).then_some(imported);
         let (code, tally) = (Arc::new(Code::of(&module)), Arc::default());
-        Ok(Program { ready, admitted: Arc::new(admitted), checks, imported, code, tally, from_cache })
+        Ok(Program { ready, admitted: Arc::new(admitted), checks, indices, code, tally, from_cache })
     }
 
     /// What [`Self::load`] compiles: the module with what is checked while it runs.
@@ -313,7 +313,7 @@ impl Engine {
 }
 
 /// Puts checks into a module, or only the loop over a batch. Says how many functions it imports by itself, or what is wrong.
-fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), String> {
+fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), String> {
     let limits = admitted.limits();
     // Where nothing is abandoned, what is charged ahead is not used up too early.
     let ahead = if checks == Checks::Sliced { limits.piece } else { limits.packet.constant / AHEAD };
@@ -337,7 +337,9 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, u32), Stri
         checks,
     };
     let bytes = rewrite::rewrite(&task).map_err(|error| error.to_string())?;
-    Ok((bytes, u32::try_from(plan.imports.len()).unwrap_or(u32::MAX)))
+    let imported = u32::try_from(plan.imports.len()).unwrap_or(u32::MAX);
+    let functions = admitted.facts().functions;
+    Ok((bytes, Indices { imported, functions, is_shifted: checks != Checks::None }))
 }
 
 /// A module that is ready to be instantiated, any number of times. Calls over the limit count against all of its instances together.
@@ -346,7 +348,7 @@ pub struct Program {
     pub(crate) ready: InstancePre<Host>,
     pub(crate) admitted: Arc<Admitted>,
     pub(crate) checks: Checks,
-    pub(crate) imported: Option<u32>,
+    pub(crate) indices: Indices,
     pub(crate) code: Arc<Code>,
     pub(crate) tally: Arc<Tally>,
     from_cache: bool,

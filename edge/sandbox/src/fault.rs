@@ -51,6 +51,29 @@ pub enum FaultKind {
     Other,
 }
 
+/// Where the functions of a module are once the loader has added its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Indices {
+    /// How many the module imports. They stay where they are.
+    pub(crate) imported: u32,
+    /// How many it has, imported ones included. What the loader adds comes after them.
+    pub(crate) functions: u32,
+    /// Whether the loader imports one itself, before the module's own.
+    pub(crate) is_shifted: bool,
+}
+
+impl Indices {
+    /// The index in the module as it was given.
+    fn given(self, index: u32) -> u32 {
+        index - u32::from(self.is_shifted && index > self.imported)
+    }
+
+    /// Whether it is one of the module's own.
+    fn is_given(self, index: u32) -> bool {
+        self.given(index) < self.functions
+    }
+}
+
 /// A lost call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -78,11 +101,10 @@ impl Fault {
         Self { kind, function: None, offset: None }
     }
 
-    /// Reads wasmtime's account of a failed call. `imported`: functions below are where they are in the module as it was given, those above one
-    /// further. `code`: where they are in memory.
-    pub(crate) fn of(error: &wasmtime::Error, imported: Option<u32>, code: &Code) -> Self {
+    /// Reads wasmtime's account of a failed call. `code`: where functions are in memory.
+    pub(crate) fn of(error: &wasmtime::Error, indices: Indices, code: &Code) -> Self {
         if let Some(BrokenOff { at }) = error.downcast_ref() {
-            let function = code.function_at(*at).map(|(index, name)| named(index, name.as_deref(), imported));
+            let function = code.function_at(*at).map(|(index, name)| named(index, name.as_deref(), indices));
             return Self { kind: FaultKind::Overrun, function, offset: None };
         }
         let kind = error.downcast_ref::<FaultKind>().copied().unwrap_or_else(|| {
@@ -101,20 +123,19 @@ impl Fault {
                 _ => FaultKind::Other,
             }
         });
-        let frame = error.downcast_ref::<wasmtime::WasmBacktrace>().and_then(|trace| trace.frames().first());
-        let function = frame.map(|frame| named(frame.func_index(), frame.func_name(), imported));
+        let frames = error.downcast_ref::<wasmtime::WasmBacktrace>().map_or(&[][..], |trace| trace.frames());
+        // What the loader put in place of an instruction is to blame on whoever has that instruction.
+        let frame = frames.iter().find(|frame| indices.is_given(frame.func_index())).or(frames.first());
+        let function = frame.map(|frame| named(frame.func_index(), frame.func_name(), indices));
         Self { kind, function, offset: frame.and_then(wasmtime::FrameInfo::module_offset) }
     }
 }
 
 /// What a function is called.
-fn named(index: u32, name: Option<&str>, imported: Option<u32>) -> String {
+fn named(index: u32, name: Option<&str>, indices: Indices) -> String {
     match name {
         Some(name) => name.chars().take(80).collect(),
-        None => {
-            let is_shifted = imported.is_some_and(|imported| index > imported);
-            format!("function {}", index - u32::from(is_shifted))
-        }
+        None => format!("function {}", indices.given(index)),
     }
 }
 

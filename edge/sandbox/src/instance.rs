@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, LoadError, Program};
 use crate::event::{Ears, Means};
-use crate::fault::{BrokenOff, Fault, FaultKind};
+use crate::fault::{BrokenOff, Fault, FaultKind, Indices};
 use crate::host::{Host, LogLine, Patch, Phase, order_of};
 use crate::interrupt::Code;
 use crate::rewrite::{self, Checks};
@@ -89,8 +89,8 @@ pub struct Instance {
     // Before the store, which owns the page that it guards.
     pub(crate) watch: Option<Arc<Watch>>,
     pub(crate) checks: Checks,
-    /// Number of functions that the module imports, where the loader has added one after them.
-    imported: Option<u32>,
+    /// Where the module's functions are.
+    indices: Indices,
     /// Not here while a call is suspended: the call has it.
     pub(crate) store: Option<Store<Host>>,
     pub(crate) wasm: Option<Wasm>,
@@ -215,7 +215,7 @@ impl Instance {
         let mut this = Self {
             watch: None,
             checks: program.checks,
-            imported: program.imported,
+            indices: program.indices,
             store: None,
             wasm: None,
             base: std::ptr::null_mut(),
@@ -240,7 +240,7 @@ impl Instance {
         let instance = match made {
             Ok(instance) => instance,
             Err(error) => {
-                let fault = Fault::of(&error, None, &program.code);
+                let fault = Fault::of(&error, program.indices, &program.code);
                 if fault.kind == FaultKind::Other && error.downcast_ref::<wasmtime::Trap>().is_none() {
                     return Err(LoadError::Sandbox(format!("{error:#}")));
                 }
@@ -340,7 +340,7 @@ impl Instance {
     }
 
     pub(crate) fn fault(&self, error: &wasmtime::Error) -> Fault {
-        Fault::of(error, self.imported, &self.code)
+        Fault::of(error, self.indices, &self.code)
     }
 
     /// Tells the module that its last call was lost, if it wants to know.

@@ -15,6 +15,7 @@ mod batch;
 mod cache;
 mod clock;
 mod compile;
+mod copy;
 mod engine;
 mod event;
 mod fault;

@@ -8,6 +8,7 @@
 //!   in modules that are not proved, a byte of the poll page is read after each packet and each call of the host. When the time of a call is
 //!   over, the watchdog makes that page inaccessible, and the next such read is a trap.
 //! - Reads of parameters are replaced by their values.
+//! - `memory.copy` becomes a call of a function that can copy out of packets and descriptors too.
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same limits as any call.
 //! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of packets still to do: the host would pay a good part of the call's time for asking
 //!   the engine for the global. The module has no say in it.
@@ -15,6 +16,7 @@
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
 use crate::batch::{Loop, Shared};
+use crate::copy;
 use crate::meter::{ALLOWANCE_MAX, Body, Meter, Scratch, Slice, Then};
 use crate::writer::Writer;
 use std::collections::BTreeMap;
@@ -245,7 +247,14 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Index of a type that the loader adds: that of the batch function, those of widened imports, that of [`LIMIT`] or [`SUSPEND`].
+    /// Index of the function in place of `memory.copy`, where there is one: the last of all.
+    pub(crate) fn copier(&self) -> u32 {
+        let stand_ins = u32::try_from(self.stands_in.len()).unwrap_or(u32::MAX);
+        self.entered() + self.entries() + stand_ins
+    }
+
+    /// Index of a type that the loader adds: that of the batch function, that of `memory.copy`, those of widened imports, that of [`LIMIT`] or
+    /// [`SUSPEND`].
     fn added_type(&self, place: usize) -> u32 {
         self.task.facts.types.saturating_add(u32::try_from(place).unwrap_or(u32::MAX))
     }
@@ -264,7 +273,7 @@ impl<'a> Pass<'a> {
 
     fn import_limit(&mut self, imports: &mut ImportSection) {
         if self.meter.is_some() {
-            let ty = EntityType::Function(self.added_type(1 + WIDENED.len()));
+            let ty = EntityType::Function(self.added_type(2 + WIDENED.len()));
             let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
             imports.import(imports::MODULE, name, ty);
         }
@@ -448,6 +457,7 @@ impl Reencode for Pass<'_> {
         }
         utils::parse_type_section(self, types, section)?;
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
+        types.ty().function([ValType::I32; 3], []);
         for name in WIDENED {
             let known = imports::ALL.iter().find(|import| import.name == name);
             let given = known.map_or(0, |import| import.params.len());
@@ -474,7 +484,7 @@ impl Reencode for Pass<'_> {
                 self.functions.push(ty);
             }
             let ty = match WIDENED.iter().position(|name| *name == import.name) {
-                Some(place) => EntityType::Function(self.added_type(1 + place)),
+                Some(place) => EntityType::Function(self.added_type(2 + place)),
                 None => self.entity_type(import.ty)?,
             };
             imports.import(import.module, import.name, ty);
@@ -507,6 +517,9 @@ impl Reencode for Pass<'_> {
         }
         for import in &self.stands_in {
             functions.function(self.type_of(*import));
+        }
+        if self.task.plan.copies {
+            functions.function(self.added_type(1));
         }
         Ok(())
     }
@@ -582,6 +595,7 @@ impl Reencode for Pass<'_> {
             );
         }
         added.extend(self.stands_in.iter().map(|import| self.stand_in(*import)));
+        added.extend(self.task.plan.copies.then(copy::function));
         for (index, body) in (self.added()..).zip(added) {
             self.write(code, index, body);
         }

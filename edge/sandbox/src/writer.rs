@@ -150,6 +150,10 @@ impl<'a> Writer<'a> {
                 }
                 return Ok(());
             }
+            Operator::MemoryCopy { .. } => {
+                self.body.code.instructions().call(pass.copier());
+                return Ok(());
+            }
             Operator::Return if self.place != Place::Plain => {
                 self.body.code.instructions().br(self.depth);
                 return Ok(());

@@ -43,8 +43,7 @@ fn bulk_operations_on_packets_are_traps_and_no_crash() {
     for act in [
         "(memory.copy (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
         "(memory.fill (i32.load offset=8 (local.get $d)) (i32.const 0) (i32.const 64))",
-        // Out of the packets too: the arena is not part of the memory's size.
-        "(memory.copy (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 64))",
+        "(memory.copy (i32.load offset=8 (local.get $d)) (local.get $d) (i32.const 64))",
         "(memory.copy (local.get $d) (i32.const 0) (i32.const 64))",
         "(memory.fill (i32.const 0) (i32.const 0) (i32.const -1))",
     ] {

@@ -79,15 +79,6 @@ static bool grow(void)
     return true;
 }
 
-/* Copies a packet word by word: what copies memory at once reaches only the module's own. */
-static void copy(uint8_t *to, const uint8_t *from, uint32_t len)
-{
-    WEIR_FOR(FRAME_MAX / 8, uint32_t at = 0; at + 8 <= len; at += 8)
-        weir_set_le64(to + at, weir_le64(from + at));
-    WEIR_FOR(8, uint32_t at = len & ~7u; at < len; at++)
-        to[at] = from[at];
-}
-
 /* Keeps a copy. */
 static __attribute__((noinline)) void remember(const struct weir_packet *p, uint32_t stream, uint32_t sequence)
 {
@@ -109,7 +100,7 @@ static __attribute__((noinline)) void remember(const struct weir_packet *p, uint
     place->sequence = sequence;
     place->len = p->cap_len;
     place->taken = 1;
-    copy(place->frame, weir_bytes(p), p->cap_len);
+    weir_copy(place->frame, weir_bytes(p), p->cap_len);
     *entry = (struct entry){ .stream = stream, .sequence = sequence, .place = next + 1 };
     next++;
 }

@@ -24,7 +24,7 @@ pub fn wat(body: &str) -> String {
             (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
             (import "weir" "send" (func $send (param i32 i32 i32) (result i32)))
             (import "weir" "keep" (func $keep (param i32) (result i32)))
-(import "weir" "release" (func $release (param i32) (result i32)))
+            (import "weir" "release" (func $release (param i32) (result i32)))
             (import "weir" "find_compile" (func $find_compile (param i32 i32 i32) (result i32)))
             (import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
             (import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))
