@@ -49,7 +49,7 @@ fn what_is_copied_out_of_a_packet_is_what_was_there() {
     );
     let expected: Vec<u64> = (0..64)
         .map(|packet| {
-            let mut memory = vec![0xee; 3 * AROUND];
+            let mut memory = [0xee; 3 * AROUND];
             for at in 0..packet {
                 memory[AROUND + at] = byte(packet, packet % 17 + at);
             }
