@@ -205,7 +205,11 @@ fn allowed(facts: &Facts, tick: Option<Nanos>, profile: &Profile) -> Result<(), 
         return Err(Refusal::Import { name, allowed });
     }
     if facts.memory > profile.memory {
-        return Err(Refusal::MemoryLimit { given: facts.memory, max: profile.memory });
+        return Err(Refusal::MemoryLimit {
+            given: facts.memory,
+            at: facts.memory_declared,
+            max: profile.memory,
+        });
     }
     match tick {
         Some(given) if given < profile.tick_period => {
@@ -267,6 +271,7 @@ mod tests {
             globals: 0,
             functions: 0,
             memory: Bytes(64 << 10),
+            memory_declared: 0,
             imports: vec!["emit", "patch", "send"],
             has_initialize: false,
             has_start: false,

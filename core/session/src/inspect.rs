@@ -42,6 +42,8 @@ pub struct Facts {
     pub functions: u32,
     /// Private memory at the start.
     pub memory: Bytes,
+    /// Where in the module's bytes that is declared.
+    pub memory_declared: u64,
     /// The host functions that it imports, each once.
     pub imports: Vec<&'static str>,
     /// Which optional functions it exports.
@@ -163,10 +165,14 @@ pub enum Refusal {
         allowed: String,
     },
     /// It has more memory at its start than the profile allows, whatever it does later.
-    #[error("the module begins with {given} of memory; the profile allows {max} (`memory`)")]
+    #[error(
+        "the module begins with {given} of memory, declared at byte {at}, for its static variables and its stack; the profile allows {max} (`memory`)"
+    )]
     MemoryLimit {
         /// At the start.
         given: Bytes,
+        /// Where in the module's bytes it is declared.
+        at: u64,
         /// At most.
         max: Bytes,
     },
@@ -238,7 +244,8 @@ struct Found<'a> {
     imported_functions: usize,
     imports: Vec<&'static str>,
     globals: Vec<GlobalType>,
-    memory: Option<u64>,
+    /// Bytes at the start, and where that is declared.
+    memory: Option<(u64, u64)>,
     table_elements: u64,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     manifest: Option<&'a [u8]>,
@@ -280,8 +287,9 @@ impl<'a> Found<'a> {
                 }
             }
             Payload::MemorySection(reader) => {
-                for memory in reader {
-                    self.memory = Some(memory.map_err(invalid)?.initial.saturating_mul(WASM_PAGE));
+                for memory in reader.into_iter_with_offsets() {
+                    let (at, memory) = memory.map_err(invalid)?;
+                    self.memory = Some((memory.initial.saturating_mul(WASM_PAGE), at));
                 }
             }
             Payload::GlobalSection(reader) => {
@@ -383,7 +391,7 @@ impl<'a> Found<'a> {
             .exports
             .iter()
             .any(|(name, kind, _)| *name == export::MEMORY && *kind == ExternalKind::Memory);
-        let memory = self.memory.filter(|_| memory_exported).ok_or(Refusal::Memory)?;
+        let (memory, memory_declared) = self.memory.filter(|_| memory_exported).ok_or(Refusal::Memory)?;
         if memory > u64::from(PRIVATE_MAX) {
             return Err(Refusal::MemorySize { given: Bytes(memory), max: Bytes(PRIVATE_MAX.into()) });
         }
@@ -429,6 +437,7 @@ impl<'a> Found<'a> {
             globals: count(self.globals.len()),
             functions: count(self.functions.len()),
             memory: Bytes(memory),
+            memory_declared,
             imports: self.imports.clone(),
             has_initialize: initialize.is_some(),
             has_start: start.is_some(),

@@ -224,9 +224,14 @@ fn what_no_tier_makes_up_for_is_refused_whatever_the_bounds_are() {
         r#"(memory (export "memory") 2) (func (export "weir_packet") (param i32) (result i32) i32.const 0)"#;
     let mut bytes = wat::parse_str(format!("(module {two_pages})")).unwrap();
     bytes.extend(&module("", MANIFEST)[wat::parse_str(format!("(module {HEAD})")).unwrap().len()..]);
+    // The memory's section: its number, its length, one memory, without a maximum, of two pages.
+    let at = bytes.windows(5).position(|part| part == [5, 3, 1, 0, 2]).unwrap() + 3;
     assert_eq!(
         Admitted::admit_by(bytes, &[], &terms("memory = '64 KiB'")).unwrap_err().to_string(),
-        "the module begins with 128 KiB of memory; the profile allows 64 KiB (`memory`)"
+        format!(
+            "the module begins with 128 KiB of memory, declared at byte {at}, for its static variables and its stack; \
+             the profile allows 64 KiB (`memory`)"
+        )
     );
     let ticking = module(
         &format!("{NOTHING} (func (export \"weir_tick\") (param i64 i64))"),
