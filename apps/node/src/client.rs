@@ -2,7 +2,7 @@
 //!
 //! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
 
-use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
+use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -63,7 +63,7 @@ pub enum ClientError {
     #[error("the node answered something else than it was asked: {0}")]
     Other(&'static str),
     /// An answer without an end.
-    #[error("the node's answer is longer than {}", Bytes(LINE_BYTES_MAX as u64))]
+    #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
     AnswerTooLong,
     /// The request does not fit.
     #[error("the request has {0}, and {limit} is the most", limit = Bytes(LINE_BYTES_MAX as u64))]
@@ -152,9 +152,9 @@ pub fn decode(source: &mut impl BufRead) -> Result<Reply, ClientError> {
         weir: u32,
     }
     let mut line = Vec::new();
-    let most = LINE_BYTES_MAX as u64 + 1;
+    let most = ANSWER_BYTES_MAX as u64 + 1;
     source.by_ref().take(most).read_until(b'\n', &mut line).map_err(broken)?;
-    if line.len() > LINE_BYTES_MAX {
+    if line.len() > ANSWER_BYTES_MAX {
         return Err(ClientError::AnswerTooLong);
     }
     if line.pop() != Some(b'\n') {
@@ -285,6 +285,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::{ModuleShot, SessionShot, Snapshot};
     use weir_session::Name;
 
     /// Answers what it was told to, and remembers what it was asked.
@@ -362,8 +363,19 @@ mod tests {
         }
         let deep = "[".repeat(LINE_BYTES_MAX - 1) + "\n";
         assert!(matches!(client(&deep).receive(), Err(ClientError::NoAnswer(_))));
-        let long = "x".repeat(LINE_BYTES_MAX) + "\n";
+        let long = "x".repeat(ANSWER_BYTES_MAX) + "\n";
         assert!(matches!(client(&long).receive(), Err(ClientError::AnswerTooLong)));
+    }
+
+    #[test]
+    fn a_node_with_thousands_of_sessions_can_be_shown() {
+        let module = ModuleShot { name: "a-module-of-somebody".repeat(2), ..ModuleShot::default() };
+        let session = SessionShot { modules: vec![module; 10], ..SessionShot::default() };
+        let snapshot = Snapshot { sessions: vec![session; 4096], ..Snapshot::default() };
+        let answer = Answer { weir: VERSION, reply: Reply::Snapshot(Box::new(snapshot)) };
+        let line = serde_json::to_string(&answer).unwrap() + "\n";
+        assert!(line.len() > LINE_BYTES_MAX, "{}", line.len());
+        assert_eq!(client(&line).receive().unwrap(), answer.reply);
     }
 
     #[test]

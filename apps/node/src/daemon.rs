@@ -133,6 +133,9 @@ pub enum Refused {
     Daemon(#[from] DaemonError),
 }
 
+/// How often the service manager is told that the node is well.
+const FEED: Duration = Duration::from_secs(1);
+
 /// What happens to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
@@ -235,6 +238,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let (signals, happening) = channel();
     crate::service::catch_signals(signals)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
+    end_with_a_panic();
     let (daemon, notices) = Daemon::start(setup, loaded, cache)?;
     let daemon = Arc::new(daemon);
     let service = Service::start(&daemon)?;
@@ -247,7 +251,19 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// From here on this process writes beneath the node's own folders, executes itself, and nothing else.
+/// Has the process end where a thread panics that others rely on: one without its cores or interfaces would still look alive. What a client's request
+/// does ends with its thread.
+fn end_with_a_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        if !crate::service::is_of_a_client(std::thread::current().name()) {
+            std::process::abort();
+        }
+    }));
+}
+
+/// From here on this process writes beneath the node's own folders, and starts no program of the system but itself.
 fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut folders = vec![config.node.state.as_path(), socket.unwrap_or(Path::new("."))];
@@ -315,26 +331,35 @@ impl Daemon {
     fn watch(&self, happening: &Receiver<Signal>, notices: &Receiver<Notice>) {
         let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
         let mut next = Instant::now() + interval;
-        loop {
-            let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
-            match happening.recv_timeout(left) {
-                Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Signal::Reload) => match self.reload() {
-                    Ok(notes) => notes.iter().for_each(|note| say(note)),
-                    Err(error) => say(&format!("nothing was changed: {error}")),
-                },
-                Err(RecvTimeoutError::Timeout) => {}
+        let mut fed = Instant::now();
+        std::thread::scope(|scope| {
+            loop {
+                let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
+                match happening.recv_timeout(left) {
+                    Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                    // Modules are compiled for it. Intervals end meanwhile, and the service manager is told that all is well.
+                    Ok(Signal::Reload) => drop(scope.spawn(|| match self.reload() {
+                        Ok(notes) => notes.iter().for_each(|note| say(note)),
+                        Err(error) => say(&format!("nothing was changed: {error}")),
+                    })),
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                for notice in notices.try_iter() {
+                    self.heed(notice);
+                }
+                if Instant::now() >= next {
+                    next += interval;
+                    self.end_interval();
+                    self.unload_ended();
+                }
+                if fed.elapsed() >= FEED {
+                    // A node that is held for ever is not well.
+                    drop(lock(&self.node));
+                    crate::service::notify("WATCHDOG=1");
+                    fed = Instant::now();
+                }
             }
-            for notice in notices.try_iter() {
-                self.heed(notice);
-            }
-            if Instant::now() >= next {
-                next += interval;
-                self.end_interval();
-                self.unload_ended();
-                crate::service::notify("WATCHDOG=1");
-            }
-        }
+        });
     }
 
     fn heed(&self, notice: Notice) {

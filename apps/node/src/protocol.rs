@@ -1,6 +1,6 @@
 //! What is said over the node's socket.
 //!
-//! A message is one line of JSON, at most [`LINE_BYTES_MAX`] long; one with a `body` is followed by that many bytes, a module's file. The client
+//! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, a module's file. The client
 //! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
@@ -14,8 +14,10 @@ use weir_units::{Bytes, Nanos};
 
 /// The version that this node speaks.
 pub const VERSION: u32 = 1;
-/// The longest line.
+/// The longest line of a client.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// The longest line of a node: one with thousands of sessions has much to say.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// From a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

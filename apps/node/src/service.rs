@@ -3,18 +3,19 @@
 use crate::daemon::{Daemon, DaemonError, Signal};
 use crate::log::say;
 use crate::metrics;
-use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
+use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, Snapshot, VERSION};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_session::MODULE_BYTES_MAX;
 
 /// Clients at a time, at most.
@@ -23,6 +24,16 @@ const CLIENTS_MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
 const WATCH_MIN: Duration = Duration::from_millis(50);
+/// How old metrics may be. Anybody on this machine can ask for them, and each snapshot takes time of every core.
+const METRICS_AGE: Duration = Duration::from_millis(500);
+
+/// What threads that answer somebody are called.
+const CLIENT: &str = "weir-client";
+
+/// Whether a thread answers somebody, and nobody else needs it.
+pub(crate) fn is_of_a_client(thread: Option<&str>) -> bool {
+    thread.is_some_and(|name| name == CLIENT || name == metrics::CONNECTION)
+}
 
 /// Turns signals into what the daemon does.
 pub(crate) fn catch_signals(to: Sender<Signal>) -> io::Result<()> {
@@ -57,6 +68,8 @@ pub(crate) fn notify(state: &str) {
 #[derive(Debug)]
 pub(crate) struct Service {
     socket: PathBuf,
+    /// The socket that is listened at.
+    listens: UnixStream,
     metrics: Option<SocketAddr>,
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -78,11 +91,18 @@ impl Service {
         });
         let metered = metered.transpose()?;
         let (theirs, over) = (Arc::clone(daemon), Arc::clone(&is_over));
-        let mut service = Self { socket, metrics: None, is_over, threads: Vec::new() };
+        // Not a stream, but what the standard library can shut down is one.
+        let listens = listener
+            .try_clone()
+            .map(|listener| UnixStream::from(OwnedFd::from(listener)))
+            .map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
+        let mut service = Self { socket, listens, metrics: None, is_over, threads: Vec::new() };
         service.spawn("weir-control", move || accept(&listener, &theirs, &over))?;
         if let Some((address, listener)) = metered {
             let (theirs, over) = (Arc::clone(daemon), Arc::clone(&service.is_over));
-            service.spawn("weir-metrics", move || metrics::serve(&listener, || theirs.snapshot(), &over))?;
+            let recent = Recent::default();
+            let snapshot = move || recent.get(|| theirs.snapshot());
+            service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &over))?;
             service.metrics = Some(address);
         }
         Ok(service)
@@ -99,8 +119,8 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // It waits for a client: this is one.
-        _ = UnixStream::connect(&self.socket);
+        // Ends the wait for a client, also where somebody has removed the socket's file (shutdown(2)).
+        _ = self.listens.shutdown(Shutdown::Both);
         if let Some(address) = self.metrics {
             metrics::wake(address);
         }
@@ -108,6 +128,24 @@ impl Drop for Service {
             _ = thread.join();
         }
         _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// The last snapshot, for whoever asks again soon.
+#[derive(Debug, Default)]
+struct Recent(Mutex<Option<(Instant, Snapshot)>>);
+
+impl Recent {
+    fn get(&self, new: impl FnOnce() -> Snapshot) -> Snapshot {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((at, snapshot)) if at.elapsed() < METRICS_AGE => snapshot.clone(),
+            _ => {
+                let snapshot = new();
+                *last = Some((Instant::now(), snapshot.clone()));
+                snapshot
+            }
+        }
     }
 }
 
@@ -157,7 +195,7 @@ fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, is_over: &Arc<AtomicBoo
             continue;
         }
         let (daemon, clients, is_over) = (Arc::clone(daemon), Arc::clone(&clients), Arc::clone(is_over));
-        let spawned = std::thread::Builder::new().name("weir-client".to_owned()).spawn(move || {
+        let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
             let _seat = Seat(&clients);
             if let Ok(mut client) = Client::new(stream) {
                 // What a client does to its connection is its own business.
@@ -170,16 +208,38 @@ fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, is_over: &Arc<AtomicBoo
     }
 }
 
+/// Reads from a client until a time that is given, in however small pieces it sends.
+struct Patient {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl Read for Patient {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
+}
+
 struct Client {
-    reads: BufReader<UnixStream>,
+    reads: BufReader<Patient>,
     writes: UnixStream,
 }
 
 impl Client {
     fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { writes: stream.try_clone()?, reads: BufReader::new(stream) })
+        let writes = stream.try_clone()?;
+        let reads = Patient { stream, until: Instant::now() + PATIENCE };
+        Ok(Self { writes, reads: BufReader::new(reads) })
+    }
+
+    fn be_patient(&mut self) {
+        self.reads.get_mut().until = Instant::now() + PATIENCE;
     }
 
     fn say(&mut self, reply: Reply) -> io::Result<()> {
@@ -194,11 +254,14 @@ impl Client {
 
     fn serve(&mut self, daemon: &Daemon, is_over: &AtomicBool) -> io::Result<()> {
         while !is_over.load(Ordering::Acquire) {
-            let mut line = Vec::new();
-            (&mut self.reads).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-            if line.is_empty() {
+            self.be_patient();
+            if self.reads.fill_buf()?.is_empty() {
                 return Ok(());
             }
+            // The whole request, from its first byte on.
+            self.be_patient();
+            let mut line = Vec::new();
+            (&mut self.reads).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
             if line.len() > LINE_BYTES_MAX {
                 return self.refuse(&format!("a line has at most {LINE_BYTES_MAX} bytes"));
             }
@@ -301,7 +364,7 @@ impl Client {
     fn is_gone(&mut self) -> bool {
         let quiet = self.writes.set_nonblocking(true).is_ok();
         let mut byte = [0];
-        let read = self.reads.get_mut().read(&mut byte);
+        let read = self.reads.get_mut().stream.read(&mut byte);
         let back = self.writes.set_nonblocking(false);
         quiet && back.is_ok() && matches!(read, Ok(0))
     }

@@ -6,6 +6,7 @@ use crate::protocol::{
     Taken,
 };
 use crate::runner::Account;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_sched::cpu::{Stats, VpId};
 use weir_session::Name;
@@ -13,7 +14,7 @@ use weir_session::Name;
 impl Node {
     /// A snapshot. What is on a core that does not answer is not in it.
     pub fn snapshot(&self) -> Snapshot {
-        let mut stats: Vec<Vec<(VpId, (Stats, Account))>> = Vec::new();
+        let mut stats: Vec<HashMap<VpId, (Stats, Account)>> = Vec::new();
         let mut cores = Vec::new();
         for (place, core) in self.cores.iter().enumerate() {
             let here = |session: &Session| {
@@ -24,11 +25,11 @@ impl Node {
                 let of = ids
                     .into_iter()
                     .filter_map(|id| Some((id, (runner.stats(id)?, runner.account(id)))))
-                    .collect::<Vec<_>>();
+                    .collect::<HashMap<_, _>>();
                 (runner.core_stats(), of)
             });
             let Ok((core_stats, of)) = answer else {
-                stats.push(Vec::new());
+                stats.push(HashMap::new());
                 continue;
             };
             let used = core_stats.total.used().0;
@@ -42,10 +43,7 @@ impl Node {
             });
             stats.push(of);
         }
-        let stats = |vp: &Vp| {
-            let of = stats.get(vp.core)?;
-            of.iter().find(|(id, _)| *id == vp.id).map(|(_, stats)| *stats)
-        };
+        let stats = |vp: &Vp| stats.get(vp.core)?.get(&vp.id).copied();
         let sessions =
             self.sessions.iter().map(|(name, session)| self.session(name, session, &stats)).collect();
         let (reserved, of) = self.memory();

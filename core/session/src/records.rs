@@ -41,6 +41,8 @@ struct Entry {
 pub struct Records {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
+    /// How many of them no lost call takes back.
+    settled: usize,
 }
 
 /// One record.
@@ -90,9 +92,16 @@ impl Records {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes back what a lost call emitted: the last records, as long as they are of `order`.
+    /// A call begins. What was emitted before it stays, whatever becomes of it: another block can have records of the same order.
+    pub fn settle(&mut self) {
+        self.settled = self.entries.len();
+    }
+
+    /// Takes back what a lost call emitted: the last records since it [began](Self::settle), as long as they are of `order`.
     pub fn abandon(&mut self, order: Order) {
-        while let Some(entry) = self.entries.pop_if(|entry| entry.order == order) {
+        while self.entries.len() > self.settled
+            && let Some(entry) = self.entries.pop_if(|entry| entry.order == order)
+        {
             self.bytes.truncate(entry.start);
         }
     }
@@ -116,6 +125,7 @@ impl Records {
     pub fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();
+        self.settled = 0;
     }
 
     /// All of them, in the order of emission.
@@ -147,5 +157,26 @@ mod tests {
             (Order::tick(4), [9u8; 2].as_slice(), b"".as_slice())
         );
         assert!(Order::packet(3) < Order::tick(4) && Order::tick(4) < Order::packet(4));
+    }
+
+    #[test]
+    fn a_lost_call_takes_back_what_it_emitted_and_nothing_else() {
+        let mut records = Records::default();
+        records.begin(Order::packet(0), 0, b"first block");
+        records.settle();
+        records.begin(Order::packet(0), 0, b"second block");
+        records.begin(Order::packet(1), 0, b"lost");
+        records.tail(0, b"with it");
+        records.abandon(Order::packet(1));
+        records.abandon(Order::packet(1));
+        let rows = |records: &Records| records.iter().map(|r| r.row.to_vec()).collect::<Vec<_>>();
+        assert_eq!(rows(&records), [b"first block".to_vec(), b"second block".to_vec()]);
+        records.abandon(Order::packet(0));
+        records.abandon(Order::packet(0));
+        assert_eq!(rows(&records), [b"first block".to_vec()]);
+        records.clear();
+        records.begin(Order::packet(0), 0, b"lost");
+        records.abandon(Order::packet(0));
+        assert!(records.is_empty() && records.bytes() == 0);
     }
 }

@@ -6,9 +6,11 @@
 //! | process | files | system calls |
 //! |---|---|---|
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail |
-//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and executes only itself | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks |
+//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks |
 //!
-//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one.
+//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. They hold for whatever a process
+//! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
+//! could, and can run a program from memory or by the system's loader; that program is inside the same walls.
 
 mod calls;
 mod files;
@@ -56,8 +58,8 @@ pub fn compiler() -> Result<Files, ConfineError> {
     Ok(files)
 }
 
-/// Confines the calling thread, and those that it starts, to what a node does: it writes beneath these folders and to these devices, and executes itself
-/// and nothing else.
+/// Confines the calling thread, and those that it starts, to what a node does: it writes beneath these folders and to these devices, and starts
+/// no program of the system but itself.
 ///
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.

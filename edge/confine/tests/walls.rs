@@ -107,4 +107,30 @@ fn a_node_writes_beneath_its_folders_and_executes_itself() {
     // SAFETY: takes no pointers that are looked at before the right to call it.
     let (traced, apart) = unsafe { (libc::ptrace(libc::PTRACE_TRACEME), libc::unshare(libc::CLONE_FS)) };
     assert_eq!((traced, apart), (-1, -1), "looks into others, or gets files of its own");
+    let refused = |call: libc::c_long, argument: libc::c_long| {
+        // SAFETY: a call that is refused looks at none of its arguments; those that are not are without pointers that are not null.
+        let result = unsafe { libc::syscall(call, argument, 0, 0, 0, 0) };
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        if result == 0 {
+            // SAFETY: ends the child that should not be.
+            unsafe { libc::_exit(1) };
+        }
+        (result == -1).then_some(errno).flatten()
+    };
+    for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNET | libc::CLONE_NEWUSER, libc::CLONE_NEWNS] {
+        let flags = libc::c_long::from(flag | libc::SIGCHLD);
+        assert_eq!(
+            refused(libc::SYS_clone, flags),
+            Some(libc::EPERM),
+            "a child with a view of its own: {flag:#x}"
+        );
+    }
+    assert_eq!(refused(libc::SYS_clone3, 0), Some(libc::ENOSYS));
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(
+        refused(libc::SYS_getppid | 0x4000_0000, 0),
+        Some(libc::EPERM),
+        "another number of the same call"
+    );
+    std::thread::spawn(|| ()).join().expect("threads can be started still");
 }

@@ -139,6 +139,8 @@ impl Host {
     /// Begins a call: its allowance is whole again.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
+        self.records.settle();
+        self.outgoing.frames.settle();
         self.emitted.enter();
         self.outgoing.asked.enter();
         self.kept.enter();

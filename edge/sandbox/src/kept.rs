@@ -106,11 +106,21 @@ impl Kept {
         }
     }
 
+    /// The place that this handle is of, if nobody has used it since.
+    fn place(&self, handle: i32) -> Option<u32> {
+        let handle = u32::try_from(handle).ok()?;
+        let (place, used) = (handle & (limit::KEPT_PACKETS - 1), handle >> PLACE_BITS);
+        self.places.get(place as usize).filter(|there| there.used == used && there.pinned.is_some())?;
+        Some(place)
+    }
+
+    fn holds(&self, handle: i32) -> bool {
+        self.place(handle).is_some()
+    }
+
     /// Lets go of a packet, if this is the handle of one.
     fn release(&mut self, handle: i32) -> bool {
-        let Ok(handle) = u32::try_from(handle) else { return false };
-        let (place, used) = (handle & (limit::KEPT_PACKETS - 1), handle >> PLACE_BITS);
-        self.places.get(place as usize).is_some_and(|there| there.used == used) && self.empty(place)
+        self.place(handle).is_some_and(|place| self.empty(place))
     }
 
     fn empty(&mut self, place: u32) -> bool {
@@ -157,6 +167,12 @@ impl Kept {
         there.pinned = Some(pinned);
         self.packets += 1;
         let handle = i32::try_from(there.used << PLACE_BITS | place).ok()?;
+        if self.new.len() >= 2 * limit::KEPT_PACKETS as usize {
+            // Most of these it has let go of since.
+            let mut new = std::mem::take(&mut self.new);
+            new.retain(|(_, handle)| self.holds(*handle));
+            self.new = new;
+        }
         self.new.push((order, handle));
         Some(handle)
     }
@@ -256,5 +272,28 @@ impl Instance {
         if let Some(host) = self.host_mut() {
             host.keep_nothing();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pinned() -> Pinned {
+        Pinned { hold: Box::new(()), pieces: 0..1, piece: Bytes(4096), most: 64 }
+    }
+
+    #[test]
+    fn what_was_let_go_of_in_a_call_is_not_remembered_for_ever() {
+        let mut kept = Kept::default();
+        let first = kept.put(Order::packet(0), pinned()).unwrap();
+        for _ in 0..100_000 {
+            let handle = kept.put(Order::packet(0), pinned()).unwrap();
+            assert!(kept.release(handle) && !kept.release(handle));
+        }
+        assert!(kept.new.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.new.len());
+        // What a lost call keeps is known all the same.
+        kept.abandon(Order::packet(0));
+        assert!(!kept.release(first) && kept.bytes() == Bytes(0));
     }
 }

@@ -29,6 +29,28 @@ fn a_trap_loses_exactly_its_packet() {
 }
 
 #[test]
+fn a_lost_call_takes_back_nothing_of_the_calls_before_it() {
+    // Packet 0 of a block emits and sends; packet 0 of the next one traps before it does. Nobody has taken anything between the two.
+    let body = r#"(global $calls (mut i32) (i32.const 0))
+        (func (export "weir_packet") (param $d i32) (result i32)
+            (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
+            (if (i32.eq (global.get $calls) (i32.const 2)) (then (unreachable)))
+            (i64.store (i32.const 64) (i64.extend_i32_u (global.get $calls)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (drop (call $send (i32.const 0) (i32.const 64) (i32.const 60)))
+            (i32.const 0))"#;
+    let engine = engine();
+    let mut instance = started(&engine, body);
+    for _ in 0..3 {
+        instance.begin_block();
+        instance.run(Batch { mask: 1, ..all() });
+    }
+    assert_eq!(instance.counters().lost, 1);
+    assert_eq!(instance.take_frames(Records::default()).len(), 2);
+    assert_eq!(values(&mut instance), [1, 3]);
+}
+
+#[test]
 fn a_store_into_packets_or_descriptors_is_a_trap() {
     loses_packet_20("(i32.store (i32.load offset=8 (local.get $d)) (i32.const 1))", FaultKind::OutOfBounds);
     loses_packet_20("(i32.store (local.get $d) (i32.const 1))", FaultKind::OutOfBounds);

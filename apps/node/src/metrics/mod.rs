@@ -5,7 +5,7 @@
 
 mod server;
 
-pub use server::{serve, wake};
+pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,

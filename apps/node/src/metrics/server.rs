@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Connections at once. A scraper needs one; one more than these is closed again.
 const CONNECTIONS_MAX: usize = 4;
+/// What threads are called that answer a scraper.
+pub const CONNECTION: &str = "metrics";
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// How long a connection lives, whatever the other side does.
@@ -31,7 +33,7 @@ pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, sto
             }
             busy.fetch_add(1, SeqCst);
             let handled =
-                std::thread::Builder::new().name("metrics".to_owned()).spawn_scoped(scope, move || {
+                std::thread::Builder::new().name(CONNECTION.to_owned()).spawn_scoped(scope, move || {
                     // A scraper that goes away has nothing to be told.
                     let _ = handle(stream, snapshot);
                     busy.fetch_sub(1, SeqCst);

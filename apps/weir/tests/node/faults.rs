@@ -34,8 +34,8 @@ fn after_a_kill_sessions_come_back_and_the_ledger_is_whole() {
 }
 
 #[test]
-fn a_node_writes_nowhere_else_and_executes_nothing_but_itself() {
-    if !is_inside("faults::a_node_writes_nowhere_else_and_executes_nothing_but_itself") {
+fn all_threads_of_a_node_are_confined() {
+    if !is_inside("faults::all_threads_of_a_node_are_confined") {
         return;
     }
     let mut place = Place::new(ONE);
@@ -52,6 +52,43 @@ fn a_node_writes_nowhere_else_and_executes_nothing_but_itself() {
     // And what it does for its sessions needs nothing more.
     place.send(&vec![udp(1, b"x"); 100]);
     place.until("it works", |place| place.count("alice", "trajectory", "packets") == 100);
+}
+
+#[test]
+fn a_node_stops_in_order_though_the_file_of_its_socket_is_gone() {
+    if !is_inside("faults::a_node_stops_in_order_though_the_file_of_its_socket_is_gone") {
+        return;
+    }
+    let mut place = Place::new(ONE);
+    place.send(&vec![udp(1, b"x"); 10]);
+    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 10);
+    std::fs::remove_file(place.path().join("node.sock")).unwrap();
+    assert!(place.stop().success());
+    assert_eq!(place.billed("alice", "packets_in"), 10);
+    let last = place.ledger().pop().unwrap();
+    assert_eq!(last["kind"], "node-stop", "{last}");
+}
+
+#[test]
+fn the_service_manager_hears_from_a_node_more_often_than_intervals_end() {
+    if !is_inside("faults::the_service_manager_hears_from_a_node_more_often_than_intervals_end") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("manager.sock");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let heard = || {
+        let mut bytes = [0; 64];
+        let len = manager.recv(&mut bytes).expect("it says something within half a minute");
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let mut place = Place::managed("interval = \"60s\"\n", ONE, &path);
+    assert_eq!(heard(), "READY=1");
+    assert_eq!((heard().as_str(), heard().as_str()), ("WATCHDOG=1", "WATCHDOG=1"));
+    assert!(place.stop().success());
+    let rest = std::iter::repeat_with(heard).find(|said| said != "WATCHDOG=1");
+    assert_eq!(rest.as_deref(), Some("STOPPING=1"));
 }
 
 #[test]

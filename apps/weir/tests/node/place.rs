@@ -75,6 +75,8 @@ pub struct Place {
     sink: Sink,
     of_node: String,
     of_cpu: String,
+    /// Where a service manager listens, if there is one.
+    manager: Option<PathBuf>,
 }
 
 impl Place {
@@ -85,22 +87,28 @@ impl Place {
 
     /// The same, with these lines in the part of the configuration that is about the node itself.
     pub fn with_node(node: &str, sessions: &str) -> Self {
-        Self::with(node, "", sessions)
+        Self::with(node, "", sessions, None)
     }
 
     /// The same, with lines in the part that is about its cores; PATH is the test's folder.
     pub fn with_cpu(cpu: &str, sessions: &str) -> Self {
-        Self::with("", cpu, sessions)
+        Self::with("", cpu, sessions, None)
     }
 
-    fn with(node: &str, cpu: &str, sessions: &str) -> Self {
+    /// The same as [`Self::with_node`], started by a service manager that listens there.
+    pub fn managed(node: &str, sessions: &str, manager: &Path) -> Self {
+        Self::with(node, "", sessions, Some(manager))
+    }
+
+    fn with(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
         ip("link add name a type veth peer name b");
         ip("link set dev a up");
         ip("link set dev b up");
         let folder = tempfile::tempdir().unwrap();
         let sink = Sink::open("a", Kind::Packet).unwrap();
         let of_cpu = cpu.replace("PATH", &folder.path().display().to_string());
-        let mut place = Self { folder, node: None, sink, of_node: node.to_owned(), of_cpu };
+        let (of_node, manager) = (node.to_owned(), manager.map(Path::to_owned));
+        let mut place = Self { folder, node: None, sink, of_node, of_cpu, manager };
         place.configure(sessions);
         place.start();
         place
@@ -121,8 +129,9 @@ impl Place {
 
     pub fn configure(&self, sessions: &str) {
         let path = self.path().display();
+        let interval = if self.of_node.contains("interval") { "" } else { "interval = \"100ms\"\n" };
         let head = format!(
-            "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\ninterval = \"100ms\"\n{}\
+            "[node]\nname = \"test\"\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\n{interval}{}\
              [cpu]\nblocking = \"5ms\"\n{}[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
             self.of_node, self.of_cpu
         );
@@ -136,6 +145,9 @@ impl Place {
         command.args(["node", "-c"]).arg(self.config()).stdin(Stdio::null()).stderr(said);
         command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
         command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
+        if let Some(manager) = &self.manager {
+            command.env("NOTIFY_SOCKET", manager);
+        }
         self.node = Some(command.env_remove("SUDO_UID").spawn().unwrap());
         let running = self.said().matches("is running").count();
         self.until("it runs", |place| place.said().matches("is running").count() > running);
