@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use weir_abi::flag;
-use weir_netio::{Block, Kind, Live, LiveError, LiveNext, LiveOptions, Sink};
+use weir_netio::{Block, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, Sink};
 use weir_units::{Bytes, Nanos};
 
 /// How long to wait for a frame before looking after everything else.
@@ -69,10 +69,10 @@ impl Tap {
         let mut live = Live::open(device, options)?;
         let end = Arc::new(TapEnd { sink: Mutex::new(live.sink()?), tally: OutputTally::default() });
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+        let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{device}"))
-            .spawn(move || read(live, &outlet, &over, &notices))
+            .spawn(move || read(live, &theirs, &outlet, &over, &notices))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
         Ok(Self { end, is_over, thread: Some(thread) })
     }
@@ -94,12 +94,20 @@ impl Drop for Tap {
     }
 }
 
-fn read(mut live: Live, outlet: &Outlet, is_over: &AtomicBool, notices: &Sender<Notice>) {
+fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, notices: &Sender<Notice>) {
     let mut frame = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         match live.next_block(WAIT) {
             Ok(LiveNext::Block(block)) => offer_all(&block, outlet, &mut frame),
-            Ok(LiveNext::Event(event)) => _ = notices.send(Notice::Interface(event.to_string())),
+            Ok(LiveNext::Event(event)) => {
+                // A device that was made anew is written to anew.
+                if matches!(event, LiveEvent::Reopened { .. })
+                    && let Ok(sink) = live.sink()
+                {
+                    *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
+                }
+                _ = notices.send(Notice::Interface(event.to_string()));
+            }
             Ok(LiveNext::Quiet | LiveNext::Full) => {}
             Ok(LiveNext::End) => return,
             Err(error) => {

@@ -74,18 +74,8 @@ impl Drop for Elsewhere {
     }
 }
 
-#[test]
-fn programs_speak_through_their_device_and_are_billed_to_their_session() {
-    if !is_inside("taps::programs_speak_through_their_device_and_are_billed_to_their_session") {
-        return;
-    }
-    far_cable();
-    let mut place = Place::new(TAP);
-    let elsewhere = Elsewhere::with_far("10.9.0.2/24");
-    ip("address add 10.9.0.1/24 dev weir0");
-    ip("link set dev weir0 up");
-
-    // UDP: what is sent comes back.
+/// Has what is sent through the device answered there.
+fn is_answered(place: &Place, elsewhere: &Elsewhere) {
     let echo = elsewhere.begin(|| {
         let socket = UdpSocket::bind("10.9.0.2:7").unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -101,8 +91,24 @@ fn programs_speak_through_their_device_and_are_billed_to_their_session() {
         socket.send_to(b"are you there?", "10.9.0.2:7").unwrap();
         socket.recv_from(&mut answer).ok().map(|(len, _)| len)
     });
-    assert_eq!(&answer[..len.expect("an answer")], b"are you there?");
+    let len = len.unwrap_or_else(|| panic!("no answer: {}", place.said()));
+    assert_eq!(&answer[..len], b"are you there?");
     echo.join().unwrap();
+}
+
+#[test]
+fn programs_speak_through_their_device_and_are_billed_to_their_session() {
+    if !is_inside("taps::programs_speak_through_their_device_and_are_billed_to_their_session") {
+        return;
+    }
+    far_cable();
+    let mut place = Place::new(TAP);
+    let elsewhere = Elsewhere::with_far("10.9.0.2/24");
+    ip("address add 10.9.0.1/24 dev weir0");
+    ip("link set dev weir0 up");
+
+    // UDP: what is sent comes back.
+    is_answered(&place, &elsewhere);
 
     // TCP, more than fits any queue, and what comes back too.
     const MUCH: usize = 3_000_000;
@@ -136,4 +142,26 @@ fn programs_speak_through_their_device_and_are_billed_to_their_session() {
     assert!(place.stop().success());
     assert!(place.billed("alice", "bytes_out") > MUCH as u64);
     assert!(place.billed("alice", "packets_in") > 0);
+}
+
+#[test]
+fn a_device_that_is_made_anew_is_spoken_through_as_the_first() {
+    if !is_inside("taps::a_device_that_is_made_anew_is_spoken_through_as_the_first") {
+        return;
+    }
+    far_cable();
+    let make = || {
+        ip("tuntap add weir0 mode tap");
+        ip("address add 10.9.0.1/24 dev weir0");
+        ip("link set dev weir0 up");
+    };
+    make();
+    let mut place = Place::new(TAP);
+    let elsewhere = Elsewhere::with_far("10.9.0.2/24");
+    is_answered(&place, &elsewhere);
+    ip("link delete weir0");
+    place.until("it says so", |place| place.said().contains("weir0"));
+    make();
+    is_answered(&place, &elsewhere);
+    assert!(place.stop().success());
 }

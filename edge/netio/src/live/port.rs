@@ -68,6 +68,14 @@ impl Port {
         !matches!(self, Self::Packet(_))
     }
 
+    /// What the kernel says was wrong, if anything. A device is no socket, and has no error but that it is gone, which the interface's state says.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Self::Packet(_) | Self::Xdp(_) => sys::take_error(self.fd()),
+            Self::Tap(_) => Ok(None),
+        }
+    }
+
     /// What a new block holds.
     pub(crate) fn hold(&self) -> Keep {
         match self {

@@ -231,7 +231,7 @@ impl Live {
         }
         if waked.error
             && let Some(port) = &self.port
-            && let Some(error) = sys::take_error(port.fd()).map_err(failed)?
+            && let Some(error) = port.take_error().map_err(failed)?
             && !matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO))
         {
             return Err(failed(error));
