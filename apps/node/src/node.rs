@@ -262,7 +262,7 @@ impl Node {
         }
         let mut links = BTreeMap::new();
         for link in &config.links {
-            links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone())?);
+            links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
         Ok(Self {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_sandbox::thread_time;
-use weir_sched::cpu::trace::Traced;
+use weir_sched::cpu::trace::{self, Traced, head};
 use weir_sched::cpu::{
     Config, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms, VpId,
     Work,
@@ -145,8 +145,9 @@ impl CoreThread {
     /// Starts a thread and binds it to its core.
     pub fn start(number: u16, config: Config, folder: Option<&Path>) -> Result<Self, StartError> {
         let failed = |source| StartError::Trace { core: number, source };
-        let trace =
-            folder.map(|folder| Trace::create(folder, number, &config)).transpose().map_err(failed)?;
+        let name = format!("core-{number}");
+        let trace = folder.map(|folder| Trace::create(folder, &name, &head(&config)));
+        let trace = trace.transpose().map_err(failed)?;
         let letters = Arc::new(Letters::default());
         let (told, hears) = channel();
         let theirs = Arc::clone(&letters);
@@ -299,7 +300,7 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    fn new(config: Config, letters: Arc<Letters>, trace: Option<Trace>) -> Self {
+    fn new(config: Config, letters: Arc<Letters>, trace: Option<Trace<trace::Event>>) -> Self {
         let origin = Instant::now();
         let trace = Shared::new(RefCell::new(trace));
         Self {

@@ -1,18 +1,19 @@
-//! A record of what a core was told and what it decided, from which the same decisions can be made again (`weir_sched::cpu::trace::replay`).
+//! A record of what a core or a link was told and what it decided, from which the same decisions can be made again (`weir_sched::cpu::trace::replay`,
+//! `weir_sched::link::Replay`).
 //!
-//! A core waits for no disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
+//! Neither waits for a disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
 //! there: what is in it can be replayed all the same.
 
 use crate::log::say;
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use weir_sched::cpu::Config;
-use weir_sched::cpu::trace::{Event, head};
+use weir_sched::cpu::trace::Event;
 
 /// Events that are handed over together, and how often such portions wait to be written, at most.
 const PORTION: usize = 4096;
@@ -22,10 +23,10 @@ const EVENTS_MAX: usize = 16 << 20;
 
 /// A record that has been begun.
 #[derive(Debug)]
-pub struct Trace {
+pub struct Trace<E> {
     path: PathBuf,
-    portions: Option<SyncSender<Vec<Event>>>,
-    events: Vec<Event>,
+    portions: Option<SyncSender<Vec<E>>>,
+    events: Vec<E>,
     count: usize,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,7 +35,7 @@ pub struct Trace {
 pub type Recorder = Box<dyn FnMut(Event)>;
 
 /// A record as long as it goes on, for the core's thread.
-pub type Shared = Rc<RefCell<Option<Trace>>>;
+pub type Shared = Rc<RefCell<Option<Trace<Event>>>>;
 
 /// What takes the events of a core; without a record it does nothing with them.
 pub fn recorder(trace: &Shared) -> Recorder {
@@ -46,17 +47,17 @@ pub fn recorder(trace: &Shared) -> Recorder {
     })
 }
 
-impl Trace {
-    /// Begins `folder`/core-NUMBER.trace anew.
+impl<E: Display + Send + 'static> Trace<E> {
+    /// Begins `folder`/`name`.trace anew, with its first line.
     ///
     /// # Errors
     ///
     /// It cannot be created, or there is no thread for it.
-    pub fn create(folder: &Path, core: u16, config: &Config) -> io::Result<Self> {
+    pub fn create(folder: &Path, name: &str, head: &str) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(format!("core-{core}.trace"));
+        let path = folder.join(format!("{name}.trace"));
         let mut file = BufWriter::new(File::create(&path)?);
-        writeln!(file, "{}", head(config))?;
+        writeln!(file, "{head}")?;
         let (portions, waiting) = sync_channel(PORTIONS);
         let named = path.clone();
         let write = move || {
@@ -69,7 +70,8 @@ impl Trace {
         Ok(Self { path, portions: Some(portions), events, count: 0, thread: Some(thread) })
     }
 
-    fn add(&mut self, event: Event) {
+    /// Adds an event: a line.
+    pub fn add(&mut self, event: E) {
         let Some(portions) = &self.portions else { return };
         self.events.push(event);
         if self.events.len() < PORTION {
@@ -84,7 +86,7 @@ impl Trace {
     }
 }
 
-impl Drop for Trace {
+impl<E> Drop for Trace<E> {
     fn drop(&mut self) {
         if let Some(portions) = self.portions.take() {
             // Nothing waits for the core any more, so it may wait.
@@ -96,7 +98,7 @@ impl Drop for Trace {
     }
 }
 
-fn write(waiting: &Receiver<Vec<Event>>, mut file: BufWriter<File>) -> io::Result<()> {
+fn write(waiting: &Receiver<Vec<impl Display>>, mut file: BufWriter<File>) -> io::Result<()> {
     for portion in waiting {
         for event in portion {
             writeln!(file, "{event}")?;
@@ -109,15 +111,15 @@ fn write(waiting: &Receiver<Vec<Event>>, mut file: BufWriter<File>) -> io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_sched::cpu::trace::{Traced, replay};
-    use weir_sched::cpu::{Outcome, Share, Terms, Weight};
+    use weir_sched::cpu::trace::{Traced, head, replay};
+    use weir_sched::cpu::{Config, Outcome, Share, Terms, Weight};
     use weir_units::Nanos;
 
     #[test]
     fn what_is_recorded_is_all_there_and_replays() {
         let folder = std::env::temp_dir().join(format!("weir-trace-{}", std::process::id()));
         let config = Config::default();
-        let trace = Trace::create(&folder, 3, &config).unwrap();
+        let trace = Trace::create(&folder, "core-3", &head(&config)).unwrap();
         let trace = Rc::new(RefCell::new(Some(trace)));
         let mut core = Traced::new(config, recorder(&trace));
         let share = Share::BestEffort(Weight::USUAL);

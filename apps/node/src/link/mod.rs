@@ -8,6 +8,7 @@ mod lane;
 mod outputs;
 mod port;
 mod rates;
+mod recorded;
 mod shot;
 mod spec;
 mod tally;

@@ -1,9 +1,11 @@
 //! The thread of one link: it sends what its scheduler says, when it says so.
 
 use super::lane::{Lane, Outlet};
+use super::recorded::{Failed, Scheduled};
 use super::spec::{LinkConfig, OutputSpec};
 use crate::source::Notice;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,6 +43,14 @@ pub enum LinkError {
         interface: String,
         /// Why.
         error: ConfigError,
+    },
+    /// What it decides cannot be recorded.
+    #[error("what link {interface} decides cannot be recorded: {source}; `trace` in [cpu] names a folder")]
+    Trace {
+        /// Which.
+        interface: String,
+        /// What the system said.
+        source: std::io::Error,
     },
     /// There is no thread for it.
     #[error("there is no thread for link {interface}: {source}")]
@@ -99,7 +109,7 @@ pub struct PortState {
 }
 
 struct State {
-    link: Link<Vec<u8>>,
+    link: Scheduled,
     lanes: BTreeMap<ChannelId, Arc<Lane>>,
     sent: SentTotals,
     is_up: bool,
@@ -127,11 +137,19 @@ impl std::fmt::Debug for Port {
 }
 
 impl Port {
-    /// Opens the interface, and begins to send what comes.
-    pub fn start(config: LinkConfig, notices: Sender<Notice>) -> Result<Self, LinkError> {
+    /// Opens the interface, and begins to send what comes. With a folder for `traces`, all that its scheduler decides is written there.
+    pub fn start(
+        config: LinkConfig,
+        notices: Sender<Notice>,
+        traces: Option<&Path>,
+    ) -> Result<Self, LinkError> {
         let sink = Sink::open(&config.interface, Kind::Packet)?;
-        let wrong = |error| LinkError::Config { interface: config.interface.clone(), error };
-        let link = Link::new(config.scheduled()).map_err(wrong)?;
+        let interface = || config.interface.clone();
+        let link =
+            Scheduled::new(config.scheduled(), &config.interface, traces).map_err(|why| match why {
+                Failed::Config(error) => LinkError::Config { interface: interface(), error },
+                Failed::Trace(source) => LinkError::Trace { interface: interface(), source },
+            })?;
         let state = State { link, lanes: BTreeMap::new(), sent: SentTotals::default(), is_up: sink.is_up() };
         let shared = Arc::new(Shared {
             bell: Arc::default(),
@@ -163,7 +181,7 @@ impl Port {
     /// Opens a channel, if the link has left what it is to be guaranteed. Only frames that `allowed` selects go out.
     pub fn open(&self, spec: &OutputSpec, allowed: Option<Arc<Demux>>) -> Result<Outlet, Refused> {
         let (mut state, id) = self.shared.patiently(|link, terms, now| link.open(terms, now), spec)?;
-        let frame_max = state.link.config().frame_max;
+        let frame_max = state.link.link().config().frame_max;
         let lane = Arc::new(Lane::new(id, frame_max, spec.queue, allowed, Arc::clone(&self.shared.bell)));
         state.lanes.insert(id, Arc::clone(&lane));
         Ok(Outlet(lane))
@@ -217,11 +235,11 @@ impl Port {
     /// What it does.
     pub fn state(&self) -> PortState {
         let state = self.shared.lock();
-        let config = state.link.config();
+        let config = state.link.link().config();
         PortState {
             rate: config.rate,
             reservable: config.reservable,
-            reserved: state.link.reserved(),
+            reserved: state.link.link().reserved(),
             is_up: state.is_up,
             sent: state.sent,
         }
@@ -229,7 +247,7 @@ impl Port {
 
     /// What a channel was sent by its reservation, and with what others left: bytes on the wire, framing included. Nothing where it is closed.
     pub fn counters(&self, outlet: &Outlet) -> Counters {
-        self.shared.lock().link.counters(outlet.0.id).copied().unwrap_or_default()
+        self.shared.lock().link.link().counters(outlet.0.id).copied().unwrap_or_default()
     }
 }
 
@@ -264,13 +282,13 @@ impl Shared {
     /// for.
     fn patiently<R>(
         &self,
-        ask: impl Fn(&mut Link<Vec<u8>>, ChannelTerms, Nanos) -> Result<R, Refused>,
+        ask: impl Fn(&mut Scheduled, ChannelTerms, Nanos) -> Result<R, Refused>,
         spec: &OutputSpec,
     ) -> Result<(MutexGuard<'_, State>, R), Refused> {
         let last = self.now().0.saturating_add(HELD.0);
         loop {
             let mut state = self.lock();
-            let config = state.link.config();
+            let config = state.link.link().config();
             let (terms, now) = (spec.terms(config.framing.on_wire(config.frame_max)), self.now());
             match ask(&mut state.link, terms, now) {
                 Ok(answer) => return Ok((state, answer)),

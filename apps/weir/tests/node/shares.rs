@@ -96,7 +96,7 @@ fn a_guarantee_holds_against_a_flood_and_can_be_changed_as_it_goes() {
     }
     far_cable();
     devices();
-    let mut place = Place::new(BOTH);
+    let mut place = Place::with_cpu("trace = \"PATH/trace\"\n", BOTH);
     let flood = Flood::start();
     let change = |reserve: &str| json!({"change": {"session": "gold", "output": [{"name": "up", "link": "c", "reserve": reserve, "queue": 4096}]}});
     for percent in [25, 45, 65, 25] {
@@ -121,6 +121,14 @@ fn a_guarantee_holds_against_a_flood_and_can_be_changed_as_it_goes() {
     assert!(lost > 0);
     assert!(place.stop().success());
     assert!(place.billed("gold", "bytes_out") > 0 && place.billed("flood", "bytes_out") > 0);
+    // The same code decides the same, without the packets.
+    let text = std::fs::read_to_string(place.path().join("trace/link-c.trace")).unwrap();
+    let mut replay = weir_sched::link::trace::Replay::default();
+    for line in text.lines() {
+        replay.feed(line).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let sent = text.lines().filter(|line| line.contains(" > r ") || line.contains(" > x ")).count();
+    assert!(sent > 1_000 && replay.link().is_some(), "{sent} frames");
 }
 
 #[test]
