@@ -1,5 +1,6 @@
 //! Checksums that a sender has left to its network card.
 
+use crate::checksum::{add, fold};
 use weir_abi::{Descriptor, flag};
 
 /// Computes the checksum of a TCP segment or UDP datagram that has in its place the sum of its pseudo header. So Linux hands packets to a
@@ -29,13 +30,13 @@ pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
     let Some(end) = usize::try_from(len).ok().and_then(|len| l4.checked_add(len)) else { return false };
     let (Some(addresses), Some(segment)) = (packet.get(addresses), packet.get(l4..end)) else { return false };
     let Some(&[high, low]) = segment.get(field..field + 2) else { return false };
-    let pseudo = sum(addresses) + u64::from(descriptor.ip_proto) + u64::from(len);
+    let pseudo = add(u64::from(descriptor.ip_proto) + u64::from(len), addresses);
     let stored = u16::from_be_bytes([high, low]);
     if stored != fold(pseudo) {
         return false;
     }
     // The stored sum stands for the pseudo header, which is what a card relies on.
-    let checksum = match !fold(sum(segment)) {
+    let checksum = match !fold(add(0, segment)) {
         // Of UDP 0 says that there is none (RFC 768).
         0 if is(flag::UDP) => u16::MAX,
         checksum => checksum,
@@ -44,20 +45,6 @@ pub fn complete(packet: &mut [u8], descriptor: &Descriptor) -> bool {
         place.copy_from_slice(&checksum.to_be_bytes());
     }
     true
-}
-
-/// The sum of big-endian words; a last odd byte is the upper half of one.
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let last = rest.first().map_or(0, |byte| u64::from(u16::from_be_bytes([*byte, 0])));
-    words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>() + last
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
 #[cfg(test)]
@@ -112,7 +99,7 @@ mod tests {
             whole.extend(vec![0xaa; padding]);
             let addresses = if is_v6 { 22..54 } else { 26..34 };
             let protocol = if is_tcp { 6u64 } else { 17 };
-            let pseudo = fold(sum(&whole[addresses]) + protocol + len as u64);
+            let pseudo = fold(add(protocol + len as u64, &whole[addresses]));
             let mut partial = whole.clone();
             partial[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
             let described = descriptor(&partial);
@@ -149,7 +136,7 @@ mod tests {
     fn parts_of_datagrams_are_left_alone() {
         let (mut bytes, field) = packet(false, false, b"data");
         let mut described = descriptor(&bytes);
-        let pseudo = fold(sum(&bytes[26..34]) + 17 + 12);
+        let pseudo = fold(add(17 + 12, &bytes[26..34]));
         bytes[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
         described.flags |= flag::FRAGMENT;
         assert!(!complete(&mut bytes, &described));
