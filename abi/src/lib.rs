@@ -192,4 +192,6 @@ pub mod limit {
     pub const CALLS: u32 = 64;
     /// Nanoseconds that an answer can be waited for: a minute.
     pub const DEADLINE_NS: u64 = 60_000_000_000;
+    /// Nanoseconds that an answer is waited for at least: with less, a callee would be woken for what is late before it runs.
+    pub const DEADLINE_MIN_NS: u64 = 100_000;
 }

@@ -296,8 +296,8 @@ impl Exchange {
         if !offer.callers.contains(&caller.session) || (offer.payer == Payer::Caller && paid.is_none()) {
             return Err(CallRefusal::Denied);
         }
-        let is_soon = within.0 > 0 && within.0 <= limit::DEADLINE_NS;
-        if message.len() > offer.request as usize || !is_soon {
+        let is_fair = (limit::DEADLINE_MIN_NS..=limit::DEADLINE_NS).contains(&within.0);
+        if message.len() > offer.request as usize || !is_fair {
             return Err(CallRefusal::Range);
         }
         if caller.calls.len() >= limit::CALLS as usize {

@@ -85,6 +85,7 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     assert_eq!(call(ALICE, Some(&free), 1, MS), Err(CallRefusal::Denied), "it has not agreed to pay");
     assert_eq!(call(ALICE, Some(&paying), 17, MS), Err(CallRefusal::Range));
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(0)), Err(CallRefusal::Range));
+    assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_MIN_NS - 1)), Err(CallRefusal::Range));
     assert_eq!(call(ALICE, Some(&paying), 1, Nanos(limit::DEADLINE_NS + 1)), Err(CallRefusal::Range));
     let absent = Use { service: name("other"), ..paying.clone() };
     assert_eq!(call(ALICE, Some(&absent), 1, MS), Err(CallRefusal::Absent));
@@ -100,18 +101,19 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
 #[test]
 fn a_callee_that_never_answers_makes_nobody_wait_longer_than_the_deadline() {
     let (mut it, memory) = exchange(offer());
+    let ms = |count: u64| Nanos(count * MS.0);
     for within in [3, 1, 2] {
-        it.call(Nanos(0), ALICE, Some(&lookup()), b"x", Nanos(within)).unwrap();
+        it.call(Nanos(0), ALICE, Some(&lookup()), b"x", ms(within)).unwrap();
     }
     let first = it.take(Nanos(0), CALLEE).unwrap();
-    assert_eq!(it.next_deadline(ALICE), Some(Nanos(1)));
-    it.expire(Nanos(2), ALICE);
+    assert_eq!(it.next_deadline(ALICE), Some(ms(1)));
+    it.expire(ms(2), ALICE);
     assert_eq!(status(&mut it, ALICE), [(2, Status::Late), (3, Status::Late)]);
     // What nobody waits for is not even served.
-    assert!(it.take(Nanos(2), CALLEE).is_none());
+    assert!(it.take(ms(2), CALLEE).is_none());
     // An answer that comes too late is discarded, also where the caller has not looked yet.
-    assert_eq!(it.reply(Nanos(3), CALLEE, first.call, b"late"), Err(ReplyRefusal::Unknown));
-    it.expire(Nanos(3), ALICE);
+    assert_eq!(it.reply(ms(3), CALLEE, first.call, b"late"), Err(ReplyRefusal::Unknown));
+    it.expire(ms(3), ALICE);
     assert_eq!(status(&mut it, ALICE), [(1, Status::Late)]);
     assert_eq!((memory.state().used, it.tally(ALICE).late), (Bytes(0), 3));
 }
