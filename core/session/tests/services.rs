@@ -92,7 +92,7 @@ fn who_is_not_named_asks_for_too_much_or_does_not_pay_is_refused() {
     assert_eq!(call(Party(77), Some(&paying), 1, MS), Err(CallRefusal::Absent), "it is not on the node");
     assert_eq!(call(ALICE, Some(&paying), 16, Nanos(limit::DEADLINE_NS)), Ok(1));
     assert_eq!(it.take(Nanos(0), CALLEE).unwrap().paid, Some((ALICE, MS)));
-    assert_eq!(it.tally(ALICE).refused, 6);
+    assert_eq!(it.tally(ALICE).refused, 7);
     // Nobody else of the session can take the service over.
     it.enter(Party(10), &name("asn"), &memory);
     assert!(!it.offer(Party(10), &name("lookup"), 0, offer()));
