@@ -391,6 +391,7 @@ impl Daemon {
         let (begin, end) = (books.since, now());
         let (usages, changed) = {
             let mut node = lock(&self.node);
+            node.tidy();
             let usages = books.bill.usages(&node, end.since(begin));
             let changed = node.changed_by_themselves();
             (usages, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())

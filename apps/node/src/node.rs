@@ -584,6 +584,11 @@ impl Node {
         Ok(Arc::clone(&there.memory))
     }
 
+    /// Lets go of what receivers have no use for any more.
+    pub(crate) fn tidy(&self) {
+        self.sources.values().for_each(crate::source::Source::tidy);
+    }
+
     /// The sessions whose modules have changed what they reserve since this was asked last.
     pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();

@@ -159,6 +159,11 @@ impl Source {
         Ok(())
     }
 
+    /// Lets go of what the receiver has no use for any more, such as memory and devices of sessions that are gone.
+    pub fn tidy(&self) {
+        drop(std::mem::take(&mut *lock(&self.shared.gone)));
+    }
+
     /// How it is.
     pub fn state(&self) -> SourceState {
         lock(&self.shared.state).clone()

@@ -1,12 +1,12 @@
 //! What a process of weir gives up, for good, before it looks at what strangers wrote.
 //!
-//! Two walls of the kernel, which any process may put around itself: Landlock (files, TCP, signals to others) and seccomp (system calls). Whoever finds
-//! a fault in the compiler or in the sandbox, and gets native code to run by it, is still inside them.
+//! Two walls of the kernel, which any process may put around itself: Landlock (files, TCP, signals to others) and seccomp (system calls); and the
+//! privileges that root has and it does not need. Whoever finds a fault in the compiler or in the sandbox, and gets native code to run by it, is still inside.
 //!
-//! | process | files | system calls |
-//! |---|---|---|
-//! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail |
-//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks |
+//! | process | files | system calls | capabilities |
+//! |---|---|---|---|
+//! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
+//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks | those for interfaces and for its folders, of what it had |
 //!
 //! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. They hold for whatever a process
 //! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
@@ -14,6 +14,7 @@
 
 mod calls;
 mod files;
+mod privileges;
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,9 @@ pub enum ConfineError {
     /// Landlock refuses.
     #[error("files cannot be closed to this process: {0}")]
     Files(#[from] landlock::RulesetError),
+    /// Capabilities cannot be given up.
+    #[error("privileges cannot be given up: {0}")]
+    Privileges(rustix::io::Errno),
     /// Seccomp refuses.
     #[error("system calls cannot be closed to this process: {0}")]
     Calls(#[from] seccompiler::Error),
@@ -54,6 +58,7 @@ pub enum ConfineError {
 /// [`ConfineError`]. Some of it may hold already.
 pub fn compiler() -> Result<Files, ConfineError> {
     let files = files::none()?;
+    privileges::none()?;
     calls::only_computing()?;
     Ok(files)
 }
@@ -65,6 +70,7 @@ pub fn compiler() -> Result<Files, ConfineError> {
 /// [`ConfineError`]. Some of it may hold already.
 pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
     let files = files::own(written)?;
+    privileges::of_a_node()?;
     calls::none_of_others()?;
     Ok(files)
 }

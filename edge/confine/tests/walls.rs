@@ -133,4 +133,12 @@ fn a_node_writes_beneath_its_folders_and_executes_itself() {
         "another number of the same call"
     );
     std::thread::spawn(|| ()).join().expect("threads can be started still");
+    let has = std::fs::read_to_string("/proc/thread-self/status").expect("its own");
+    let has = |set: &str| {
+        let line = has.lines().find_map(|line| line.strip_prefix(set)).expect("the kernel says so");
+        u64::from_str_radix(line.trim(), 16).expect("a number")
+    };
+    // CAP_DAC_OVERRIDE 1, CAP_DAC_READ_SEARCH 2, CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_SYS_NICE 23, CAP_BPF 39 (capability.h).
+    let kept = [1, 2, 12, 13, 14, 23, 39].iter().fold(0u64, |all, bit| all | 1 << bit);
+    assert_eq!((has("CapPrm:") & !kept, has("CapEff:") & !kept, has("CapInh:")), (0, 0, 0), "privileges");
 }

@@ -46,6 +46,10 @@ fn all_threads_of_a_node_are_confined() {
         let has =
             |line: &str| status.lines().any(|there| there.split_whitespace().eq(line.split_whitespace()));
         assert!(has("NoNewPrivs: 1") && has("Seccomp: 2"), "a thread that was started before: {status}");
+        let privileges = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
+        // CAP_SETUID 7, CAP_SYS_MODULE 16, CAP_SYS_PTRACE 19, CAP_SYS_ADMIN 21.
+        let given_up = 1 << 7 | 1 << 16 | 1 << 19 | 1 << 21;
+        assert_eq!(u64::from_str_radix(privileges.trim(), 16).unwrap() & given_up, 0, "{status}");
         seen += 1;
     }
     assert!(seen > 3, "only {seen} threads");
