@@ -185,8 +185,7 @@ fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Resul
     Ok(Sample { shape: shape.name.clone(), lang: shape.lang, level, module })
 }
 
-/// Whether nothing is wrong but that a compiler is missing.
-pub fn is_missing(error: &BuildError) -> bool {
+fn is_missing(error: &BuildError) -> bool {
     matches!(error, BuildError::NoClang { .. } | BuildError::NoLinker | BuildError::NoRust { .. })
 }
 
@@ -202,7 +201,7 @@ fn recipe() -> Result<String, BenchError> {
 }
 
 /// The files of a folder, by name.
-pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
+fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let entries = std::fs::read_dir(folder).map_err(BenchError::file(folder))?;
     let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
     let mut paths = paths.map_err(BenchError::file(folder))?;

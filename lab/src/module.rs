@@ -1,9 +1,7 @@
 //! The modules that are measured.
 
-use crate::corpus::files;
 use crate::{BenchError, place};
 use std::path::PathBuf;
-use weir_author::{Level, Options};
 use weir_session::{Admitted, Manifest, sources};
 
 /// A module as its source and as what a sandbox loads.
@@ -100,28 +98,6 @@ impl Module {
             manifest: manifest(name, &read("weir.toml")?)?,
             class,
         })
-    }
-
-    /// The same source as a compiler makes it at another level.
-    ///
-    /// # Errors
-    /// [`BenchError::Build`], also where there is no compiler; or a file cannot be read or written.
-    pub fn compiled_at(&self, level: Level) -> Result<Self, BenchError> {
-        let name = format!("{} -O{}", self.name, level.name());
-        let folder = tempfile::tempdir().map_err(BenchError::file(&self.source))?;
-        let given = self.source.parent().unwrap_or(&self.source);
-        for from in files(given)? {
-            let is_source =
-                from.extension().is_some_and(|ending| ["toml", "c", "h"].iter().any(|of| ending == *of));
-            if let Some(name) = from.file_name().filter(|_| is_source) {
-                std::fs::copy(&from, folder.path().join(name)).map_err(BenchError::file(&from))?;
-            }
-        }
-        let options = Options { level: Some(level), ..Options::default() };
-        let built = weir_author::build(folder.path(), &options)
-            .map_err(|error| BenchError::Build { module: name.clone(), error: Box::new(error) })?;
-        let wasm = std::fs::read(&built.path).map_err(BenchError::file(&built.path))?;
-        Ok(Self { name, wasm, ..self.clone() })
     }
 
     /// Admits the module, with the parameters at their defaults.

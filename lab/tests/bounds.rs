@@ -2,7 +2,6 @@
 //! `bench bounds` does the same with the whole corpus and many more packets.
 
 use weir_author::{Lang, Level};
-use weir_lab::BenchError;
 use weir_lab::corpus::{self, Shape};
 use weir_lab::gauge::Counter;
 use weir_lab::module::Module;
@@ -40,29 +39,6 @@ fn no_packet_uses_more_than_the_bound_of_a_shipped_module() {
         bounded += u32::from(found.bound.is_bounded());
     }
     assert!(bounded >= 7, "only {bounded} of the eight have a bound");
-}
-
-#[test]
-fn no_packet_uses_more_than_the_bound_of_a_shipped_module_at_any_level() {
-    let counter = Counter::new().unwrap();
-    let recorded = ratios::recorded(&place::sample()).unwrap();
-    let mut bounded = 0;
-    for shipped in Module::shipped().unwrap() {
-        for (level, seed) in Level::ALL.into_iter().zip(6..) {
-            let module = match shipped.compiled_at(level) {
-                Ok(module) => module,
-                Err(BenchError::Build { error, .. }) if corpus::is_missing(&error) => {
-                    eprintln!("SKIPPED: {error}");
-                    return;
-                }
-                Err(error) => panic!("{error}"),
-            };
-            let found = searched(&module, &counter, &recorded, Search { seed, times: 2, batches: 20 });
-            bounded += u32::from(found.bound.is_bounded());
-        }
-    }
-    // At -O0 counters are in memory.
-    assert!(bounded >= 24, "only {bounded} of 40 have a bound");
 }
 
 #[test]
