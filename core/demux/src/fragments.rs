@@ -9,8 +9,12 @@
 //!   entries.
 //!
 //! A second first fragment of a datagram that is under way comes from somebody who repeats himself, or who guesses: later fragments then go only
-//! to channels that both went to, so that nobody is shown what his filter does not select. When the last fragment has come, the next first one
-//! begins anew: a fast sender's numbers come again soon.
+//! to channels that both went to, so that nobody is shown what his filter does not select. When the last fragment has come, a first one that comes
+//! more than a second later begins anew: numbers come again. Not before: who guesses can send a last fragment, too, and what he wants to see comes soon
+//! after its first one. (Of IPv4 a number comes again within a second where one host sends another more than 65,536 fragmented datagrams of a protocol in it.)
+//!
+//! Who can have a source's entries displaced, by forging eight more of its datagrams between two fragments of one, can make later fragments go where his own
+//! first one goes. There is no remedy for that in bounded memory but to give later fragments to nobody.
 //!
 //! Time is packet time, so the same packets always have the same answers.
 
@@ -21,6 +25,9 @@ use weir_wire::{Datagram, Fragment, MoreHeader};
 
 /// Datagrams that can be open in a set.
 pub const WAYS: usize = 8;
+
+/// So long after the last fragment of a datagram another one of that number begins.
+const AGAIN: Nanos = Nanos::SECOND;
 
 /// Fragments by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,8 +49,8 @@ struct Entry {
     datagram: Datagram,
     since: Timestamp,
     channels: ChannelSet,
-    /// Its last fragment has come.
-    has_ended: bool,
+    /// When its last fragment came.
+    ended: Option<Timestamp>,
 }
 
 /// Where first fragments went.
@@ -108,12 +115,14 @@ impl Fragments {
         let Some(set) = self.sets.get_mut(place) else { return };
         let is_old = |entry: &Entry| now.since(entry.since) > lifetime;
         let known = set.iter_mut().flatten().find(|entry| entry.datagram == datagram && !is_old(entry));
-        let new = Entry { datagram, since: now, channels: *wanted, has_ended: false };
+        let new = Entry { datagram, since: now, channels: *wanted, ended: None };
         if fragment.offset > 0 {
             match known {
                 Some(entry) => {
                     *wanted = entry.channels;
-                    entry.has_ended |= !fragment.has_more;
+                    if !fragment.has_more {
+                        entry.ended = Some(now);
+                    }
                     self.counters.followed += 1;
                 }
                 None => self.counters.unknown += 1,
@@ -122,7 +131,7 @@ impl Fragments {
         }
         self.counters.first += 1;
         match known {
-            Some(entry) if entry.has_ended => *entry = new,
+            Some(entry) if entry.ended.is_some_and(|ended| now.since(ended) > AGAIN) => *entry = new,
             Some(entry) => {
                 entry.channels.keep(wanted);
                 self.counters.repeated += 1;
@@ -252,10 +261,24 @@ mod tests {
         assert_eq!(put(&mut table, &part(0, 1, 5, 10, 1), &[7]), set(&[2]));
         assert_eq!(put(&mut table, &part(0, 1, 5, 20, 0), &[]), set(&[2]));
         // The number comes again, for another datagram.
-        put(&mut table, &part(1, 1, 5, 0, 1), &[3]);
-        assert_eq!(put(&mut table, &part(1, 1, 5, 10, 0), &[]), set(&[3]));
+        put(&mut table, &part(2, 1, 5, 0, 1), &[3]);
+        assert_eq!(put(&mut table, &part(2, 1, 5, 10, 0), &[]), set(&[3]));
         let counters = table.counters();
         assert_eq!((counters.first, counters.repeated, counters.followed), (3, 1, 3));
+    }
+
+    #[test]
+    fn whoever_forges_the_end_of_a_datagram_is_not_shown_the_rest_of_it() {
+        let mut table = table();
+        put(&mut table, &part(0, 1, 5, 0, 1), &[1]);
+        // Somebody forges an end, and then a beginning with ports that his own channel asks for.
+        put(&mut table, &part(0, 1, 5, 100, 0), &[]);
+        put(&mut table, &part(0, 1, 5, 0, 1), &[7]);
+        assert_eq!(put(&mut table, &part(0, 1, 5, 10, 1), &[]), set(&[]));
+        // Ends without end do not keep the number from him who sends by it: not for longer than a second after the last of them.
+        put(&mut table, &part(1, 1, 5, 20, 0), &[]);
+        put(&mut table, &part(3, 1, 5, 0, 1), &[1]);
+        assert_eq!(put(&mut table, &part(3, 1, 5, 10, 0), &[]), set(&[1]));
     }
 
     #[test]

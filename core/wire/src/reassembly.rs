@@ -5,9 +5,12 @@
 //! - Fragments that overlap end their datagram: all of it is dropped, and what comes later of it too (RFC 5722; for IPv4 "teardrop" asks for the
 //!   same). One that is repeated, byte by byte, does no harm and is dropped alone (RFC 8200, 4.5).
 //! - What would be longer than an IP packet can be, ends in two places, is empty, or has a length that only a last fragment can have, is dropped.
-//! - Memory is bounded, and a fragment costs no more than a few look-ups in ordered tables. Where memory is full, the source that holds the most loses its oldest datagram, so that whatever one source sends costs no
+//! - Memory is bounded. Where it is full, the source that holds the most loses its oldest datagram, so that whatever one source sends costs no
 //!   other one anything that holds less.
 //! - A datagram that is not whole after a while is given up. Time is packet time, so the same packets always have the same results.
+//! - A packet costs no more than a few look-ups in ordered tables, whatever came before it: it has few datagrams forgotten, and the next ones have the
+//!   rest. What is late is never put together, forgotten or not. A fragment for which that does not make enough room (none of a frame of Ethernet's
+//!   usual length) is lost with its own datagram.
 
 use crate::checksum::Update;
 use crate::classify::size;
@@ -20,6 +23,12 @@ use weir_units::{Bytes, Nanos, Timestamp};
 const LONGEST: usize = 0xffff;
 /// What it takes to remember a datagram or a fragment, besides the bytes in it.
 const OVERHEAD: usize = 128;
+/// Late datagrams that are forgotten for one packet, at most. More than one, which is as many as a packet can begin: so all of them go.
+const LATE_MAX: usize = 4;
+/// Datagrams that make room for one fragment, at most.
+const DISPLACED_MAX: usize = 16;
+/// They are enough for a frame of Ethernet's usual length with two tags, however little is held for each.
+const _: () = assert!(DISPLACED_MAX * OVERHEAD >= 1522 + OVERHEAD);
 
 /// How much is kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +173,9 @@ impl Reassembler {
         }
         let key = fragment.datagram;
         let since = self.now;
+        if self.open.get(&key).is_some_and(|open| self.is_late(open.since)) {
+            self.counters.late += self.remove(&key);
+        }
         let open = self.open.entry(key).or_insert_with(|| {
             self.ages.insert((since, key));
             self.of_source.insert((key.source(), since, key));
@@ -195,18 +207,34 @@ impl Reassembler {
             self.counters.fragments += parts;
             return Reassembled::Whole(whole);
         }
-        while self.charged as u64 > self.limits.bytes.0 && self.displace() {}
+        for _ in 0..DISPLACED_MAX {
+            if !self.is_over() || !self.displace() {
+                return Reassembled::Nothing;
+            }
+        }
+        if self.is_over() {
+            self.counters.displaced += self.remove(&key);
+        }
         Reassembled::Nothing
     }
 
-    /// Time goes on: what has waited for too long is given up.
+    /// Time goes on: some of what has waited for too long is forgotten.
     pub fn pass(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
-        while let Some(&(since, key)) = self.ages.first()
-            && self.now.since(since) > self.limits.lifetime
-        {
+        for _ in 0..LATE_MAX {
+            let oldest = self.ages.first().filter(|(since, _)| self.is_late(*since));
+            let Some(&(_, key)) = oldest else { return };
             self.counters.late += self.remove(&key);
         }
+    }
+
+    fn is_late(&self, since: Timestamp) -> bool {
+        self.now.since(since) > self.limits.lifetime
+    }
+
+    /// There is more than there may be.
+    fn is_over(&self) -> bool {
+        self.charged as u64 > self.limits.bytes.0
     }
 
     /// The source that holds the most loses its oldest datagram. False where there is nothing.

@@ -239,6 +239,64 @@ fn what_takes_too_long_is_given_up() {
 }
 
 #[test]
+fn however_much_is_late_at_once_a_packet_has_few_of_it_forgotten_and_none_of_it_put_together() {
+    let whole = built(false, Kind::Udp, &[7; 200]);
+    let parts = cut(&whole, 1, 128);
+    let mut table = table();
+    let number = |part: &[u8], id: u16| {
+        let mut part = part.to_vec();
+        part[18..20].copy_from_slice(&id.to_be_bytes());
+        part
+    };
+    for id in 0..2000 {
+        let first = number(&parts[0], id);
+        table.put(&first, &described(&first, SECOND));
+    }
+    assert_eq!((table.waiting(), table.counters().lost()), (2000, 0));
+    // The rest of the last one comes too late.
+    let last = number(&parts[1], 1999);
+    assert_eq!(table.put(&last, &described(&last, 40 * SECOND)), Reassembled::Nothing);
+    let late = table.counters().late;
+    assert!(0 < late && late <= 5, "{late}");
+    // More of them go with each packet than can come with it.
+    let other = built(false, Kind::Udp, b"whole");
+    for _ in 0..500 {
+        let before = table.counters().late;
+        assert_eq!(table.put(&other, &described(&other, 40 * SECOND)), Reassembled::NoFragment);
+        assert!(table.counters().late <= before + 4);
+    }
+    assert_eq!((table.counters().late, table.waiting()), (2000, 1));
+}
+
+#[test]
+fn a_fragment_for_which_there_is_no_room_without_many_others_is_lost_alone() {
+    let mut table = table();
+    let small = cut(&built(false, Kind::Udp, &[7; 100]), 1, 8).remove(0);
+    let held = |table: &mut Reassembler| {
+        (0..u16::MAX).find(|id| {
+            let mut part = small.clone();
+            part[18..20].copy_from_slice(&id.to_be_bytes());
+            put(table, &part);
+            table.counters().displaced > 0
+        })
+    };
+    assert!(held(&mut table).is_some());
+    let (waiting, displaced) = (table.waiting(), table.counters().displaced);
+    // One of a frame's usual length finds room among them, and one of 60,000 bytes does not.
+    let mut usual = cut(&built(false, Kind::Udp, &[7; 3000]), 2, 1480).remove(0);
+    usual[29] = 77;
+    put(&mut table, &usual);
+    let less = table.counters().displaced - displaced;
+    assert!(less <= 16 && table.waiting() == waiting + 1 - less, "{less}");
+    let mut long = cut(&built(false, Kind::Udp, &[7; 62_000]), 3, 60_000).remove(0);
+    long[29] = 78;
+    put(&mut table, &long);
+    let more = table.counters().displaced - displaced - less;
+    assert!(more <= 17 && table.waiting() == waiting + 2 - less - more, "{more}");
+    assert!(table.memory() <= ReassemblyLimits::default().bytes);
+}
+
+#[test]
 fn memory_is_bounded_and_a_flood_costs_nobody_who_holds_less() {
     let limits = ReassemblyLimits { bytes: Bytes(20_000), lifetime: Nanos(30 * SECOND) };
     let mut table = Reassembler::new(limits);
