@@ -47,6 +47,8 @@ pub struct Meter {
     parts: Vec<u64>,
     /// For each channel, cycles that were spent for it alone.
     own: Vec<u64>,
+    /// These together.
+    owned: u64,
     packets: u64,
 }
 
@@ -57,7 +59,7 @@ impl Meter {
             list.clear();
             list.resize(channels, 0);
         }
-        self.packets = 0;
+        (self.owned, self.packets) = (0, 0);
     }
 
     /// A packet, and who wants it.
@@ -77,6 +79,7 @@ impl Meter {
         for channel in channels {
             if let Some(own) = self.own.get_mut(*channel) {
                 *own += part;
+                self.owned += part;
             }
         }
     }
@@ -84,7 +87,7 @@ impl Meter {
     /// What a channel has to pay of `time`, in which `cycles` passed.
     pub fn share(&self, channel: usize, cycles: u64, time: Nanos) -> Nanos {
         let own = self.own.get(channel).copied().unwrap_or(0);
-        let common = self.common(channel, Nanos(cycles.saturating_sub(self.own.iter().sum())));
+        let common = self.common(channel, Nanos(cycles.saturating_sub(self.owned)));
         let of_it = u128::from(own.saturating_add(common.0));
         let time = u128::from(time.0) * of_it / u128::from(cycles.max(1));
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))

@@ -150,6 +150,7 @@ impl InterfaceConfig {
                 Kind::Xdp => weir_netio::Kind::Xdp,
             },
             ring: self.arena,
+            snap_len: crate::guest::PACKET_BYTES_MAX,
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             ..LiveOptions::default()

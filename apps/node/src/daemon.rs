@@ -233,6 +233,9 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration)?;
     let cache =
         Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
+    if let Err(error) = weir_netio::raise_descriptor_limit() {
+        say(&format!("the node can have no more files open than it was started with: {error}"));
+    }
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
     confine(&loaded.config, cache.as_ref())?;
     let (signals, happening) = channel();
@@ -365,9 +368,12 @@ impl Daemon {
     fn heed(&self, notice: Notice) {
         match notice {
             Notice::Interface(what) | Notice::Failed(what) => say(&what),
-            Notice::Lagging(session) => {
+            Notice::Lagging { session, id } => {
+                // It may have been closed meanwhile, because another of its readers said so or by somebody else, and there may be a new one of that name.
+                if lock(&self.node).billed(&session).is_none_or(|there| there.id != id) {
+                    return;
+                }
                 say(&format!("session {session} lags further behind than it may, and is closed"));
-                // Two of its readers may have said so.
                 _ = self.close_for(&session, Closed::Misbehaved, Unloaded::Lagged);
             }
         }
@@ -463,6 +469,7 @@ impl Daemon {
     }
 
     fn create_with(&self, spec: SessionSpec, file: &FileOf<'_>) -> Result<(), NodeError> {
+        crate::descriptors::check()?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
             let mut node = lock(&self.node);
@@ -504,6 +511,7 @@ impl Daemon {
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
     ) -> Result<Name, NodeError> {
+        crate::descriptors::check()?;
         let (workshop, spec, memory) = {
             let node = lock(&self.node);
             (node.workshop(), node.spec(session)?.clone(), node.memory_of(session)?)

@@ -180,6 +180,14 @@ pub enum NodeError {
         /// Where it would have run.
         cpu: Name,
     },
+    /// Nearly all descriptors are taken, by sessions, modules and their records.
+    #[error(
+        "the node has nearly as many files open as it may have ({limit}): close a session, or start the node with a higher limit (ulimit -n; LimitNOFILE= in its unit)"
+    )]
+    Descriptors {
+        /// As many as it may have.
+        limit: u64,
+    },
     /// The module cannot be loaded.
     #[error("module `{module}`: {error}")]
     Load {

@@ -11,16 +11,18 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use weir_abi::BATCH_PACKETS;
 use weir_bounds::EntryPoint;
 use weir_sandbox::{Budget, Cycles, LogLine, News};
 use weir_session::services::{Party, Request};
 use weir_session::{Admitted, Calibration, Entry, Records, Tier};
 use weir_units::{Nanos, Timestamp};
 
-/// A frame is no longer than this where nothing else is known: Ethernet with two tags.
-const FRAME_BYTES: u64 = 1522;
+/// The longest packet that a module is shown: one of IP's greatest length, with what is in front of it. Longer ones are cut when they are captured. The
+/// interface's own limit says nothing here: the system merges packets before anybody sees them (GRO), and datagrams are put together.
+pub const PACKET_BYTES_MAX: u32 = (64 << 10) + 256;
 /// Packets of one call at most.
-const _: () = assert!(BATCH as usize == weir_abi::BATCH_PACKETS);
+const _: () = assert!(BATCH as usize == BATCH_PACKETS);
 const BATCH: u32 = 64;
 
 /// What a module did, for whoever wants to know. Counters only grow, but for the memory.
@@ -76,26 +78,63 @@ pub struct Output {
 /// How long a module keeps a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
-    /// One packet of [`FRAME_BYTES`], or a batch where it takes batches; nothing where its calls can be suspended.
-    pub packet: Nanos,
-    /// Any call; where it can be suspended, from one place where it can be to the next.
+    /// One packet, or a batch where it takes batches; nothing where its calls can be suspended.
+    pub packet: Option<PacketTime>,
+    /// Any call, of a packet of [`PACKET_BYTES_MAX`]; where it can be suspended, from one place where it can be to the next.
     pub call: Nanos,
+}
+
+/// How long a packet takes at most: a straight line over its captured bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketTime {
+    /// One without bytes.
+    pub empty: Nanos,
+    /// One of [`PACKET_BYTES_MAX`].
+    pub longest: Nanos,
+}
+
+impl PacketTime {
+    fn of(self, bytes: u32) -> u64 {
+        let slope = self.longest.0.saturating_sub(self.empty.0);
+        let bytes = u64::from(bytes.min(PACKET_BYTES_MAX));
+        self.empty.0.saturating_add(slope.saturating_mul(bytes).div_ceil(PACKET_BYTES_MAX.into()))
+    }
+
+    /// Those of these packets, from the first one on, that take no longer than `left` together; one at least.
+    fn fitting(self, ticket: &Ticket, left: Nanos) -> u64 {
+        if self.longest.0.saturating_mul(BATCH.into()) <= left.0 {
+            return ticket.mask;
+        }
+        let descriptors = ticket.block.descriptors().get(ticket.batch * BATCH_PACKETS..).unwrap_or_default();
+        let (mut fits, mut rest, mut time) = (0, ticket.mask, 0_u64);
+        while rest != 0 {
+            let packet = descriptors.get(rest.trailing_zeros() as usize);
+            time = time.saturating_add(self.of(packet.map_or(0, |packet| packet.cap_len)));
+            if fits != 0 && time > left.0 {
+                break;
+            }
+            fits |= rest & rest.wrapping_neg();
+            rest &= rest.wrapping_sub(1);
+        }
+        fits
+    }
 }
 
 impl Longest {
     /// By its bounds where it is proved, else by its limits.
     pub fn of(admitted: &Admitted) -> Self {
         let calibration = &admitted.assessment().terms().calibration;
-        let time = |entry| {
+        let time = |entry, bytes: u32| {
             let Some(bound) = admitted.analysis().entry(entry) else { return Nanos(0) };
             let most =
                 if admitted.tier() == Tier::Proved { bound.usage.fuel } else { admitted.limits().of(entry) };
-            calibration.time(most.at(FRAME_BYTES))
+            calibration.time(most.at(bytes.into()))
         };
-        let packet = match admitted.facts().entry {
-            Entry::Packet => time(EntryPoint::Packet),
-            Entry::Batch => time(EntryPoint::Batch),
+        let entry = match admitted.facts().entry {
+            Entry::Packet => EntryPoint::Packet,
+            Entry::Batch => EntryPoint::Batch,
         };
+        let packet = PacketTime { empty: time(entry, 0), longest: time(entry, PACKET_BYTES_MAX) };
         let others = [
             EntryPoint::Tick,
             EntryPoint::Lost,
@@ -103,15 +142,15 @@ impl Longest {
             EntryPoint::Serve,
             EntryPoint::Answer,
         ]
-        .map(time);
-        Self { packet, call: others.into_iter().fold(packet, Nanos::max) }
+        .map(|entry| time(entry, PACKET_BYTES_MAX));
+        Self { packet: Some(packet), call: others.into_iter().fold(packet.longest, Nanos::max) }
     }
 
     /// Of a module whose calls can be suspended. A host function that is under way is brought to its end, so it may be two pieces.
     pub fn suspendable(admitted: &Admitted) -> Self {
         let calibration = &admitted.assessment().terms().calibration;
         let piece = calibration.time(admitted.limits().piece);
-        Self { packet: Nanos(0), call: Nanos(piece.0.saturating_mul(2)) }
+        Self { packet: None, call: Nanos(piece.0.saturating_mul(2)) }
     }
 }
 
@@ -213,6 +252,8 @@ pub struct Guest {
     output: SyncSender<Output>,
     longest: Longest,
     pace: Arc<Pace>,
+    /// Taken out of the queue, and not shown to it, because there was no time.
+    rest: Option<Ticket>,
     onward: Option<Onward>,
     /// Where each of its outputs leads.
     outlets: Vec<Option<Outlet>>,
@@ -266,6 +307,7 @@ impl Guest {
             output,
             longest,
             pace,
+            rest: None,
             onward: None,
             outlets: Vec::new(),
             block: None,
@@ -319,7 +361,33 @@ impl Guest {
 
     /// Whether packets wait for it.
     pub fn has_packets(&self) -> bool {
-        self.queue.waiting() > 0 || self.intake.as_ref().is_some_and(Intake::has_packets)
+        self.queue.waiting() > 0 || self.has_packets_in_hand()
+    }
+
+    /// Whether there are packets that have been taken out of its queue, and that it has not seen.
+    fn has_packets_in_hand(&self) -> bool {
+        self.rest.is_some() || self.intake.as_ref().is_some_and(Intake::has_packets)
+    }
+
+    /// It loses the packets before this position that have been taken out of its queue, and of a call that is suspended those that it has not seen to
+    /// their end: others need their memory.
+    pub fn let_go(&mut self, position: u64) {
+        if self.queue.in_hand().is_none_or(|at| at >= position) {
+            return;
+        }
+        let mut lost = self.lose_in_hand();
+        if self.seat.has_begun_packets() {
+            lost += self.seat.give_up();
+            self.send_on();
+        }
+        self.standing.channel.lagged.fetch_add(lost, Ordering::Relaxed);
+        self.queue.let_go();
+    }
+
+    /// Says how many packets it is not shown.
+    fn lose_in_hand(&mut self) -> u64 {
+        let rest = self.rest.take().map_or(0, |rest| rest.packets().into());
+        rest + self.intake.as_mut().map_or(0, Intake::let_go)
     }
 
     /// Has it work on what waits for it until the budget is used up, or nothing waits. The last call may take longer, by [`Longest::call`].
@@ -448,11 +516,18 @@ impl Guest {
 
     /// The next packets, after what is done with them before.
     fn next(&mut self, slice: &Slice) -> Option<Ticket> {
-        let most = self.batch(slice.left());
-        match &mut self.intake {
-            Some(intake) => intake.next(&self.queue, most, &|| slice.left()),
-            None => self.queue.take(most),
+        let mut ticket = match (self.rest.take(), &mut self.intake) {
+            (Some(rest), _) => rest,
+            (None, Some(intake)) => intake.next(&self.queue, BATCH, &|| slice.left())?,
+            (None, None) => self.queue.take(BATCH)?,
+        };
+        if let Some(time) = self.longest.packet {
+            let now = time.fitting(&ticket, slice.left());
+            let later = ticket.mask & !now;
+            self.rest = (later != 0).then(|| Ticket { mask: later, ..ticket.clone() });
+            ticket.mask = now;
         }
+        Some(ticket)
     }
 
     fn slice(&self, budget: Nanos) -> Slice {
@@ -471,6 +546,9 @@ impl Guest {
             self.count(elapsed(slice.begin));
             return Served::Suspended;
         }
+        if !self.has_packets_in_hand() {
+            self.queue.let_go();
+        }
         self.hand_on(elapsed(slice.begin));
         if self.has_packets() { Served::More } else { Served::All }
     }
@@ -486,6 +564,8 @@ impl Guest {
         let unseen = self.seat.give_up();
         self.tally.unseen.fetch_add(unseen, Ordering::Relaxed);
         self.send_on();
+        let lost = self.lose_in_hand();
+        self.standing.channel.closed.fetch_add(lost, Ordering::Relaxed);
         self.seat.stop();
         self.hand_on(elapsed(begin));
         for _ in 0..100 {
@@ -496,14 +576,6 @@ impl Guest {
             self.hand_on(Nanos(0));
         }
         self.tally.unwritten.fetch_add(self.kept.iter().count() as u64, Ordering::Relaxed);
-    }
-
-    /// How many packets the next call may have, so that the budget is kept.
-    fn batch(&self, left: Nanos) -> u32 {
-        if self.longest.packet.0 == 0 {
-            return BATCH;
-        }
-        u32::try_from(left.0 / self.longest.packet.0).unwrap_or(BATCH).clamp(1, BATCH)
     }
 
     /// Gives what came out to the writer, and counts.
@@ -563,4 +635,44 @@ impl Guest {
 
 fn elapsed(since: Instant) -> Nanos {
     Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_netio::{Capture, Input, Next};
+
+    /// A ticket for packets of these lengths.
+    fn ticket(lengths: &[u32]) -> Ticket {
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\x04\0\x01\0\0\0".to_vec();
+        for len in lengths {
+            [0, 0, *len, *len].iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
+            bytes.resize(bytes.len() + *len as usize, 0);
+        }
+        let Next::Block(block) = Capture::open(Input::Bytes(bytes)).unwrap().next_block().unwrap() else {
+            panic!("there is a block")
+        };
+        let mask = block.batch(0).mask;
+        Ticket { block: Arc::new(block), batch: 0, mask, position: 0 }
+    }
+
+    #[test]
+    fn a_call_has_as_many_packets_as_fit_by_their_own_lengths() {
+        // 100 ns, and 1 ns for each 64 bytes or so.
+        let time = PacketTime { empty: Nanos(100), longest: Nanos(1128) };
+        assert_eq!(
+            (time.of(0), time.of(640), time.of(PACKET_BYTES_MAX), time.of(u32::MAX)),
+            (100, 110, 1128, 1128)
+        );
+        let mut lengths = vec![60; 64];
+        (lengths[2], lengths[3]) = (65_000, 65_000);
+        let ticket = ticket(&lengths);
+        assert_eq!(time.fitting(&ticket, Nanos(u64::MAX)), ticket.mask);
+        // Two short ones and a long one; the short ones alone; and one, where there is no time for any.
+        assert_eq!(time.fitting(&ticket, Nanos(1500)), 0b111);
+        assert_eq!(time.fitting(&ticket, Nanos(1200)), 0b11);
+        assert_eq!(time.fitting(&ticket, Nanos(0)), 0b1);
+        let later = Ticket { mask: ticket.mask & !0b11, ..ticket };
+        assert_eq!(time.fitting(&later, Nanos(10)), 0b100);
+    }
 }

@@ -71,6 +71,11 @@ impl Intake {
         self.rest.is_some() || self.ready.is_some()
     }
 
+    /// Loses what has been taken out of the queue, and that the module has not seen. Says how many packets.
+    pub fn let_go(&mut self) -> u64 {
+        [self.rest.take(), self.ready.take()].iter().flatten().map(|ticket| u64::from(ticket.packets())).sum()
+    }
+
     /// The next packets for the module, at most so many. Looks at packets as long as there is time `left`, but at one at least; nothing where there is
     /// no time left to show them.
     pub fn next(&mut self, queue: &Queue, most: u32, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
@@ -155,8 +160,7 @@ impl Intake {
 impl Drop for Intake {
     /// What it holds is lost.
     fn drop(&mut self) {
-        let tickets = [&self.rest, &self.ready].into_iter().flatten();
-        let packets: u64 = tickets.map(|ticket| u64::from(ticket.packets())).sum();
+        let packets = self.let_go();
         let fragments = self.whole.as_ref().map_or(0, |whole| whole.reassembler.waiting());
         self.tally.closed.fetch_add(packets + fragments, Ordering::Relaxed);
     }

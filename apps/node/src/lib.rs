@@ -7,6 +7,7 @@ mod bill;
 pub mod client;
 pub mod config;
 pub mod daemon;
+mod descriptors;
 mod error;
 mod guest;
 mod handling;

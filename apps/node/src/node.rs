@@ -299,6 +299,11 @@ impl Node {
 
     /// A session with its virtual processors and channels. Its modules are loaded afterwards.
     pub fn create(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
+        // Where it is refused, nobody has what was made for it.
+        self.make(spec).inspect_err(|_| self.forget_selections())
+    }
+
+    fn make(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
         let interfaces: Vec<String> = self.sources.keys().cloned().collect();
         spec.check(&interfaces, &self.workshop.profiles())?;
         self.check_links(&spec)?;
@@ -363,7 +368,8 @@ impl Node {
                 self.close_vps(&session.vps);
                 self.close_outputs(session.outputs);
             }
-            self.forget_selections();
+            // Some of its interfaces may know it already.
+            self.route_everything()?;
             return Err(error);
         }
         Ok(())
@@ -535,6 +541,7 @@ impl Node {
         }
         spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
         self.check_links(&spec)?;
+        change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         let changed = there.memory.change(spec.memory, spec.memory_ceiling());
         changed.map_err(|error| memory_error(name, error))?;
         let mut vps = there.vps.clone();
@@ -760,6 +767,7 @@ impl Node {
                 routes.push(Route {
                     channel: channel.number,
                     session: name.clone(),
+                    session_id: session.id,
                     priority: session.spec.priority,
                     way: self.way_on(session, channel).ok().flatten(),
                     unattended: channel.spec.unattended,

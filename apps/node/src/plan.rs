@@ -161,8 +161,10 @@ pub enum Sight {
 pub struct Route {
     /// Its number on this node, which no other channel ever had.
     pub channel: u64,
-    /// Its session, for [`Notice::Lagging`](crate::source::Notice::Lagging).
+    /// Its session, for [`Notice::Lagging`](crate::source::Notice::Lagging), and that one's number.
     pub session: weir_session::Name,
+    /// No other session of this node ever had it.
+    pub session_id: u64,
     /// Of its session.
     pub priority: u8,
     /// Which packets.
@@ -223,6 +225,16 @@ impl Plan {
     /// The channel at a place.
     pub fn route(&self, place: usize) -> Option<&Route> {
         self.routes.get(place)?.as_ref()
+    }
+
+    /// Adds all channels of a selection of which one is there. They have one filter; but a later fragment goes where its first one went, and some of them may
+    /// have come after that.
+    pub(crate) fn complete(&self, wanted: &mut ChannelSet) {
+        for (_, places) in &self.selections {
+            if places.iter().any(|place| wanted.contains(*place)) {
+                places.iter().for_each(|place| wanted.insert(*place));
+            }
+        }
     }
 
     /// Places at which there is not the channel any more that an earlier plan has there.
@@ -356,6 +368,7 @@ mod tests {
         Route {
             channel,
             session: weir_session::Name::new("any").unwrap(),
+            session_id: 1,
             priority: 0,
             program: Program::new(&program).unwrap(),
             sight: Sight::All(Lag { most: 1, ends: false }),

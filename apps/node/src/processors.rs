@@ -2,12 +2,12 @@
 
 use crate::error::NodeError;
 use crate::log::say;
-use crate::node::{Node, Vp};
+use crate::node::{Module, Node, Session, Vp};
 use crate::runner::CoreThread;
 use crate::spec::ProcessorSpec;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{Reservation, Share, Terms as CpuTerms, Weight};
-use weir_session::Name;
+use weir_session::{Name, Tier};
 use weir_units::Nanos;
 
 impl Node {
@@ -46,6 +46,16 @@ impl Node {
         let changed = core.ask(move |runner| runner.change(id, share))?;
         changed.map_err(|refusal| NodeError::Cpu { name: spec.name.clone(), core: number, refusal })?;
         Ok(Vp { spec: spec.clone(), ..vp.clone() })
+    }
+
+    /// Without a reservation a virtual processor runs only what is proved, so one that has other modules cannot be without.
+    pub(crate) fn check_tiers(&self, session: &Session, spec: &ProcessorSpec) -> Result<(), NodeError> {
+        let is_other = |module: &&Module| module.spec.cpu == spec.name && module.tier != Tier::Proved;
+        let other = session.modules.values().find(is_other).filter(|_| spec.reservation().is_none());
+        other.map_or(Ok(()), |other| {
+            let module = other.spec.module.clone();
+            Err(NodeError::BestEffort { module, tier: other.tier, cpu: spec.name.clone() })
+        })
     }
 
     pub(crate) fn close_vps(&self, vps: &BTreeMap<Name, Vp>) {

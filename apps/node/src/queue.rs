@@ -1,6 +1,7 @@
 //! A channel's queue: packets that wait for a session, where they lie.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_abi::BATCH_PACKETS;
 use weir_netio::Block;
@@ -43,7 +44,12 @@ pub struct Queue {
     /// Packets of each flow.
     capacity: u32,
     flows: u32,
+    /// Where those packets are that were taken out, and that whoever did so is not done with; [`NOTHING`] where there are none.
+    in_hand: AtomicU64,
 }
+
+/// No position.
+const NOTHING: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -74,7 +80,7 @@ impl Queue {
     pub fn new(capacity: u32, flows: u16) -> Self {
         let flows = flows.max(1);
         let inner = Inner { flows: (0..flows).map(|_| Flow::default()).collect(), ..Inner::default() };
-        Self { inner: Mutex::new(inner), capacity, flows: flows.into() }
+        Self { inner: Mutex::new(inner), capacity, flows: flows.into(), in_hand: AtomicU64::new(NOTHING) }
     }
 
     /// How many packets wait.
@@ -121,7 +127,7 @@ impl Queue {
         Put { lost, wakes }
     }
 
-    /// Takes out the oldest packets of one batch, at most so many.
+    /// Takes out the oldest packets of one batch, at most so many. From then on whoever does so has them in hand, and no others.
     pub fn take(&self, most: u32) -> Option<Ticket> {
         let mut inner = self.lock();
         let mut taken = inner.take(most.max(1))?;
@@ -130,7 +136,18 @@ impl Queue {
         {
             taken.mask |= more.mask;
         }
+        self.in_hand.store(taken.position, Ordering::Relaxed);
         Some(taken)
+    }
+
+    /// Where the packets are that were taken out and are not done with; nothing where there are none.
+    pub fn in_hand(&self) -> Option<u64> {
+        Some(self.in_hand.load(Ordering::Relaxed)).filter(|position| *position != NOTHING)
+    }
+
+    /// Whoever has taken packets out is done with all of them.
+    pub fn let_go(&self) {
+        self.in_hand.store(NOTHING, Ordering::Relaxed);
     }
 
     /// Gives up what came before this position. Says how many packets.
@@ -329,9 +346,12 @@ mod tests {
         let queue = Queue::new(10, 1);
         put(&queue, &block, &[0b101], 0);
         assert_eq!(Arc::strong_count(&block), 2);
+        assert_eq!(queue.in_hand(), None);
         let ticket = queue.take(1);
-        assert_eq!((Arc::strong_count(&block), queue.waiting()), (3, 1));
+        assert_eq!((Arc::strong_count(&block), queue.waiting(), queue.in_hand()), (3, 1, Some(0)));
         drop(ticket);
+        queue.let_go();
+        assert_eq!(queue.in_hand(), None);
         queue.close();
         assert_eq!(Arc::strong_count(&block), 1);
     }

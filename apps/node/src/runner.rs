@@ -40,6 +40,8 @@ struct Letters {
     woken: Mutex<Vec<u64>>,
     /// Modules that there is something else for than packets.
     news: Mutex<BTreeSet<u64>>,
+    /// Modules that are to let go of what lies before this position, and that they have in hand.
+    lagging: Mutex<BTreeMap<u64, u64>>,
     /// What others have worked for modules, ns.
     debts: Mutex<BTreeMap<u64, u64>>,
     any: AtomicBool,
@@ -128,6 +130,12 @@ impl Waker {
     /// There is something else for a module than packets. However often it is said, it is looked at once.
     pub fn wake_for_news(&self, guest: u64) {
         lock(&self.0.news).insert(guest);
+        self.0.ring();
+    }
+
+    /// A module is to let go of packets before this position that it works on: others need their memory.
+    pub fn let_go(&self, guest: u64, position: u64) {
+        lock(&self.0.lagging).insert(guest, position);
         self.0.ring();
     }
 
@@ -345,10 +353,12 @@ impl Runner {
     fn read_letters(&mut self) {
         let woken = std::mem::take(&mut *lock(&self.letters.woken));
         let news = std::mem::take(&mut *lock(&self.letters.news));
+        let lagging = std::mem::take(&mut *lock(&self.letters.lagging));
         let debts = std::mem::take(&mut *lock(&self.letters.debts));
         let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
         woken.into_iter().for_each(|guest| self.notice(guest));
         news.into_iter().for_each(|guest| self.notice_news(guest));
+        lagging.into_iter().for_each(|(guest, position)| self.let_go(guest, position));
         debts.into_iter().for_each(|(guest, time)| self.pay(guest, Nanos(time)));
         jobs.into_iter().for_each(|job| job(self));
     }
@@ -417,6 +427,14 @@ impl Runner {
             resident.has_news = vp.pools.push(resident.pool, Event::News(guest)).is_ok();
             let now = self.now();
             _ = self.core.wake(id, now);
+        }
+    }
+
+    /// A module loses the packets before this position that it has in hand. A call that is suspended with them ends when it is resumed.
+    fn let_go(&mut self, guest: u64, position: u64) {
+        let vp = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
+        if let Some(resident) = vp.and_then(|vp| vp.residents.get_mut(&guest)) {
+            resident.guest.let_go(position);
         }
     }
 

@@ -162,6 +162,11 @@ impl Seat {
         }
     }
 
+    /// Whether packets have been begun, and are not at their end.
+    pub fn has_begun_packets(&self) -> bool {
+        self.under_way.is_some()
+    }
+
     /// Gives up what has been begun. Packets of it that the module has not seen are lost, and counted by the instance or returned.
     pub fn give_up(&mut self) -> u64 {
         self.dropped |= self.instance.abandon();

@@ -11,6 +11,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weir_abi::flag;
 use weir_demux::{ChannelSet, FragmentCounters, Fragments, MoreBytes, Packet};
 use weir_netio::{Block, DescriptorRing, Drops, Live, LiveError, LiveNext, LiveOptions, Selection};
 use weir_sandbox::{Cycles, thread_time};
@@ -32,8 +33,13 @@ const SHEDS_MAX: usize = 64;
 /// What an interface's thread says by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A session's reader lags further behind than it may, and is to be ended.
-    Lagging(weir_session::Name),
+    /// A session's reader lags further behind than it may, and the session is to be ended.
+    Lagging {
+        /// Its name.
+        session: weir_session::Name,
+        /// Its number: another one may have that name by the time that this is heeded.
+        id: u64,
+    },
     /// Something happened to an interface.
     Interface(String),
     /// An interface can no longer be read.
@@ -242,10 +248,13 @@ impl Receiver {
                     self.distribute(&Arc::new(block));
                     self.settle(Nanos(since.0.saturating_sub(asked.0)), since, begin);
                     self.mop_up(self.position);
+                    if self.live.is_running_out() {
+                        self.make_way();
+                    }
                 }
                 Ok(LiveNext::Event(event)) => self.tell(event.to_string()),
                 Ok(LiveNext::Full) => {
-                    self.shed();
+                    self.make_way();
                     std::thread::sleep(FULL);
                 }
                 Ok(LiveNext::Quiet) => {}
@@ -312,7 +321,7 @@ impl Receiver {
             self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
         }
         for (selection, places) in &plan.selections {
-            // Channels of one selection have one filter, so what one of them wants all want.
+            // What one of them wants all want: see `look_up`.
             let Some(place) = places.iter().find(|place| self.touched.contains(**place)) else { continue };
             let Some(masks) = self.masks.get(*place).cloned() else { continue };
             let begin = Cycles::now();
@@ -342,6 +351,9 @@ impl Receiver {
             _ = self.fragments.follow(descriptor, &self.head, &mut wanted);
         }
         wanted.keep(&plan.taken);
+        if descriptor.flags & flag::LATER_FRAGMENT != 0 {
+            plan.complete(&mut wanted);
+        }
         self.meter.packet(&wanted);
         self.unwanted += u64::from(wanted.is_empty());
         for place in wanted.iter() {
@@ -361,8 +373,8 @@ impl Receiver {
         }
     }
 
-    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, those with a lower
-    /// priority than others make some.
+    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, and several read it, those
+    /// who lag make some: what one has not read yet costs no other one a packet.
     fn select(
         &mut self,
         plan: &Plan,
@@ -380,7 +392,7 @@ impl Receiver {
             }
             return;
         }
-        let most = routes().map(|route| route.priority).max().unwrap_or(0);
+        let is_shared = routes().map(|route| route.readers.len()).sum::<usize>() > 1;
         for sheds in 0..=SHEDS_MAX {
             let selected = lock(selection).select(block, &masks);
             if let Some(copied) = selected.block.map(Arc::new) {
@@ -392,8 +404,7 @@ impl Receiver {
             if selected.lost == 0 {
                 return;
             }
-            let less = routes().filter(|route| route.priority < most);
-            if sheds == SHEDS_MAX || !shed(less, self.position) {
+            if sheds == SHEDS_MAX || !is_shared || !shed(routes(), self.position) {
                 for route in routes() {
                     route.tally.no_memory.fetch_add(selected.lost, Ordering::Relaxed);
                 }
@@ -422,24 +433,46 @@ impl Receiver {
             let Sight::All(lag) = route.sight else { continue };
             let last = head.saturating_sub(lag.most);
             for reader in &route.readers {
-                if reader.queue.oldest().is_none_or(|oldest| oldest >= last) {
-                    continue;
-                }
-                if lag.ends {
+                let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < last);
+                let (waits, works) = (lags(reader.queue.oldest()), lags(reader.queue.in_hand()));
+                if lag.ends && (waits || works) {
                     let lost = reader.queue.close();
                     route.tally.ended.fetch_add(lost, Ordering::Relaxed);
-                    _ = self.notices.send(Notice::Lagging(route.session.clone()));
-                } else {
+                    let (session, id) = (route.session.clone(), route.session_id);
+                    _ = self.notices.send(Notice::Lagging { session, id });
+                    continue;
+                }
+                if waits {
                     let lost = reader.queue.give_up_before(last);
                     route.tally.lagged.fetch_add(lost, Ordering::Relaxed);
+                }
+                if works {
+                    reader.waker.let_go(reader.guest, last);
                 }
             }
         }
     }
 
-    /// The interface's memory is full of packets that wait.
-    fn shed(&self) {
-        shed(self.plan.whole.iter().filter_map(|place| self.plan.route(*place)), self.position);
+    /// The interface's memory is full, or soon will be, of packets that wait for its readers, or that they work on. Where the kernel fills it in turn,
+    /// only those can make room who hold the oldest; else the one with the lowest priority does first.
+    fn make_way(&self) {
+        let routes = self.plan.whole.iter().filter_map(|place| self.plan.route(*place));
+        let readers = routes.flat_map(|route| route.readers.iter().map(move |reader| (route, reader)));
+        let holds = readers.filter_map(|(route, reader)| {
+            let oldest = [reader.queue.in_hand(), reader.queue.oldest()].into_iter().flatten().min()?;
+            Some((route, reader, oldest))
+        });
+        let first = |(route, _, oldest): &(&Route, &Reader, u64)| {
+            let priority = u64::from(route.priority);
+            if self.live.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
+        };
+        let Some((route, reader, oldest)) = holds.min_by_key(first) else { return };
+        if reader.queue.in_hand() == Some(oldest) {
+            // Nothing has been done with it for a long time; whether it lags too far is another question.
+            reader.waker.let_go(reader.guest, oldest.saturating_add(1));
+        } else {
+            give_up_half(route, reader, oldest, self.position);
+        }
     }
 }
 
@@ -456,17 +489,22 @@ fn pass(route: &Route, way: &Way, block: &Block, packet: usize, frame: &mut Vec<
     tally.passed_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
 }
 
-/// Memory is full of packets that wait: of those who read it, the one with the lowest priority loses the older half of what waits for it, and of
-/// several the one that is furthest behind. False where nothing waits for any of them.
+/// Memory is full of what its readers have not read: of them, the one that is furthest behind loses the older half of what waits for it, since others hold
+/// what comes after that as well; of several, the one with the lowest priority. False where nothing waits for any of them.
 fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let waiting = routes.flat_map(|route| {
         route.readers.iter().filter_map(move |reader| Some((route, reader, reader.queue.oldest()?)))
     });
-    let first = |(route, _, oldest): &(&Route, &Reader, u64)| (route.priority, *oldest);
+    let first = |(route, _, oldest): &(&Route, &Reader, u64)| (*oldest, route.priority);
     let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
+    give_up_half(route, reader, oldest, position);
+    true
+}
+
+/// A reader loses the older half of what waits for it between its oldest packet and this position.
+fn give_up_half(route: &Route, reader: &Reader, oldest: u64, position: u64) {
     let half = oldest + position.saturating_sub(oldest) / 2;
     // Something goes in any case: what is in one block has one position.
     let lost = reader.queue.give_up_before(half.max(oldest.saturating_add(1)));
     route.tally.shed.fetch_add(lost, Ordering::Relaxed);
-    true
 }

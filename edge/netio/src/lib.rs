@@ -46,6 +46,7 @@ mod arena;
 mod block;
 mod capture;
 mod decode;
+mod descriptors;
 mod error;
 #[doc(hidden)]
 pub mod exercise;
@@ -70,6 +71,7 @@ mod writer;
 
 pub use block::{Batch, Block};
 pub use capture::{Capture, Next, Progress};
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{Filter, FilterError};

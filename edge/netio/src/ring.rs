@@ -13,7 +13,7 @@ use weir_units::Bytes;
 /// How many blocks of a capture can be in use at once.
 const SLOTS: usize = 16;
 /// How many blocks of live traffic can be in use at once: more, because some have few packets, and readers may lag.
-pub(crate) const SLOTS_LIVE: usize = 256;
+const SLOTS_LIVE: usize = 256;
 const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
 /// Slots of which one word says which are in use.
 const WORD: usize = 64;
@@ -40,6 +40,13 @@ struct Shared {
 impl DescriptorRing {
     /// Length of a capture's ring.
     pub const SIZE: Bytes = Bytes((SLOTS * SLOT_BYTES) as u64);
+    /// Length of that of live traffic.
+    pub const SIZE_LIVE: Bytes = Bytes((SLOTS_LIVE * SLOT_BYTES) as u64);
+
+    /// For live traffic.
+    pub(crate) fn live() -> io::Result<Self> {
+        Self::with_slots(SLOTS_LIVE)
+    }
 
     pub(crate) fn new() -> io::Result<Self> {
         Self::with_slots(SLOTS)

@@ -5,7 +5,7 @@ use crate::arena::{Arena, CHUNK_BYTES, Hold};
 use crate::block::Block;
 use crate::format::Record;
 use crate::reader::Filling;
-use crate::ring::{DescriptorRing, SLOTS_LIVE};
+use crate::ring::DescriptorRing;
 use crate::totals::Counts;
 use crate::view::{Head, View};
 use std::io;
@@ -55,7 +55,7 @@ impl Selection {
         arena.hold(0..1, &mut hold);
         Ok(Self {
             arena,
-            ring: DescriptorRing::with_slots(SLOTS_LIVE)?,
+            ring: DescriptorRing::live()?,
             chunk: 0,
             filled: 0,
             hold,

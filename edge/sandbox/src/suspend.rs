@@ -14,6 +14,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wasmtime::{Store, TypedFunc, WasmParams, WasmResults};
+use weir_abi::lost;
 use weir_bounds::EntryPoint;
 use weir_units::{Nanos, Timestamp};
 
@@ -145,9 +146,9 @@ impl Instance {
         self.task.is_some()
     }
 
-    /// Gives up a suspended call, of an instance that is to be closed: nothing of the module runs for it any more. The packet under way and those after
-    /// it are lost, and counted so; nobody is to blame for that. What it did before that is there; of a batch, the mask of the packets that are
-    /// dropped is returned.
+    /// Gives up a suspended call: nothing of the module runs for it any more. The packet under way and those after it are lost, and counted so; that is no
+    /// fault, but before its next call the module is told that it took too long. What it did before that is there; of a batch, the mask of the packets
+    /// that are dropped is returned.
     pub fn abandon(&mut self) -> u64 {
         let Some(mut task) = self.task.take() else { return 0 };
         lock(&self.slice).grant(Budget::WHOLE, Order::GiveUp);
@@ -161,6 +162,7 @@ impl Instance {
                     _ => self.take_back(),
                 }
                 self.empty_stack();
+                self.untold = Some(lost::LIMIT);
                 self.ended |= matches!(errand, Errand::Start);
             } else {
                 self.has_returned(&mut task, errand, result);

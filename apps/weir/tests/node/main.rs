@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod channels;
+mod fairness;
 mod faults;
 mod isolation;
 mod links;

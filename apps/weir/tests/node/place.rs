@@ -61,6 +61,35 @@ pub fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A packet of `udp` with the IPv4 header's checksum made right.
+pub fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[24..26].copy_from_slice(&[0, 0]);
+    let mut sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let sum = !u16::try_from(sum).unwrap();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// A datagram to this port in fragments of 512 bytes of data.
+pub fn cut(port: u16, id: u16, payload: &[u8]) -> Vec<Vec<u8>> {
+    let frame = udp(port, payload);
+    let (front, data) = frame.split_at(34);
+    let part = |(number, part): (usize, &[u8])| {
+        let mut fragment = front.to_vec();
+        let has_more = (number + 1) * 512 < data.len();
+        let offset = u16::try_from(number * 64).unwrap() | u16::from(has_more) << 13;
+        fragment[16..18].copy_from_slice(&u16::try_from(20 + part.len()).unwrap().to_be_bytes());
+        fragment[18..20].copy_from_slice(&id.to_be_bytes());
+        fragment[20..22].copy_from_slice(&offset.to_be_bytes());
+        fragment.extend_from_slice(part);
+        sealed(fragment)
+    };
+    data.chunks(512).enumerate().map(part).collect()
+}
+
 /// Something of an interface, as ip(8) says it in JSON.
 pub fn look(interface: &str) -> Value {
     let output = Command::new("ip").args(["-s", "-j", "link", "show", "dev", interface]).output().unwrap();

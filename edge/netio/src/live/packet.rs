@@ -157,6 +157,12 @@ impl PacketPort {
         self.drops
     }
 
+    /// Whether one of the blocks that the kernel fills next, a quarter of all, is in use.
+    pub(crate) fn is_running_out(&self) -> bool {
+        let blocks = self.ring.blocks();
+        (0..blocks / 4).any(|ahead| self.ring.is_held((self.next + ahead) % blocks))
+    }
+
     /// Adds what has arrived.
     pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
         let window = Arc::clone(self.ring.window());

@@ -95,9 +95,9 @@ impl Live {
         let system = |what| LiveError::system(interface, what);
         let waiter = Waiter::new().map_err(system("preparing to wait for packets"))?;
         waiter.add(monitor.fd(), Waked::NEWS).map_err(system("preparing to wait for news"))?;
-        let ring = DescriptorRing::new().map_err(|error| LiveError::Memory {
+        let ring = DescriptorRing::live().map_err(|error| LiveError::Memory {
             interface: interface.to_owned(),
-            size: DescriptorRing::SIZE,
+            size: DescriptorRing::SIZE_LIVE,
             error,
         })?;
         let port = match made {
@@ -141,6 +141,16 @@ impl Live {
     /// Whether it is up and has a carrier, as far as the events tell that were handed out.
     pub fn is_up(&self) -> bool {
         self.monitor.link.running
+    }
+
+    /// Whether packets come into memory that the kernel fills in turn: there only the oldest block in use makes room.
+    pub fn is_filled_in_turn(&self) -> bool {
+        matches!(self.port, Some(Port::Packet(_)))
+    }
+
+    /// Whether a block in use is among those that the kernel fills soon, in turn: drop the oldest, or packets will be lost.
+    pub fn is_running_out(&self) -> bool {
+        matches!(&self.port, Some(Port::Packet(port)) if port.is_running_out())
     }
 
     /// Where the descriptors of all blocks are.

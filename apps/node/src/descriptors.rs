@@ -1,0 +1,26 @@
+//! Descriptors: a process can have only so many, and each session takes some.
+
+use crate::error::NodeError;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use weir_netio::descriptor_limit;
+
+/// So many, or a quarter of all, are not for sessions and modules: who asks the node something needs one, and what it does needs some for a while.
+/// Without, it could not even be asked to close a session.
+const RESERVE: u64 = 256;
+
+/// Before a session or a module takes some.
+///
+/// # Errors
+///
+/// Only those are left that are not for them.
+pub(crate) fn check() -> Result<(), NodeError> {
+    let Ok(limit) = descriptor_limit() else { return Ok(()) };
+    // The system gives the lowest that is free.
+    let next = io::stdin().as_fd().try_clone_to_owned();
+    let next = next.map(|next| u64::try_from(next.as_raw_fd()).unwrap_or(u64::MAX));
+    match next {
+        Ok(next) if next < limit - RESERVE.min(limit / 4) => Ok(()),
+        _ => Err(NodeError::Descriptors { limit }),
+    }
+}
