@@ -130,4 +130,10 @@ pub const ALL: &[Import] = &[
         result: Some(I32),
         summary: "reply(call, bytes, len): answer a call that `weir_serve` was given. 0, RANGE, or UNKNOWN for one that nobody waits for any more",
     },
+    Import {
+        name: "publish",
+        params: &[I32, I32, I32],
+        result: Some(I32),
+        summary: "publish(table, bytes, len): these bytes are the next version of a table, by its place in the manifest. 0, FULL, RANGE, DENIED or UNKNOWN",
+    },
 ];

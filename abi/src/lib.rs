@@ -10,6 +10,7 @@
 //! 0x0000_0000 .. memory size   private memory, read and write, at most PRIVATE_MAX
 //! POLL_PAGE   .. + a page      zeros, which weir's own checks read; taken away when a call's time is over
 //! ARENA_BASE  .. + window      packet bytes, read only: a store here ends the call
+//! TABLES_BASE .. + windows     named tables that the module reads, read only, in the order in which its manifest declares them
 //! DESCRIPTORS_BASE .. + ring   descriptors of the batches in flight, read only
 //! everywhere else              nothing: any access ends the call
 //! ```
@@ -48,6 +49,12 @@ pub const ARENA_BASE: u32 = 0x4000_0000;
 
 /// The largest window on the packet arena, in bytes.
 pub const ARENA_MAX: u32 = 0x8000_0000;
+
+/// Guest address at which the windows on named tables begin. Each begins with a [header](table), and at a multiple of [`table::WINDOW_STEP`].
+pub const TABLES_BASE: u32 = 0xC000_0000;
+
+/// The most bytes of all windows on named tables.
+pub const TABLES_MAX: u32 = 0x2000_0000;
 
 /// Guest address at which the descriptors begin.
 pub const DESCRIPTORS_BASE: u32 = 0xE000_0000;
@@ -125,20 +132,41 @@ pub mod answer {
     pub const FAILED: i32 = 3;
 }
 
+/// What is in front of the bytes of a named table, in its window. It is there also where the table is empty, or not there: then it has the length 0. What
+/// lies behind the table's bytes in its last page is zero; further pages of the window are nothing, and an access ends the call.
+pub mod table {
+    /// Offset of the table's version, a u64: 0 where there is none, and more than before whenever the bytes are others.
+    pub const VERSION: usize = 0;
+    /// Offset of the number of bytes that the table has, a u32.
+    pub const LEN: usize = 8;
+    /// Bytes of the header. The table's own bytes follow.
+    pub const HEADER_BYTES: u32 = 64;
+    /// Windows begin at multiples of this: the largest page of any processor that weir runs on.
+    pub const WINDOW_STEP: u32 = 65_536;
+
+    /// How much of the address space the window on a table of at most so many bytes takes; of one that is longer than a table can be, as much as of
+    /// one that is not.
+    pub const fn window(bytes: u32) -> u32 {
+        let bytes = if bytes < super::limit::TABLE_BYTES { bytes } else { super::limit::TABLE_BYTES };
+        (bytes + HEADER_BYTES).next_multiple_of(WINDOW_STEP)
+    }
+}
+
 /// What host functions return when they do not do what was asked. Anything at or above 0 is a success.
 pub mod code {
     /// Done.
     pub const OK: i32 = 0;
-    /// A limit is reached: the record, frame or message is dropped and counted.
+    /// A limit is reached: the record, frame or message is dropped and counted. There is no memory for a table.
     pub const FULL: i32 = -1;
-    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be.
+    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be; a table that is longer than
+    /// was declared.
     pub const RANGE: i32 = -2;
     /// Not allowed: a field that says how the packet is parsed, or a checksum; what the module's session may not have or use; an output that leads
-    /// nowhere; a packet that cannot be kept.
+    /// nowhere; a packet that cannot be kept; a table that nobody could read.
     pub const DENIED: i32 = -3;
     /// Not possible at this time: for instance compiling a pattern after start, or sending before its end.
     pub const WHEN: i32 = -4;
-    /// No such thing: an unknown parameter, stream, output, pattern or kept packet.
+    /// No such thing: an unknown parameter, stream, output, table, pattern or kept packet.
     pub const UNKNOWN: i32 = -5;
 }
 
@@ -194,4 +222,10 @@ pub mod limit {
     pub const DEADLINE_NS: u64 = 60_000_000_000;
     /// Nanoseconds that an answer is waited for at least: with less, a callee would be woken for what is late before it runs.
     pub const DEADLINE_MIN_NS: u64 = 100_000;
+    /// Named tables that one module reads and publishes.
+    pub const TABLES: u32 = 8;
+    /// Bytes of a named table.
+    pub const TABLE_BYTES: u32 = 64 << 20;
+    /// Bytes of a named table that a module publishes: it is read by one call of the host.
+    pub const PUBLISHED_BYTES: u32 = 1 << 20;
 }

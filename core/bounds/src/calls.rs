@@ -424,7 +424,7 @@ impl<'a> Walker<'a, '_> {
             }
             (
                 "emit" | "patch" | "send" | "keep" | "release" | "log" | "find_compile" | "param_bytes"
-                | "message" | "reply",
+                | "message" | "reply" | "publish",
                 _,
             ) => Some((Range::any(Width::W32), 0)),
             ("param_float", _) => Some((Range::any(Width::Other), 0)),

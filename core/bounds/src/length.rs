@@ -48,6 +48,7 @@ impl Length {
             }
             "call" => length(&[Type::I64], limit::MESSAGE_BYTES, Beyond::Nothing),
             "reply" => length(&[], limit::MESSAGE_BYTES, Beyond::Nothing),
+            "publish" => length(&[], limit::PUBLISHED_BYTES, Beyond::Nothing),
             "message" => length(&[], limit::MESSAGE_BYTES, Beyond::Most),
             "log" => length(&[], limit::LOG_BYTES, Beyond::Most),
             "param_bytes" => length(&[], value_bytes(parameter, environment), Beyond::Most),

@@ -25,6 +25,7 @@ mod reservation;
 pub mod services;
 pub mod sources;
 mod stream;
+mod table;
 mod tier;
 
 pub use admit::{Admitted, Setting, manifest_of};
@@ -40,6 +41,7 @@ pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
 pub use records::{Order, Record, Records};
 pub use reservation::{Holding, MemoryReservation, MemoryState, NodeMemory, ReservationError};
 pub use stream::{Field, FieldValue, Stream};
+pub use table::{Access, Table};
 pub use tier::{Limits, Tier};
 pub use weir_units::{is_plain, shown};
 

@@ -3,7 +3,8 @@
 //! A manifest is an allegation. It decides how records are laid out and named, which is harmless when wrong; whatever is
 //! dangerous when wrong is checked elsewhere.
 
-use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, ValueError, is_plain, shown};
+use crate::table::{self, RawTable};
+use crate::{Field, Name, NameError, Parameter, ParameterType, Stream, Table, ValueError, is_plain, shown};
 use serde::Deserialize;
 use weir_abi::{ABI_VERSION, PRIVATE_MAX, limit, row::FieldType};
 use weir_units::{Bytes, Nanos};
@@ -50,6 +51,8 @@ pub struct Manifest {
     pub calls: Vec<Name>,
     /// Where it sends frames of its own.
     pub outputs: Vec<Output>,
+    /// Named tables that it reads or publishes.
+    pub tables: Vec<Table>,
 }
 
 /// Something that a module can do for modules of other sessions.
@@ -175,6 +178,14 @@ pub enum ManifestError {
         /// What would be right.
         wanted: String,
     },
+    /// A table that cannot be so long.
+    #[error("{at}, bytes: {wanted}")]
+    Table {
+        /// Which table.
+        at: String,
+        /// What would be right.
+        wanted: String,
+    },
     /// A text that is too long or has control characters.
     #[error("{at}: at most {TEXT_MAX} characters, none of them a control or invisible character")]
     Text {
@@ -215,6 +226,8 @@ struct Raw {
     calls: Vec<String>,
     #[serde(default)]
     output: Vec<RawOutput>,
+    #[serde(default)]
+    table: Vec<RawTable>,
 }
 
 #[derive(Deserialize)]
@@ -303,6 +316,7 @@ impl Manifest {
         at_most("service", raw.service.len(), SERVICES_MAX)?;
         at_most("calls", raw.calls.len(), SERVICES_MAX)?;
         at_most("output", raw.output.len(), OUTPUTS_MAX)?;
+        at_most("table", raw.table.len(), limit::TABLES as usize)?;
         let parameters = raw.parameter.into_iter().map(parameter).collect::<Result<Vec<_>, _>>()?;
         let streams = raw.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
         let outputs = raw.output.into_iter().map(output).collect::<Result<Vec<_>, _>>()?;
@@ -313,6 +327,8 @@ impl Manifest {
         let calls = raw.calls.iter().map(|given| name("calls", given)).collect::<Result<Vec<_>, _>>()?;
         unique("calls", calls.iter())?;
         unique("output", outputs.iter().map(|o| &o.name))?;
+        let tables = table::tables(raw.table)?;
+        unique("table", tables.iter().map(|table| &table.name))?;
         Ok(Self {
             name: name("name", &raw.name)?,
             version: line("version", raw.version)?,
@@ -328,6 +344,7 @@ impl Manifest {
             services,
             calls,
             outputs,
+            tables,
         })
     }
 }
@@ -477,11 +494,11 @@ fn output(raw: RawOutput) -> Result<Output, ManifestError> {
     Ok(Output { name, summary })
 }
 
-fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
+pub(crate) fn name(at: &str, text: &str) -> Result<Name, ManifestError> {
     Name::new(text).map_err(|error| ManifestError::Name { at: at.to_owned(), error })
 }
 
-fn line(at: &str, text: String) -> Result<String, ManifestError> {
+pub(crate) fn line(at: &str, text: String) -> Result<String, ManifestError> {
     if text.chars().count() > TEXT_MAX || !text.chars().all(is_plain) {
         return Err(ManifestError::Text { at: at.to_owned() });
     }
@@ -575,6 +592,8 @@ mod tests {
             ("[[output]]\nname = 'a'\nrate = 5\n", "unknown field `rate`"),
             ("[[output]]\nname='a'\n[[output]]\nname='a'\n", "output: `a` is there twice"),
             (&"[[output]]\nname='a'\n".repeat(9), "9 entries in output; 8 is the most"),
+            (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(9), "9 entries in table; 8 is the most"),
+            (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(2), "table: `a` is there twice"),
             (
                 "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",
                 "stream `a`, field `x`: there is no type `u7`",

@@ -1,7 +1,7 @@
 //! Source files that spare a module's author from writing the manifest's contents a second time: rows as structs, streams and
 //! parameters as functions.
 
-use crate::{Manifest, Name, ParameterType};
+use crate::{Access, Manifest, Name, ParameterType};
 use std::fmt::Write;
 use weir_abi::row::FieldType;
 
@@ -43,6 +43,20 @@ pub fn c_header(manifest: &Manifest) -> String {
             "\n/* {} */\nenum {{ OUTPUT_{name} = {index} }};\nstatic inline int32_t send_{name}(const void *frame, uint32_t len) {{\n    return weir_send(OUTPUT_{name}, frame, len);\n}}",
             comment(&output.summary)
         );
+    }
+    for (index, table) in manifest.tables.iter().enumerate() {
+        let (name, bytes) = (table.name.identifier(), table.bytes);
+        _ = writeln!(out, "\n/* {} */\nenum {{ TABLE_{name} = {index}, TABLE_{name}_bytes = {bytes} }};", comment(&table.summary));
+        _ = match table.access {
+            Access::Read { window } => writeln!(
+                out,
+                "static inline struct weir_table table_{name}(void) {{\n    return weir_table_at({window:#X}u, TABLE_{name}_bytes);\n}}"
+            ),
+            Access::Publish => writeln!(
+                out,
+                "static inline int32_t publish_{name}(const void *bytes, uint32_t len) {{\n    return weir_publish(TABLE_{name}, bytes, len);\n}}"
+            ),
+        };
     }
     for (index, parameter) in manifest.parameters.iter().enumerate() {
         let name = parameter.name.identifier();
@@ -114,6 +128,24 @@ pub fn rust_source(manifest: &Manifest) -> String {
                 output.summary,
                 output.name.identifier().to_uppercase()
             );
+        }
+        out.push_str("}\n");
+    }
+    if !manifest.tables.is_empty() {
+        _ = writeln!(out, "\n/// The named tables.\npub mod table {{");
+        for (index, table) in manifest.tables.iter().enumerate() {
+            let (name, bytes) = (table.name.identifier().to_uppercase(), table.bytes);
+            _ = writeln!(out, "    #[doc = {:?}]", table.summary);
+            _ = match table.access {
+                Access::Read { window } => writeln!(
+                    out,
+                    "    pub const {name}: weir_guest::Table<{bytes}> = weir_guest::generated::table({window:#X});"
+                ),
+                Access::Publish => writeln!(
+                    out,
+                    "    pub const {name}: weir_guest::Published = weir_guest::generated::published({index});"
+                ),
+            };
         }
         out.push_str("}\n");
     }

@@ -3,16 +3,16 @@
 /// Why weir did not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A limit is reached.
+    /// A limit is reached, or there is no memory for a table.
     Full,
-    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be; in a list of patterns, a length beyond its end.
+    /// Outside the packet, or outside what a patch can reach; a frame that is longer or shorter than one can be; a table that is longer than was declared; in a list of patterns, a length beyond its end.
     Range,
     /// A field that says how the packet is parsed, or a checksum; what the module's session may not have or use; an output that leads nowhere; a packet
-    /// that cannot be kept.
+    /// that cannot be kept; a table that nobody could read.
     Denied,
     /// Not at this time: a pattern compiled after start, a patch outside a packet, a frame sent at start.
     When,
-    /// No such parameter, stream, output, pattern or kept packet.
+    /// No such parameter, stream, output, table, pattern or kept packet.
     Unknown,
     /// A code that this crate does not know.
     Other(i32),
@@ -57,6 +57,7 @@ extern "C" {
     pub(crate) fn call(service: u32, bytes: *const u8, len: u32, deadline: u64) -> i64;
     pub(crate) fn message(destination: *mut u8, room: u32) -> i32;
     pub(crate) fn reply(call: u64, bytes: *const u8, len: u32) -> i32;
+    pub(crate) fn publish(table: u32, bytes: *const u8, len: u32) -> i32;
 }
 
 /// A host that has nothing, so that modules can be checked, and what needs no host tested, on the author's own machine.
@@ -131,6 +132,10 @@ mod absent {
 
     pub(crate) unsafe fn reply(_call: u64, _bytes: *const u8, _len: u32) -> i32 {
         UNKNOWN
+    }
+
+    pub(crate) unsafe fn publish(_table: u32, _bytes: *const u8, _len: u32) -> i32 {
+        -3
     }
 }
 

@@ -62,6 +62,7 @@ mod record;
 mod scratch;
 mod send;
 pub mod service;
+mod table;
 
 pub use bounded::{Bounded, BoundedIterator};
 pub use bytes::{be16, be32, be64};
@@ -79,6 +80,7 @@ pub use parameter::{List, TooLong};
 pub use record::{emit, Row, Str};
 pub use scratch::{Free, Scratch};
 pub use send::Output;
+pub use table::{Published, Table};
 
 /// The version of the contract between weir and its modules that this crate was written for.
 pub const ABI_VERSION: u32 = 1;
@@ -88,6 +90,7 @@ pub const ABI_VERSION: u32 = 1;
 pub mod generated {
     pub use crate::entry::{batch, packet, State};
     pub use crate::parameter::{bytes, float, int, list, prefix, words};
+    pub use crate::table::{published, table};
 }
 
 /// Limits of the host. What goes beyond them is dropped and counted, or answered with [`Error::Full`].
@@ -142,4 +145,10 @@ pub mod limit {
     pub const CALLS: u32 = 64;
     /// Nanoseconds that an answer can be waited for.
     pub const DEADLINE_NS: u64 = 60_000_000_000;
+    /// Named tables that a module reads and publishes.
+    pub const TABLES: u32 = 8;
+    /// Bytes of a named table.
+    pub const TABLE_BYTES: u32 = 64 << 20;
+    /// Bytes of a named table that a module publishes.
+    pub const PUBLISHED_BYTES: u32 = 1 << 20;
 }

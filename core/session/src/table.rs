@@ -1,0 +1,142 @@
+//! Named tables that a module reads, or publishes for others.
+
+use crate::manifest::{ManifestError, line, name};
+use crate::Name;
+use serde::Deserialize;
+use weir_abi::{TABLES_BASE, TABLES_MAX, limit, table};
+use weir_units::Bytes;
+
+/// A declared table: bytes that an operator or a session shares, whole versions of them, with others who only read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its name in the module. Which table of a node that is, the operator says.
+    pub name: Name,
+    /// What is in it, in a line.
+    pub summary: String,
+    /// What the module does with it.
+    pub access: Access,
+    /// The most bytes that it has.
+    pub bytes: u32,
+}
+
+/// What a module does with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads it, in a window of its address space.
+    Read {
+        /// The guest address at which the window begins.
+        window: u32,
+    },
+    /// It makes it, for others.
+    Publish,
+}
+
+impl Table {
+    /// Where its window begins, if it is read.
+    pub fn window(&self) -> Option<u32> {
+        match self.access {
+            Access::Read { window } => Some(window),
+            Access::Publish => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawTable {
+    name: String,
+    #[serde(default)]
+    summary: String,
+    access: RawAccess,
+    bytes: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawAccess {
+    Read,
+    Publish,
+}
+
+/// The tables of a manifest. Windows follow each other in the order of declaration.
+pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
+    let mut next = TABLES_BASE;
+    let mut tables = Vec::with_capacity(raw.len());
+    for raw in raw {
+        let table_name = name("table.name", &raw.name)?;
+        let at = format!("table `{table_name}`");
+        let most = match raw.access {
+            RawAccess::Read => limit::TABLE_BYTES,
+            RawAccess::Publish => limit::PUBLISHED_BYTES,
+        };
+        let given = raw.bytes.parse::<Bytes>().ok().and_then(|bytes| u32::try_from(bytes.0).ok());
+        let Some(bytes) = given.filter(|bytes| (1..=most).contains(bytes)) else {
+            let most = Bytes(most.into());
+            return Err(ManifestError::Table { at, wanted: format!("an amount up to {most} such as \"64 KiB\"") });
+        };
+        let access = match raw.access {
+            RawAccess::Publish => Access::Publish,
+            RawAccess::Read => {
+                let window = next;
+                next = next.saturating_add(table::window(bytes));
+                if next - TABLES_BASE > TABLES_MAX {
+                    let most = Bytes(TABLES_MAX.into());
+                    let wanted = format!("less: the windows of all tables take {most} at most, each with its header");
+                    return Err(ManifestError::Table { at, wanted });
+                }
+                Access::Read { window }
+            }
+        };
+        let summary = line(&format!("{at}, summary"), raw.summary)?;
+        tables.push(Table { name: table_name, summary, access, bytes });
+    }
+    Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Manifest;
+
+    fn parse(tables: &str) -> Result<Vec<Table>, String> {
+        let head = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n";
+        let manifest = Manifest::parse(format!("{head}{tables}").as_bytes());
+        manifest.map(|manifest| manifest.tables).map_err(|error| error.to_string())
+    }
+
+    fn declared(name: &str, access: &str, bytes: &str) -> String {
+        format!("[[table]]\nname = '{name}'\naccess = '{access}'\nbytes = '{bytes}'\n")
+    }
+
+    #[test]
+    fn windows_follow_each_other_with_room_for_their_headers() {
+        let text = declared("a", "read", "1 B")
+            + &declared("b", "publish", "1 MiB")
+            + &declared("c", "read", "64 KiB")
+            + &declared("d", "read", "65472 B")
+            + &declared("e", "read", "64 MiB");
+        let tables = parse(&text).unwrap();
+        let windows: Vec<_> = tables.iter().map(|table| table.window().map(|at| at - TABLES_BASE)).collect();
+        let step = table::WINDOW_STEP;
+        assert_eq!(windows, [Some(0), None, Some(step), Some(3 * step), Some(4 * step)]);
+        assert_eq!(tables.iter().map(|table| table.bytes).collect::<Vec<_>>(), [1, 1 << 20, 1 << 16, 65_472, 64 << 20]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let seven: String = (0..7).map(|n| declared(&format!("t{n}"), "read", "64 MiB")).collect();
+        for (text, says) in [
+            (declared("A", "read", "1 B"), "table.name: `A` is not a name"),
+            (declared("a", "write", "1 B"), "unknown variant `write`, expected `read` or `publish`"),
+            (declared("a", "read", "64 MiB 1 B"), "table `a`, bytes: an amount up to 64 MiB such as"),
+            (declared("a", "read", "0 B"), "table `a`, bytes: an amount up to 64 MiB such as"),
+            (declared("a", "read", "65 MiB"), "table `a`, bytes: an amount up to 64 MiB such as"),
+            (declared("a", "publish", "1048577 B"), "table `a`, bytes: an amount up to 1 MiB such as"),
+            (seven + &declared("last", "read", "64 MiB"), "table `last`, bytes: less: the windows of all tables take 512 MiB"),
+            ("[[table]]\nname = 'a'\naccess = 'read'\n".to_owned(), "missing field `bytes`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(says), "{error}\n  should say: {says}");
+        }
+    }
+}
