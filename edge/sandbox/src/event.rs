@@ -4,6 +4,7 @@ use crate::host::{Host, Phase};
 use crate::instance::{During, Instance, call};
 use crate::rewrite::enter;
 use crate::suspend::{self, Call, Running};
+use crate::table::{Press, TableVersion};
 use std::sync::Arc;
 use wasmtime::{Instance as WasmInstance, Store, TypedFunc};
 use weir_bounds::EntryPoint;
@@ -17,6 +18,10 @@ pub struct Means {
     pub memory: Option<Arc<MemoryReservation>>,
     /// How it calls services of others, and answers their calls; without it there are none.
     pub post: Option<Arc<dyn Post>>,
+    /// The tables that it sees from the begin, by their places in the manifest.
+    pub tables: Vec<Option<Arc<TableVersion>>>,
+    /// Who takes the tables that it publishes; without it nobody does.
+    pub press: Option<Arc<dyn Press>>,
 }
 
 /// How a module calls services of others, and answers their calls. All that it is given is what a module said.

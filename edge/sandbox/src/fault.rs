@@ -5,7 +5,7 @@ use crate::interrupt::Code;
 /// Why a call was lost. To blame is the module, unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum FaultKind {
-    /// A load, store or bulk operation outside the private memory, the packets and the descriptors, or a store to those.
+    /// A load, store or bulk operation outside the private memory, the packets, the descriptors and the tables, or a store to those.
     #[error("memory access out of bounds")]
     OutOfBounds,
     /// `unreachable`, which a panic, an assertion or a bounded loop that ran too long ends in.

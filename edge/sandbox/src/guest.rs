@@ -46,10 +46,10 @@ impl Guest<'_> {
     ///
     /// Bytes of its private memory are lent as they are: nothing else runs in the sandbox meanwhile. Packets and descriptors can change
     /// while they are read (another process writes the file, another thread fills the next block), so they are copied first, each byte
-    /// read once.
+    /// read once. So are tables.
     ///
     /// # Errors
-    /// [`FaultKind::WildPointer`] where the range is not wholly inside one of the three areas, or longer than a host function reads.
+    /// [`FaultKind::WildPointer`] where the range is not wholly inside one of the areas that it may read, or longer than a host function reads.
     #[inline]
     pub(crate) fn bytes<R>(
         &mut self,
@@ -69,7 +69,8 @@ impl Guest<'_> {
         let base = self.private.as_ptr();
         let from = base.addr() + start;
         let inside = |area: &Range<usize>| area.start <= from && from.saturating_add(len) <= area.end;
-        if !inside(&self.host.packets) && !inside(&self.host.descriptors) {
+        let Host { packets, descriptors, tables, .. } = &*self.host;
+        if !inside(packets) && !inside(descriptors) && !tables.iter().any(inside) {
             return Err(wild);
         }
         let mut copy = std::mem::take(&mut self.host.scratch);

@@ -9,6 +9,7 @@ use crate::outgoing::{Outgoing, send};
 use crate::pattern::{PatternError, Patterns};
 use crate::rewrite::{LIMIT, SUSPEND};
 use crate::slice::{self, Counter, Shared};
+use crate::table::{Press, publish};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,8 @@ pub(crate) struct Host {
     pub(crate) memory: Option<Memory>,
     pub(crate) packets: Range<usize>,
     pub(crate) descriptors: Range<usize>,
+    /// Where the tables are that it reads, by their places in the manifest.
+    pub(crate) tables: Vec<Range<usize>>,
     pub(crate) scratch: Vec<u8>,
     pub(crate) phase: Phase,
     pub(crate) records: Records,
@@ -92,6 +95,8 @@ pub(crate) struct Host {
     encoded: Vec<Vec<u8>>,
     /// How it calls services of others.
     pub(crate) post: Option<Arc<dyn Post>>,
+    /// Who takes what it publishes.
+    pub(crate) press: Option<Arc<dyn Press>>,
     /// What it is being told.
     pub(crate) message: Vec<u8>,
     /// What its private memory has of its session's; and what that was before it grew last.
@@ -111,6 +116,7 @@ impl Host {
             strings: 0,
             overrun: Arc::default(),
             post: None,
+            press: None,
             message: Vec::new(),
             holding: None,
             before: Bytes(0),
@@ -118,6 +124,7 @@ impl Host {
             memory: None,
             packets: 0..0,
             descriptors: 0..0,
+            tables: Vec::new(),
             scratch: Vec::new(),
             phase: Phase::Start,
             records: Records::default(),
@@ -398,6 +405,14 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         })
         .map_err(wasmtime::Error::from)
     })?;
+    linker.func_wrap(
+        module,
+        "publish",
+        |mut caller: Caller<'_, Host>, table: i32, bytes: i32, len: i32| {
+            publish(&mut caller, unsigned(table), (unsigned(bytes), unsigned(len)))
+                .map_err(wasmtime::Error::from)
+        },
+    )?;
     linker.func_wrap(module, "param_int", |caller: Caller<'_, Host>, index: i32| {
         let value = caller.data().admitted.values().get(unsigned(index) as usize);
         value.and_then(weir_session::Value::as_int).unwrap_or(0)

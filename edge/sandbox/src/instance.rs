@@ -94,7 +94,7 @@ pub struct Instance {
     /// Not here while a call is suspended: the call has it.
     pub(crate) store: Option<Store<Host>>,
     pub(crate) wasm: Option<Wasm>,
-    base: *mut u8,
+    pub(crate) base: *mut u8,
     /// The call that is suspended, and what it and the world outside tell each other.
     pub(crate) task: Option<Task>,
     pub(crate) slice: Arc<Mutex<Shared>>,
@@ -191,13 +191,16 @@ impl Instance {
         Self::make_with(engine, program, Means::default())
     }
 
-    fn make_with(engine: &Engine, program: &Program, means: Means) -> Result<Self, LoadError> {
+    fn make_with(engine: &Engine, program: &Program, mut means: Means) -> Result<Self, LoadError> {
         let limits = program.admitted.limits();
         let slice = Arc::default();
         let mut host = Host::new(Arc::clone(&program.admitted));
         host.goes_on = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
         host.post.clone_from(&means.post);
+        host.press.clone_from(&means.press);
+        // It is shown others later, so these are not held any longer than they are to be seen.
+        let tables = std::mem::take(&mut means.tables);
         if let Some(reservation) = &means.memory {
             let wanted = program.admitted.facts().memory;
             host.holding = Some(
@@ -266,6 +269,7 @@ impl Instance {
         this.watch = Some(watch);
         this.store = Some(store);
         this.wasm = Some(wasm);
+        this.show_first(&tables).map_err(|error| LoadError::Sandbox(format!("its tables: {error}")))?;
         Ok(this)
     }
 

@@ -7,8 +7,8 @@
 //! A call of a module that was loaded for that can be suspended and resumed: [`Instance::begin`].
 //!
 //! [`Engine::load`] takes only what admission has checked. An [`Instance`] sees its own memory, and, mapped read-only at fixed
-//! guest addresses, the packets and their descriptors; what it can call is in `weir_abi::imports`. Where the host looks at memory
-//! that a module points to is one function, in `guest.rs`.
+//! guest addresses, the packets and their descriptors, and the tables that others share with it; what it can call is in
+//! `weir_abi::imports`. Where the host looks at memory that a module points to is one function, in `guest.rs`.
 
 mod allowance;
 mod batch;
@@ -31,6 +31,7 @@ mod rewrite;
 mod slice;
 mod space;
 mod suspend;
+mod table;
 mod tally;
 mod watchdog;
 mod writer;
@@ -47,4 +48,5 @@ pub use kept::{Keeper, NotPinned, Pinned};
 pub use slice::Budget;
 pub use space::Area;
 pub use suspend::{Call, Step};
+pub use table::{Press, TableVersion};
 pub use watchdog::EXIT_STUCK;

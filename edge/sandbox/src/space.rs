@@ -10,7 +10,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
-use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX};
+use weir_abi::{
+    ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, POLL_PAGE, PRIVATE_MAX, TABLES_BASE, TABLES_MAX,
+};
 
 /// Addresses that a 32-bit index can form.
 pub(crate) const RESERVED: usize = 4 << 30;
@@ -21,7 +23,8 @@ pub(crate) const GUARD: usize = 32 << 20;
 const POLL_BYTES: usize = 65_536;
 
 const _: () = assert!(PRIVATE_MAX <= POLL_PAGE && POLL_PAGE as usize + POLL_BYTES <= ARENA_BASE as usize);
-const _: () = assert!(ARENA_BASE as u64 + ARENA_MAX as u64 <= DESCRIPTORS_BASE as u64);
+const _: () = assert!(ARENA_BASE as u64 + ARENA_MAX as u64 <= TABLES_BASE as u64);
+const _: () = assert!(TABLES_BASE as u64 + TABLES_MAX as u64 <= DESCRIPTORS_BASE as u64);
 const _: () = assert!(DESCRIPTORS_BASE as u64 + DESCRIPTORS_MAX as u64 <= RESERVED as u64);
 
 /// A file or memfd, or part of one, that a sandbox reads.

@@ -281,6 +281,9 @@ fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(module, "reply", |mut caller: Caller<'_, Host>, _: i64, _: i32, _: i32| {
         answer_code(caller.data_mut().next())
     })?;
+    linker.func_wrap(module, "publish", |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
+        answer_code(caller.data_mut().next())
+    })?;
     linker.func_wrap(module, "param_int", |index: i32| match index {
         0 => 9,
         3 => 4_294_967_299,
