@@ -2,7 +2,9 @@
 //!
 //! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
 
-use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION};
+use crate::protocol::{
+    ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of,
+};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weir_session::MODULE_BYTES_MAX;
+
 use weir_units::{Bytes, shown};
 
 /// Where a node listens whose configuration says nothing else.
@@ -69,8 +71,15 @@ pub enum ClientError {
     #[error("the request has {0}, and {limit} is the most", limit = Bytes(LINE_BYTES_MAX as u64))]
     AskTooLong(Bytes),
     /// The file does not fit.
-    #[error("the file has {0}, and {limit} is the most for a module", limit = Bytes(MODULE_BYTES_MAX as u64))]
-    BodyTooLong(Bytes),
+    #[error("the file has {has}, and {most} is the most for a {what}")]
+    BodyTooLong {
+        /// What it has.
+        has: Bytes,
+        /// What it may have.
+        most: Bytes,
+        /// What it is.
+        what: &'static str,
+    },
     /// The node did not do it, and says why.
     #[error("{0}")]
     Refused(String),
@@ -128,8 +137,9 @@ fn name_in(file: &str, id: u32) -> String {
 /// # Errors
 /// The line or the body is longer than a node takes.
 pub fn encode(ask: Request, body: &[u8]) -> Result<Vec<u8>, ClientError> {
-    let too_long = || ClientError::BodyTooLong(Bytes(body.len() as u64));
-    if body.len() > MODULE_BYTES_MAX {
+    let (what, most) = body_of(&ask);
+    let too_long = || ClientError::BodyTooLong { has: Bytes(body.len() as u64), most: Bytes(most as u64), what };
+    if body.len() > most {
         return Err(too_long());
     }
     let ask = Ask { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..Ask::new(ask) };
@@ -332,7 +342,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_sent() {
         let error = encode(Request::Show, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
-        assert!(matches!(error, ClientError::BodyTooLong(_)));
+        assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
         let mut spec = crate::spec::SessionSpec::new(Name::new("a").unwrap());
         let mut module: crate::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
         module.module = "x".repeat(LINE_BYTES_MAX);

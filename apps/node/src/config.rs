@@ -4,6 +4,7 @@ use crate::link::LinkConfig;
 use crate::quantity;
 use crate::spec::{SessionSpec, SpecError};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_netio::{Direction, LiveOptions};
@@ -34,6 +35,9 @@ pub struct Config {
     /// Profiles that sessions can name.
     #[serde(default, rename = "profile")]
     pub profiles: Vec<ProfileConfig>,
+    /// Named tables of the operator's.
+    #[serde(default, rename = "table")]
+    pub tables: Vec<TableConfig>,
     /// Sessions that exist from the start.
     #[serde(default, rename = "session")]
     pub sessions: Vec<SessionSpec>,
@@ -190,6 +194,17 @@ pub struct ProfileConfig {
     pub file: PathBuf,
 }
 
+/// A named table of the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// What it is called.
+    #[serde(with = "quantity::text")]
+    pub name: Name,
+    /// The file with its bytes, relative to the configuration's. It is read again with the configuration.
+    pub file: PathBuf,
+}
+
 /// Why a configuration cannot be used. To blame is the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -214,6 +229,16 @@ pub enum ConfigError {
         what: &'static str,
         /// Their name.
         name: String,
+    },
+    /// Two who publish one table.
+    #[error("table `{table}` has two publishers: {first}, and session `{second}`")]
+    Published {
+        /// Which table.
+        table: Name,
+        /// Who does.
+        first: String,
+        /// And who does, too.
+        second: Name,
     },
     /// Too many sessions.
     #[error("{0} sessions; {SESSIONS_MAX} is the most")]
@@ -260,6 +285,7 @@ impl Config {
         twice("link", self.links.iter().map(|link| link.interface.as_str()))?;
         self.links.iter().try_for_each(LinkConfig::check)?;
         twice("profile", self.profiles.iter().map(|profile| profile.name.as_str()))?;
+        twice("table", self.tables.iter().map(|table| table.name.as_str()))?;
         twice("session", self.sessions.iter().map(|session| session.name.as_str()))?;
         if self.sessions.len() > SESSIONS_MAX {
             return Err(ConfigError::TooMany(self.sessions.len()));
@@ -268,9 +294,25 @@ impl Config {
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
         let profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
         self.sessions.iter().try_for_each(|session| session.check(&interfaces, &profiles))?;
+        self.check_tables()?;
         let links: Vec<String> = self.links.iter().map(|link| link.interface.clone()).collect();
         let outgoing = self.outgoing();
         self.sessions.iter().try_for_each(|session| session.check_links(&links, &outgoing))?;
+        Ok(())
+    }
+
+    /// Each table has one publisher.
+    fn check_tables(&self) -> Result<(), ConfigError> {
+        let operators = self.tables.iter().map(|table| (&table.name, "the operator".to_owned()));
+        let mut publishers: BTreeMap<&Name, String> = operators.collect();
+        for session in &self.sessions {
+            for grant in &session.publish {
+                if let Some(first) = publishers.insert(&grant.table, format!("session `{}`", session.name)) {
+                    let (table, second) = (grant.table.clone(), session.name.clone());
+                    return Err(ConfigError::Published { table, first, second });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -394,6 +436,15 @@ mod tests {
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "two interfaces called `a`"),
             ("[[session]]\nname = \"a\"\n[[session]]\nname = \"a\"", "two sessions called `a`"),
             ("[[link]]\ninterface = \"e\"", "missing field `rate`"),
+            ("[[table]]\nname = \"t\"\nfile = \"a\"\n[[table]]\nname = \"t\"\nfile = \"b\"", "two tables called `t`"),
+            (
+                "[[table]]\nname = \"t\"\nfile = \"a\"\n[[session]]\nname = \"s\"\npublish = [\"own=t\"]",
+                "table `t` has two publishers: the operator, and session `s`",
+            ),
+            (
+                "[[session]]\nname = \"r\"\npublish = [\"t\"]\n[[session]]\nname = \"s\"\npublish = [\"t\"]",
+                "table `t` has two publishers: session `r`, and session `s`",
+            ),
             ("[[link]]\ninterface = \"e/f\"\nrate = \"1 Mbit/s\"", "[link]: `interface` is e/f"),
             ("[[link]]\ninterface = \"e\"\nrate = \"1 bit/s\"", "[link]: `rate` is 1 bit/s"),
             (

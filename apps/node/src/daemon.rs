@@ -10,6 +10,7 @@ use crate::protocol::{Change, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
+use crate::tables::{FileError, Sheet, read_file};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,9 @@ pub enum DaemonError {
         /// What is wrong with it.
         source: ProfileError,
     },
+    /// A table's file cannot be used.
+    #[error(transparent)]
+    Table(#[from] FileError),
     /// The node cannot give up what it does not need.
     #[error(transparent)]
     Confine(#[from] ConfineError),
@@ -149,6 +153,7 @@ struct Loaded {
     config: Config,
     profiles: BTreeMap<Name, Terms>,
     default: Terms,
+    tables: Vec<Sheet>,
     digest: Digest,
 }
 
@@ -181,8 +186,14 @@ fn load(path: &Path, calibration: &Calibration) -> Result<Loaded, DaemonError> {
         profiles.insert(profile.name.clone(), terms(parsed, &config, calibration));
         all.extend_from_slice(text.as_bytes());
     }
+    let mut tables = Vec::new();
+    for table in &config.tables {
+        let sheet = Sheet::new(table.name.clone(), read_file(&beside(path, &table.file))?);
+        all.extend_from_slice(&sheet.digest.0);
+        tables.push(sheet);
+    }
     let default = terms(Profile::default(), &config, calibration);
-    Ok(Loaded { config, profiles, default, digest: Digest::of(&all) })
+    Ok(Loaded { config, profiles, default, tables, digest: Digest::of(&all) })
 }
 
 /// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
@@ -288,7 +299,7 @@ impl Daemon {
     /// Starts the node and creates the sessions of its configuration.
     fn start(
         setup: Setup,
-        loaded: Loaded,
+        mut loaded: Loaded,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
         let options = Options {
@@ -316,6 +327,9 @@ impl Daemon {
         }
         let node = Node::start(loaded.config.clone(), workshop, &tells)?;
         let books = Books { ledger, bill: Bill::default(), since: now() };
+        // Before the sessions, whose modules may want to read them when they begin.
+        let tables = std::mem::take(&mut loaded.tables);
+        loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;
         let sessions = loaded.config.sessions.clone();
         let daemon =
             Self { setup, node: Mutex::new(node), books: Mutex::new(books), loaded: Mutex::new(loaded) };
@@ -591,6 +605,18 @@ impl Daemon {
         Ok(())
     }
 
+    /// The operator's next version of a table.
+    pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
+        let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
+        // It may be long, and nobody has to wait while it is copied.
+        Ok(shelf.put(table, bytes)?)
+    }
+
+    /// The end of a table of the operator's.
+    pub(crate) fn remove_table(&self, table: &Name) -> Result<(), NodeError> {
+        Ok(lock(&self.node).workshop.shelf.remove(table)?)
+    }
+
     pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
         let mut node = lock(&self.node);
         let changed = node.change(change);
@@ -609,7 +635,7 @@ impl Daemon {
     /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
         let mut loaded = lock(&self.loaded);
-        let new = load(&self.setup.config, &self.setup.calibration)?;
+        let mut new = load(&self.setup.config, &self.setup.calibration)?;
         let path = || self.setup.config.clone();
         for (part, differs) in [
             ("node", new.config.node != loaded.config.node),
@@ -638,6 +664,17 @@ impl Daemon {
         // After sessions have gone, as a lower rate may need what they gave back; before others come, as they may need a higher one.
         let mut created = lock(&self.node).set_rates(&links).map_err(DaemonError::Node);
         let have_rates = created.is_ok();
+        let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
+        let mut tables_before = Vec::new();
+        if have_rates {
+            match shelf.configure(&loaded.tables, std::mem::take(&mut new.tables)) {
+                Ok(configured) => {
+                    (new.tables, tables_before) = (configured.sheets, configured.before);
+                    notes.extend(configured.notes);
+                }
+                Err(error) => created = Err(NodeError::from(error).into()),
+            }
+        }
         let mut done = 0;
         while let (Ok(()), Some(session)) = (&created, come.get(done)) {
             created = self
@@ -654,6 +691,7 @@ impl Daemon {
             if have_rates && let Err(error) = lock(&self.node).set_rates(&links_before) {
                 say(&error.to_string());
             }
+            shelf.restore(tables_before);
             for session in gone {
                 let name = session.name.clone();
                 if let Err(error) = self.create_configured(session) {

@@ -6,11 +6,12 @@ use crate::runner::{StartError, Stuck};
 use crate::seat::SeatError;
 use crate::source::SourceError;
 use crate::spec::SpecError;
+use crate::tables::TableError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::RateRefused;
-use weir_session::{Name, Refusal, Tier};
+use weir_session::{Name, Refusal, ReservationError, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// Why something was not done. Nothing has changed then.
@@ -246,7 +247,24 @@ pub enum NodeError {
     /// The records' thread does not start.
     #[error("there is no thread for records: {0}")]
     Writer(std::io::Error),
+    /// A table cannot be used so.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The session has gone, or changed, while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),
+}
+
+impl NodeError {
+    /// A session's reservation cannot be what is asked for.
+    pub(crate) fn of_memory(session: &Name, error: ReservationError) -> Self {
+        match error {
+            ReservationError::Left { wanted, left } => Self::Memory { wanted, left },
+            ReservationError::Used { wanted, used } => {
+                Self::MemoryUsed { session: session.clone(), wanted, used }
+            }
+            // Whoever is not a module has no other ceiling than what there is.
+            ReservationError::Ceiling { wanted, ceiling } => Self::Memory { wanted, left: ceiling },
+        }
+    }
 }

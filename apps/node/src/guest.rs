@@ -7,6 +7,7 @@ use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
 use crate::queue::{Queue, Ticket};
 use crate::seat::Seat;
+use crate::tables::Readings;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -257,6 +258,8 @@ pub struct Guest {
     onward: Option<Onward>,
     /// Where each of its outputs leads.
     outlets: Vec<Option<Outlet>>,
+    /// The tables that it reads.
+    tables: Option<Readings>,
     /// The block that it saw last.
     block: Option<u64>,
     faults_told: usize,
@@ -310,6 +313,7 @@ impl Guest {
             rest: None,
             onward: None,
             outlets: Vec::new(),
+            tables: None,
             block: None,
             faults_told: 0,
             kept: Records::default(),
@@ -326,6 +330,19 @@ impl Guest {
         self.seat.instance.open_outputs(open.fold(0, |all, bit| all | bit));
         self.outlets = outlets;
         self
+    }
+
+    /// It sees these tables, always the newest version when a call begins.
+    pub(crate) fn reading(mut self, tables: Readings) -> Self {
+        self.tables = Some(tables);
+        self
+    }
+
+    /// Shows it what is new in the tables that it reads. Between two calls of it.
+    fn look_up(&mut self) {
+        if let Some(tables) = &mut self.tables {
+            tables.refresh(&mut self.seat.instance);
+        }
     }
 
     /// It decides which of its packets go on this way, where there is one, and how.
@@ -395,6 +412,7 @@ impl Guest {
         let slice = self.slice(budget);
         let mut is_done = true;
         while let Some(ticket) = self.next(&slice) {
+            self.look_up();
             let (block, batch) = (&ticket.block, ticket.block.batch(ticket.batch));
             if self.seat.face(block).is_err() {
                 // The node is out of address space: it cannot see these, and may see later ones.
@@ -435,6 +453,7 @@ impl Guest {
     /// Time goes on.
     pub fn tick(&mut self, now: Timestamp, budget: Nanos) -> Served {
         let slice = self.slice(budget);
+        self.look_up();
         // Here ticks come as time goes on, not as packets want it: each has an allowance of its own.
         self.seat.instance.begin_block();
         let is_done = self.seat.begin_pass(now, &|| slice.part());
@@ -444,6 +463,7 @@ impl Guest {
     /// Tells the module what else is new.
     pub fn hear(&mut self, budget: Nanos) -> Served {
         let slice = self.slice(budget);
+        self.look_up();
         let news = match self.seat.instance.low_memory() {
             Some(news) => news,
             None => match self.desk.next() {

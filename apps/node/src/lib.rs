@@ -28,6 +28,7 @@ mod service;
 mod snapshot;
 mod source;
 pub mod spec;
+pub mod tables;
 mod trace;
 mod writer;
 

@@ -19,6 +19,7 @@ use crate::runner::{CoreThread, Waker};
 use crate::seat::Seat;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
+use crate::tables::{Claims, Readings, Shelf};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -33,7 +34,7 @@ use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
-use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, ReservationError, Terms, Tier};
+use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// A virtual processor of a session.
@@ -79,6 +80,8 @@ pub(crate) struct Session {
     pub(crate) vps: BTreeMap<Name, Vp>,
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) outputs: Outputs,
+    /// The tables that it publishes. After its modules have ended, they are nobody's.
+    _tables: Claims,
     pub(crate) modules: BTreeMap<Name, Module>,
     pub(crate) refusals: u64,
     /// Its memory.
@@ -120,6 +123,7 @@ pub struct Workshop {
     blocking: Nanos,
     pace: Arc<Pace>,
     office: Arc<PostOffice>,
+    pub(crate) shelf: Arc<Shelf>,
 }
 
 /// A module that is admitted, compiled and started, and that has yet to get its place.
@@ -130,6 +134,7 @@ pub struct Prepared {
     instance: Instance,
     longest: Longest,
     desk: Arc<Desk>,
+    tables: Readings,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -150,7 +155,7 @@ impl Workshop {
         let calibration = default.calibration.clone();
         let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
         let pace = Arc::new(Pace { calibration, nanos_per_cycle });
-        Self { engine, default, profiles, shipped, blocking, pace, office: Arc::default() }
+        Self { engine, default, profiles, shipped, blocking, pace, office: Arc::default(), shelf: Arc::default() }
     }
 
     /// Names of its profiles.
@@ -201,7 +206,11 @@ impl Workshop {
         let uses = program.admitted().manifest().calls.iter().map(|name| session.used(name));
         let desk = self.office.desk(uses.collect());
         let post: Arc<dyn Post> = Arc::clone(&desk) as _;
-        let means = Means { memory: Some(Arc::clone(memory)), post: Some(post) };
+        let (mut tables, publisher) =
+            self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
+        let memory_of = Some(Arc::clone(memory));
+        let means =
+            Means { memory: memory_of, post: Some(post), tables: tables.first(), press: Some(Arc::new(publisher)) };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,
@@ -213,7 +222,7 @@ impl Workshop {
             let why = instance.incidents().first().map(|incident| incident.fault.to_string());
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
-        Ok(Prepared { spec: spec.clone(), name, program, instance, longest, desk })
+        Ok(Prepared { spec: spec.clone(), name, program, instance, longest, desk, tables })
     }
 }
 
@@ -224,7 +233,7 @@ type Selections = BTreeMap<(String, String), Arc<Mutex<Selection>>>;
 #[derive(Debug)]
 pub struct Node {
     pub(crate) config: Config,
-    workshop: Workshop,
+    pub(crate) workshop: Workshop,
     pub(crate) cores: Vec<CoreThread>,
     pub(crate) sources: BTreeMap<String, Source>,
     pub(crate) links: BTreeMap<String, Port>,
@@ -314,10 +323,11 @@ impl Node {
             return Err(NodeError::TooMany(self.sessions.len()));
         }
         let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
-        let memory = memory.map_err(|error| memory_error(&spec.name, error))?;
+        let memory = memory.map_err(|error| NodeError::of_memory(&spec.name, error))?;
         let bell: Arc<Bell> = Arc::default();
         let rings = Arc::clone(&bell);
         memory.on_low(move || rings.ring());
+        let claims = self.workshop.shelf.claim(&spec)?;
         let mut channels = BTreeMap::new();
         for channel in &spec.channels {
             let made = self.channel(channel)?;
@@ -349,6 +359,7 @@ impl Node {
             vps,
             channels,
             outputs,
+            _tables: claims,
             modules: BTreeMap::new(),
             refusals: 0,
             memory,
@@ -378,12 +389,15 @@ impl Node {
     /// Gives a module its place.
     pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Prepared { spec, name, program, instance, longest, desk } = prepared;
+        let Prepared { spec, name, program, instance, longest, desk, mut tables } = prepared;
         let admitted = program.admitted();
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
         }
         let changed = || NodeError::Changed(session.clone());
+        if !tables.are_of(&there.memory) {
+            return Err(changed());
+        }
         let checked = SessionSpec { modules: vec![spec.clone()], ..there.spec.clone() };
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
         let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
@@ -446,11 +460,13 @@ impl Node {
             |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
         let outlets = manifest.outputs.iter().map(|output| outlet(&output.name)).collect();
         desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
+        tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
         let pace = Arc::clone(&self.workshop.pace);
         let inbox = Inbox { queue, intake, desk: Arc::clone(&desk) };
         let resident = Guest::new(guest, seat, inbox, standing, tally, account, outputs, longest, pace)
             .sending_on(way)
-            .sending(outlets);
+            .sending(outlets)
+            .reading(tables);
         there.bell.lock().insert(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
@@ -543,7 +559,7 @@ impl Node {
         self.check_links(&spec)?;
         change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         let changed = there.memory.change(spec.memory, spec.memory_ceiling());
-        changed.map_err(|error| memory_error(name, error))?;
+        changed.map_err(|error| NodeError::of_memory(name, error))?;
         let mut vps = there.vps.clone();
         // What was done so far, to be undone where the next part is refused.
         let mut done: Vec<(Name, Option<Vp>)> = Vec::new();
@@ -780,17 +796,6 @@ impl Node {
             }
         }
         source.follow(routes)
-    }
-}
-
-fn memory_error(session: &Name, error: ReservationError) -> NodeError {
-    match error {
-        ReservationError::Left { wanted, left } => NodeError::Memory { wanted, left },
-        ReservationError::Used { wanted, used } => {
-            NodeError::MemoryUsed { session: session.clone(), wanted, used }
-        }
-        // Whoever is not a module has no other ceiling than what there is.
-        ReservationError::Ceiling { wanted, ceiling } => NodeError::Memory { wanted, left: ceiling },
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is said over the node's socket.
 //!
-//! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, a module's file. The client
+//! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, the file of a module or table. The client
 //! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
@@ -9,7 +9,7 @@ use crate::quantity;
 use crate::spec::{Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weir_session::Name;
+use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_units::{Bytes, Nanos};
 
 /// The version that this node speaks.
@@ -95,8 +95,28 @@ pub enum Request {
         #[serde(with = "quantity::text")]
         stream: Name,
     },
+    /// The next version of a named table of the operator's; its bytes are the body: [`Reply::Done`].
+    PutTable {
+        /// Which.
+        #[serde(with = "quantity::text")]
+        table: Name,
+    },
+    /// The end of a named table of the operator's: [`Reply::Done`].
+    RemoveTable {
+        /// Which.
+        #[serde(with = "quantity::text")]
+        table: Name,
+    },
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
+}
+
+/// What a request's body is the file of, and how long it can be.
+pub fn body_of(ask: &Request) -> (&'static str, usize) {
+    match ask {
+        Request::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
+        _ => ("module", MODULE_BYTES_MAX),
+    }
 }
 
 /// What changes in a session; what is missing stays.
@@ -179,6 +199,27 @@ pub struct Snapshot {
     pub sessions: Vec<SessionShot>,
     /// Memory that sessions can reserve, and have reserved, bytes.
     pub memory: Taken,
+    /// Its named tables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableShot>,
+}
+
+/// A named table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableShot {
+    /// Its name.
+    pub name: String,
+    /// Who publishes it; nobody, where it is only waited for.
+    pub publisher: Option<String>,
+    /// The version that it shows; 0 where it shows none.
+    pub version: u64,
+    /// The bytes of that.
+    pub bytes: Option<u64>,
+    /// The modules that read it.
+    pub readers: Vec<String>,
+    /// Why some of them do not see what is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 /// Of something that can be reserved.
@@ -312,6 +353,12 @@ pub struct SessionShot {
     /// What its modules did by services, all together.
     #[serde(default)]
     pub services: ServicesShot,
+    /// The named tables that its modules may publish, and
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<String>,
+    /// those that they may read: `NAME`, or `LOCAL=NAME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
 }
 
 /// What a session's modules did by services.

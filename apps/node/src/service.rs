@@ -3,7 +3,7 @@
 use crate::daemon::{Daemon, DaemonError, Signal};
 use crate::log::say;
 use crate::metrics;
-use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, Snapshot, VERSION};
+use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, Snapshot, VERSION, body_of};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -16,7 +16,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_session::MODULE_BYTES_MAX;
 
 /// Clients at a time, at most.
 const CLIENTS_MAX: usize = 64;
@@ -277,14 +276,15 @@ impl Client {
                 Ok(ask) => ask,
                 Err(error) => return self.refuse(&format!("this is no request: {error}")),
             };
+            let (what, most) = body_of(&ask.ask);
             let body = match usize::try_from(ask.body) {
                 Ok(0) => None,
-                Ok(len) if len <= MODULE_BYTES_MAX => {
+                Ok(len) if len <= most => {
                     let mut body = vec![0; len];
                     self.reads.read_exact(&mut body)?;
                     Some(body)
                 }
-                _ => return self.refuse(&format!("a module's file has at most {MODULE_BYTES_MAX} bytes")),
+                _ => return self.refuse(&format!("a {what}'s file has at most {most} bytes")),
             };
             self.answer(daemon, is_over, ask.ask, body)?;
         }
@@ -321,6 +321,8 @@ impl Client {
                 Err(error) => Reply::Refused { why: error.to_string() },
             },
             Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
+            Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
+            Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
             Request::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => Reply::Refused { why: error.to_string() },

@@ -57,6 +57,7 @@ impl Node {
             links: self.link_shots(),
             sessions,
             memory: Taken { reserved: reserved.0, of: of.0 },
+            tables: self.workshop.shelf.shots(),
         }
     }
 
@@ -121,6 +122,8 @@ impl Node {
             outputs: self.output_shots(session),
             modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),
             services,
+            publish: session.spec.publish.iter().map(ToString::to_string).collect(),
+            read: session.spec.read.iter().map(ToString::to_string).collect(),
         }
     }
 

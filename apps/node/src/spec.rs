@@ -3,6 +3,7 @@
 pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
 use crate::quantity;
+use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
@@ -56,6 +57,12 @@ pub struct SessionSpec {
     /// Services of others that its modules may call.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
+    /// Named tables that its modules may publish. Nobody else may, as long as it is there.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<TableGrant>,
+    /// Named tables that its modules may read.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<TableGrant>,
 }
 
 /// A service that a session offers: of the first of its modules whose manifest has one of this name.
@@ -402,6 +409,8 @@ impl SessionSpec {
             modules: Vec::new(),
             offers: Vec::new(),
             uses: Vec::new(),
+            publish: Vec::new(),
+            read: Vec::new(),
         }
     }
 
@@ -457,6 +466,7 @@ impl SessionSpec {
         distinct(session, "offer", self.offers.iter().map(|offer| &offer.service))?;
         distinct(session, "use", self.uses.iter().map(|used| &used.service))?;
         self.offers.iter().try_for_each(|offer| offer.check(session))?;
+        self.check_tables()?;
         if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
             return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });
         }
@@ -552,7 +562,7 @@ impl SessionSpec {
     }
 }
 
-fn distinct<'a>(
+pub(crate) fn distinct<'a>(
     session: &Name,
     what: &'static str,
     names: impl Iterator<Item = &'a Name>,

@@ -1,0 +1,21 @@
+//! Named tables: bytes that an operator or a session shares with others, who only read.
+//!
+//! A table is a name with a version that holds, whole, until another one takes its place ([`shelf`]). One party publishes it: the operator, or one session,
+//! which was given the name; [`publisher`] is what its module does that by. Each module that reads it moves on to the newest version between two of its calls
+//! ([`reader`]); nobody waits for anybody.
+//!
+//! Who pays for the memory: whoever publishes, for the version that holds and the one that is made; and a reader, for the version of another session that it
+//! sees, because it may be the last one that does. What the operator publishes is the operator's.
+
+mod file;
+mod grant;
+mod publisher;
+mod reader;
+mod shelf;
+
+pub use file::{FileError, read_file};
+pub use grant::TableGrant;
+pub(crate) use publisher::Publisher;
+pub(crate) use reader::Readings;
+pub(crate) use shelf::{Claims, Sheet, Shelf};
+pub use shelf::TableError;
