@@ -12,7 +12,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
 use weir_units::{Bytes, shown};
 
 /// Where a node listens whose configuration says nothing else.
@@ -138,7 +137,8 @@ fn name_in(file: &str, id: u32) -> String {
 /// The line or the body is longer than a node takes.
 pub fn encode(ask: Request, body: &[u8]) -> Result<Vec<u8>, ClientError> {
     let (what, most) = body_of(&ask);
-    let too_long = || ClientError::BodyTooLong { has: Bytes(body.len() as u64), most: Bytes(most as u64), what };
+    let too_long =
+        || ClientError::BodyTooLong { has: Bytes(body.len() as u64), most: Bytes(most as u64), what };
     if body.len() > most {
         return Err(too_long());
     }
@@ -296,7 +296,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::protocol::{ModuleShot, SessionShot, Snapshot};
-    use weir_session::Name;
+    use weir_session::{MODULE_BYTES_MAX, Name};
 
     /// Answers what it was told to, and remembers what it was asked.
     struct Script {

@@ -436,7 +436,10 @@ mod tests {
             ("[[interface]]\nname = \"a\"\n[[interface]]\nname = \"a\"", "two interfaces called `a`"),
             ("[[session]]\nname = \"a\"\n[[session]]\nname = \"a\"", "two sessions called `a`"),
             ("[[link]]\ninterface = \"e\"", "missing field `rate`"),
-            ("[[table]]\nname = \"t\"\nfile = \"a\"\n[[table]]\nname = \"t\"\nfile = \"b\"", "two tables called `t`"),
+            (
+                "[[table]]\nname = \"t\"\nfile = \"a\"\n[[table]]\nname = \"t\"\nfile = \"b\"",
+                "two tables called `t`",
+            ),
             (
                 "[[table]]\nname = \"t\"\nfile = \"a\"\n[[session]]\nname = \"s\"\npublish = [\"own=t\"]",
                 "table `t` has two publishers: the operator, and session `s`",

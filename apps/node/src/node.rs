@@ -155,7 +155,16 @@ impl Workshop {
         let calibration = default.calibration.clone();
         let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
         let pace = Arc::new(Pace { calibration, nanos_per_cycle });
-        Self { engine, default, profiles, shipped, blocking, pace, office: Arc::default(), shelf: Arc::default() }
+        Self {
+            engine,
+            default,
+            profiles,
+            shipped,
+            blocking,
+            pace,
+            office: Arc::default(),
+            shelf: Arc::default(),
+        }
     }
 
     /// Names of its profiles.
@@ -209,8 +218,12 @@ impl Workshop {
         let (mut tables, publisher) =
             self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
         let memory_of = Some(Arc::clone(memory));
-        let means =
-            Means { memory: memory_of, post: Some(post), tables: tables.first(), press: Some(Arc::new(publisher)) };
+        let means = Means {
+            memory: memory_of,
+            post: Some(post),
+            tables: tables.first(),
+            press: Some(Arc::new(publisher)),
+        };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,

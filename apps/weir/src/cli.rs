@@ -42,6 +42,8 @@ pub enum Command {
     Config(args::Config),
     /// Create, change, close, list and show a node's sessions
     Session(args::Session),
+    /// Publish, remove and list a node's named tables, which modules read
+    Table(args::Table),
     /// Load a module into a session
     Load(args::Load),
     /// End a module of a session
@@ -184,6 +186,9 @@ pub struct Run {
     /// Write a report with plots: one HTML file that needs nothing else
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Show modules this file as the table NAME, which their manifests declare to be read; a table that is not named here is empty
+    #[arg(long = "table", value_name = "NAME=FILE")]
+    pub tables: Vec<String>,
     /// Run on N threads; the output does not depend on it [default: one for each processor, at most 16]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,

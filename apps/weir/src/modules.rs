@@ -4,7 +4,8 @@ use crate::Failure;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
 use std::io::Write;
-use weir_session::{Kind, Manifest, Parallel, Tick, manifest_of};
+use weir_session::{Access, Kind, Manifest, Parallel, Table, Tick, manifest_of};
+use weir_units::Bytes;
 
 /// Lists the shipped modules, or shows one module: shipped, or a file.
 pub fn show(out: &mut impl Write, name: Option<&str>) -> Result<(), Failure> {
@@ -32,6 +33,15 @@ fn kind(kind: Kind) -> &'static str {
         Kind::Filter => "filter",
         Kind::Active => "active",
     }
+}
+
+/// What a module wants to do with a table.
+pub fn wants(table: &Table) -> String {
+    let does = match table.access {
+        Access::Read { .. } => "reads",
+        Access::Publish => "publishes",
+    };
+    format!("{does} at most {}", Bytes(table.bytes.into()))
 }
 
 /// A manifest for people.
@@ -73,6 +83,12 @@ pub fn describe(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()
     }
     for output in &manifest.outputs {
         writeln!(out, "  {}: {}", output.name, output.summary)?;
+    }
+    if !manifest.tables.is_empty() {
+        writeln!(out, "\nTables:")?;
+    }
+    for table in &manifest.tables {
+        writeln!(out, "  {} ({})  {}", table.name, wants(table), table.summary)?;
     }
     if !manifest.streams.is_empty() {
         writeln!(out, "\nStreams:")?;

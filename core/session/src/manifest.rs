@@ -592,7 +592,10 @@ mod tests {
             ("[[output]]\nname = 'a'\nrate = 5\n", "unknown field `rate`"),
             ("[[output]]\nname='a'\n[[output]]\nname='a'\n", "output: `a` is there twice"),
             (&"[[output]]\nname='a'\n".repeat(9), "9 entries in output; 8 is the most"),
-            (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(9), "9 entries in table; 8 is the most"),
+            (
+                &"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(9),
+                "9 entries in table; 8 is the most",
+            ),
             (&"[[table]]\nname='a'\naccess='read'\nbytes='1 B'\n".repeat(2), "table: `a` is there twice"),
             (
                 "[[stream]]\nname = 'a'\n[[stream.field]]\nname='x'\ntype='u7'\n",

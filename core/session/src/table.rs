@@ -1,7 +1,7 @@
 //! Named tables that a module reads, or publishes for others.
 
-use crate::manifest::{ManifestError, line, name};
 use crate::Name;
+use crate::manifest::{ManifestError, line, name};
 use serde::Deserialize;
 use weir_abi::{TABLES_BASE, TABLES_MAX, limit, table};
 use weir_units::Bytes;
@@ -72,7 +72,10 @@ pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
         let given = raw.bytes.parse::<Bytes>().ok().and_then(|bytes| u32::try_from(bytes.0).ok());
         let Some(bytes) = given.filter(|bytes| (1..=most).contains(bytes)) else {
             let most = Bytes(most.into());
-            return Err(ManifestError::Table { at, wanted: format!("an amount up to {most} such as \"64 KiB\"") });
+            return Err(ManifestError::Table {
+                at,
+                wanted: format!("an amount up to {most} such as \"64 KiB\""),
+            });
         };
         let access = match raw.access {
             RawAccess::Publish => Access::Publish,
@@ -81,7 +84,8 @@ pub(crate) fn tables(raw: Vec<RawTable>) -> Result<Vec<Table>, ManifestError> {
                 next = next.saturating_add(table::window(bytes));
                 if next - TABLES_BASE > TABLES_MAX {
                     let most = Bytes(TABLES_MAX.into());
-                    let wanted = format!("less: the windows of all tables take {most} at most, each with its header");
+                    let wanted =
+                        format!("less: the windows of all tables take {most} at most, each with its header");
                     return Err(ManifestError::Table { at, wanted });
                 }
                 Access::Read { window }
@@ -119,7 +123,10 @@ mod tests {
         let windows: Vec<_> = tables.iter().map(|table| table.window().map(|at| at - TABLES_BASE)).collect();
         let step = table::WINDOW_STEP;
         assert_eq!(windows, [Some(0), None, Some(step), Some(3 * step), Some(4 * step)]);
-        assert_eq!(tables.iter().map(|table| table.bytes).collect::<Vec<_>>(), [1, 1 << 20, 1 << 16, 65_472, 64 << 20]);
+        assert_eq!(
+            tables.iter().map(|table| table.bytes).collect::<Vec<_>>(),
+            [1, 1 << 20, 1 << 16, 65_472, 64 << 20]
+        );
     }
 
     #[test]
@@ -132,7 +139,10 @@ mod tests {
             (declared("a", "read", "0 B"), "table `a`, bytes: an amount up to 64 MiB such as"),
             (declared("a", "read", "65 MiB"), "table `a`, bytes: an amount up to 64 MiB such as"),
             (declared("a", "publish", "1048577 B"), "table `a`, bytes: an amount up to 1 MiB such as"),
-            (seven + &declared("last", "read", "64 MiB"), "table `last`, bytes: less: the windows of all tables take 512 MiB"),
+            (
+                seven + &declared("last", "read", "64 MiB"),
+                "table `last`, bytes: less: the windows of all tables take 512 MiB",
+            ),
             ("[[table]]\nname = 'a'\naccess = 'read'\n".to_owned(), "missing field `bytes`"),
         ] {
             let error = parse(&text).unwrap_err();

@@ -9,7 +9,7 @@ pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
-    Snapshot,
+    Snapshot, TableShot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -100,7 +100,8 @@ impl Collector for Shot {
         self.channels(&mut to)?;
         self.links(&mut to)?;
         self.outputs(&mut to)?;
-        self.modules(&mut to)
+        self.modules(&mut to)?;
+        self.tables(&mut to)
     }
 }
 
@@ -255,6 +256,20 @@ impl Shot {
         });
         let dropped = Samples::Counts(dropped.collect());
         to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)
+    }
+
+    fn tables(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.tables.iter().map(|it| (labels([("table", &it.name)]), it));
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let level = |value: fn(&TableShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let help = "What the table shows";
+        to.family("weir_table", "bytes", help, level(|it| it.bytes.unwrap_or(0)))?;
+        let help = "The version that the table shows; 0 where it shows none";
+        to.family("weir_table_version", "", help, level(|it| it.version))?;
+        let help = "Modules that read the table";
+        to.family("weir_table_readers", "", help, level(|it| it.readers.len() as u64))
     }
 
     fn links(&self, to: &mut Writer<'_>) -> Result<(), Error> {

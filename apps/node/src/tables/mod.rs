@@ -17,5 +17,5 @@ pub use file::{FileError, read_file};
 pub use grant::TableGrant;
 pub(crate) use publisher::Publisher;
 pub(crate) use reader::Readings;
-pub(crate) use shelf::{Claims, Sheet, Shelf};
 pub use shelf::TableError;
+pub(crate) use shelf::{Claims, Sheet, Shelf};

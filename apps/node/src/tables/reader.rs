@@ -63,7 +63,8 @@ impl Readings {
     /// The module is on the node now, with this number.
     pub(crate) fn move_in(&mut self, guest: u64, title: &str, waker: &Waker) {
         for reading in &mut self.all {
-            let reader = Reader { title: title.to_owned(), waker: waker.clone(), trouble: reading.trouble.clone() };
+            let reader =
+                Reader { title: title.to_owned(), waker: waker.clone(), trouble: reading.trouble.clone() };
             reading.table.enter(guest, reader);
             reading.say(title);
         }

@@ -1,8 +1,8 @@
 //! All tables of a node: what each one shows, who publishes it and who reads it.
 
+use super::TableGrant;
 use super::publisher::Publisher;
 use super::reader::Readings;
-use super::TableGrant;
 use crate::protocol::TableShot;
 use crate::runner::Waker;
 use crate::spec::SessionSpec;

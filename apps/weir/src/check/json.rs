@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use weir_bounds::{
     CallBound, Costs, EntryBound, EntryPoint, HostCall, Linear, LoopBound, Place, Reason, Step, What,
 };
-use weir_session::{Comparison, Excess, Refusal, Resource, Standing, Value};
+use weir_session::{Access, Comparison, Excess, Refusal, Resource, Standing, Value};
 
 #[derive(Serialize)]
 struct Refused<'a> {
@@ -28,6 +28,7 @@ struct Document<'a> {
     profile: Option<&'a str>,
     parameters: Vec<Parameter<'a>>,
     imports: &'a [&'static str],
+    tables: Vec<Table<'a>>,
     calibration: Calibration<'a>,
     memory: Option<Bound>,
     entry_points: Vec<Entry>,
@@ -46,6 +47,13 @@ struct Parameter<'a> {
     value: Option<String>,
     min: Option<String>,
     max: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Table<'a> {
+    name: &'a str,
+    access: &'static str,
+    bytes: u32,
 }
 
 /// The limit that a refusal is about.
@@ -195,6 +203,16 @@ fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {
             })
             .collect(),
         imports: &findings.facts.imports,
+        tables: findings
+            .manifest
+            .tables
+            .iter()
+            .map(|table| Table {
+                name: table.name.as_str(),
+                access: if table.access == Access::Publish { "publish" } else { "read" },
+                bytes: table.bytes,
+            })
+            .collect(),
         calibration: Calibration {
             measured: findings.calibration.is_measured(),
             processor: findings.calibration.processor(),

@@ -3,6 +3,7 @@
 use super::Findings;
 use super::paint::{Look, Paint, wrapped};
 use super::table::{at, what};
+use crate::modules::wants;
 use std::io::{self, Write};
 use weir_session::{Comparison, Excess, Parameter, ParameterType, Refusal, Tick, Tier, Value, shown};
 use weir_units::Bytes;
@@ -25,6 +26,11 @@ pub fn print(out: &mut impl Write, findings: &Findings<'_>, paint: Paint) -> io:
         .collect();
     if !set.is_empty() {
         writeln!(out, "{}", wrapped("Set:  ", INDENT, &set.join(" ")))?;
+    }
+    let tables: Vec<String> =
+        manifest.tables.iter().map(|table| format!("{} ({})", table.name, wants(table))).collect();
+    if !tables.is_empty() {
+        writeln!(out, "{}", wrapped("Tables: ", INDENT, &tables.join(", ")))?;
     }
     let open: Vec<String> = findings.open().map(range).collect();
     if !open.is_empty() {

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use weir_node::tables::TableGrant;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
 use weir_units::{Bytes, Timestamp};
@@ -79,6 +80,7 @@ Examples:
   weir session create bob --memory 16MiB --cpu weight=50 --channel 'interface=eth0,filter=tcp port 80,queue=1024'
   weir session create carol --from carol.toml
   weir session create dave --output 'link=eth1,reserve=40 Mbit/s,tap=weir0'
+  weir session create erin --channel interface=eth0 --read prefixes=geo --publish blocked
 
 Where nothing is said, a session has 64 MiB, one virtual processor without a reservation, and no channels.")]
 pub struct Create {
@@ -104,6 +106,12 @@ pub struct Create {
     /// Under overload sessions lose packets in the order of this number, the lowest first
     #[arg(long)]
     pub priority: Option<u8>,
+    /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME where they call it otherwise
+    #[arg(long, value_name = "TABLE")]
+    pub publish: Vec<TableGrant>,
+    /// A named table that its modules may read: NAME, or LOCAL=NAME where they call it otherwise
+    #[arg(long, value_name = "TABLE")]
+    pub read: Vec<TableGrant>,
     /// The profile of the node's configuration by which modules are admitted
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
@@ -140,6 +148,37 @@ pub struct Change {
     /// Priority under overload
     #[arg(long)]
     pub priority: Option<u8>,
+}
+
+/// `weir table`.
+#[derive(Debug, Args)]
+pub struct Table {
+    #[command(flatten)]
+    pub socket: Socket,
+    #[command(subcommand)]
+    pub act: TableAct,
+}
+
+/// What is done with named tables.
+#[derive(Debug, Subcommand)]
+pub enum TableAct {
+    /// Publish a file as the next version of a table: modules that read it see all of it, or the last one
+    Put {
+        /// Which
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: Name,
+        /// Its bytes
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Take a table away: modules that read it see an empty one
+    Remove {
+        /// Which
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: Name,
+    },
+    /// List the tables: who publishes them, and who reads them
+    List,
 }
 
 /// `weir load`.

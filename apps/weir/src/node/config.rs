@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use weir_node::config::{CONFIG_BYTES_MAX, Config, ConfigError};
 use weir_node::spec::{SessionSpec, SpecError};
+use weir_node::tables::read_file;
 use weir_session::{Name, Terms};
 use weir_units::{Bytes, Nanos};
 
@@ -50,6 +51,7 @@ struct Places {
     interfaces: BTreeMap<String, usize>,
     profiles: BTreeMap<String, usize>,
     sessions: BTreeMap<String, usize>,
+    tables: BTreeMap<String, usize>,
 }
 
 impl Places {
@@ -69,6 +71,8 @@ impl Places {
             profile: Vec<toml::Spanned<Named>>,
             #[serde(default)]
             session: Vec<toml::Spanned<Named>>,
+            #[serde(default)]
+            table: Vec<toml::Spanned<Named>>,
         }
         let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
         let lines = |parts: &[toml::Spanned<Named>]| {
@@ -82,6 +86,7 @@ impl Places {
             interfaces: lines(&parts.interface),
             profiles: lines(&parts.profile),
             sessions: lines(&parts.session),
+            tables: lines(&parts.table),
         }
     }
 
@@ -104,10 +109,12 @@ impl Places {
                 let parts = match *what {
                     "interface" => &self.interfaces,
                     "profile" => &self.profiles,
+                    "table" => &self.tables,
                     _ => &self.sessions,
                 };
                 parts.get(name).copied()
             }
+            ConfigError::Published { second, .. } => self.session(second),
             ConfigError::Range { section: "cpu", .. } => self.cpu,
             ConfigError::Range { section: "node", .. } => self.node,
             _ => None,
@@ -166,6 +173,12 @@ impl Found {
                     let line = places.profiles.get(profile.name.as_str()).copied();
                     found.problems.push((line, format!("profile `{}`: {error}", profile.name)));
                 }
+            }
+        }
+        for table in &config.tables {
+            if let Err(error) = read_file(&folder.join(&table.file)) {
+                let line = places.tables.get(table.name.as_str()).copied();
+                found.problems.push((line, format!("table `{}`: {error}", table.name)));
             }
         }
         let own = terms::terms(None).ok();

@@ -8,6 +8,7 @@ mod load;
 mod parts;
 mod session;
 mod show;
+mod table;
 mod top;
 
 pub use config::check as check_config;
@@ -15,6 +16,7 @@ pub use follow::follow;
 pub use ledger::ledger;
 pub use load::{load, unload};
 pub use session::session;
+pub use table::table;
 pub use top::top;
 
 use crate::Failure;
@@ -22,6 +24,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError};
 use weir_node::protocol::{Reply, Request, Snapshot};
+use weir_node::tables::FileError;
 
 /// Why a command of a node failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +51,9 @@ pub enum NodeError {
         /// What is wrong with it.
         why: String,
     },
+    /// A file that is no table.
+    #[error(transparent)]
+    Table(FileError),
     /// A configuration with which no node starts.
     #[error("{}: {} to mend", path.display(), if *count == 1 { "1 thing".to_owned() } else { format!("{count} things") })]
     Config {

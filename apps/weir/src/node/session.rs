@@ -55,6 +55,12 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     if !args.outputs.is_empty() {
         spec.outputs = outputs(&args.outputs)?;
     }
+    if !args.publish.is_empty() {
+        spec.publish.clone_from(&args.publish);
+    }
+    if !args.read.is_empty() {
+        spec.read.clone_from(&args.read);
+    }
     let folder = args.from.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
     let modules = std::mem::take(&mut spec.modules);
     // All files first: a session is not created for the sake of one that is not there.

@@ -26,6 +26,29 @@ pub fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
     table(out, &rows, &[0, 8])
 }
 
+/// A line for each table.
+pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    let heading = ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let none = || "-".to_owned();
+    rows.extend(snapshot.tables.iter().map(|table| {
+        vec![
+            shown(&table.name),
+            table.publisher.as_deref().map_or_else(none, shown),
+            if table.version == 0 { none() } else { table.version.to_string() },
+            table.bytes.map_or_else(none, |bytes| Bytes(bytes).to_string()),
+            if table.readers.is_empty() { none() } else { shown(&table.readers.join(", ")) },
+        ]
+    }));
+    self::table(out, &rows, &[0, 1, 4])?;
+    for table in &snapshot.tables {
+        for trouble in &table.troubles {
+            writeln!(out, "{}: shown as empty to {}", shown(&table.name), shown(trouble))?;
+        }
+    }
+    Ok(())
+}
+
 /// All of one session.
 pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     writeln!(
@@ -40,6 +63,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
         session.priority
     )?;
     services(out, session)?;
+    granted(out, session)?;
     writeln!(out)?;
     let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -121,6 +145,15 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The tables that it may publish and read, where there are any.
+fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+    let granted = [("publishes", &session.publish), ("reads", &session.read)];
+    let granted = granted.into_iter().filter(|(_, tables)| !tables.is_empty());
+    let granted: Vec<String> =
+        granted.map(|(does, tables)| format!("{does} {}", shown(&tables.join(", ")))).collect();
+    if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
 /// What it did by services, where it did anything.

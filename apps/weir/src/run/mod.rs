@@ -10,6 +10,7 @@ mod progress;
 mod shard;
 mod source;
 mod summary;
+mod tables;
 mod work;
 
 use crate::cli::Run;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, Summary};
+use tables::{TableError, Tables};
 use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
 use weir_node::seat::SeatError;
 use weir_records::{ModuleFiles, RecordsError};
@@ -73,6 +75,9 @@ pub enum RunError {
     /// There is nothing to admit modules by.
     #[error(transparent)]
     Terms(#[from] TermsError),
+    /// A table cannot be shown.
+    #[error(transparent)]
+    Table(TableError),
     /// A module cannot be used.
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -123,6 +128,7 @@ impl RunError {
             | Self::OptionInFilter { .. }
             | Self::FilterOfCapture(_)
             | Self::SameFile(_)
+            | Self::Table(_)
             | Self::Terms(_) => true,
             Self::Spec(error) => error.is_usage(),
             Self::Forward(error) => error.is_usage(),
@@ -142,14 +148,15 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         return Err(RunError::SameFile(path.clone()));
     }
     let filter = filter(&args.filter)?;
-    let (engine, programs) = load(args)?;
+    let tables = Tables::read(&args.tables)?;
+    let (engine, programs) = load(args, &tables)?;
     let origin = Origin::open(args)?;
     if let Some(filter) = &filter {
         for link_type in origin.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (crew, page) = assemble(args, jobs, &engine, &programs, origin, filter)?;
+    let (crew, page) = assemble(args, jobs, &engine, &programs, &tables, origin, filter)?;
     let (crew, result) = crew.run(jobs);
 
     let Crew { mut source, shards, mut collector } = crew;
@@ -234,7 +241,7 @@ fn filter(words: &[String]) -> Result<Option<Filter>, RunError> {
 }
 
 /// Admits and compiles what was asked for, or all shipped monitors.
-fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
+fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError> {
     let terms = terms(args.profile.as_deref())?;
     let mut admitted = Vec::new();
     if args.modules.is_empty() {
@@ -252,6 +259,8 @@ fn load(args: &Run) -> Result<(Engine, Vec<Program>), RunError> {
         let spec = Spec::parse(text)?;
         admitted.push((spec.name.clone(), spec.admit(&terms)?));
     }
+    tables.check(admitted.iter().map(|(_, admitted)| admitted))?;
+    admitted.iter().for_each(|(name, admitted)| tables.warn(name, admitted));
     let cache = if args.no_cache {
         None
     } else {
@@ -292,6 +301,7 @@ fn assemble(
     jobs: usize,
     engine: &Engine,
     programs: &[Program],
+    tables: &Tables,
     origin: Origin,
     filter: Option<Filter>,
 ) -> Result<(Crew, Option<Page>), RunError> {
@@ -309,7 +319,7 @@ fn assemble(
         let parts = if is_parallel(program) { jobs.min(PARTS_MAX) } else { 1 };
         let first = shards.len();
         for part in 0..parts {
-            let mut instance = Instance::start(engine, program)
+            let mut instance = Instance::start_with(engine, program, tables.means(admitted))
                 .map_err(|error| RunError::Load { module: label.clone(), error })?;
             if !goes_on(args) {
                 instance.ignore_patches();

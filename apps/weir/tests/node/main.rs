@@ -14,6 +14,7 @@ mod sending;
 mod services;
 mod sessions;
 mod shares;
+mod tables;
 mod taps;
 
 #[path = "../run/module.rs"]

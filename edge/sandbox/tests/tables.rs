@@ -1,0 +1,347 @@
+//! Named tables: what a module sees of those that it reads, and what it can do by publishing; honest and hostile.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use support::{MANIFEST, Packets, all, bytes, emitting, engine, values, wat};
+use weir_abi::{TABLES_BASE, code, limit, table};
+use weir_sandbox::{
+    Batch, Budget, Call, Control, Engine, FaultKind, Instance, Means, Options, Press, Step, TableVersion,
+};
+use weir_session::{Admitted, Profile, Terms, Tier};
+use weir_units::Nanos;
+
+/// Two that are read, with a published one between them.
+const TABLES: &str = "[[table]]\nname = 'first'\naccess = 'read'\nbytes = '8 KiB'\n\
+    [[table]]\nname = 'own'\naccess = 'publish'\nbytes = '100 B'\n\
+    [[table]]\nname = 'second'\naccess = 'read'\nbytes = '100 B'\n";
+const FIRST: u32 = TABLES_BASE;
+const SECOND: u32 = TABLES_BASE + table::WINDOW_STEP;
+const PUBLISH: &str = r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#;
+
+fn module(body: &str) -> Vec<u8> {
+    let text = wat(body).replacen("(memory ", &format!("{PUBLISH} (memory "), 1);
+    bytes(&text, &format!("{MANIFEST}{TABLES}"))
+}
+
+fn started_with(engine: &Engine, body: &str, means: Means) -> Instance {
+    let program = engine.load(Admitted::admit(module(body), &[]).unwrap_or_else(|e| panic!("{e}"))).unwrap();
+    let mut instance = Instance::start_with(engine, &program, means).unwrap();
+    Packets::new().map(&mut instance);
+    instance
+}
+
+fn started(body: &str) -> Instance {
+    started_with(&engine(), body, Means::default())
+}
+
+fn version(number: u64, bytes: &[u8]) -> TableVersion {
+    TableVersion::new(number, bytes).unwrap()
+}
+
+/// Runs one packet.
+fn packet(instance: &mut Instance) {
+    instance.run(Batch { mask: 1, ..all() });
+}
+
+/// What a load gives in the next packet; nothing where it traps.
+fn loaded(instance: &mut Instance) -> Option<u64> {
+    packet(instance);
+    values(instance).first().copied()
+}
+
+/// A packet function that emits what this load gives.
+fn loading(load: &str) -> String {
+    emitting(&format!("({load})"))
+}
+
+/// A load from an address that is not known when the module is compiled.
+fn at(address: u32) -> String {
+    format!("(i32.add (i32.const {}) (i32.load offset=60 (local.get $d)))", address.cast_signed())
+}
+
+#[test]
+fn a_module_sees_the_version_that_it_is_shown_and_its_header_where_it_sees_none() {
+    let sum = |window: u32| {
+        let at = |offset: u32| (window + offset).cast_signed();
+        format!(
+            "(i64.add (i64.add (i64.load (i32.const {})) (i64.mul (i64.const 1000) (i64.load32_u (i32.const {}))))
+                (i64.mul (i64.const 1000000) (i64.load8_u (i32.const {}))))",
+            at(0),
+            at(8),
+            at(64)
+        )
+    };
+    let body =
+        emitting(&format!("(i64.add (i64.mul (i64.const 1000000000) {}) {})", sum(SECOND), sum(FIRST)));
+    let mut instance = started(&body);
+    assert_eq!(loaded(&mut instance), Some(0), "nothing is there yet");
+    assert!(instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap());
+    assert_eq!(loaded(&mut instance), Some(7_000_000 + 5000 * 1000 + 1));
+    assert!(instance.show_table(2, Some(&version(3, &[9; 100]))).unwrap());
+    assert_eq!(loaded(&mut instance), Some(9_100_003 * 1_000_000_000 + 7_000_000 + 5000 * 1000 + 1));
+    assert!(instance.show_table(0, Some(&version(2, b""))).unwrap());
+    assert_eq!(loaded(&mut instance), Some(9_100_003 * 1_000_000_000 + 2));
+    assert!(instance.show_table(2, None).unwrap() && instance.show_table(0, None).unwrap());
+    assert_eq!(loaded(&mut instance), Some(0));
+    assert_eq!(instance.counters().faults, 0);
+}
+
+#[test]
+fn what_is_there_from_the_begin_is_seen_by_the_start() {
+    let body = format!(
+        r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))
+        (func (export "weir_start") (result i32) (i32.load8_u (i32.const {})))"#,
+        (FIRST + 64).cast_signed()
+    );
+    let tables = vec![Some(Arc::new(version(1, &[5])))];
+    let instance = started_with(&engine(), &body, Means { tables, ..Means::default() });
+    assert_eq!(instance.incidents()[0].fault.kind, FaultKind::Declined(5));
+}
+
+#[test]
+fn a_version_that_is_longer_than_declared_is_shown_as_nothing() {
+    let mut instance = started(&loading(&format!("i64.load (i32.const {})", SECOND.cast_signed())));
+    assert!(instance.show_table(2, Some(&version(1, &[1; 100]))).unwrap());
+    assert_eq!(loaded(&mut instance), Some(1));
+    assert!(!instance.show_table(2, Some(&version(2, &[1; 101]))).unwrap());
+    assert_eq!(loaded(&mut instance), Some(0));
+    // What is published has no window, and what is not declared none either.
+    let before = std::fs::read_to_string("/proc/self/maps").unwrap().matches("weir-table").count();
+    assert!(instance.show_table(1, Some(&version(1, b"x"))).unwrap());
+    assert!(instance.show_table(3, Some(&version(1, b"x"))).unwrap());
+    assert_eq!(std::fs::read_to_string("/proc/self/maps").unwrap().matches("weir-table").count(), before);
+}
+
+#[test]
+fn a_store_into_a_window_is_a_trap_and_changes_nothing() {
+    for place in [FIRST, FIRST + 8, FIRST + 64, FIRST + 4096, SECOND + 64] {
+        let store = format!("(i32.store {} (i32.const -1)) (i64.load {})", at(place), at(place & !7));
+        let mut instance = started(&emitting(&format!("(block (result i64) {store})")));
+        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        instance.show_table(2, Some(&version(1, &[7; 100]))).unwrap();
+        assert_eq!(loaded(&mut instance), None);
+        assert_eq!(instance.incidents()[0].fault.kind, FaultKind::OutOfBounds, "{place:#x}");
+    }
+    // By bulk operations, which run in code of the host.
+    for bulk in ["memory.fill", "memory.copy"] {
+        let act = format!("({bulk} {} (i32.const 0) (i32.const 8))", at(FIRST + 64));
+        let mut instance = started(&emitting(&format!("(block (result i64) {act} (i64.const 1))")));
+        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        assert_eq!(loaded(&mut instance), None, "{bulk}");
+        assert_eq!(instance.counters().faults, 1);
+    }
+}
+
+#[test]
+fn behind_a_tables_last_page_and_outside_of_windows_there_is_nothing() {
+    let loads = |address: u32| {
+        let mut instance = started(&loading(&format!("i64.load {}", at(address))));
+        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        loaded(&mut instance)
+    };
+    assert_eq!(loads(FIRST + 64 + 4992), Some(u64::from_le_bytes([7; 8])));
+    // The rest of the last page is zero.
+    assert_eq!((loads(FIRST + 64 + 5000), loads(FIRST + 8184)), (Some(0), Some(0)));
+    for outside in [FIRST - 8, FIRST + 8185, FIRST + 8192, SECOND - 8, SECOND + 4096, 0xDFFF_FFF0] {
+        assert_eq!(loads(outside), None, "{outside:#x}");
+    }
+}
+
+#[test]
+fn an_address_in_an_old_version_shows_the_new_one_or_traps() {
+    // It keeps the address of the last byte that it saw, and reads it again in each packet.
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (if (i32.eqz (i32.load (i32.const 0)))
+                (then (i32.store (i32.const 0) (i32.add (i32.const {}) (i32.load (i32.const {}))))))
+            (i64.store (i32.const 64) (i64.load8_u (i32.load (i32.const 0))))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))"#,
+        (FIRST + 63).cast_signed(),
+        (FIRST + 8).cast_signed()
+    );
+    let mut instance = started(&body);
+    instance.show_table(0, Some(&version(1, &[7; 8000]))).unwrap();
+    assert_eq!(loaded(&mut instance), Some(7));
+    instance.show_table(0, Some(&version(2, &[8; 8000]))).unwrap();
+    assert_eq!(loaded(&mut instance), Some(8));
+    instance.show_table(0, Some(&version(3, &[9; 10]))).unwrap();
+    assert_eq!(loaded(&mut instance), None, "there is no such page any more");
+    instance.show_table(0, None).unwrap();
+    assert_eq!(loaded(&mut instance), None);
+    instance.show_table(0, Some(&version(4, &[6; 8000]))).unwrap();
+    assert_eq!(loaded(&mut instance), Some(6));
+    assert_eq!((instance.counters().faults, instance.counters().lost), (2, 2));
+}
+
+#[test]
+fn host_functions_and_copies_take_tables_as_they_take_packets_and_nothing_beyond_them() {
+    let hash = |address: u32, len: u32| {
+        let body = emitting(&format!("(call $hash {} (i32.const {len}) (i64.const 0))", at(address)));
+        let mut instance = started(&body);
+        instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+        loaded(&mut instance)
+    };
+    assert_eq!(hash(FIRST + 64, 5000), Some(xxhash_rust::xxh3::xxh3_64(&[7; 5000])));
+    for (address, len) in
+        [(FIRST + 64, 5001), (FIRST - 1, 2), (FIRST + 5064, 1), (SECOND, 65), (FIRST, 0x2000_0000)]
+    {
+        assert_eq!(hash(address, len), None, "{address:#x} + {len}");
+    }
+    let copy = format!(
+        "(block (result i64) (memory.copy (i32.const 1024) {} (i32.const 5000)) (i64.load (i32.const 6016)))",
+        at(FIRST + 64)
+    );
+    let mut instance = started(&emitting(&copy));
+    instance.show_table(0, Some(&version(1, &[7; 5000]))).unwrap();
+    assert_eq!(loaded(&mut instance), Some(u64::from_le_bytes([7; 8])));
+}
+
+#[test]
+fn nothing_changes_under_a_call_that_is_suspended() {
+    let body = format!(
+        r#"(func (export "weir_packet") (param $d i32) (result i32) (local $i i32)
+            (local.set $i (i32.const 20000))
+            (loop $l (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+            (i64.store (i32.const 64) (i64.load (i32.const {})))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (i32.const 0))"#,
+        FIRST.cast_signed()
+    );
+    let engine = engine();
+    let program = engine.load_suspendable(Admitted::admit(module(&body), &[]).unwrap()).unwrap();
+    let mut instance = Instance::start(&engine, &program).unwrap();
+    Packets::new().map(&mut instance);
+    let (old, new) = (version(1, b"old"), version(2, b"new"));
+    instance.show_table(0, Some(&old)).unwrap();
+    let budget = Budget { fuel: 1000, until: None };
+    let mut step = instance.begin(Call::Batch(Batch { mask: 0b11, ..all() }), budget);
+    let mut slices = 0;
+    while step == Step::Suspended {
+        let error = instance.show_table(0, Some(&new)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+        slices += 1;
+        step = instance.resume(budget);
+    }
+    assert!(slices > 10);
+    assert_eq!(values(&mut instance), [1, 1]);
+    instance.show_table(0, Some(&new)).unwrap();
+    assert_eq!(loaded(&mut instance), Some(2));
+}
+
+/// Keeps what is published.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Vec<(u32, Vec<u8>)>>);
+
+impl Press for Kept {
+    fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
+        let mut kept = self.0.lock().unwrap();
+        kept.push((table, bytes.to_vec()));
+        if bytes.len() == 99 { code::FULL } else { code::OK }
+    }
+}
+
+/// What publishing so much from there answers, and what came out; nothing where the call is lost.
+fn publishing(place: u32, address: u32, len: u32) -> (Option<i64>, Vec<(u32, Vec<u8>)>) {
+    let call = format!(
+        "(call $publish (i32.const {}) {} (i32.const {}))",
+        place.cast_signed(),
+        at(address),
+        len.cast_signed()
+    );
+    let body =
+        format!("(data (i32.const 2048) \"0123456789\") {}", emitting(&format!("(i64.extend_i32_s {call})")));
+    let kept = Arc::new(Kept::default());
+    let press: Arc<dyn Press> = Arc::clone(&kept) as _;
+    let mut instance = started_with(&engine(), &body, Means { press: Some(press), ..Means::default() });
+    instance.show_table(0, Some(&version(1, b"shared"))).unwrap();
+    let answer = loaded(&mut instance).map(u64::cast_signed);
+    let lost = instance.incidents().first().map(|incident| incident.fault.kind);
+    assert_eq!(lost, answer.is_none().then_some(FaultKind::WildPointer { function: "publish" }));
+    (answer, std::mem::take(&mut kept.0.lock().unwrap()))
+}
+
+#[test]
+fn what_is_published_is_what_was_there_and_no_more_than_was_declared() {
+    let ok = |bytes: &[u8]| (Some(0), vec![(1, bytes.to_vec())]);
+    let no = |code: i32| (Some(i64::from(code)), Vec::new());
+    let lost = || (None, Vec::new());
+    assert_eq!(publishing(1, 2048, 10), ok(b"0123456789"));
+    assert_eq!(publishing(1, 2048, 0), ok(b""));
+    // What it reads it can hand on.
+    assert_eq!(publishing(1, FIRST + 64, 6), ok(b"shared"));
+    assert_eq!(publishing(1, 65_436, 100), ok(&[0; 100]));
+    assert_eq!(publishing(1, 2048, 99).0, Some(i64::from(code::FULL)));
+    for len in [101, 65_536, limit::PUBLISHED_BYTES + 1, u32::MAX] {
+        assert_eq!(publishing(1, 2048, len), no(code::RANGE), "{len}");
+    }
+    for place in [0, 2, 3, 65_537, u32::MAX] {
+        assert_eq!(publishing(place, 2048, 10), no(code::UNKNOWN), "{place}");
+    }
+    for (address, len) in [(65_437, 100), (u32::MAX - 9, 10), (65_536, 1), (FIRST + 64, 7), (SECOND - 1, 1)] {
+        assert_eq!(publishing(1, address, len), lost(), "{address:#x} + {len}");
+    }
+}
+
+#[test]
+fn without_a_session_nobody_takes_what_is_published() {
+    let mut instance =
+        started(&emitting("(i64.extend_i32_s (call $publish (i32.const 1) (i32.const 0) (i32.const 8)))"));
+    assert_eq!(loaded(&mut instance).map(u64::cast_signed), Some(code::DENIED.into()));
+}
+
+#[test]
+fn publishing_in_each_packet_is_charged_by_its_length() {
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (drop (call $publish (i32.const 0) (i32.const 0) (i32.mul (i32.const 1024) (i32.load offset=60 (local.get $d)))))
+            (i32.const 0))"#;
+    let manifest = format!("{MANIFEST}[[table]]\nname = 'own'\naccess = 'publish'\nbytes = '64 KiB'\n");
+    let text = wat(body).replacen("(memory ", &format!("{PUBLISH} (memory "), 1);
+    // Enough for the call, and for some 25 KiB of what is published.
+    let profile = Profile {
+        packet: Nanos(29_000),
+        per_byte: Nanos(0),
+        tiers: vec![Tier::Metered],
+        ..Profile::default()
+    };
+    let terms = Terms { profile, ..Terms::default() };
+    let admitted = Admitted::admit_by(bytes(&text, &manifest), &[], &terms).unwrap();
+    let engine =
+        Engine::new(Options { control: Control::As(Tier::Metered), ..Options::default() }, None).unwrap();
+    let kept = Arc::new(Kept::default());
+    let press: Arc<dyn Press> = Arc::clone(&kept) as _;
+    let means = Means { press: Some(press), ..Means::default() };
+    let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
+    Packets::new().map(&mut instance);
+    instance.run(all());
+    let kept = kept.0.lock().unwrap();
+    let longest = kept.iter().map(|(_, bytes)| bytes.len()).max().unwrap();
+    assert!((20..30).contains(&(longest / 1024)), "{longest}");
+    let faults: Vec<_> = instance.incidents().iter().map(|incident| incident.fault.kind).collect();
+    assert!(faults.iter().all(|kind| *kind == FaultKind::Limit) && !faults.is_empty(), "{faults:?}");
+    assert!(instance.has_ended(), "after its strikes");
+}
+
+#[test]
+fn a_thousand_versions_leave_nothing_behind() {
+    let holdings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let of_tables = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        let of_tables = of_tables.filter(|to| to.to_string_lossy().contains("weir-table"));
+        (maps.matches("weir-table").count(), of_tables.count())
+    };
+    let mut instance = started(&loading(&format!("i64.load {}", at(FIRST))));
+    instance.show_table(0, Some(&version(1, &[1; 8192]))).unwrap();
+    let before = holdings();
+    for number in 2..1002 {
+        let len = usize::try_from(number).unwrap() * 8 % 8193;
+        instance.show_table(0, Some(&version(number, &vec![1; len]))).unwrap();
+        assert_eq!(loaded(&mut instance), Some(number));
+    }
+    // Other tests of this file have tables, too.
+    let after = holdings();
+    assert!(after.0 <= before.0 + 50 && after.1 <= before.1 + 50, "{before:?} {after:?}");
+    drop(instance);
+}
