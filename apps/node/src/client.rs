@@ -2,9 +2,7 @@
 //!
 //! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
 
-use crate::protocol::{
-    ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of,
-};
+use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of};
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod bell;
 mod bill;
 pub mod client;
 pub mod config;

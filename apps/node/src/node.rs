@@ -4,6 +4,7 @@
 //! done before that: see [`Prepared`].
 
 use crate::account::Account;
+use crate::bell::Bell;
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
@@ -15,7 +16,7 @@ use crate::post::{Desk, PostOffice};
 use crate::processors::share;
 use crate::protocol::Change;
 use crate::queue::Queue;
-use crate::runner::{CoreThread, Waker};
+use crate::runner::CoreThread;
 use crate::seat::Seat;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
@@ -26,7 +27,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::Selection;
@@ -92,22 +93,6 @@ pub(crate) struct Session {
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
     pub(crate) gone_services: ServiceTally,
-}
-
-/// Tells all modules of a session that there is something new for them.
-#[derive(Debug, Default)]
-struct Bell {
-    modules: Mutex<BTreeMap<u64, Waker>>,
-}
-
-impl Bell {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waker>> {
-        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ring(&self) {
-        self.lock().iter().for_each(|(guest, waker)| waker.wake_for_news(*guest));
-    }
 }
 
 /// Modules that come with weir, by their names.
@@ -480,10 +465,10 @@ impl Node {
             .sending_on(way)
             .sending(outlets)
             .reading(tables);
-        there.bell.lock().insert(guest, core.waker());
+        there.bell.add(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {
-            there.bell.lock().remove(&guest);
+            there.bell.remove(guest);
             desk.office().close(&desk);
             self.writer.close(guest);
             return Err(NodeError::Full(spec.cpu));
@@ -510,7 +495,7 @@ impl Node {
     fn end(&mut self, session: &Name, module: &Module, vp: Option<&Vp>) -> Result<(), NodeError> {
         let lost = module.queue.close();
         if let Some(there) = self.sessions.get(session) {
-            there.bell.lock().remove(&module.guest);
+            there.bell.remove(module.guest);
         }
         // Nobody waits for it any more.
         let services = module.desk.office().close(&module.desk);

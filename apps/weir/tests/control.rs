@@ -77,6 +77,11 @@ fn each_command_asks_what_it_says() {
         (&["reload"][..], r#""reload""#),
         (&["session", "close", "alice"], r#"{"close":{"session":"alice"}}"#),
         (&["unload", "alice", "rtt"], r#"{"unload":{"session":"alice","module":"rtt"}}"#),
+        (&["table", "remove", "geo"], r#"{"remove-table":{"table":"geo"}}"#),
+        (
+            &["session", "create", "alice", "--publish", "a", "--publish", "b=c", "--read", "t=geo"],
+            r#"{"create":{"name":"alice","memory":"67108864","priority":0,"cpu":[],"channel":[],"module":[],"publish":["a","b=c"],"read":["t=geo"]}}"#,
+        ),
         (
             &["session", "create", "alice"],
             r#"{"create":{"name":"alice","memory":"67108864","priority":0,"cpu":[],"channel":[],"module":[]}}"#,
@@ -205,6 +210,25 @@ fn sessions_are_listed_and_shown() {
     assert_eq!(ended.good().json()["modules"][0]["name"], "rtt");
     let (ended, _) = Fake::new(&[&snapshot]).run(&["session", "show", "bob"]);
     ended.fails(1, &["there is no session `bob`; there is greedy, modest"]);
+}
+
+#[test]
+fn a_table_is_put_with_the_bytes_of_its_file_and_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("geo.bin");
+    fs::write(&file, b"bytes").unwrap();
+    let (ended, asked) = Fake::new(&[DONE]).run(&["table", "put", "geo", file.to_str().unwrap()]);
+    ended.good();
+    assert_eq!((&asked[0].0, &asked[0].1[..]), (&json(r#"{"put-table":{"table":"geo"}}"#), &b"bytes"[..]));
+    let (ended, _) = Fake::new(&[&snapshot()]).run(&["table", "list"]);
+    let text = ended.good().text().to_owned();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["TABLE", "PUBLISHER", "VERSION", "BYTES", "READERS"]);
+    assert_eq!(rows[1], ["blocked", "session", "greedy", "12", "3", "KiB", "modest/rtt"]);
+    assert_eq!(rows[2], ["geo", "-", "-", "-", "modest/rtt"]);
+    assert_eq!(text.lines().last(), Some("blocked: shown as empty to modest/rtt: it has 3 KiB, and so on"));
+    let (ended, _) = Fake::new(&[&snapshot()]).run(&["session", "show", "modest"]);
+    assert!(ended.good().text().contains("\ntables: reads blocked, t=geo\n"));
 }
 
 #[test]
@@ -460,7 +484,7 @@ fn a_configuration_is_checked_without_a_node() {
 
 #[test]
 fn every_command_has_help() {
-    for command in ["config", "session", "load", "unload", "follow", "reload", "ledger", "top"] {
+    for command in ["config", "session", "load", "unload", "follow", "reload", "table", "ledger", "top"] {
         let ended = run([command, "--help"]).good();
         assert!(ended.text().contains(&format!("Usage: weir {command}")), "{}", ended.text());
     }

@@ -84,7 +84,7 @@ fn what_is_no_table_is_refused_with_words() {
         ("reader.wasm", &[&twice, &twice], "`--table t=...` is there twice"),
         ("reader.wasm", &[&other], "no module of this run reads such a table; they read t"),
         ("publisher.wasm", &[&twice], "no module of this run reads such a table; they read none"),
-        ("reader.wasm", &[&long], "it has 1025 B, and module reader declares 1 KiB at most"),
+        ("reader.wasm", &[&long], "it has 1025 bytes, and module reader declares 1024 at most"),
         ("reader.wasm", &["t=/dev/zero"], "/dev/zero: is no regular file; a table is made of one"),
         ("reader.wasm", &["t=/nowhere/at/all"], "/nowhere/at/all: No such file"),
     ] {

@@ -46,15 +46,11 @@ pub fn c_header(manifest: &Manifest) -> String {
     }
     for (index, table) in manifest.tables.iter().enumerate() {
         let (name, bytes) = (table.name.identifier(), table.bytes);
-        _ = writeln!(
-            out,
-            "\n/* {} */\nenum {{ TABLE_{name} = {index}, TABLE_{name}_bytes = {bytes} }};",
-            comment(&table.summary)
-        );
+        _ = writeln!(out, "\n/* {} */\nenum {{ TABLE_{name} = {index} }};", comment(&table.summary));
         _ = match table.access {
             Access::Read { window } => writeln!(
                 out,
-                "static inline struct weir_table table_{name}(void) {{\n    return weir_table_at({window:#X}u, TABLE_{name}_bytes);\n}}"
+                "static inline struct weir_table table_{name}(void) {{\n    return weir_table_at({window:#X}u, {bytes}u);\n}}"
             ),
             Access::Publish => writeln!(
                 out,

@@ -145,6 +145,8 @@ pub mod limit {
     pub const CALLS: u32 = 64;
     /// Nanoseconds that an answer can be waited for.
     pub const DEADLINE_NS: u64 = 60_000_000_000;
+    /// Nanoseconds that an answer is waited for at least.
+    pub const DEADLINE_MIN_NS: u64 = 100_000;
     /// Named tables that a module reads and publishes.
     pub const TABLES: u32 = 8;
     /// Bytes of a named table.

@@ -5,10 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_abi::limit;
-use weir_units::Bytes;
 
 /// The most bytes of a table.
-const MOST: Bytes = Bytes(limit::TABLE_BYTES as u64);
+const MOST: u64 = limit::TABLE_BYTES as u64;
 
 /// Why a file is no table. To blame is whoever named or wrote it.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +24,12 @@ pub enum FileError {
     #[error("{}: is no regular file; a table is made of one", .0.display())]
     NoFile(PathBuf),
     /// It is too long.
-    #[error("{}: has {len}, and {MOST} is the most for a table", path.display())]
+    #[error("{}: has {len} bytes, and {MOST} are the most for a table", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
         /// How long it is.
-        len: Bytes,
+        len: u64,
     },
     /// Somebody writes it.
     #[error(
@@ -52,8 +51,8 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
     if !before.is_file() {
         return Err(FileError::NoFile(path.to_owned()));
     }
-    if before.len() > MOST.0 {
-        return Err(FileError::TooLong { path: path.to_owned(), len: Bytes(before.len()) });
+    if before.len() > MOST {
+        return Err(FileError::TooLong { path: path.to_owned(), len: before.len() });
     }
     let bytes = read_whole(&file, before.len()).map_err(failed)?;
     let after = file.metadata().map_err(failed)?;
@@ -99,7 +98,10 @@ mod tests {
         let huge = folder.path().join("huge");
         File::create(&huge).unwrap().set_len(1 << 40).unwrap();
         let error = read_file(&huge).unwrap_err().to_string();
-        assert!(error.ends_with("huge: has 1 TiB, and 64 MiB is the most for a table"), "{error}");
+        assert!(
+            error.ends_with("huge: has 1099511627776 bytes, and 67108864 are the most for a table"),
+            "{error}"
+        );
         let error = read_file(&folder.path().join("none")).unwrap_err().to_string();
         assert!(error.contains("none: No such file"), "{error}");
     }

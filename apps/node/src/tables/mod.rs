@@ -15,7 +15,6 @@ mod shelf;
 
 pub use file::{FileError, read_file};
 pub use grant::TableGrant;
-pub(crate) use publisher::Publisher;
 pub(crate) use reader::Readings;
 pub use shelf::TableError;
 pub(crate) use shelf::{Claims, Sheet, Shelf};

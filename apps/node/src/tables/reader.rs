@@ -120,8 +120,8 @@ impl Reading {
             let len = version.len();
             let wanted = if is_a_sessions { TableVersion::memory_of(len) } else { Bytes(0) };
             if len > self.bytes {
-                let (len, bytes) = (Bytes(len.into()), Bytes(self.bytes.into()));
-                self.trouble = Some(format!("it has {len}, and the module declares {bytes} at most"));
+                let most = self.bytes;
+                self.trouble = Some(format!("it has {len} bytes, and the module declares {most} at most"));
             } else if !self.holding.set(wanted) {
                 self.trouble = Some(format!("it takes {wanted} of memory, and the session has less left"));
             }

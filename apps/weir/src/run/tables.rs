@@ -6,7 +6,6 @@ use std::sync::Arc;
 use weir_node::tables::{FileError, read_file};
 use weir_sandbox::{Means, TableVersion};
 use weir_session::{Access, Admitted, Name, NameError};
-use weir_units::Bytes;
 
 /// Why tables cannot be shown. To blame is whoever named them.
 #[derive(Debug, thiserror::Error)]
@@ -34,16 +33,16 @@ pub enum TableError {
         known: String,
     },
     /// A module has no room for it.
-    #[error("`--table {table}=...`: it has {len}, and module {module} declares {most} at most")]
+    #[error("`--table {table}=...`: it has {len} bytes, and module {module} declares {most} at most")]
     TooLong {
         /// As it was named.
         table: Name,
         /// How long it is.
-        len: Bytes,
+        len: u32,
         /// Whose it is to be.
         module: Name,
         /// What that has room for.
-        most: Bytes,
+        most: u32,
     },
     /// The file is none.
     #[error(transparent)]
@@ -100,7 +99,7 @@ impl Tables {
                 return Err(TableError::Unread { table: name.clone(), known: known.join(", ") });
             }
             if let Some((module, table)) = readers.find(|(_, table)| version.len() > table.bytes) {
-                let (len, most) = (Bytes(version.len().into()), Bytes(table.bytes.into()));
+                let (len, most) = (version.len(), table.bytes);
                 let module = module.manifest().name.clone();
                 return Err(TableError::TooLong { table: name.clone(), len, module, most });
             }

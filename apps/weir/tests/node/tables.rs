@@ -49,7 +49,7 @@ fn publisher(name: &str, times: u32, bytes: u32) -> Vec<u8> {
 /// A session that gets packets to this port, and these grants.
 fn session(name: &str, port: u16, grants: &str) -> String {
     format!(
-        "[[session]]\nname = \"{name}\"\nmemory = \"4 MiB\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
+        "[[session]]\nname = \"{name}\"\nmemory = \"4 MiB\"\ncpu = [{{ period = \"20ms\", slice = \"2ms\" }}]\n\
          channel = [{{ interface = \"b\", filter = \"udp port {port}\" }}]\n{grants}\n"
     )
 }
@@ -159,7 +159,7 @@ fn what_the_operator_shares_is_read_by_those_who_may_and_changes_as_a_whole() {
     assert!(why.ends_with("table `geo` has two publishers: the operator, and session `carol`"), "{why}");
     place.configure(&sessions(
         &session("carol", 3, "cpu = [{ period = \"20ms\", slice = \"20ms\" }]").replacen(
-            "cpu = [{ period = \"20ms\", slice = \"4ms\" }]\n",
+            "cpu = [{ period = \"20ms\", slice = \"2ms\" }]\n",
             "",
             1,
         ),
@@ -173,9 +173,13 @@ fn what_the_operator_shares_is_read_by_those_who_may_and_changes_as_a_whole() {
     said(&place, &["table", "put", "geo", &file("long", &[1; 4097])]);
     assert_eq!(look(&mut place), 0);
     let list = said(&place, &["table", "list"]);
-    let trouble = "geo: shown as empty to alice/m: it has 4097 B, and the module declares 4 KiB at most";
+    let trouble = "geo: shown as empty to alice/m: it has 4097 bytes, and the module declares 4096 at most";
     assert!(list.contains(trouble), "{list}");
-    assert!(place.said().contains("alice/m: table geo is shown as empty: it has 4097 B"), "{}", place.said());
+    assert!(
+        place.said().contains("alice/m: table geo is shown as empty: it has 4097 bytes"),
+        "{}",
+        place.said()
+    );
     said(&place, &["table", "put", "geo", &file("exact", &[1; 4096])]);
     assert_eq!(look(&mut place) % 1_000_000, seen(0, &[1; 4]) % 1_000_000);
     said(&place, &["table", "remove", "geo"]);
@@ -260,7 +264,7 @@ fn a_publisher_that_floods_and_readers_that_misbehave_leave_nothing_and_disturb_
     let before = place.holdings();
     for round in 2..=60u32 {
         place.send(&[udp(1, b"x")]);
-        place.until("it has published", |place| place.count("maker", "m", "packets") == round.into());
+        place.until("it has published", |place| place.count("maker", "m", "packets") == u64::from(round));
         place.send(&[udp(2, b"x")]);
         assert_eq!(next(&mut good), seen(u64::from(round) * 20, &(round * 20).to_le_bytes()));
     }
@@ -325,7 +329,7 @@ fn files_that_are_no_tables_are_refused_with_words() {
         ("/dev/zero", "/dev/zero: is no regular file; a table is made of one"),
         (pipe.to_str().unwrap(), "pipe: is no regular file"),
         ("/", "/: is no regular file"),
-        (huge.to_str().unwrap(), "huge: has 1 TiB, and 64 MiB is the most for a table"),
+        (huge.to_str().unwrap(), "huge: has 1099511627776 bytes, and 67108864 are the most for a table"),
         ("/nowhere/at/all", "/nowhere/at/all: No such file"),
     ] {
         let why = refused(&place, &["table", "put", "t", path]);

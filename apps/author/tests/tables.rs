@@ -1,0 +1,125 @@
+//! Named tables as authors use them, in C and in Rust: what is read, what is published, and that a loop over a table has a bound.
+
+mod toolchain;
+
+use std::sync::{Arc, Mutex};
+use toolchain::{has_c, has_rust, options, rust_options};
+use weir_author::{Lang, build, new};
+use weir_sandbox::{Engine, Instance, Means, Press, TableVersion};
+use weir_session::{Admitted, Tier};
+use weir_units::Timestamp;
+
+const MANIFEST: &str = "name = 'sums'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\ntick = '1s'\n\
+    [[table]]\nname = 'sum'\naccess = 'publish'\nbytes = '16 B'\n\
+    [[table]]\nname = 'unused'\naccess = 'read'\nbytes = '100 KiB'\n\
+    [[table]]\nname = 'for'\naccess = 'read'\nbytes = '1 KiB'\n";
+
+/// At each tick they publish the sum of a table's words of four bytes, and its version.
+const C: &str = r#"#include "weir.h"
+#include "module.h"
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    (void)p;
+    return WEIR_PASS;
+}
+
+WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
+{
+    (void)now, (void)periods;
+    const struct weir_table table = table_for();
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < table.len / 4; i++)
+        sum += weir_le32(table.bytes + 4 * i);
+    const uint64_t out[2] = { sum, table.version };
+    if (publish_sum(out, sizeof out) != WEIR_OK)
+        __builtin_trap();
+}
+"#;
+
+const RUST: &str = r#"#![cfg_attr(target_arch = "wasm32", no_std)]
+#![forbid(unsafe_code)]
+
+#[path = "../.weir/module.rs"]
+mod module;
+
+use module::table;
+use weir_guest::{Packet, Verdict};
+
+struct Sums;
+
+impl Sums {
+    fn packet(&mut self, _packet: &Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn tick(&mut self, _now: u64, _periods: u64) {
+        let sum: u64 = table::FOR.read(|bytes| {
+            bytes.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))).sum()
+        });
+        let mut out = [0; 16];
+        out[..8].copy_from_slice(&sum.to_le_bytes());
+        out[8..].copy_from_slice(&table::FOR.version().to_le_bytes());
+        assert!(table::SUM.publish(&out).is_ok());
+    }
+}
+
+weir_guest::module! {
+    state: Sums = Sums;
+    packet: Sums::packet;
+    tick: Sums::tick;
+}
+"#;
+
+#[derive(Debug, Default)]
+struct Last(Mutex<Vec<u8>>);
+
+impl Press for Last {
+    fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
+        assert_eq!(table, 0);
+        *self.0.lock().unwrap() = bytes.to_vec();
+        weir_abi::code::OK
+    }
+}
+
+#[test]
+fn both_sdks_read_whole_tables_within_a_bound_and_publish_theirs() {
+    let engine = Engine::new(weir_sandbox::Options::default(), None).unwrap();
+    let rust = rust_options();
+    for (lang, present, file, source, options) in
+        [(Lang::C, has_c(), "sums.c", C, options()), (Lang::Rust, has_rust(), "src/lib.rs", RUST, rust)]
+    {
+        if !present {
+            continue;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("sums");
+        new(&dir, lang).unwrap();
+        std::fs::write(dir.join("weir.toml"), MANIFEST).unwrap();
+        std::fs::write(dir.join(file), source).unwrap();
+        let built = build(&dir, &options).unwrap();
+        assert_eq!(built.messages, "");
+        let admitted = Admitted::admit(std::fs::read(built.path).unwrap(), &[]).unwrap();
+        assert_eq!(admitted.tier(), Tier::Proved, "{lang:?}: {:?}", admitted.why());
+        let last = Arc::new(Last::default());
+        let press: Arc<dyn Press> = Arc::clone(&last) as _;
+        let means = Means { press: Some(press), ..Means::default() };
+        let mut instance = Instance::start_with(&engine, &engine.load(admitted).unwrap(), means).unwrap();
+        let tick = |instance: &mut Instance| {
+            instance.tick(Timestamp(1_000_000_000), 1, 0);
+            assert_eq!(instance.incidents(), [], "{lang:?}");
+            let said = std::mem::take(&mut *last.0.lock().unwrap());
+            [0, 8].map(|at| u64::from_le_bytes(said[at..at + 8].try_into().unwrap()))
+        };
+        assert_eq!(tick(&mut instance), [0, 0]);
+        for (number, bytes) in [(1, &[200; 1024][..]), (2, b"\x01\x02\0\0\x03\0\0\0rest"), (9, b"")] {
+            let version = TableVersion::new(number, bytes).unwrap();
+            assert!(instance.show_table(2, Some(&version)).unwrap());
+            let word = |word: &[u8]| u64::from(u32::from_le_bytes(word.try_into().unwrap()));
+            let sum = bytes.chunks_exact(4).map(word).sum();
+            assert_eq!(tick(&mut instance), [sum, number], "{lang:?}");
+        }
+        instance.show_table(2, None).unwrap();
+        assert_eq!(tick(&mut instance), [0, 0]);
+    }
+}
