@@ -607,6 +607,7 @@ impl Daemon {
 
     /// The operator's next version of a table.
     pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
+        crate::descriptors::check()?;
         let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
         // It may be long, and nobody has to wait while it is copied.
         Ok(shelf.put(table, bytes)?)

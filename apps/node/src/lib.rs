@@ -15,6 +15,7 @@ mod handling;
 mod intake;
 pub mod link;
 mod log;
+mod memory;
 pub mod metrics;
 pub mod node;
 mod plan;

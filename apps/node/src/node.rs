@@ -36,7 +36,7 @@ use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
 use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Terms, Tier};
-use weir_units::{Bytes, Nanos};
+use weir_units::Nanos;
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ pub struct Node {
     pub(crate) notices: Sender<Notice>,
     selections: Selections,
     pub(crate) sessions: BTreeMap<Name, Session>,
-    memory: Arc<NodeMemory>,
+    pub(crate) memory: Arc<NodeMemory>,
     writer: Writer,
     records: PathBuf,
     next_guest: u64,
@@ -592,34 +592,6 @@ impl Node {
         }
         // Their priority may have changed.
         self.route_all(name)
-    }
-
-    /// Memory that sessions have reserved, of what they can reserve.
-    pub(crate) fn memory(&self) -> (Bytes, Bytes) {
-        (self.memory.reserved(), self.memory.of())
-    }
-
-    /// A session's memory.
-    pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        Ok(Arc::clone(&there.memory))
-    }
-
-    /// Lets go of what receivers have no use for any more.
-    pub(crate) fn tidy(&self) {
-        self.sources.values().for_each(crate::source::Source::tidy);
-    }
-
-    /// The sessions whose modules have changed what they reserve since this was asked last.
-    pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
-        let mut changed = Vec::new();
-        for (name, session) in &mut self.sessions {
-            let reserved = session.memory.state().reserved;
-            if std::mem::replace(&mut session.spec.memory, reserved) != reserved {
-                changed.push(name.clone());
-            }
-        }
-        changed
     }
 
     /// What the cores decide is recorded no longer.

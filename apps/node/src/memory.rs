@@ -1,0 +1,37 @@
+//! The memory of a node's sessions.
+
+use crate::error::NodeError;
+use crate::node::Node;
+use std::sync::Arc;
+use weir_session::{MemoryReservation, Name};
+use weir_units::Bytes;
+
+impl Node {
+    /// Memory that sessions have reserved, of what they can reserve.
+    pub(crate) fn memory(&self) -> (Bytes, Bytes) {
+        (self.memory.reserved(), self.memory.of())
+    }
+
+    /// A session's memory.
+    pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(Arc::clone(&there.memory))
+    }
+
+    /// Lets go of what receivers have no use for any more.
+    pub(crate) fn tidy(&self) {
+        self.sources.values().for_each(crate::source::Source::tidy);
+    }
+
+    /// The sessions whose modules have changed what they reserve since this was asked last.
+    pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
+        let mut changed = Vec::new();
+        for (name, session) in &mut self.sessions {
+            let reserved = session.memory.state().reserved;
+            if std::mem::replace(&mut session.spec.memory, reserved) != reserved {
+                changed.push(name.clone());
+            }
+        }
+        changed
+    }
+}
