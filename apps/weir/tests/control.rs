@@ -284,7 +284,7 @@ fn a_refusal_is_exit_status_1_with_the_reason() {
 #[test]
 fn whatever_answers_nothing_panics_and_everything_says_what_to_do() {
     let deep = "[".repeat(100_000) + "\n";
-    let long = "x".repeat((1 << 20) + 1);
+    let long = "x".repeat(weir_node::protocol::ANSWER_BYTES_MAX + 1);
     for (answer, says) in [
         ("", "went away"),
         ("\n", "no node, or a broken one"),
@@ -294,7 +294,7 @@ fn whatever_answers_nothing_panics_and_everything_says_what_to_do() {
         ("{\"weir\":9,\"reply\":\"x\"}\n", "speaks version 9 of the protocol, this weir version 1"),
         ("{\"weir\":1,\"reply\":{\"done\":", "went away"),
         (&deep, "no node, or a broken one"),
-        (&long, "longer than 1 MiB"),
+        (&long, "longer than 64 MiB"),
     ] {
         for arguments in [&["session", "list"][..], &["reload"], &["top", "--once"]] {
             let (ended, _) = Fake::new(&[answer]).run(arguments);
