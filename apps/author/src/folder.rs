@@ -31,6 +31,7 @@ const WEIR_GUEST: &[(&str, &str)] = &[
     ("src/scratch.rs", include_str!("../../../guest/sdk-rust/src/scratch.rs")),
     ("src/send.rs", include_str!("../../../guest/sdk-rust/src/send.rs")),
     ("src/service.rs", include_str!("../../../guest/sdk-rust/src/service.rs")),
+    ("src/table.rs", include_str!("../../../guest/sdk-rust/src/table.rs")),
 ];
 
 /// What a module is written in.
