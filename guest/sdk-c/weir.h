@@ -175,9 +175,6 @@ enum {
     WEIR_LOG_MESSAGES = 100,
     WEIR_MESSAGE_BYTES = 64 * 1024,             /* bytes of a message between sessions */
     WEIR_CALLS = 64,                            /* calls whose answers the module has not been told */
-    WEIR_TABLES = 8,                            /* named tables that a module reads and publishes */
-    WEIR_TABLE_BYTES = 64 * 1024 * 1024,        /* bytes of one, */
-    WEIR_PUBLISHED_BYTES = 1024 * 1024,         /* and of one that a module publishes */
     WEIR_PARAMETERS = 64,
 };
 
@@ -187,8 +184,6 @@ enum {
 #define WEIR_PRIVATE_MAX 0x3FF00000u
 #define WEIR_ARENA_BASE 0x40000000u
 #define WEIR_ARENA_MAX 0x80000000u
-#define WEIR_TABLES_BASE 0xC0000000u
-#define WEIR_TABLES_MAX 0x20000000u
 #define WEIR_DESCRIPTORS_BASE 0xE0000000u
 #define WEIR_DESCRIPTORS_MAX 0x10000000u
 
@@ -259,7 +254,6 @@ WEIR_IMPORT(reserve) int64_t weir_host_reserve(int64_t bytes);
 WEIR_IMPORT(call) int64_t weir_host_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline);
 WEIR_IMPORT(message) int32_t weir_host_message(void *destination, uint32_t room);
 WEIR_IMPORT(reply) int32_t weir_host_reply(uint64_t call, const void *bytes, uint32_t len);
-WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len);
 
 /* Runs its body for each packet of a batch that is for this module:
  *     const struct weir_packet *p;
@@ -423,35 +417,6 @@ WEIR_INLINE int32_t weir_message(void *destination, uint32_t room) { return weir
 
 /* Answers a call that weir_serve was given. WEIR_OK; WEIR_RANGE: too long; WEIR_UNKNOWN: nobody waits for it any more. */
 WEIR_INLINE int32_t weir_reply(uint64_t call, const void *bytes, uint32_t len) { return weir_host_reply(call, bytes, len); }
-
-/* ---- Named tables ---------------------------------------------------------------------------------------------------- */
-
-/* What an operator or another session shares, read only. It stays as it is until the call ends; the next call may find another version, whole, or
- * none: so use pointers into it in the call in which they were made. In a module: table_NAME() of module.h. */
-struct weir_table {
-    const uint8_t *bytes;
-    uint32_t len;     /* 0 where there is none; never more than the manifest's `bytes` */
-    uint64_t version; /* 0 where there is none; another one whenever the bytes are others */
-};
-
-/* What stands in front of a table's bytes. */
-struct weir_table_header {
-    uint64_t version;
-    uint32_t len, zero[13];
-};
-
-/* Three loads. That the length is never more than `most` is said so that it can be seen: a loop up to it has a limit that weir knows. */
-WEIR_INLINE struct weir_table weir_table_at(uint32_t window, uint32_t most)
-{
-    const struct weir_table_header *header = (const struct weir_table_header *)(const void *)weir_at(window);
-    const uint32_t len = header->len;
-    return (struct weir_table){ (const uint8_t *)(header + 1), len < most ? len : most, header->version };
-}
-
-/* These bytes are the table's next version, for whoever may read it. weir takes a copy at once; who reads moves on to it between two calls. It stays
- * also where this call is lost. WEIR_OK, WEIR_RANGE (more than the manifest's `bytes`), WEIR_FULL (no memory for it), WEIR_DENIED (nobody could
- * read it: there is no session) or WEIR_UNKNOWN. In a module: publish_NAME(bytes, len) of module.h. */
-WEIR_INLINE int32_t weir_publish(uint32_t table, const void *bytes, uint32_t len) { return weir_host_publish(table, bytes, len); }
 
 /* ---- The packet -------------------------------------------------------------------------------------------------- */
 
@@ -742,5 +707,45 @@ WEIR_INLINE uint64_t weir_hash_end(uint64_t hash)
 
 /* Hash of two words. */
 WEIR_INLINE uint64_t weir_hash64(uint64_t a, uint64_t b) { return weir_hash_end(weir_hash_add(weir_hash_add(0, a), b)); }
+
+/* ---- Named tables ---------------------------------------------------------------------------------------------------- */
+
+enum {
+    WEIR_TABLES = 8,                            /* named tables that a module reads and publishes */
+    WEIR_TABLE_BYTES = 64 * 1024 * 1024,        /* bytes of one, */
+    WEIR_PUBLISHED_BYTES = 1024 * 1024,         /* and of one that a module publishes */
+};
+
+#define WEIR_TABLES_BASE 0xC0000000u
+#define WEIR_TABLES_MAX 0x20000000u
+
+WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len);
+
+/* What an operator or another session shares, read only. It stays as it is until the call ends; the next call may find another version, whole, or
+ * none: so use pointers into it in the call in which they were made. In a module: table_NAME() of module.h. */
+struct weir_table {
+    const uint8_t *bytes;
+    uint32_t len;     /* 0 where there is none; never more than the manifest's `bytes` */
+    uint64_t version; /* 0 where there is none; another one whenever the bytes are others */
+};
+
+/* What stands in front of a table's bytes. */
+struct weir_table_header {
+    uint64_t version;
+    uint32_t len, zero[13];
+};
+
+/* Three loads. That the length is never more than `most` is said so that it can be seen: a loop up to it has a limit that weir knows. */
+WEIR_INLINE struct weir_table weir_table_at(uint32_t window, uint32_t most)
+{
+    const struct weir_table_header *header = (const struct weir_table_header *)(const void *)weir_at(window);
+    const uint32_t len = header->len;
+    return (struct weir_table){ (const uint8_t *)(header + 1), len < most ? len : most, header->version };
+}
+
+/* These bytes are the table's next version, for whoever may read it. weir takes a copy at once; who reads moves on to it between two calls. It stays
+ * also where this call is lost. WEIR_OK, WEIR_RANGE (more than the manifest's `bytes`), WEIR_FULL (no memory for it), WEIR_DENIED (nobody could
+ * read it: there is no session) or WEIR_UNKNOWN. In a module: publish_NAME(bytes, len) of module.h. */
+WEIR_INLINE int32_t weir_publish(uint32_t table, const void *bytes, uint32_t len) { return weir_host_publish(table, bytes, len); }
 
 #endif
