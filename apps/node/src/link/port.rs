@@ -13,9 +13,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use weir_demux::Demux;
 use weir_netio::{Kind, LiveError, Loss, SentTotals, Sink};
-use weir_sched::link::{
-    ChannelId, ChannelTerms, ConfigError, Counters, Decision, Link, RateRefused, Refused,
-};
+use weir_sched::link::{ChannelId, ChannelTerms, ConfigError, Counters, Decision, RateRefused, Refused};
 use weir_units::{BitsPerSecond, Nanos};
 use weir_wire::LinkType;
 

@@ -11,7 +11,7 @@ use weir_units::{BitsPerSecond, Nanos};
 
 /// The scheduler.
 pub(super) enum Scheduled {
-    Plain(Link<Vec<u8>>),
+    Plain(Box<Link<Vec<u8>>>),
     Recorded { recorder: Box<Recorder<Vec<u8>>>, trace: Trace<String> },
 }
 
@@ -24,7 +24,9 @@ pub(super) enum Failed {
 impl Scheduled {
     /// A link without channels. What it does is written to `folder`/link-`interface`.trace, if there is a folder.
     pub(super) fn new(config: LinkConfig, interface: &str, folder: Option<&Path>) -> Result<Self, Failed> {
-        let Some(folder) = folder else { return Link::new(config).map(Self::Plain).map_err(Failed::Config) };
+        let Some(folder) = folder else {
+            return Link::new(config).map(|link| Self::Plain(Box::new(link))).map_err(Failed::Config);
+        };
         let mut recorder = Recorder::new(config).map_err(Failed::Config)?;
         let name = format!("link-{interface}");
         let trace = Trace::create(folder, &name, recorder.take().trim_end()).map_err(Failed::Trace)?;
