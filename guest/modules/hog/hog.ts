@@ -9,6 +9,12 @@ declare function param_int(index: u32): i64;
 @external("weir", "emit")
 declare function emit(stream: u32, row: usize, len: u32): i32;
 
+@external("weir", "message")
+declare function message(destination: usize, room: u32): i32;
+
+@external("weir", "reply")
+declare function reply(call: u64, bytes: usize, len: u32): i32;
+
 /** Something that refers to what was made before it, so that the collector has a way to go. */
 class Thing {
   before: Thing | null;
@@ -29,9 +35,23 @@ class Totals {
   lost: u64;
 }
 
+/** What a call of the service `make` says. */
+@unmanaged
+class Wish {
+  objects: u32;
+  first: u32;
+  places: u32;
+}
+
+/** Objects of one call at most. */
+const OBJECTS_MAX: u32 = 1000000;
+
 const totals = changetype<Totals>(heap.alloc(offsetof<Totals>()));
 let live = new StaticArray<Thing | null>(0);
 let next: i32 = 0;
+const wish = changetype<Wish>(heap.alloc(offsetof<Wish>()));
+/** Those that were made for others. */
+const theirs = new Array<Thing | null>();
 
 function make(wanted: u64): void {
   const size = <i32>param_int(2);
@@ -42,6 +62,15 @@ function make(wanted: u64): void {
     const last = live[next == 0 ? live.length - 1 : next - 1];
     live[next] = new Thing(last, size);
     next = next + 1 < live.length ? next + 1 : 0;
+    totals.made++;
+  }
+}
+
+/** Makes objects for somebody else, and keeps each where there was another before. */
+function makeForOthers(wanted: u32, first: u32, places: u32): void {
+  const size = <i32>param_int(2);
+  for (let i: u32 = 0; i < wanted; i++) {
+    theirs[<i32>(first + <u32>(totals.made % places))] = new Thing(null, size);
     totals.made++;
   }
 }
@@ -61,6 +90,16 @@ export function weir_packet(descriptor: usize): i32 {
 export function weir_tick(now: u64, periods: u64): void {
   totals.ticks++;
   make(<u64>param_int(1));
+}
+
+export function weir_serve(call: u64, service: u32, len: u32): void {
+  memory.fill(changetype<usize>(wish), 0, offsetof<Wish>());
+  message(changetype<usize>(wish), offsetof<Wish>());
+  const live = <u32>param_int(3);
+  const first = min<u32>(wish.first, live - 1);
+  if (wish.objects == 0) __collect();
+  else makeForOthers(min<u32>(wish.objects, OBJECTS_MAX), first, max<u32>(min<u32>(wish.places, live - first), 1));
+  reply(call, 0, 0);
 }
 
 export function weir_lost(cause: i32): void {

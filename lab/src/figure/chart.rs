@@ -95,6 +95,8 @@ pub enum Mark {
     Line(Vec<(f64, f64)>),
     /// The same, with a dot at each.
     Dotted(Vec<(f64, f64)>),
+    /// Small dots, for each of many.
+    Points(Vec<(f64, f64)>),
     /// A thin line, for what is expected.
     Expected(Vec<(f64, f64)>),
     /// Bars to both sides of a row: from, to, row.
@@ -189,13 +191,29 @@ impl Chart {
                     chart.draw_series(points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?;
                     chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?
                 }
+                Mark::Points(points) => {
+                    let dots = placed(points).into_iter();
+                    chart.draw_series(dots.map(|point| Circle::new(point, 2, colour.mix(0.6).filled())))?
+                }
                 Mark::Expected(points) => {
                     chart.draw_series(LineSeries::new(placed(points), colour.mix(0.5).stroke_width(1)))?
                 }
-                Mark::Spans(spans) => chart.draw_series(spans.iter().map(|(from, to, row)| {
-                    let (from, to) = (self.x.place(*from), self.x.place(*to));
-                    Rectangle::new([(from, row - 0.35), (to, row + 0.35)], colour.filled())
-                }))?,
+                Mark::Spans(spans) => {
+                    let placed = |span: &(f64, f64, f64)| {
+                        let (from, to, row) = span;
+                        ((self.x.place(*from), row - 0.35), (self.x.place(*to), row + 0.35))
+                    };
+                    // What is shorter than a dot is to be seen too.
+                    chart.draw_series(spans.iter().map(placed).map(|(from, to)| {
+                        PathElement::new(vec![from, (from.0, to.1)], colour.stroke_width(1))
+                    }))?;
+                    chart.draw_series(
+                        spans
+                            .iter()
+                            .map(placed)
+                            .map(|(from, to)| Rectangle::new([from, to], colour.filled())),
+                    )?
+                }
             };
             let key = (series.name.as_str(), series.colour);
             if !series.name.is_empty() && !named.contains(&key) {

@@ -23,7 +23,7 @@ pub fn busy(turns: u32) -> Result<Vec<u8>, FigureError> {
     )
 }
 
-/// Where in a frame [`turning`] finds its number: behind the headers of a UDP packet over Ethernet.
+/// Where in a frame [`turning`] finds its number, and [`calling`] what it says: behind the headers of a UDP packet over Ethernet.
 pub const TURNS_AT: usize = 42;
 
 /// A module that takes as many turns of a loop as each packet says, at most so many, and does nothing else.
@@ -44,6 +44,28 @@ pub fn turning(most: u32) -> Result<Vec<u8>, FigureError> {
                     (loop $turn
                         (br_if $turn (local.tee $left (i32.sub (local.get $left) (i32.const 1)))))))
                 (i32.const 0)))"#
+        ),
+    )
+}
+
+/// A module that calls a service of this name for each packet, with the first 12 bytes that stand behind its headers, and waits for nothing.
+///
+/// # Errors
+/// None: its text is constant but for the name.
+pub fn calling(service: &str) -> Result<Vec<u8>, FigureError> {
+    assemble(
+        "calling",
+        &format!("calls = ['{service}']\n"),
+        &format!(
+            r#"(module (import "weir" "call" (func $call (param i32 i32 i32 i64) (result i64)))
+            (memory (export "memory") 1)
+            (func (export "weir_packet") (param $descriptor i32) (result i32) (local $at i32)
+                (local.set $at (i32.add (i32.load offset=8 (local.get $descriptor)) (i32.const {TURNS_AT})))
+                (i64.store (i32.const 64) (i64.load (local.get $at)))
+                (i32.store (i32.const 72) (i32.load offset=8 (local.get $at)))
+                (drop (call $call (i32.const 0) (i32.const 64) (i32.const 12) (i64.const 1000000000)))
+                (i32.const 0))
+            (func (export "weir_answer") (param i64 i32 i32)))"#
         ),
     )
 }
@@ -72,5 +94,6 @@ mod tests {
         let admitted = Admitted::admit(busy(1000).unwrap(), &[]).unwrap();
         assert_eq!(admitted.tier(), Tier::Proved);
         assert!(Admitted::admit(turning(1000).unwrap(), &[]).is_ok());
+        assert_eq!(Admitted::admit(calling("make").unwrap(), &[]).unwrap().tier(), Tier::Proved);
     }
 }

@@ -17,6 +17,9 @@ pub mod node;
 pub mod page;
 pub mod price_11;
 pub mod price_12;
+pub mod price_13;
+pub mod price_15;
+pub mod price_16;
 pub mod scene;
 pub mod sqosh_6;
 pub mod verdict;
@@ -76,6 +79,9 @@ impl Outcome {
 pub const FIGURES: &[Figure] = &[
     price_11::FIGURE,
     price_12::FIGURE,
+    price_13::FIGURE,
+    price_15::FIGURE,
+    price_16::FIGURE,
     sqosh_6::FIGURE,
     flame_5::FIGURE,
     diet_oke_4::FIGURE,

@@ -22,7 +22,7 @@ pub struct Node {
 }
 
 /// What the sessions of experiments may use: long calls, because what is seen here are shares of time.
-const PROFILE: &str = "packet = '50ms'\ntick = '50ms'\nstrikes = 1000000\n";
+const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
 impl Node {
     /// Starts one with this configuration, except for its socket and state. There is a profile `long`.
@@ -110,6 +110,28 @@ impl Node {
             Reply::Snapshot(snapshot) => Ok(*snapshot),
             other => Err(FigureError::Nothing(format!("the node answered {}", kind(&other)))),
         }
+    }
+
+    /// Ends it as an operator would, so that what it records is whole.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(mut self) -> Result<(), FigureError> {
+        let pid = self.pid().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        told.map_err(FigureError::system("telling the node to end"))?;
+        let begin = Instant::now();
+        while self.child.try_wait().map_err(FigureError::system("waiting for the node"))?.is_none() {
+            if begin.elapsed() > PATIENCE {
+                return Err(FigureError::Late {
+                    what: "the end of the node",
+                    seconds: PATIENCE.as_secs(),
+                    said: std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Waits until its state is as it should be.

@@ -210,3 +210,54 @@ fn a_caller_that_floods_is_refused_and_costs_others_no_call() {
     assert_eq!((count(&place, "wordy", "calls"), count(&place, "wordy", "refused")), (0, 20));
     assert!(place.stop().success());
 }
+
+/// Calls the shipped hog's `make` with each packet, with these words, and emits a record for each answer.
+fn asking(wish: [u32; 3]) -> Vec<u8> {
+    let stores = [64, 68, 72].into_iter().zip(wish);
+    let stores: String =
+        stores.map(|(at, word)| format!("(i32.store (i32.const {at}) (i32.const {word}))")).collect();
+    let body = format!(
+        r#"(func (export "weir_packet") (param i32) (result i32)
+            {stores}
+            (drop (call $call (i32.const 0) (i32.const 64) (i32.const 12) (i64.const {})))
+            (i32.const 0))
+        (func (export "weir_answer") (param $ticket i64) (param $status i32) (param $len i32)
+            (if (i32.or (local.get $status) (local.get $len)) (then (return)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))"#,
+        30 * SECOND
+    );
+    let manifest = format!("calls = ['make']\n{}", MANIFEST.replace("NAME", "asking"));
+    assemble(&text(&body).replacen("(memory ", IMPORTS, 1), Some(manifest.as_bytes()))
+}
+
+#[test]
+fn hog_makes_objects_for_whoever_calls_and_its_garbage_is_collected() {
+    if !is_inside("services::hog_makes_objects_for_whoever_calls_and_its_garbage_is_collected") {
+        return;
+    }
+    let uses = |name: &str, port: u16| uses(name, port, "heap", "").replace("lookup", "make");
+    let heap = "[[session]]\nname = \"heap\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"20ms\", slice = \"5ms\", spare = true }]\n\
+        channel = [{ interface = \"b\", filter = \"tcp\" }]\n\
+        offer = [{ service = \"make\", callers = [\"alice\", \"bob\", \"carol\"] }]\n";
+    let mut place = Place::new(&(heap.to_owned() + &uses("alice", 1) + &uses("bob", 1) + &uses("carol", 1)));
+    let set = json!({"per-tick": 0, "size": 1000, "live": 2000});
+    let reply = place.load("heap", json!({"module": "hog", "name": "m", "set": set}), &[]);
+    assert!(reply.get("done").is_some(), "{reply}");
+    load(&place, "alice", &asking([500, 100, 1000]));
+    // More than there are places, and no places at all; and only that garbage is collected.
+    load(&place, "bob", &asking([3, u32::MAX, u32::MAX]));
+    load(&place, "carol", &asking([0, 1, 0]));
+    for round in 1..=200u64 {
+        place.send(&[udp(1, b"x")]);
+        place.until("all have an answer", |place| {
+            ["alice", "bob", "carol"].iter().all(|session| place.count(session, "m", "records") == round)
+        });
+    }
+    assert_eq!((count(&place, "heap", "served"), place.count("heap", "m", "faults")), (600, 0));
+    // A hundred million bytes were made, of which a million lives.
+    let snapshot = place.snapshot();
+    let shots = snapshot["sessions"].as_array().unwrap();
+    let used = shots.iter().find(|shot| shot["name"] == "heap").unwrap()["memory_used"].as_u64().unwrap();
+    assert!((1_000_000..16_000_000).contains(&used), "{used}");
+    assert!(place.stop().success());
+}

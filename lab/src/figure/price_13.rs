@@ -1,0 +1,335 @@
+//! Price of Safety, figure 13: what a receiver gets of what is sent to it, by its room for packets and by its period.
+
+use super::node::{Node, module, session};
+use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, received};
+use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
+use std::time::{Duration, Instant};
+use weir_netio::{Kind, Sink};
+use weir_node::protocol::{Request, Snapshot};
+use weir_session::Name;
+
+/// The experiment.
+pub const FIGURE: Figure = Figure {
+    name: "price-13",
+    title: "Price of Safety, figure 13: what is received, by room and period",
+    here: "A session with 10 % of a core gets 8 packets of full length in each millisecond, 98 Mbit/s, looks at each for about a microsecond and lets it go on, to an interface at \
+whose other end the kernel counts it. What it takes to receive and to copy a packet is on its account as well. Beside it, on the same core, another could use the core up and has 4 ms in each 10 ms. The room for \
+the receiver's packets is 4 to 58 of them, its period 1 to 20 ms. Each point is the median of three times 400 ms, which end when nothing is under way any more; other programs of the machine have to wait meanwhile (`SCHED_RR`). Thin lines are what \
+must come out where the earliest deadline goes first. The other's deadline is 10 ms after its 4 ms have begun, the receiver's a period after a packet has woken it: with a \
+period of up to 6 ms it never waits for more than a piece of the other's work, with one of 10 ms and more for all 4 ms, and in between for what the period is longer than \
+6 ms. In each 10 ms what comes in such a wait beyond the room is lost; and of packets that come at once, those for which there is no room.",
+    paper: "at about 97 Mbit/s, with a short period all is received even with little room, and with much room all is received even with a long period. With \
+modest room less is received as the period grows, because the receiver is kept from the core for longer; well beyond the other's 4 ms it gets no worse. With \
+the least room much is lost at any period, because of the way from the driver.",
+    without: "the receiver has no reservation, and gets what the other leaves",
+    run,
+};
+
+/// Packets that can wait, and periods in ms.
+const ROOMS: [u32; 6] = [4, 8, 16, 24, 32, 58];
+const PERIODS_MS: [f64; 8] = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 14.0, 20.0];
+/// Of the core, in parts of one.
+const SHARE: f64 = 0.1;
+/// What it may take at most, in percent of the core, so that it is not for want of its slice that anything is lost.
+const ENOUGH: f64 = 9.0;
+/// What the other has of each period of its own.
+const OTHER_MS: (f64, f64) = (4.0, 10.0);
+/// Packets that come at once, and how often.
+const BURST: u32 = 8;
+const EVERY: Duration = Duration::from_millis(1);
+const FRAME: usize = 1514;
+const TRIAL: Duration = Duration::from_millis(400);
+/// After the last packet was sent everything has arrived, or is lost.
+const DRAINED: Duration = Duration::from_millis(60);
+const TRIALS: u8 = 3;
+/// Turns of the loop that is the other's work for each of 1,000 packets a second: more than it can do.
+const OTHER_TURNS: u32 = 8_000_000;
+/// Turns of the loop that is the receiver's work.
+const TURNS: u32 = 2_000;
+/// What counts as all, in percent: of some thousand packets.
+const ALL: f64 = 98.0;
+/// Room that outlasts a piece of the other's work, with which a short period suffices; and what a short period is.
+const MODEST: u32 = 16;
+const SHORT_MS: f64 = 4.0;
+/// A period that is longer than the other's.
+const LONG_MS: f64 = 12.0;
+/// How far what is received may be from what is predicted, in points of percent: a wait is a piece of work longer or shorter, of 200 us in 10 ms, at each end.
+const TOLERANCE: f64 = 6.0;
+/// How far long periods may differ from one another.
+const LEVEL: f64 = 4.0;
+
+/// What was received with some room and period, in parts of what was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    room: u32,
+    period_ms: f64,
+    /// What the kernel counted on the way in, Mbit/s.
+    offered: f64,
+    /// Of that, what went on; percent.
+    received: f64,
+    /// Processor time on the receiver's account, in percent of the core.
+    used: f64,
+}
+
+fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
+    let points = record(mechanism)?;
+    let mut csv = Csv::new(&[
+        "room_packets",
+        "room_kb",
+        "period_ms",
+        "offered_mbit",
+        "received_percent",
+        "cpu_percent",
+    ]);
+    for point in &points {
+        let room = f64::from(point.room);
+        csv.row(
+            [room, kilobytes(point.room), point.period_ms, point.offered, point.received, point.used]
+                .map(Into::into),
+        );
+    }
+    let name = FIGURE.name.to_owned();
+    Ok(Outcome {
+        records: vec![(name.clone(), csv)],
+        charts: vec![(name, chart(&points))],
+        verdicts: judge(&points)?,
+        found: String::new(),
+    })
+}
+
+fn kilobytes(room: u32) -> f64 {
+    f64::from(room) * 1.514
+}
+
+/// What must be received, in percent of what is sent.
+fn predicted(room: u32, period_ms: f64) -> f64 {
+    let (slice, period) = OTHER_MS;
+    let wait = (period_ms - (period - slice)).clamp(0.0, slice);
+    let covered = f64::from(room) / f64::from(BURST) * EVERY.as_secs_f64() * 1e3;
+    // Of what comes at once there is room for this part, wait or no wait.
+    let part = (f64::from(room) / f64::from(BURST)).min(1.0);
+    100.0 * (part * (1.0 - wait / period) + wait.min(covered) / period).min(part)
+}
+
+fn record(mechanism: Mechanism) -> Result<Vec<Point>, FigureError> {
+    go_at_once();
+    bind(ASIDE)?;
+    // To the receiver, on from it, and to the other.
+    for (one, other) in [("a", "b"), ("c", "d"), ("e", "f")] {
+        cable(one, other)?;
+    }
+    let mut node = Node::start(
+        "[cpu]\ncores = [1]\nreceive = 0\nblocking = \"200us\"\n\
+         [[interface]]\nname = \"b\"\nkind = \"xdp\"\narena = \"8 MiB\"\n\
+         [[interface]]\nname = \"f\"\narena = \"8 MiB\"\n\
+         [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
+    )?;
+    let (slice, period) = OTHER_MS;
+    node.create(&format!(
+        "name = \"other\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}ms\" }}]\n\
+         channel = [{{ interface = \"f\", queue = 256 }}]\n"
+    ))?;
+    node.load("other", module("module = \"busy.wasm\"")?, &guest::busy(OTHER_TURNS)?)?;
+    let load = Traffic::start("e", vec![datagram(ANYBODY, (1000, 53), 60)])?;
+    load.set(1000);
+    let mut sink = Sink::open("a", Kind::Packet)?;
+    let work = guest::busy(TURNS)?;
+    let mut points = Vec::new();
+    for room in ROOMS {
+        for period_ms in PERIODS_MS {
+            let cpu = match mechanism {
+                Mechanism::On => {
+                    format!(
+                        "cpu = [{{ period = \"{period_ms}ms\", slice = \"{:.0}us\" }}]\n",
+                        period_ms * SHARE * 1e3
+                    )
+                }
+                Mechanism::Off => String::new(),
+            };
+            node.create(&format!(
+                "name = \"receiver\"\nprofile = \"long\"\n{cpu}\
+                 channel = [{{ interface = \"b\", queue = {room}, forward = \"up\" }}]\n\
+                 output = [{{ name = \"up\", link = \"c\", queue = 1024 }}]\n"
+            ))?;
+            node.load("receiver", module("module = \"busy.wasm\"")?, &work)?;
+            let trials = (0..TRIALS).map(|_| trial(&mut sink)).collect::<Result<Vec<_>, _>>()?;
+            let middle = |mut values: Vec<f64>| {
+                values.sort_by(f64::total_cmp);
+                values[values.len() / 2]
+            };
+            let on_account = charged(&node.snapshot()?);
+            points.push(Point {
+                room,
+                period_ms,
+                offered: middle(trials.iter().map(|(offered, _)| *offered).collect()),
+                received: middle(trials.iter().map(|(_, received)| *received).collect()),
+                used: on_account / TRIAL.as_secs_f64() / f64::from(TRIALS) * 100.0,
+            });
+            let session = Name::new("receiver").map_err(|error| FigureError::Nothing(error.to_string()))?;
+            node.order(Request::Close { session }, &[])?;
+        }
+    }
+    Ok(points)
+}
+
+/// Processor time on the receiver's account, in seconds: its own, and what others spent for it.
+#[expect(clippy::cast_precision_loss, reason = "less than a second")]
+fn charged(snapshot: &Snapshot) -> f64 {
+    let used = session(snapshot, "receiver")
+        .map_or(0, |session| session.cpu.iter().map(|cpu| cpu.used_ns + cpu.debited_ns).sum());
+    used as f64 / 1e9
+}
+
+/// Sends for a while: what came in, in Mbit/s on the wire, and what part of it went on, in percent. Both as the kernel counts.
+#[expect(clippy::cast_precision_loss, reason = "some thousand packets")]
+fn trial(sink: &mut Sink) -> Result<(f64, f64), FigureError> {
+    let before = (received("b")?.0, received("d")?.0);
+    let frame = datagram(ANYBODY, (1000, 53), FRAME);
+    let burst = vec![frame.as_slice(); BURST as usize];
+    let begin = Instant::now();
+    let mut due = begin;
+    while begin.elapsed() < TRIAL {
+        sink.send(&burst);
+        // Where this was late, nothing is made up for: that would be more at once.
+        due = (due + EVERY).max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    let time = begin.elapsed().as_secs_f64();
+    std::thread::sleep(DRAINED);
+    let (came, went) = (received("b")?.0 - before.0, received("d")?.0 - before.1);
+    let bits = (FRAME + 24) as f64 * 8.0;
+    Ok((came as f64 * bits / time / 1e6, went as f64 / came as f64 * 100.0))
+}
+
+fn judge(points: &[Point]) -> Result<Vec<Verdict>, FigureError> {
+    let some = |is: &dyn Fn(&Point) -> bool| -> Result<Vec<Point>, FigureError> {
+        let found: Vec<Point> = points.iter().filter(|point| is(point)).copied().collect();
+        if found.is_empty() {
+            return Err(FigureError::Nothing("not all rooms and periods were tried".to_owned()));
+        }
+        Ok(found)
+    };
+    let least = |points: &[Point]| points.iter().map(|point| point.received).fold(f64::INFINITY, f64::min);
+    let quick = some(&|point| point.period_ms <= SHORT_MS && point.room >= MODEST)?;
+    let roomy = some(&|point| Some(&point.room) == ROOMS.last())?;
+    // Where the wait is longer than the room lasts.
+    let lossy = some(&|point| {
+        let is_short_of_room = predicted(point.room, point.period_ms) < 100.0;
+        point.period_ms >= LONG_MS && point.room >= BURST && is_short_of_room
+    })?;
+    let off = lossy.iter().map(|point| (point.received - predicted(point.room, point.period_ms)).abs());
+    let spread = ROOMS.iter().map(|room| {
+        let these = lossy.iter().filter(|point| point.room == *room).map(|point| point.received);
+        these.clone().fold(0.0, f64::max) - these.fold(f64::INFINITY, f64::min)
+    });
+    let loses = some(&|point| point.room == MODEST && point.period_ms >= LONG_MS)?;
+    let most = loses.iter().map(|point| point.received).fold(0.0, f64::max);
+    let used = points.iter().map(|point| point.used).fold(0.0, f64::max);
+    Ok(vec![
+        Verdict::at_most("processor time on the receiver's account", used, ENOUGH, "%"),
+        Verdict::at_least(
+            format!("with {:.0} KB or more, period of up to {SHORT_MS:.0} ms: received", kilobytes(MODEST)),
+            least(&quick),
+            ALL,
+            "%",
+        ),
+        Verdict::at_least(
+            format!("with {:.0} KB, all periods: received", kilobytes(ROOMS[ROOMS.len() - 1])),
+            least(&roomy),
+            ALL,
+            "%",
+        ),
+        Verdict::at_most(
+            format!("with {:.0} KB, period of {LONG_MS:.0} ms or more: received", kilobytes(MODEST)),
+            most,
+            predicted(MODEST, LONG_MS) + TOLERANCE,
+            "%",
+        ),
+        Verdict::at_most(
+            format!(
+                "periods of {LONG_MS:.0} ms or more, {:.0} KB or more: furthest from what is predicted",
+                kilobytes(BURST)
+            ),
+            off.fold(0.0, f64::max),
+            TOLERANCE,
+            "points",
+        ),
+        Verdict::at_most(
+            "and from one another, with the same room",
+            spread.fold(0.0, f64::max),
+            LEVEL,
+            "points",
+        ),
+    ])
+}
+
+fn chart(points: &[Point]) -> Chart {
+    let mut chart = Chart::new(
+        Axis::linear("period of the receiver, ms", 0.0, 25.0),
+        Axis::linear("received, % of what is sent", 0.0, 105.0),
+    );
+    for (number, room) in ROOMS.into_iter().enumerate() {
+        let expected = PERIODS_MS.map(|period| (period, predicted(room, period)));
+        chart.add("", 5, Mark::Expected(expected.to_vec()));
+        let these = points.iter().filter(|point| point.room == room);
+        let line = these.map(|point| (point.period_ms, point.received)).collect();
+        chart.add(&format!("{:.1} KB", kilobytes(room)), number, Mark::Dotted(line));
+    }
+    chart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(received: impl Fn(u32, f64) -> f64) -> Vec<Point> {
+        let all = ROOMS.iter().flat_map(|room| PERIODS_MS.map(|period| (*room, period)));
+        all.map(|(room, period_ms)| Point {
+            room,
+            period_ms,
+            offered: 97.0,
+            received: received(room, period_ms),
+            used: 5.0,
+        })
+        .collect()
+    }
+
+    fn kept(points: &[Point]) -> Vec<bool> {
+        judge(points).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+    }
+
+    #[test]
+    fn what_is_received_follows_from_deadlines() {
+        for (room, period, wanted) in [
+            (4, 1.0, 50.0),
+            (8, 6.0, 100.0),
+            (16, 8.0, 100.0),
+            (8, 8.0, 90.0),
+            (8, 10.0, 70.0),
+            (16, 20.0, 80.0),
+        ] {
+            let found = predicted(room, period);
+            assert!((found - wanted).abs() < 0.2, "{room} {period} {found}");
+        }
+        assert!((predicted(58, 20.0) - 100.0).abs() < 1e-9 && predicted(4, 20.0) < 40.0);
+    }
+
+    #[test]
+    fn the_surface_is_told_from_others() {
+        assert_eq!(kept(&made(predicted)), [true; 6]);
+        // At the least room more is lost, on the way from the driver.
+        let at_least_room = |room| if room < BURST { 25.0 } else { 0.5 };
+        assert_eq!(kept(&made(|room, period| predicted(room, period) - at_least_room(room))), [true; 6]);
+        // Without a reservation the wait is the same with each period.
+        assert_eq!(kept(&made(|room, _| predicted(room, 20.0))), [true, false, true, true, true, true]);
+        // Nothing is ever lost, or more the longer the period.
+        assert_eq!(kept(&made(|_, _| 100.0)), [true, true, true, false, false, true]);
+        assert!(!kept(&made(|room, period| predicted(room, period) - period))[5]);
+        let mut dear = made(predicted);
+        dear[3].used = 9.5;
+        assert_eq!(kept(&dear), [false, true, true, true, true, true]);
+        // Much room does not help.
+        assert!(!kept(&made(|_, period| predicted(16, period)))[2]);
+        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+    }
+}

@@ -1,0 +1,354 @@
+//! Price of Safety, figure 16: garbage of one event source, collected in the time of another, unless their heaps are two.
+
+use super::node::{Node, module, session};
+use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, unplug};
+use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Verdict, guest};
+use std::time::Duration;
+use weir_netio::{Kind, Sink};
+use weir_sched::cpu::trace::{Answer, Event, Input};
+use weir_sched::cpu::{Decision, Outcome, VpId};
+
+/// The experiment.
+pub const FIGURE: Figure = Figure {
+    name: "price-16",
+    title: "Price of Safety, figure 16: garbage of others",
+    here: "A, without a guarantee, and B, with 1 ms in each 4 ms, are virtual processors of two sessions. For each packet they have objects made by the shipped module `hog`, which is \
+written in a garbage-collected language, as a service that the caller pays for. An event of B is over when its call has been served: what it takes is the time from when B's virtual processor was woken for the packet, by the \
+record of what the core was told and decided. B's 50 events a second are all alike, 100 objects each. A's, as many, make 10 at first; from 0 s on there are 397 a second, each of which makes 2,000. First both call one \
+instance, then each one of its own, in sessions of their own, on the same core. Before that, B has filled 50,000 places, and all garbage has been collected, so that alone B would collect none in these seconds. Drawn is each event; other programs of the machine have to wait meanwhile (`SCHED_RR`). \
+Longer by no more than two pieces of others' work (`blocking`, 0.2 ms: once before B runs, once before what it calls does) is not disturbed.",
+    paper: "in one heap B, whose own garbage does not change, has to wait for and do an irregular but substantial amount of collecting when A begins to make much; in two heaps \
+B's time stays as it was. There the time on collecting is drawn; the collector of this language does its work in small steps where memory is asked for and in a few large ones, nearly all of which fall to A, and B \
+has to wait until they are done.",
+    without: "what should be two instances is one",
+    run,
+};
+
+/// Whose virtual processor it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    A,
+    B,
+}
+
+/// What a call of the service says: how many objects, and where they are kept.
+struct Wish {
+    objects: u32,
+    first: u32,
+    places: u32,
+}
+
+/// B's part of the places, which are all filled before it begins; A's is behind it.
+const B_PLACES: u32 = 50_000;
+const A_PLACES: u32 = 10_000;
+const COLLECT: Wish = Wish { objects: 0, first: 0, places: 0 };
+const FILL: Wish = Wish { objects: 2_500, first: 0, places: B_PLACES };
+const B_EVENT: Wish = Wish { objects: 100, first: 0, places: B_PLACES };
+const A_QUIET: Wish = Wish { objects: 10, first: B_PLACES, places: A_PLACES };
+const A_CHURN: Wish = Wish { objects: 2_000, ..A_QUIET };
+/// Events a second: of B and of A, and of A when it churns, no multiple of the others so that they meet at all times.
+const RATE: u64 = 50;
+const CHURN_RATE: u64 = 397;
+const QUIET: Duration = Duration::from_secs(3);
+const CHURN: Duration = Duration::from_secs(6);
+/// Between two calls that fill a heap: longer than one takes.
+const PAUSE: Duration = Duration::from_millis(40);
+/// Ports by which the packets of A and B are told apart, and a port for nobody.
+const PORTS: [u16; 3] = [1, 2, 3];
+/// The part of events that is looked at: so many take less. Collecting is irregular, and falls on few of them.
+const PART: f64 = 0.97;
+/// Longer by so much, in us, an event is disturbed; by so much it is not: two pieces of others' work.
+const DISTURBED: f64 = 500.0;
+const UNMOVED: f64 = 400.0;
+/// Events that must be left to judge by, in each part.
+const EVENTS_MIN: usize = 100;
+
+/// An event: whose, when it was over, in seconds from when A began to churn, what it took, and the processor time of its call, in us.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Done {
+    who: Who,
+    at: f64,
+    took: f64,
+    cpu: f64,
+}
+
+fn run(mechanism: Mechanism) -> Result<super::Outcome, FigureError> {
+    go_at_once();
+    bind(ASIDE)?;
+    let one = record(1)?;
+    let two = record(if mechanism == Mechanism::On { 2 } else { 1 })?;
+    let mut csv = Csv::new(&["heaps", "who", "time_s", "took_us", "cpu_us"]);
+    for (heaps, done) in [("one", &one), ("two", &two)] {
+        for Done { who, at, took, cpu } in done {
+            let who = if *who == Who::A { "a" } else { "b" };
+            csv.row([heaps.into(), who.into(), (*at).into(), (*took).into(), (*cpu).into()]);
+        }
+    }
+    let (verdicts, found) = judge(&one, &two)?;
+    let name = FIGURE.name.to_owned();
+    Ok(super::Outcome {
+        records: vec![(name.clone(), csv)],
+        charts: vec![(format!("{name}-one"), chart(&one)), (format!("{name}-two"), chart(&two))],
+        verdicts,
+        found,
+    })
+}
+
+/// The sessions in the order in which they are created; `heaps` of them make objects. One is created when A begins to churn, and marks that in the record.
+fn record(heaps: usize) -> Result<Vec<Done>, FigureError> {
+    cable("a", "b")?;
+    let folder = tempfile::tempdir().map_err(FigureError::system("making a folder"))?;
+    let mut node = Node::start(&format!(
+        "[cpu]\ncores = [1]\nreceive = 0\nblocking = \"200us\"\ntrace = {:?}\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
+        folder.path().display().to_string()
+    ))?;
+    let names = ["heap-a", "heap-b"];
+    let heap_of_b = names[heaps - 1];
+    let [port_a, port_b, nobody] = PORTS;
+    for (name, of) in [("a", names[0]), ("b", heap_of_b)] {
+        let (cpu, port) = if name == "a" {
+            (String::new(), port_a)
+        } else {
+            ("cpu = [{ period = \"4ms\", slice = \"1ms\" }]\n".to_owned(), port_b)
+        };
+        node.create(&format!(
+            "name = \"{name}\"\nprofile = \"long\"\n{cpu}channel = [{{ interface = \"b\", filter = \"udp dst port {port}\" }}]\n\
+             use = [{{ service = \"make\", of = \"{of}\", pays = \"50ms\" }}]\n"
+        ))?;
+    }
+    // B's is served first: its period is the shorter one.
+    for (name, (period, slice)) in [(names[0], (10, 2500)), (heap_of_b, (2, 500))].into_iter().skip(2 - heaps)
+    {
+        node.create(&format!(
+            "name = \"{name}\"\nprofile = \"long\"\ncpu = [{{ period = \"{period}ms\", slice = \"{slice}us\", spare = true }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp dst port {nobody}\" }}]\n\
+             offer = [{{ service = \"make\", callers = [\"a\", \"b\"], pays = \"caller\" }}]\n"
+        ))?;
+        let hog = "module = \"hog\"\nset = { per-packet = 0, per-tick = 0, size = 64, live = 60000, interval = \"24h\" }";
+        node.load(name, module(hog)?, &[])?;
+    }
+    let calling = guest::calling("make")?;
+    for name in ["a", "b"] {
+        node.load(name, module("module = \"calling.wasm\"")?, &calling)?;
+    }
+    let mut sink = Sink::open("a", Kind::Packet)?;
+    for _ in 0..B_PLACES / FILL.objects {
+        sink.send(&[&frame(port_b, &FILL)]);
+        std::thread::sleep(PAUSE);
+    }
+    for port in [port_a, port_b] {
+        sink.send(&[&frame(port, &COLLECT)]);
+        std::thread::sleep(PAUSE * 5);
+    }
+    let b = Traffic::start("a", vec![frame(port_b, &B_EVENT)])?;
+    let a = Traffic::start("a", vec![frame(port_a, &A_QUIET)])?;
+    let churning = Traffic::start("a", vec![frame(port_a, &A_CHURN)])?;
+    b.set(RATE);
+    a.set(RATE);
+    std::thread::sleep(QUIET);
+    a.set(0);
+    node.create("name = \"mark\"\n")?;
+    churning.set(CHURN_RATE);
+    std::thread::sleep(CHURN);
+    drop((a, b, churning));
+    let snapshot = node.snapshot()?;
+    let hogs =
+        names[..heaps].iter().filter_map(|name| session(&snapshot, name)).flat_map(|heap| &heap.modules);
+    if let Some(module) = hogs.into_iter().find(|module| module.faults > 0) {
+        let fault = module.last_fault.as_deref().unwrap_or("");
+        return Err(FigureError::Nothing(format!("hog lost {} calls: {fault}", module.faults)));
+    }
+    node.stop()?;
+    unplug("a")?;
+    let path = folder.path().join("core-1.trace");
+    let text = std::fs::read_to_string(&path).map_err(FigureError::system("reading the record of a core"))?;
+    read(&text, 2 + heaps)
+}
+
+fn frame(port: u16, wish: &Wish) -> Vec<u8> {
+    let mut frame = datagram(ANYBODY, (1000, port), 60);
+    let words = [wish.objects, wish.first, wish.places].map(u32::to_le_bytes);
+    frame[guest::TURNS_AT..guest::TURNS_AT + 12].copy_from_slice(words.as_flattened());
+    frame
+}
+
+/// The events of A and B from `QUIET` before the mark on, from the record of their core. Their virtual processors are the first two that were created, the
+/// mark is the one that was created after so many.
+fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
+    let mut created: Vec<VpId> = Vec::new();
+    let (mut marked, mut is_suspended) = (None, false);
+    let mut states = [State::default(); 2];
+    let mut done: Vec<(Who, u64, u64, u64)> = Vec::new();
+    for line in trace.lines().skip(1) {
+        let unreadable = |_| FigureError::Nothing(format!("the record of the core has {line}"));
+        let event: Event = line.parse().map_err(unreadable)?;
+        let now = event.now.0;
+        let place = |vp: VpId| created.iter().take(2).position(|id| *id == vp);
+        match (event.input, event.answer) {
+            (Input::Create(_), Answer::Created(vp)) => {
+                if created.len() == mark {
+                    marked = Some(now);
+                }
+                created.push(vp);
+            }
+            (Input::Wake(vp), Answer::Done) => {
+                if let Some(place) = place(vp) {
+                    states[place].woken = now;
+                }
+            }
+            // That for which it was woken; it is woken again, by the answer, before the call is paid for.
+            (Input::Next, Answer::Decided(Decision::Run { vp, .. })) => {
+                if let Some(place) = place(vp) {
+                    states[place].begun = states[place].woken;
+                }
+            }
+            // A call is paid for each time that it has run, and is over when it was not suspended.
+            (Input::Charge(_, outcome), _) => is_suspended = outcome == Outcome::Suspended,
+            (Input::Debit(vp, time), Answer::Done) => {
+                let Some(place) = place(vp) else { continue };
+                states[place].cpu += time.0;
+                if !is_suspended {
+                    let who = if place == 0 { Who::A } else { Who::B };
+                    let cpu = std::mem::take(&mut states[place].cpu);
+                    done.push((who, now, now.saturating_sub(states[place].begun), cpu));
+                }
+            }
+            _ => {}
+        }
+    }
+    let marked =
+        marked.ok_or_else(|| FigureError::Nothing("the record of the core ends too early".to_owned()))?;
+    let seconds = |at: u64| (i128::from(at) - i128::from(marked)) as f64 / 1e9;
+    let all = done.into_iter().map(|(who, at, took, cpu)| Done {
+        who,
+        at: seconds(at),
+        took: took as f64 / 1e3,
+        cpu: cpu as f64 / 1e3,
+    });
+    Ok(all.filter(|done| done.at >= -QUIET.as_secs_f64()).collect())
+}
+
+/// What is known of a virtual processor: when it was woken last, and when for what it ran last, and what has been paid of the call that is under way; in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    woken: u64,
+    begun: u64,
+    cpu: u64,
+}
+
+/// What all but the longest of B's events took at most, before A began to churn and from then on.
+fn quantiles(done: &[Done]) -> Result<[f64; 2], FigureError> {
+    let of = |is: fn(f64) -> bool| {
+        let mine = done.iter().filter(|done| done.who == Who::B && is(done.at));
+        let mut took: Vec<f64> = mine.map(|done| done.took).collect();
+        if took.len() < EVENTS_MIN {
+            let count = took.len();
+            return Err(FigureError::Nothing(format!("B had {count} events in one of the parts")));
+        }
+        took.sort_by(f64::total_cmp);
+        Ok(took[super::monitor::whole(took.len() as f64 * PART)])
+    };
+    Ok([of(|at| at < 0.0)?, of(|at| at >= 0.0)?])
+}
+
+fn judge(one: &[Done], two: &[Done]) -> Result<(Vec<Verdict>, String), FigureError> {
+    let ([before, after], [alone_before, alone_after]) = (quantiles(one)?, quantiles(two)?);
+    let most = format!("{:.0} of 100 of B's events take at most", PART * 100.0);
+    let verdicts = vec![
+        Verdict::at_least(
+            format!("one heap: what {most}, longer since A churns"),
+            after - before,
+            DISTURBED,
+            "us",
+        ),
+        Verdict::at_most(
+            format!("two heaps: what {most}, longer since A churns"),
+            alone_after - alone_before,
+            UNMOVED,
+            "us",
+        ),
+    ];
+    let found = format!(
+        "In one heap {most} {before:.0} us, and {after:.0} us since A churns; in two {alone_before:.0} us and {alone_after:.0} us."
+    );
+    Ok((verdicts, found))
+}
+
+fn chart(done: &[Done]) -> Chart {
+    let mut chart = Chart::new(
+        Axis::linear("time since A makes much garbage, s", -QUIET.as_secs_f64(), CHURN.as_secs_f64()),
+        Axis::logarithmic("an event takes, us", 10.0, 100_000.0),
+    );
+    for (who, name, colour) in [(Who::A, "A", 1), (Who::B, "B", 0)] {
+        let these = done.iter().filter(|done| done.who == who);
+        chart.add(name, colour, Mark::Points(these.map(|done| (done.at, done.took)).collect()));
+    }
+    chart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events of B, of which one in twenty takes so long before and after, in us, and the others 10.
+    fn made(before: f64, after: f64) -> Vec<Done> {
+        let event = |n: u32| {
+            let at = f64::from(n) / 50.0 - 3.0;
+            let long = if at < 0.0 { before } else { after };
+            Done { who: Who::B, at, took: if n.is_multiple_of(20) { long } else { 10.0 }, cpu: 9.0 }
+        };
+        (0..450).map(event).collect()
+    }
+
+    fn kept(one: &[Done], two: &[Done]) -> Vec<bool> {
+        judge(one, two).unwrap().0.iter().map(|verdict| verdict.is_kept).collect()
+    }
+
+    #[test]
+    fn who_is_disturbed_is_told_from_who_is_not() {
+        let (calm, disturbed) = (made(110.0, 390.0), made(110.0, 1200.0));
+        assert_eq!(kept(&disturbed, &calm), [true, true]);
+        assert_eq!(kept(&disturbed, &disturbed), [true, false]);
+        assert_eq!(kept(&calm, &calm), [false, true]);
+        assert!(matches!(judge(&disturbed, &calm[..200]), Err(FigureError::Nothing(_))));
+    }
+
+    #[test]
+    fn a_call_is_what_was_debited_until_it_was_over() {
+        let trace = "weir-cpu-trace 1 blocking 1 cap 1 arrears 1\n\
+            0 create best-effort 100 0 -> created 0.0\n\
+            0 create reserved 4000000 1000000 0 0 -> created 1.0\n\
+            0 create reserved 4000000 1200000 100 0 -> created 2.0\n\
+            1000 charge 7000 idle -> done\n\
+            1000 debit 1.0 7000 -> done\n\
+            1999600000 wake 0.0 -> done\n\
+            1999700000 next -> run 0.0 200000 spare\n\
+            1999750000 charge 50000 idle -> done\n\
+            2000000000 charge 200000 suspended -> done\n\
+            2000000000 debit 0.0 200000 -> done\n\
+            2000400000 charge 150000 ready -> done\n\
+            2000400000 wake 0.0 -> done\n\
+            2000400000 debit 0.0 150000 -> done\n\
+            3500000000 create best-effort 100 0 -> created 3.0\n\
+            3999900000 wake 1.0 -> done\n\
+            3999950000 next -> run 1.0 200000 reserved\n\
+            4000000000 charge 9000 idle -> done\n\
+            4000000000 debit 2.0 5 -> done\n\
+            4000000000 debit 1.0 9000 -> done\n";
+        let done = read(trace, 3).unwrap();
+        let expected = [
+            Done { who: Who::A, at: -1.4996, took: 800.0, cpu: 350.0 },
+            Done { who: Who::B, at: 0.5, took: 100.0, cpu: 9.0 },
+        ];
+        assert_eq!(done, expected, "what came before the quiet part is left out");
+        assert!(matches!(read(trace, 4), Err(FigureError::Nothing(_))));
+        assert!(matches!(read("\nx", 0), Err(FigureError::Nothing(_))));
+    }
+
+    #[test]
+    fn a_call_says_what_hog_reads() {
+        let frame = frame(7, &Wish { objects: 1, first: 0x0203, places: 4 });
+        assert_eq!(frame[36..38], [0, 7]);
+        assert_eq!(frame[guest::TURNS_AT..][..12], [1, 0, 0, 0, 3, 2, 0, 0, 4, 0, 0, 0]);
+    }
+}
