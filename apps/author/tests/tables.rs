@@ -44,7 +44,7 @@ const RUST: &str = r#"#![cfg_attr(target_arch = "wasm32", no_std)]
 mod module;
 
 use module::table;
-use weir_guest::{Packet, Verdict};
+use weir_guest::{BoundedIterator, Packet, Verdict};
 
 struct Sums;
 
@@ -55,12 +55,14 @@ impl Sums {
 
     fn tick(&mut self, _now: u64, _periods: u64) {
         let sum: u64 = table::FOR.read(|bytes| {
-            bytes.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))).sum()
+            let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+            // What the compiler makes of a sum, in many words at a time, would have no bound that weir sees.
+            words.bounded::<256>().map(u64::from).sum()
         });
         let mut out = [0; 16];
         out[..8].copy_from_slice(&sum.to_le_bytes());
         out[8..].copy_from_slice(&table::FOR.version().to_le_bytes());
-        assert!(table::SUM.publish(&out).is_ok());
+        _ = table::SUM.publish(&out);
     }
 }
 
