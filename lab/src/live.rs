@@ -5,9 +5,10 @@ use crate::figure::monitor::{Calls, Look, Monitor, ROOM, Way};
 use crate::figure::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, unplug};
 use crate::module::Module;
 use crate::native::{Compiler, compile_program};
-use crate::statistics::Sample;
+use crate::statistics::{Quartiles, Sample};
 use crate::table::Table;
 use crate::{BenchError, place};
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,17 +26,15 @@ const PROMISE: f64 = 1.1;
 const FRAMEWORK: (f64, f64) = (60.0, 20.0);
 const WAY: Way = Way { kind: Kind::Xdp, look: Look::Woken, room: ROOM };
 
-/// What was measured, as medians.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What was measured, a value for each round.
+#[derive(Clone, Debug, Default)]
 pub struct Costs {
     /// The bare loop, in ns of processor time a packet.
-    pub bare: f64,
+    bare: Sample,
     /// The same by weir.
-    pub weir: f64,
-    /// The second over the first, round by round.
-    pub ratio: f64,
+    weir: Sample,
     /// Cycles for a packet in each of many modules that do nothing.
-    pub framework: f64,
+    framework: Sample,
 }
 
 /// What the live path costs, measured by this program in a network namespace.
@@ -56,31 +55,60 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
     let costs = parse(&text).filter(|_| output.status.success());
     let costs = costs.ok_or_else(|| failed(format!("{text}{}", String::from_utf8_lossy(&output.stderr))))?;
     let kept = |is_kept: bool| if is_kept { "yes" } else { "no" }.to_owned();
-    let mut table = Table::new(&["promise", "at most", "measured", "kept"]);
+    let spread = |sample: &Sample, digits: usize| {
+        let Quartiles { lower, upper, .. } = sample.quartiles();
+        format!("{lower:.digits$}–{upper:.digits$}")
+    };
+    // Round by round: what disturbs one of the two disturbs the other, and then the next round.
+    let ratio = costs.weir.over(&costs.bare);
+    let mut table = Table::new(&["promise", "at most", "measured", "quartiles", "kept"]);
     table.row([
         "receiving by AF_XDP ÷ a bare loop, processor time a packet".to_owned(),
         format!("{PROMISE:.2}"),
-        format!("{:.2}", costs.ratio),
-        kept(costs.ratio <= PROMISE),
+        format!("{:.2}", ratio.median()),
+        spread(&ratio, 2),
+        kept(ratio.median() <= PROMISE),
     ]);
     table.row([
         "framework, cycles a packet and module".to_owned(),
         format!("{:.0} (aim {:.0})", FRAMEWORK.0, FRAMEWORK.1),
-        format!("{:.1}", costs.framework),
-        kept(costs.framework <= FRAMEWORK.0),
+        format!("{:.1}", costs.framework.median()),
+        spread(&costs.framework, 1),
+        kept(costs.framework.median() <= FRAMEWORK.0),
     ]);
     Ok(format!(
-        "{table}\nAt {RATE} packets/s of 60 bytes, medians of {rounds} rounds in turn: the bare loop (`lab/native/receive.c`) {:.0} ns, weir {:.0} ns of its thread's \
-processor time a packet, with waiting and waking up. The framework is measured with {MODULES} modules that do nothing, with all that is between two packets of a module.\n",
-        costs.bare, costs.weir
+        "{table}\nAt {RATE} packets/s of 60 bytes, medians of {rounds} rounds in turn: the bare loop (`lab/native/receive.c`) {:.0} ns ({}), weir {:.0} ns ({}) of its \
+thread's processor time a packet, with waiting and waking up. The framework is measured with {MODULES} modules that do nothing, with all that is between two packets of a module.\n",
+        costs.bare.median(),
+        spread(&costs.bare, 0),
+        costs.weir.median(),
+        spread(&costs.weir, 0),
     ))
+}
+
+impl fmt::Display for Costs {
+    /// A line for each round.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((bare, weir), framework) in
+            self.bare.values().iter().zip(self.weir.values()).zip(self.framework.values())
+        {
+            writeln!(f, "{bare} {weir} {framework}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What [`child`] has said.
 fn parse(text: &str) -> Option<Costs> {
-    let values: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    let [bare, weir, ratio, framework] = values.try_into().ok()?;
-    Some(Costs { bare, weir, ratio, framework })
+    let mut costs = Costs::default();
+    for line in text.lines() {
+        let values: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [bare, weir, framework] = values.try_into().ok()?;
+        costs.bare.push(bare);
+        costs.weir.push(weir);
+        costs.framework.push(framework);
+    }
+    (!costs.bare.values().is_empty()).then_some(costs)
 }
 
 /// The measurement itself: in a namespace of its own.
@@ -96,22 +124,23 @@ pub fn child(rounds: usize) -> Result<Costs, FigureError> {
     };
     let compiler = compiler.ok_or_else(missing)?;
     let program = compile_program(&place::root().join("lab/native/receive.c"), &compiler)?;
-    let [mut bare, mut weir, mut framework] = std::array::from_fn(|_| Sample::default());
-    for _ in 0..rounds.max(1) {
-        bare.push(on_cable(|| bare_loop(&program))?);
-        weir.push(on_cable(|| monitor(&[]).map(|costs| costs.0))?);
-        let many = vec![Module::empty()?.wasm; MODULES];
-        framework.push(
-            on_cable(|| monitor(&many).map(|costs| costs.1))?
-                / f64::from(u32::try_from(MODULES).unwrap_or(1)),
-        );
+    let many = vec![Module::empty()?.wasm; MODULES];
+    let mut costs = Costs::default();
+    for round in 0..rounds.max(1) {
+        let mut bare = || on_cable(|| bare_loop(&program)).map(|value| costs.bare.push(value));
+        let mut weir = || on_cable(|| monitor(&[])).map(|(value, _)| costs.weir.push(value));
+        // Neither is always the first.
+        if round % 2 == 0 {
+            bare()?;
+            weir()?;
+        } else {
+            weir()?;
+            bare()?;
+        }
+        let (_, cycles) = on_cable(|| monitor(&many))?;
+        costs.framework.push(cycles / f64::from(u32::try_from(MODULES).unwrap_or(1)));
     }
-    Ok(Costs {
-        bare: bare.median(),
-        weir: weir.median(),
-        ratio: weir.over(&bare).median(),
-        framework: framework.median(),
-    })
+    Ok(costs)
 }
 
 fn on_cable<R>(work: impl FnOnce() -> Result<R, FigureError>) -> Result<R, FigureError> {
@@ -168,9 +197,12 @@ mod tests {
 
     #[test]
     fn what_a_child_says_is_read_whole_or_not() {
-        let costs = Costs { bare: 200.0, weir: 210.5, ratio: 1.05, framework: 12.0 };
-        assert_eq!(parse("200 210.5 1.05 12\n"), Some(costs));
-        assert_eq!(parse("200 210.5 1.05\n"), None);
-        assert_eq!(parse("experiments need root"), None);
+        let text = "200 210.5 12\n100 120 13\n300 315 11\n";
+        let costs = parse(text).unwrap();
+        assert_eq!(costs.to_string(), text);
+        assert_eq!((costs.bare.median(), costs.framework.median()), (200.0, 12.0));
+        for bad in ["", "200 210.5\n", "200 210.5 12\n100\n", "experiments need root"] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
     }
 }

@@ -132,12 +132,12 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         said: error.to_string(),
     };
     if cli.idle {
-        println!("{}", idle::child().map_err(failed)?);
+        let costs = idle::child().map_err(failed)?;
+        println!("{} {}", costs.setting_up, costs.idle);
         return Ok(());
     }
     if let Some(rounds) = cli.live {
-        let costs = live::child(rounds).map_err(failed)?;
-        println!("{} {} {} {}", costs.bare, costs.weir, costs.ratio, costs.framework);
+        print!("{}", live::child(rounds).map_err(failed)?);
         return Ok(());
     }
     let wants = |part| cli.parts.contains(&part) || cli.parts.contains(&Part::All) && part != Part::MakeBig;
@@ -207,7 +207,7 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("suspend", suspending::tables(if cli.quick { 11 } else { 51 })?);
     }
     if wants(Part::Live) {
-        add("live", live::table(if cli.quick { 1 } else { 5 })?);
+        add("live", live::table(if cli.quick { 5 } else { 15 })?);
     }
     if wants(Part::Idle) {
         add("idle", idle::table()?);

@@ -31,6 +31,11 @@ impl Sample {
         self.push(time.as_nanos() as f64 / packets.max(1) as f64);
     }
 
+    /// Its values, round by round.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
     /// Its quartiles; NaN where there are no values.
     pub fn quartiles(&self) -> Quartiles {
         let mut sorted = self.values.clone();

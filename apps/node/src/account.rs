@@ -1,6 +1,6 @@
 //! What others' threads do for a module: they receive its packets, and write its records.
 
-use crate::plan::Reader;
+use crate::plan::Route;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_demux::ChannelSet;
 use weir_units::Nanos;
@@ -101,10 +101,12 @@ impl Meter {
     }
 }
 
-/// Divides a channel's part among those who read it.
-pub fn charge(readers: &[Reader], time: Nanos) {
-    let Some(part) = time.0.checked_div(readers.len() as u64) else { return };
-    readers.iter().for_each(|reader| reader.account.charge(Nanos(part)));
+/// Divides a channel's part among those who read it; where nobody does, it is the channel's own.
+pub fn charge(route: &Route, time: Nanos) {
+    match time.0.checked_div(route.readers.len() as u64) {
+        Some(part) => route.readers.iter().for_each(|reader| reader.account.charge(Nanos(part))),
+        None => route.account.charge(time),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What sessions used since the last time, for the ledger.
 
 use crate::node::{Module, Node, Session};
-use crate::runner::CoreThread;
+use crate::processors::ProcessorStats;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_session::Name;
@@ -17,15 +17,30 @@ pub struct Bill {
 impl Bill {
     /// What each session used in an interval of this length. One that has memory reserved has always used something.
     pub fn usages(&mut self, node: &Node, interval: Nanos) -> Vec<(Billed, Usage)> {
-        let all = node.sessions.iter().map(|(name, session)| self.usage(node, name, session, interval));
+        let stats = node.processor_stats(node.sessions.values());
+        let all = node.sessions.iter().map(|(name, session)| self.part(&stats, name, session, interval));
         all.filter(|(_, usage)| !usage.is_empty()).collect()
     }
 
     /// What one session used since it was billed last.
     pub fn usage(&mut self, node: &Node, name: &Name, session: &Session, interval: Nanos) -> (Billed, Usage) {
-        let now = node.used(session);
+        self.part(&node.processor_stats(std::iter::once(session)), name, session, interval)
+    }
+
+    fn part(
+        &mut self,
+        stats: &ProcessorStats,
+        name: &Name,
+        session: &Session,
+        interval: Nanos,
+    ) -> (Billed, Usage) {
+        let mut now = used(session, stats);
         let mut usage = match self.before.get(&session.id) {
-            Some(before) => since(&now, before),
+            Some(before) => {
+                // What a core did not answer for is billed when it does, and not twice.
+                (now.cpu, now.stolen) = (now.cpu.max(before.cpu), now.stolen.max(before.stolen));
+                since(&now, before)
+            }
             None => now.clone(),
         };
         usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
@@ -66,35 +81,27 @@ pub fn of_module(module: &Module) -> Usage {
     usage
 }
 
-impl Node {
-    /// What a session used since it was created, but for its memory.
-    fn used(&self, session: &Session) -> Usage {
-        let mut used = session.gone.clone();
-        used.refusals += session.refusals;
-        for vp in session.vps.values() {
-            let id = vp.id;
-            // A core that does not answer is billed when it does.
-            let core = self.cores.get(vp.core);
-            let ask = |core: &CoreThread| {
-                core.ask(move |runner| runner.stats(id).map(|stats| (stats, runner.account(id))))
-            };
-            if let Some(Ok(Some((stats, account)))) = core.map(ask) {
-                // What it did for others and they pay is on their bills.
-                used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
-                used.stolen.0 += stats.stolen.0;
-            }
-        }
-        session.modules.values().for_each(|module| used.merge(&of_module(module)));
-        for channel in session.channels.values() {
-            used.packets_in += channel.tally.passed.load(Ordering::Relaxed);
-            used.bytes_in.0 += channel.tally.passed_bytes.load(Ordering::Relaxed);
-        }
-        session.outputs.values().for_each(|output| used.merge(&output.usage()));
-        for (cause, count) in session.channels.values().flat_map(|channel| channel.tally.drops()) {
-            used.drops.add(cause, count);
-        }
-        used
+/// What a session used since it was created, but for its memory.
+fn used(session: &Session, stats: &ProcessorStats) -> Usage {
+    let mut used = session.gone.clone();
+    used.refusals += session.refusals;
+    for (stats, account) in session.vps.values().filter_map(|vp| stats.of(vp)) {
+        // What it did for others and they pay is on their bills.
+        used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
+        used.stolen.0 += stats.stolen.0;
     }
+    let modules = session.modules.values().chain(session.leaving.values());
+    modules.for_each(|module| used.merge(&of_module(module)));
+    for channel in session.channels.values() {
+        used.cpu.0 += channel.account.total().0;
+        used.packets_in += channel.tally.passed.load(Ordering::Relaxed);
+        used.bytes_in.0 += channel.tally.passed_bytes.load(Ordering::Relaxed);
+    }
+    session.outputs.values().for_each(|output| used.merge(&output.usage()));
+    for (cause, count) in session.channels.values().flat_map(|channel| channel.tally.drops()) {
+        used.drops.add(cause, count);
+    }
+    used
 }
 
 /// What was added to `before`.

@@ -6,7 +6,7 @@ use crate::error::NodeError;
 use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
-use crate::protocol::{Change, Snapshot};
+use crate::protocol::{Change, Rate, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
@@ -28,6 +28,9 @@ use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
+
+/// The end of a session waits so long for modules that somebody else has unloaded.
+const LEAVING: Duration = Duration::from_secs(20);
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -225,6 +228,8 @@ struct Books {
     bill: Bill,
     /// When the present interval began.
     since: Timestamp,
+    /// It could not be written the last time.
+    fails: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -326,7 +331,7 @@ impl Daemon {
             say("the node did not stop in order when it ran last; its ledger is whole up to then");
         }
         let node = Node::start(loaded.config.clone(), workshop, &tells)?;
-        let books = Books { ledger, bill: Bill::default(), since: now() };
+        let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
         // Before the sessions, whose modules may want to read them when they begin.
         let tables = std::mem::take(&mut loaded.tables);
         loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;
@@ -345,7 +350,7 @@ impl Daemon {
     }
 
     /// Waits for what happens, until the node is to stop.
-    fn watch(&self, happening: &Receiver<Signal>, notices: &Receiver<Notice>) {
+    fn watch(self: &Arc<Self>, happening: &Receiver<Signal>, notices: &Receiver<Notice>) {
         let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
         let mut next = Instant::now() + interval;
         let mut fed = Instant::now();
@@ -364,6 +369,8 @@ impl Daemon {
                 for notice in notices.try_iter() {
                     self.heed(notice);
                 }
+                let sources: Vec<_> = lock(&self.node).sources.values().cloned().collect();
+                sources.iter().for_each(|source| source.settle());
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
@@ -379,7 +386,17 @@ impl Daemon {
         });
     }
 
-    fn heed(&self, notice: Notice) {
+    /// Does what can take long on a thread of its own: intervals end in time.
+    fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
+        let (daemon, work) = (Arc::clone(self), Arc::new(work));
+        let theirs = Arc::clone(&work);
+        let thread = std::thread::Builder::new().name("weir-leaving".to_owned());
+        if thread.spawn(move || theirs(&daemon)).is_err() {
+            work(self);
+        }
+    }
+
+    fn heed(self: &Arc<Self>, notice: Notice) {
         match notice {
             Notice::Interface(what) | Notice::Failed(what) => say(&what),
             Notice::Lagging { session, id } => {
@@ -388,21 +405,25 @@ impl Daemon {
                     return;
                 }
                 say(&format!("session {session} lags further behind than it may, and is closed"));
-                _ = self.close_for(&session, Closed::Misbehaved, Unloaded::Lagged);
+                self.aside(move |daemon| {
+                    _ = daemon.close_for(&session, Closed::Misbehaved, Unloaded::Lagged);
+                });
             }
         }
     }
 
     /// Modules that get no more packets are taken out, when nothing of them runs.
-    fn unload_ended(&self) {
+    fn unload_ended(self: &Arc<Self>) {
         let ended = lock(&self.node).ended();
         for (session, module) in ended {
-            say(&format!(
-                "session {session}, module {module}: was over its limits too often, and is unloaded"
-            ));
-            if let Err(error) = self.unload_for(&session, &module, Unloaded::Strikes) {
-                say(&error.to_string());
-            }
+            self.aside(move |daemon| match daemon.unload_for(&session, &module, Unloaded::Strikes) {
+                Ok(()) => say(&format!(
+                    "session {session}, module {module}: was over its limits too often, and is unloaded"
+                )),
+                // It is being unloaded, or its session closed.
+                Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
+                Err(error) => say(&error.to_string()),
+            });
         }
     }
 
@@ -447,8 +468,12 @@ impl Books {
     }
 
     fn commit(&mut self) {
-        if let Err(error) = self.ledger.commit() {
-            say(&format!("the ledger is kept in memory: {error}"));
+        let result = self.ledger.commit();
+        let failed = std::mem::replace(&mut self.fails, result.is_err());
+        match result {
+            Err(error) if !failed => say(&format!("the ledger is kept in memory: {error}")),
+            Ok(_) if failed => say("the ledger is written again"),
+            _ => {}
         }
     }
 }
@@ -566,15 +591,18 @@ impl Daemon {
     }
 
     fn unload_for(&self, session: &Name, module: &Name, reason: Unloaded) -> Result<(), NodeError> {
-        let mut node = lock(&self.node);
-        node.unload(session, module)?;
-        let billed = node.billed(session);
-        drop(node);
+        let (billed, leaving) = {
+            let mut node = lock(&self.node);
+            (node.billed(session), node.begin_unload(session, module)?)
+        };
+        // This can take long, so nobody waits for it but who asked.
+        let left = leaving.wait();
+        let ended = lock(&self.node).end_unload(left);
         if let Some(session) = billed {
             let module = module.clone();
             lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
         }
-        Ok(())
+        ended
     }
 
     pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
@@ -584,7 +612,15 @@ impl Daemon {
     fn close_for(&self, name: &Name, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
         let modules = lock(&self.node).module_names(name)?;
         for module in modules {
-            self.unload_for(name, &module, unloaded)?;
+            match self.unload_for(name, &module, unloaded) {
+                // Somebody else has unloaded it meanwhile.
+                Ok(()) | Err(NodeError::NoModule { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let begin = Instant::now();
+        while lock(&self.node).has_leaving(name) && begin.elapsed() < LEAVING {
+            std::thread::sleep(Duration::from_millis(1));
         }
         // The books first, as at the end of an interval.
         let mut books = lock(&self.books);
@@ -631,6 +667,13 @@ impl Daemon {
             lock(&self.books).enter(Event::SessionChanged { session, reserved });
         }
         Ok(())
+    }
+
+    /// Another rate for a link, until the configuration says yet another one. Says how it is then.
+    pub(crate) fn change_rate(&self, change: &Rate) -> Result<String, NodeError> {
+        let note = lock(&self.node).change_rate(change)?;
+        say(&note);
+        Ok(note)
     }
 
     /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.

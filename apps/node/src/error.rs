@@ -1,5 +1,6 @@
 //! Why a node does not do what it was asked to do.
 
+use crate::config::ConfigError;
 use crate::link::{LinkError, OutputError};
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
@@ -125,9 +126,34 @@ pub enum NodeError {
         /// What there is.
         left: Bytes,
     },
+    /// A session's memory does not suffice for the fragments that are to be put together.
+    #[error(
+        "channel `{channel}` puts datagrams together, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`"
+    )]
+    ReassemblyMemory {
+        /// Which.
+        channel: Name,
+        /// For the fragments that wait.
+        wanted: Bytes,
+        /// Whose.
+        session: Name,
+        /// What there is.
+        left: Bytes,
+    },
     /// A link cannot be used.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// There is no such link.
+    #[error("there is no link `{given}`; {}", if known.is_empty() { "there are none".to_owned() } else { format!("there is {}", known.join(", ")) })]
+    NoLink {
+        /// As it was named.
+        given: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// No link can be like that.
+    #[error(transparent)]
+    Terms(#[from] ConfigError),
     /// A link cannot have that rate.
     #[error("link {link}: {refused}")]
     Rate {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_bounds::EntryPoint;
-use weir_sandbox::{Budget, Cycles, LogLine, News};
+use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
 use weir_session::services::{Party, Request};
 use weir_session::{Admitted, Calibration, Entry, Records, Tier};
 use weir_units::{Nanos, Timestamp};
@@ -83,6 +83,8 @@ pub struct Longest {
     pub packet: Option<PacketTime>,
     /// Any call, of a packet of [`PACKET_BYTES_MAX`]; where it can be suspended, from one place where it can be to the next.
     pub call: Nanos,
+    /// The same goes for its stop, which else takes longer.
+    pub stops_in_slices: bool,
 }
 
 /// How long a packet takes at most: a straight line over its captured bytes.
@@ -144,14 +146,16 @@ impl Longest {
             EntryPoint::Answer,
         ]
         .map(|entry| time(entry, PACKET_BYTES_MAX));
-        Self { packet: Some(packet), call: others.into_iter().fold(packet.longest, Nanos::max) }
+        let call = others.into_iter().fold(packet.longest, Nanos::max);
+        let stops_in_slices = time(EntryPoint::Stop, PACKET_BYTES_MAX) <= call;
+        Self { packet: Some(packet), call, stops_in_slices }
     }
 
     /// Of a module whose calls can be suspended. A host function that is under way is brought to its end, so it may be two pieces.
     pub fn suspendable(admitted: &Admitted) -> Self {
         let calibration = &admitted.assessment().terms().calibration;
         let piece = calibration.time(admitted.limits().piece);
-        Self { packet: None, call: Nanos(piece.0.saturating_mul(2)) }
+        Self { packet: None, call: Nanos(piece.0.saturating_mul(2)), stops_in_slices: true }
     }
 }
 
@@ -273,6 +277,7 @@ pub struct Guest {
     serving: Option<Serving>,
     /// Who pays for what it does now, and how much at most.
     payer: Option<(Party, Nanos)>,
+    has_stopped: bool,
 }
 
 /// A call that is being served.
@@ -321,6 +326,7 @@ impl Guest {
             desk: inbox.desk,
             serving: None,
             payer: None,
+            has_stopped: false,
         }
     }
 
@@ -578,16 +584,41 @@ impl Guest {
         self.seat.next_tick()
     }
 
-    /// It gets no more packets. What it says at its end is handed on, if there is room within a second.
-    pub fn stop(mut self) {
-        let begin = Instant::now();
+    /// It gets nothing any more: what was under way is given up.
+    pub fn give_up(&mut self) {
         let unseen = self.seat.give_up();
         self.tally.unseen.fetch_add(unseen, Ordering::Relaxed);
         self.send_on();
         let lost = self.lose_in_hand();
         self.standing.channel.closed.fetch_add(lost, Ordering::Relaxed);
-        self.seat.stop();
-        self.hand_on(elapsed(begin));
+        self.queue.let_go();
+        (self.serving, self.payer) = (None, None);
+    }
+
+    /// Whether it can stop on its core: nobody is kept from it for longer by that than by any of its calls.
+    pub fn stops_in_slices(&self) -> bool {
+        self.longest.stops_in_slices
+    }
+
+    /// It stops.
+    pub fn stop(&mut self, budget: Nanos) -> Served {
+        let slice = self.slice(budget);
+        self.has_stopped = true;
+        let is_done = self.seat.begin_stop(&|| slice.part());
+        self.served(is_done, &slice)
+    }
+
+    /// It is gone. What it said at its end is handed on, if there is room within a second. One that could not stop on its core stops here; that is billed
+    /// all the same.
+    pub fn leave(mut self) {
+        let begin = thread_time();
+        self.give_up();
+        if !self.has_stopped {
+            self.seat.stop();
+            let used = Nanos(thread_time().0.saturating_sub(begin.0));
+            self.account.charge(used);
+            self.hand_on(used);
+        }
         for _ in 0..100 {
             if self.kept.is_empty() {
                 return;

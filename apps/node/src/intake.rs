@@ -3,6 +3,8 @@
 //! It is done on the module's own core, in the slices of its virtual processor, so nobody else pays for it. Datagrams are put together in
 //! memory of the module's own; of the fragments it sees nothing.
 
+use crate::error::NodeError;
+use crate::node::Session;
 use crate::plan::ChannelTally;
 use crate::queue::{Queue, Ticket};
 use crate::spec::{ChannelSpec, Checksum};
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_abi::{BATCH_PACKETS, Descriptor};
 use weir_netio::{DescriptorRing, Portion, Selection};
+use weir_session::Holding;
 use weir_units::Nanos;
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
@@ -25,6 +28,8 @@ struct Whole {
     selection: Selection,
     /// What was counted so far.
     counted: ReassemblyCounters,
+    /// The session's memory in which fragments wait.
+    _room: Holding,
 }
 
 /// What is done with the packets of a channel for one module.
@@ -40,23 +45,47 @@ pub struct Intake {
     ready: Option<Ticket>,
 }
 
+impl Session {
+    /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.
+    pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<Holding>, NodeError> {
+        if !channel.reassemble {
+            return Ok(None);
+        }
+        let wanted = ReassemblyLimits::default().bytes;
+        match Holding::of(&self.memory, wanted) {
+            Some(holding) => Ok(Some(holding)),
+            None => Err(NodeError::ReassemblyMemory {
+                channel: channel.name.clone(),
+                wanted,
+                session: self.spec.name.clone(),
+                left: self.memory.state().left(),
+            }),
+        }
+    }
+}
+
 impl Intake {
-    /// What a channel asks for; nothing where it asks for nothing.
+    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them.
     ///
     /// # Errors
     ///
     /// There is no memory for datagrams.
-    pub fn new(spec: &ChannelSpec, tally: &Arc<ChannelTally>) -> io::Result<Option<Self>> {
+    pub fn new(
+        spec: &ChannelSpec,
+        tally: &Arc<ChannelTally>,
+        room: Option<Holding>,
+    ) -> io::Result<Option<Self>> {
         let verifies = spec.checksum == Some(Checksum::Verify);
         if !verifies && !spec.reassemble {
             return Ok(None);
         }
-        let whole = if spec.reassemble {
-            let reassembler = Reassembler::new(ReassemblyLimits::default());
-            let counted = ReassemblyCounters::default();
-            Some(Box::new(Whole { reassembler, selection: Selection::new()?, counted }))
-        } else {
-            None
+        let whole = match room {
+            Some(room) => {
+                let limits = ReassemblyLimits { bytes: room.bytes(), ..ReassemblyLimits::default() };
+                let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
+                Some(Box::new(Whole { reassembler, selection: Selection::new()?, counted, _room: room }))
+            }
+            None => None,
         };
         let tally = Arc::clone(tally);
         Ok(Some(Self { verifies, whole, tally, packet: Vec::new(), rest: None, ready: None }))

@@ -20,7 +20,7 @@ impl Node {
 
     /// Lets go of what receivers have no use for any more.
     pub(crate) fn tidy(&self) {
-        self.sources.values().for_each(crate::source::Source::tidy);
+        self.sources.values().for_each(|source| source.tidy());
     }
 
     /// The sessions whose modules have changed what they reserve since this was asked last.

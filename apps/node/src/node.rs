@@ -22,7 +22,7 @@ use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Claims, Readings, Shelf};
 use crate::writer::{Rotation, Writer, Written};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,7 +35,7 @@ use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
-use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Terms, Tier};
+use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_units::Nanos;
 
 /// A virtual processor of a session.
@@ -53,9 +53,11 @@ pub(crate) struct Channel {
     number: u64,
     pub(crate) spec: ChannelSpec,
     flows: Option<SubFlows>,
-    program: FilterProgram,
+    program: Arc<FilterProgram>,
     sight: Sight,
     pub(crate) tally: Arc<ChannelTally>,
+    /// What is spent for packets that go on without a module.
+    pub(crate) account: Arc<Account>,
 }
 
 /// A module of a session.
@@ -66,6 +68,9 @@ pub(crate) struct Module {
     pub(crate) title: String,
     pub(crate) tier: Tier,
     pub(crate) streams: Vec<Name>,
+    /// Services that it has, and that it calls, as its manifest says.
+    pub(crate) services: Vec<Service>,
+    pub(crate) calls: Vec<Name>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) account: Arc<Account>,
@@ -84,10 +89,12 @@ pub(crate) struct Session {
     /// The tables that it publishes. After its modules have ended, they are nobody's.
     _tables: Claims,
     pub(crate) modules: BTreeMap<Name, Module>,
+    /// Modules that stop, by their numbers.
+    pub(crate) leaving: BTreeMap<u64, Module>,
     pub(crate) refusals: u64,
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
-    bell: Arc<Bell>,
+    pub(crate) bell: Arc<Bell>,
     /// Its priority, for those who work.
     priority: Arc<AtomicU8>,
     /// What modules and virtual processors used that are no longer there.
@@ -233,13 +240,13 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) workshop: Workshop,
     pub(crate) cores: Vec<CoreThread>,
-    pub(crate) sources: BTreeMap<String, Source>,
+    pub(crate) sources: BTreeMap<String, Arc<Source>>,
     pub(crate) links: BTreeMap<String, Port>,
     pub(crate) notices: Sender<Notice>,
     selections: Selections,
     pub(crate) sessions: BTreeMap<Name, Session>,
     pub(crate) memory: Arc<NodeMemory>,
-    writer: Writer,
+    pub(crate) writer: Writer,
     records: PathBuf,
     next_guest: u64,
     next_channel: u64,
@@ -265,7 +272,7 @@ impl Node {
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive);
             let source = Source::start(&interface.name, interface.options(), polls, core, notices.clone())?;
-            sources.insert(interface.name.clone(), source);
+            sources.insert(interface.name.clone(), Arc::new(source));
         }
         let mut links = BTreeMap::new();
         for link in &config.links {
@@ -359,6 +366,7 @@ impl Node {
             outputs,
             _tables: claims,
             modules: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             refusals: 0,
             memory,
             bell,
@@ -411,7 +419,8 @@ impl Node {
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
         let failed = |source| NodeError::Selection { channel: spec.channel.clone(), source };
-        let intake = Intake::new(&channel.spec, &channel.tally).map_err(failed)?;
+        let room = there.reassembly(&channel.spec)?;
+        let intake = Intake::new(&channel.spec, &channel.tally, room).map_err(failed)?;
         let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
             (Some(ring), _) => ring.clone(),
             (None, Sight::All(_)) => {
@@ -428,6 +437,7 @@ impl Node {
         let standing =
             Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
         let outputs = self.writer.outputs().ok_or_else(changed)?;
+        let files = outputs.clone();
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         // Of two things that can exceed a budget only one does.
         let taking_in = intake.as_ref().map_or(Nanos(0), |_| self.workshop.pace.calibration.time(LONGEST));
@@ -445,6 +455,8 @@ impl Node {
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
+            services: manifest.services.clone(),
+            calls: manifest.calls.clone(),
             queue: Arc::clone(&queue),
             tally: Arc::clone(&tally),
             account: Arc::clone(&account),
@@ -452,7 +464,7 @@ impl Node {
             spec: spec.clone(),
             desk: Arc::clone(&desk),
         };
-        let offers = there.spec.offered(manifest);
+        let offers = there.spec.offered(&manifest.services);
         let ways = self.outlets(session);
         let outlet =
             |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
@@ -470,7 +482,7 @@ impl Node {
         if settled.is_err() {
             there.bell.remove(guest);
             desk.office().close(&desk);
-            self.writer.close(guest);
+            crate::writer::close(&files, guest);
             return Err(NodeError::Full(spec.cpu));
         }
         if let Some(session) = self.sessions.get_mut(session) {
@@ -478,56 +490,6 @@ impl Node {
         }
         self.route_all(session)?;
         Ok(name)
-    }
-
-    /// Takes a module out. What it says at its end is written.
-    pub fn unload(&mut self, session: &Name, module: &Name) -> Result<(), NodeError> {
-        let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Some(gone) = there.modules.remove(module) else {
-            return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
-        };
-        let vp = there.vps.get(&gone.spec.cpu).cloned();
-        // First nothing more comes for it.
-        self.route_all(session)?;
-        self.end(session, &gone, vp.as_ref())
-    }
-
-    fn end(&mut self, session: &Name, module: &Module, vp: Option<&Vp>) -> Result<(), NodeError> {
-        let lost = module.queue.close();
-        if let Some(there) = self.sessions.get(session) {
-            there.bell.remove(module.guest);
-        }
-        // Nobody waits for it any more.
-        let services = module.desk.office().close(&module.desk);
-        if let Some(channel) = self.sessions.get(session).and_then(|s| s.channels.get(&module.spec.channel)) {
-            channel.tally.closed.fetch_add(lost, Ordering::Relaxed);
-        }
-        if let Some(core) = vp.and_then(|vp| self.cores.get(vp.core)) {
-            let guest = module.guest;
-            if let Some(guest) = core.ask(move |runner| runner.evict(guest))? {
-                guest.stop();
-            }
-        }
-        self.writer.close(module.guest);
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.gone.merge(&crate::bill::of_module(module));
-            session.gone_services.merge(&services);
-        }
-        Ok(())
-    }
-
-    /// Ends a session: its modules are stopped, and what it had reserved is free.
-    pub fn close(&mut self, session: &Name) -> Result<(), NodeError> {
-        let modules = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        for module in modules.modules.keys().cloned().collect::<Vec<_>>() {
-            self.unload(session, &module)?;
-        }
-        self.silence(session);
-        if let Some(gone) = self.sessions.remove(session) {
-            self.close_vps(&gone.vps);
-        }
-        self.forget_selections();
-        self.route_everything()
     }
 
     /// Changes what a session has reserved. Nothing of it is done where a part cannot be.
@@ -546,6 +508,7 @@ impl Node {
             }
         }
         spec.priority = change.priority.unwrap_or(spec.priority);
+        spec.change_services(change)?;
         spec.processors = spec.all_processors();
         for cpu in &change.cpu {
             match spec.processors.iter_mut().find(|known| known.name == cpu.name) {
@@ -590,6 +553,7 @@ impl Node {
             session.priority.store(spec.priority, Ordering::Relaxed);
             (session.spec, session.vps) = (spec, vps);
         }
+        self.tell_services(name)?;
         // Their priority may have changed.
         self.route_all(name)
     }
@@ -659,7 +623,7 @@ impl Node {
                 known,
             }));
         };
-        let program = program(&spec.filter, source.link_type()).map_err(failed)?;
+        let program = Arc::new(program(&spec.filter, source.link_type()).map_err(failed)?);
         let sight = match spec.sees {
             Sees::All => {
                 let most = spec.lag.map_or(source.arena().0 / 2, |lag| lag.0);
@@ -691,6 +655,7 @@ impl Node {
             program,
             sight,
             tally: Arc::default(),
+            account: Arc::default(),
         })
     }
 
@@ -701,13 +666,15 @@ impl Node {
     }
 
     /// Drops the memory of selections that no channel has any more.
-    fn forget_selections(&mut self) {
-        let sessions = &self.sessions;
-        self.selections.retain(|_, selection| {
-            sessions.values().flat_map(|session| session.channels.values()).any(
-                |channel| matches!(&channel.sight, Sight::Selected(used) if Arc::ptr_eq(used, selection)),
-            )
-        });
+    pub(crate) fn forget_selections(&mut self) {
+        let channels = self.sessions.values().flat_map(|session| session.channels.values());
+        let used: HashSet<*const Mutex<Selection>> = channels
+            .filter_map(|channel| match &channel.sight {
+                Sight::Selected(selection) => Some(Arc::as_ptr(selection)),
+                Sight::All(_) => None,
+            })
+            .collect();
+        self.selections.retain(|_, selection| used.contains(&Arc::as_ptr(selection)));
     }
 
     /// Tells the interfaces of a session's channels where packets go.
@@ -725,7 +692,7 @@ impl Node {
         Ok(())
     }
 
-    fn route_everything(&mut self) -> Result<(), NodeError> {
+    pub(crate) fn route_everything(&mut self) -> Result<(), NodeError> {
         for interface in self.sources.keys().cloned().collect::<Vec<_>>() {
             // Fewer filters than before fit.
             if let Err(error) = self.route(&interface) {
@@ -757,11 +724,12 @@ impl Node {
                     priority: session.spec.priority,
                     way: self.way_on(session, channel).ok().flatten(),
                     unattended: channel.spec.unattended,
-                    program: channel.program.clone(),
+                    program: Arc::clone(&channel.program),
                     sight: channel.sight.clone(),
                     flows: channel.flows.clone(),
                     readers: readers.collect(),
                     tally: Arc::clone(&channel.tally),
+                    account: Arc::clone(&channel.account),
                 });
             }
         }

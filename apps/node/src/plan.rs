@@ -5,9 +5,13 @@ use crate::link::Way;
 use crate::queue::Queue;
 use crate::runner::Waker;
 use crate::spec::Unattended;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use weir_demux::{CHANNELS_MAX, ChannelSet, Demux, JoinError, Limits, Program, ProgramError, SubFlows};
+use std::time::{Duration, Instant};
+use weir_demux::{
+    CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
+};
 use weir_netio::{Block, Filter, FilterError, Selection};
 use weir_session::ledger::DropCause;
 use weir_wire::{BadChecksum, LinkType, PEEK, ReassemblyCounters};
@@ -168,7 +172,7 @@ pub struct Route {
     /// Of its session.
     pub priority: u8,
     /// Which packets.
-    pub program: Program,
+    pub program: Arc<Program>,
     /// What its readers see.
     pub sight: Sight,
     /// How its packets are divided.
@@ -181,12 +185,14 @@ pub struct Route {
     pub(crate) unattended: Unattended,
     /// What it got and lost.
     pub tally: Arc<ChannelTally>,
+    /// What is spent for it while there is no reader.
+    pub account: Arc<Account>,
 }
 
 /// All channels of an interface, each at a place that it keeps as long as it exists.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
-    pub(crate) demux: Arc<Demux>,
+    pub(crate) joined: Arc<Joined>,
     pub(crate) routes: Vec<Option<Route>>,
     /// Channels that take packets: somebody reads them, or they go on without that.
     pub(crate) taken: ChannelSet,
@@ -248,14 +254,24 @@ impl Plan {
     }
 }
 
-/// Makes plans. Joining many filters takes long, so it is done by whoever asks for another plan, and only where a filter came or went: packets go
-/// where the present plan says until the next one is there.
-#[derive(Debug, Default)]
+/// When no filter has come or gone for so long, all are joined, where some were not.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Makes plans. Joining many filters takes long, so it is done by whoever asks for another plan, with as few of them as can be: packets go where the
+/// present plan says until the next one is there.
+#[derive(Debug)]
 pub struct Planner {
     /// Which channel is where.
     places: Vec<Option<u64>>,
-    programs: Vec<Option<Program>>,
-    demux: Arc<Demux>,
+    joiner: Joiner,
+    /// When a filter came or went, and all filters have not been joined since.
+    changed: Option<Instant>,
+}
+
+impl Default for Planner {
+    fn default() -> Self {
+        Self { places: Vec::new(), joiner: Joiner::new(Limits::default()), changed: None }
+    }
 }
 
 impl Planner {
@@ -268,34 +284,62 @@ impl Planner {
         if routes.len() > CHANNELS_MAX {
             return Err(JoinError::TooManyChannels(routes.len()).into());
         }
-        let mut places = self.places.clone();
-        for place in &mut places {
-            *place = place.filter(|channel| routes.iter().any(|route| route.channel == *channel));
-        }
-        let mut laid: Vec<Option<Route>> = places.iter().map(|_| None).collect();
+        let known: HashMap<u64, usize> = self
+            .places
+            .iter()
+            .enumerate()
+            .filter_map(|(place, channel)| Some(((*channel)?, place)))
+            .collect();
+        let mut laid: Vec<Option<Route>> = self.places.iter().map(|_| None).collect();
+        let mut new = Vec::new();
         for route in routes {
-            let known = places.iter().position(|place| *place == Some(route.channel));
-            let place = known.or_else(|| places.iter().position(Option::is_none)).unwrap_or(places.len());
-            if place == places.len() {
-                places.push(None);
-                laid.push(None);
+            match known.get(&route.channel) {
+                Some(&place) => laid[place] = Some(route),
+                None => new.push(route),
             }
-            places[place] = Some(route.channel);
-            laid[place] = Some(route);
         }
-        let same = |at: usize, route: &Option<Route>| {
-            self.programs.get(at).unwrap_or(&None).as_ref() == route.as_ref().map(|route| &route.program)
-        };
-        let is_same =
-            laid.len() == self.programs.len() && laid.iter().enumerate().all(|(at, route)| same(at, route));
-        if !is_same {
-            let programs: Vec<Option<&Program>> =
-                laid.iter().map(|route| route.as_ref().map(|route| &route.program)).collect();
-            self.demux = Arc::new(Demux::new(&programs, &Limits::default())?);
-            self.programs = programs.into_iter().map(Option::<&Program>::cloned).collect();
+        let free: Vec<usize> = (0..laid.len()).filter(|&place| laid[place].is_none()).collect();
+        let mut free = free.into_iter();
+        for route in new {
+            match free.next() {
+                Some(place) => laid[place] = Some(route),
+                None => laid.push(Some(route)),
+            }
         }
-        self.places = places;
-        let mut plan = Plan { demux: Arc::clone(&self.demux), routes: laid, ..Plan::default() };
+        let filters: Filters =
+            laid.iter().map(|route| route.as_ref().map(|route| Arc::clone(&route.program))).collect();
+        let before = Arc::clone(self.joiner.joined());
+        let joined = Arc::clone(self.joiner.change(filters)?);
+        if !Arc::ptr_eq(&before, &joined) {
+            self.changed = Some(Instant::now());
+        }
+        self.places = laid.iter().map(|route| route.as_ref().map(|route| route.channel)).collect();
+        Ok(Plan::new(joined, laid))
+    }
+
+    /// The filters, where some are not joined with the others yet, and it has been quiet for a while.
+    pub fn unsettled(&self, now: Instant) -> Option<Filters> {
+        let since = self.changed.filter(|_| !self.joiner.joined().is_settled())?;
+        (now.saturating_duration_since(since) >= QUIET).then(|| self.joiner.filters().clone())
+    }
+
+    /// What has come of joining them. What says where packets go from now on, where they are still the present ones.
+    pub fn settle(&mut self, filters: &Filters, joined: Result<Joined, JoinError>) -> Option<Arc<Joined>> {
+        match joined {
+            Ok(joined) => self.joiner.settle(filters, joined).then(|| Arc::clone(self.joiner.joined())),
+            // Together they are too much, and as they are they are not: so they stay, until another comes or goes.
+            Err(_) => {
+                self.changed = self.changed.filter(|_| filters != self.joiner.filters());
+                None
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn new(joined: Arc<Joined>, laid: Vec<Option<Route>>) -> Self {
+        let mut plan = Self { joined, routes: laid, ..Self::default() };
+        let mut known = HashMap::new();
         for (place, route) in plan.routes.iter().enumerate() {
             let Some(route) = route else { continue };
             // A channel without a module takes nothing, but for what goes on without one.
@@ -313,12 +357,19 @@ impl Planner {
                 }
                 Sight::Selected(selection) => selection,
             };
-            match plan.selections.iter_mut().find(|(known, _)| Arc::ptr_eq(known, selection)) {
+            let next = plan.selections.len();
+            let at = *known.entry(Arc::as_ptr(selection)).or_insert(next);
+            match plan.selections.get_mut(at) {
                 Some((_, places)) => places.push(place),
                 None => plan.selections.push((Arc::clone(selection), vec![place])),
             }
         }
-        Ok(plan)
+        plan
+    }
+
+    /// The same with other tables.
+    pub fn with(&self, joined: Arc<Joined>) -> Self {
+        Self { joined, ..self.clone() }
     }
 }
 
@@ -370,20 +421,21 @@ mod tests {
             session: weir_session::Name::new("any").unwrap(),
             session_id: 1,
             priority: 0,
-            program: Program::new(&program).unwrap(),
+            program: Arc::new(Program::new(&program).unwrap()),
             sight: Sight::All(Lag { most: 1, ends: false }),
             flows: None,
             readers: vec![reader; readers],
             way: None,
             unattended: Unattended::default(),
             tally: Arc::default(),
+            account: Arc::default(),
         }
     }
 
     /// The numbers of the channels that want a packet.
     fn wanted(plan: &Plan, first: u8) -> Vec<u64> {
         let mut set = ChannelSet::NONE;
-        plan.demux.channels(&Packet { head: &[first], cap_len: 1, wire_len: 1 }, &mut set).unwrap();
+        plan.joined.channels(&Packet { head: &[first], cap_len: 1, wire_len: 1 }, &mut set).unwrap();
         set.iter().map(|place| plan.route(place).unwrap().channel).collect()
     }
 
@@ -406,11 +458,43 @@ mod tests {
         let mut planner = Planner::default();
         let first = planner.plan(vec![route(1, 1, 0), route(2, 2, 0)]).unwrap();
         let with_a_module = planner.plan(vec![route(1, 1, 1), route(2, 2, 0)]).unwrap();
-        assert!(Arc::ptr_eq(&first.demux, &with_a_module.demux));
+        assert!(Arc::ptr_eq(&first.joined, &with_a_module.joined));
         let with_another_channel =
             planner.plan(vec![route(1, 1, 1), route(2, 2, 0), route(3, 3, 0)]).unwrap();
-        assert!(!Arc::ptr_eq(&first.demux, &with_another_channel.demux));
+        assert!(!Arc::ptr_eq(&first.joined, &with_another_channel.joined));
         assert_eq!((wanted(&first, 3), wanted(&with_another_channel, 3)), (vec![], vec![3]));
+    }
+
+    #[test]
+    fn all_are_joined_when_it_is_quiet_and_nothing_goes_elsewhere_meanwhile() {
+        let mut planner = Planner::default();
+        let later = || Instant::now() + QUIET;
+        assert!(planner.unsettled(later()).is_none(), "there are none");
+        // Those that come later want other packets.
+        let of = |channel: u64| route(channel, u32::from(channel >= 40), 1);
+        let many = |range: std::ops::Range<u64>| range.map(of).collect();
+        planner.plan(many(0..40)).unwrap();
+        assert!(planner.unsettled(later()).is_none(), "so many that they were joined at once");
+        let plan = planner.plan(many(1..41)).unwrap();
+        assert!(!plan.joined.is_settled() && planner.unsettled(Instant::now()).is_none(), "it is not quiet");
+        let filters = planner.unsettled(later()).unwrap();
+        let whole = weir_demux::whole(&filters, &Limits::default());
+        let quiet = plan.with(planner.settle(&filters, whole).unwrap());
+        assert!(quiet.joined.is_settled() && planner.unsettled(later()).is_none());
+        for plan in [&plan, &quiet] {
+            assert_eq!((wanted(plan, 0).len(), wanted(plan, 1)), (39, vec![40]));
+        }
+        // What has come while they were being joined is not forgotten.
+        planner.plan(many(2..42)).unwrap();
+        let filters = planner.unsettled(later()).unwrap();
+        let newest = planner.plan(many(3..43)).unwrap();
+        let whole = weir_demux::whole(&filters, &Limits::default());
+        assert!(planner.settle(&filters, whole).is_none() && planner.unsettled(later()).is_some());
+        assert_eq!((wanted(&newest, 0).len(), wanted(&newest, 1)), (37, vec![40, 41, 42]));
+        // What cannot be joined is not tried again and again.
+        let filters = planner.unsettled(later()).unwrap();
+        assert!(planner.settle(&filters, Err(JoinError::TooManyChannels(0))).is_none());
+        assert!(planner.unsettled(later()).is_none());
     }
 
     #[test]

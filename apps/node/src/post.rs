@@ -69,6 +69,7 @@ impl PostOffice {
         let mut inner = self.lock();
         inner.next += 1;
         let is_used = AtomicBool::new(uses.iter().any(Option::is_some));
+        let uses = Mutex::new(uses);
         Arc::new(Desk { party: Party(inner.next), uses, office: Arc::clone(self), is_used })
     }
 
@@ -113,12 +114,22 @@ impl PostOffice {
 pub struct Desk {
     office: Arc<PostOffice>,
     party: Party,
-    uses: Vec<Option<Use>>,
+    uses: Mutex<Vec<Option<Use>>>,
     /// Whether it can have any mail at all: who has nothing to do with services is not held up by those who have.
     is_used: AtomicBool,
 }
 
 impl Desk {
+    /// Its module calls these from now on, in the order of its manifest, and offers these.
+    pub fn change(&self, uses: Vec<Option<Use>>, offers: Vec<(Name, u32, Offer)>) {
+        let mut inner = self.office.lock();
+        let is_used = uses.iter().any(Option::is_some) || !offers.is_empty();
+        *self.uses.lock().unwrap_or_else(PoisonError::into_inner) = uses;
+        // What is under way of earlier ones is mail, too.
+        self.is_used.fetch_or(is_used, Ordering::Relaxed);
+        inner.exchange.offer_only(self.party, offers);
+    }
+
     fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
@@ -173,8 +184,9 @@ impl Desk {
 
 impl Post for Desk {
     fn call(&self, service: u32, message: &[u8], within: Nanos) -> i64 {
-        let Some(what) = self.uses.get(service as usize) else { return code::UNKNOWN.into() };
         let mut inner = self.office.lock();
+        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(what) = uses.get(service as usize) else { return code::UNKNOWN.into() };
         let now = self.office.now();
         match inner.exchange.call(now, self.party, what.as_ref(), message, within) {
             Ok((ticket, callee)) => {

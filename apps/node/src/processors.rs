@@ -3,14 +3,44 @@
 use crate::error::NodeError;
 use crate::log::say;
 use crate::node::{Module, Node, Session, Vp};
-use crate::runner::CoreThread;
+use crate::runner::{Account, CoreThread};
 use crate::spec::ProcessorSpec;
 use std::collections::BTreeMap;
-use weir_sched::cpu::{Reservation, Share, Terms as CpuTerms, Weight};
+use weir_sched::cpu::{Reservation, Share, Stats, Terms as CpuTerms, VpId, Weight};
 use weir_session::{Name, Tier};
 use weir_units::Nanos;
 
+/// What virtual processors had, and what they and others owe each other: for each of the node's cores, by their numbers there.
+pub(crate) struct ProcessorStats(Vec<BTreeMap<VpId, (Stats, Account)>>);
+
+impl ProcessorStats {
+    /// Nothing where its core did not answer.
+    pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, Account)> {
+        self.0.get(vp.core)?.get(&vp.id).copied()
+    }
+}
+
 impl Node {
+    /// What the virtual processors of these sessions had. Each core is asked once.
+    pub(crate) fn processor_stats<'a>(&self, sessions: impl Iterator<Item = &'a Session>) -> ProcessorStats {
+        let mut ids: Vec<Vec<VpId>> = self.cores.iter().map(|_| Vec::new()).collect();
+        for vp in sessions.flat_map(|session| session.vps.values()) {
+            if let Some(here) = ids.get_mut(vp.core) {
+                here.push(vp.id);
+            }
+        }
+        let stats = self.cores.iter().zip(ids).map(|(core, ids)| {
+            if ids.is_empty() {
+                return BTreeMap::new();
+            }
+            let answer = core.ask(move |runner| {
+                ids.into_iter().filter_map(|id| Some((id, (runner.stats(id)?, runner.account(id))))).collect()
+            });
+            answer.unwrap_or_default()
+        });
+        ProcessorStats(stats.collect())
+    }
+
     /// Puts a virtual processor on the core that it names, or on the first that has room.
     pub(crate) fn place(&self, spec: &ProcessorSpec) -> Result<Vp, NodeError> {
         let terms = CpuTerms { share: share(spec), overrun: Nanos(0) };

@@ -5,12 +5,13 @@
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
 use crate::link::OutputSpec;
+use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
 use crate::spec::{Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::{MODULE_BYTES_MAX, Name};
-use weir_units::{Bytes, Nanos};
+use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// The version that this node speaks.
 pub const VERSION: u32 = 1;
@@ -107,8 +108,24 @@ pub enum Request {
         #[serde(with = "quantity::text")]
         table: Name,
     },
+    /// Another rate for a link: [`Reply::Done`].
+    Rate(Rate),
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
+}
+
+/// What changes of a link; what is missing stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Its interface.
+    pub link: String,
+    /// Bits on the wire per second.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub rate: Option<BitsPerSecond>,
+    /// How much of that can be reserved, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservable: Option<u8>,
 }
 
 /// What a request's body is the file of, and how long it can be.
@@ -132,6 +149,18 @@ pub struct Change {
     /// Output channels: those with a name that there is are changed, others are new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<OutputSpec>,
+    /// Services that it offers: those with a name that there is are changed, others are new.
+    #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<OfferSpec>,
+    /// Services that it offers no longer.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub withdraw: Vec<Name>,
+    /// Services of others that it uses: those with a name that there is are changed, others are new.
+    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<UseSpec>,
+    /// Services of others that it uses no longer.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub forgo: Vec<Name>,
     /// Memory.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
@@ -263,6 +292,9 @@ pub struct InterfaceShot {
     pub missed: u64,
     /// Packets that no channel wanted.
     pub unwanted: u64,
+    /// Fragments of datagrams, by where they went.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fragments: BTreeMap<String, u64>,
 }
 
 /// A link.
@@ -359,6 +391,12 @@ pub struct SessionShot {
     /// those that they may read: `NAME`, or `LOCAL=NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
+    /// Services that it offers.
+    #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<OfferSpec>,
+    /// Services of others that it uses.
+    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<UseSpec>,
 }
 
 /// What a session's modules did by services.

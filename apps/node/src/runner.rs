@@ -4,13 +4,14 @@
 //! while a module runs, and the scheduler sees everything in one order.
 
 use crate::guest::{Guest, Served};
+use crate::laps::Laps;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,9 +29,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(1);
 /// Events of a module that wait at most: packets, of which there is one event for all, news, as well, and a tick.
 const EVENTS: u16 = 3;
-/// The thread's clock is asked when so much time has passed since, or when a run took longer than it was given.
-const LAP: Nanos = Nanos(1_000_000);
-
 type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 
 /// What is waiting for a core's thread.
@@ -139,6 +137,12 @@ impl Waker {
         self.0.ring();
     }
 
+    /// Has the core's thread do something between two runs.
+    pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
+        lock(&self.0.jobs).push(Box::new(job));
+        self.0.ring();
+    }
+
     /// Others have worked for a module, for so long: its virtual processor pays.
     pub fn debit(&self, guest: u64, time: Nanos) {
         let mut debts = lock(&self.0.debts);
@@ -200,8 +204,7 @@ impl CoreThread {
 
     /// Has the thread do something between two runs.
     pub fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
-        lock(&self.letters.jobs).push(Box::new(job));
-        self.letters.ring();
+        self.waker().tell(job);
     }
 }
 
@@ -240,6 +243,8 @@ enum Event {
     Tick(u64),
     /// There is something else for a module.
     News(u64),
+    /// A module stops.
+    Stop,
 }
 
 /// A module on a virtual processor.
@@ -253,6 +258,41 @@ struct Resident {
     has_news: bool,
     /// When the next of its calls of a service is late, as it stands among all.
     deadline: Option<Instant>,
+    /// It gets nothing any more, and stops. Where it is sent then.
+    leaves: Option<Sender<Guest>>,
+}
+
+impl Resident {
+    /// After a run: what is there for it to do next, and when.
+    fn look_ahead(
+        &mut self,
+        served: Served,
+        pools: &mut Pools<Event>,
+        alarms: &mut BinaryHeap<Reverse<(Timestamp, u64)>>,
+        deadlines: &mut BTreeSet<(Instant, u64)>,
+    ) {
+        let guest = &mut self.guest;
+        // Its first packet tells when its first tick is.
+        if !guest.has_alarm
+            && let Some(at) = guest.next_tick().filter(|at| at.0 > 0)
+        {
+            guest.has_alarm = true;
+            alarms.push(Reverse((at, guest.number)));
+        }
+        if served == Served::More && !self.is_told {
+            self.is_told = pools.push(self.pool, Event::Serve(guest.number)).is_ok();
+        }
+        if served != Served::Suspended && !self.has_news && guest.has_news() {
+            self.has_news = pools.push(self.pool, Event::News(guest.number)).is_ok();
+        }
+        let deadline = guest.next_deadline();
+        if deadline != self.deadline {
+            if let Some(old) = std::mem::replace(&mut self.deadline, deadline) {
+                deadlines.remove(&(old, guest.number));
+            }
+            deadlines.extend(deadline.map(|at| (at, guest.number)));
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -321,7 +361,7 @@ impl Runner {
             alarms: BinaryHeap::new(),
             deadlines: BTreeSet::new(),
             origin,
-            laps: Laps { cpu: thread_time(), wall: Nanos(0) },
+            laps: Laps::begin(),
             is_over: false,
         }
     }
@@ -479,7 +519,8 @@ impl Runner {
     }
 
     fn perform(&mut self, id: VpId, budget: Nanos, begin: Nanos) {
-        let (mut outcome, mut owed, mut ran) = (Outcome::Idle, Nanos(0), None);
+        let (mut outcome, mut owed, mut ran, mut left) = (Outcome::Idle, Nanos(0), None, None);
+        let mut has_stopped = false;
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(work) = vp.pools.take()
         {
@@ -501,30 +542,16 @@ impl Runner {
                         resident.has_news = false;
                         guest.hear(budget)
                     }
+                    Work::Begin { event: Event::Stop, .. } => guest.stop(budget),
                     Work::Resume(_) => guest.resume(budget),
                 };
                 owed = guest.owed();
-                // Its first packet tells when its first tick is.
-                if !guest.has_alarm
-                    && let Some(at) = guest.next_tick().filter(|at| at.0 > 0)
-                {
-                    guest.has_alarm = true;
-                    self.alarms.push(Reverse((at, guest.number)));
-                }
-                if served == Served::More && !resident.is_told {
-                    resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest.number)).is_ok();
-                }
-                if served != Served::Suspended && !resident.has_news && guest.has_news() {
-                    resident.has_news = vp.pools.push(resident.pool, Event::News(guest.number)).is_ok();
-                }
-                let deadline = guest.next_deadline();
-                if deadline != resident.deadline {
-                    if let Some(old) = std::mem::replace(&mut resident.deadline, deadline) {
-                        self.deadlines.remove(&(old, guest.number));
-                    }
-                    self.deadlines.extend(deadline.map(|at| (at, guest.number)));
-                }
                 ran = Some(guest.number);
+                if resident.leaves.is_none() {
+                    resident.look_ahead(served, &mut vp.pools, &mut self.alarms, &mut self.deadlines);
+                } else {
+                    has_stopped = served != Served::Suspended;
+                }
             }
             let used = Nanos(elapsed(self.origin).0.saturating_sub(begin.0));
             if served == Served::Suspended {
@@ -532,6 +559,10 @@ impl Runner {
                 outcome = Outcome::Suspended;
             } else {
                 vp.pools.done(thread, used);
+            }
+            if has_stopped && let Some(resident) = ran.and_then(|guest| vp.residents.remove(&guest)) {
+                vp.pools.close(resident.pool);
+                left = Some(resident);
             }
             if outcome == Outcome::Idle && vp.pools.has_work() {
                 outcome = Outcome::Ready;
@@ -549,6 +580,10 @@ impl Runner {
         self.take_off(id, owed);
         if let Some(guest) = ran {
             self.balance(id, guest);
+        }
+        // After its last run is on the bill.
+        if let Some(Resident { guest, leaves: Some(told), .. }) = left {
+            _ = told.send(guest);
         }
     }
 
@@ -601,8 +636,10 @@ impl Runner {
         let Some(pool) = home.pools.open(Depth { events: EVENTS, concurrency: 1 }) else {
             return Err(Box::new(guest));
         };
-        home.residents
-            .insert(number, Resident { guest, pool, is_told: false, has_news: false, deadline: None });
+        home.residents.insert(
+            number,
+            Resident { guest, pool, is_told: false, has_news: false, deadline: None, leaves: None },
+        );
         self.homes.insert(number, vp);
         // Packets and news may have come meanwhile.
         if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
@@ -612,10 +649,38 @@ impl Runner {
         Ok(())
     }
 
+    /// Has a module stop: it gets nothing any more, and what is under way of it is given up. When it has stopped it is sent there; one that would keep
+    /// the core for too long by that, at once.
+    pub fn end(&mut self, guest: u64, told: Sender<Guest>) {
+        let Some(&id) = self.homes.get(&guest) else { return };
+        let stops_here = self.vps.get_mut(&id).and_then(|vp| {
+            let resident = vp.residents.get_mut(&guest)?;
+            resident.guest.give_up();
+            vp.pools.close(resident.pool);
+            // In the place of the one that was closed.
+            resident.pool = vp.pools.open(Depth { events: EVENTS, concurrency: 1 })?;
+            resident.guest.stops_in_slices().then_some(())?;
+            vp.pools.push(resident.pool, Event::Stop).ok()?;
+            resident.leaves = Some(told.clone());
+            Some(())
+        });
+        if stops_here.is_none() {
+            if let Some(guest) = self.evict(guest) {
+                _ = told.send(guest);
+            }
+            return;
+        }
+        self.homes.remove(&guest);
+        let deadline = self.vps.get_mut(&id).and_then(|vp| vp.residents.get_mut(&guest)?.deadline.take());
+        deadline.map(|at| self.deadlines.remove(&(at, guest)));
+        let now = self.now();
+        _ = self.core.wake(id, now);
+    }
+
     /// Takes a module away.
     pub fn evict(&mut self, guest: u64) -> Option<Guest> {
-        let id = self.homes.remove(&guest)?;
-        let vp = self.vps.get_mut(&id)?;
+        self.homes.remove(&guest);
+        let (&id, vp) = self.vps.iter_mut().find(|(_, vp)| vp.residents.contains_key(&guest))?;
         let resident = vp.residents.remove(&guest)?;
         if let Some(at) = resident.deadline {
             self.deadlines.remove(&(at, guest));
@@ -655,35 +720,6 @@ impl Runner {
     }
 }
 
-/// How much of the time that passes is processor time. The thread's own clock is a system call; so it is asked once in a while, and when a run was
-/// longer than it may be, which is either the run's own doing or time that the hypervisor took.
-#[derive(Debug)]
-struct Laps {
-    /// The thread's clock when it was last asked.
-    cpu: Nanos,
-    /// When that was, with the time since that was spent waiting added.
-    wall: Nanos,
-}
-
-impl Laps {
-    fn skip(&mut self, from: Nanos, to: Nanos) {
-        self.wall.0 = self.wall.0.saturating_add(to.0.saturating_sub(from.0));
-    }
-
-    /// The processor time of a run.
-    fn used(&mut self, begin: Nanos, end: Nanos, budget: Nanos) -> Nanos {
-        let took = end.0.saturating_sub(begin.0);
-        if took <= budget.0 && end.0.saturating_sub(self.wall.0) < LAP.0 {
-            return Nanos(took);
-        }
-        let cpu = thread_time();
-        let passed = end.0.saturating_sub(self.wall.0);
-        let stolen = passed.saturating_sub(cpu.0.saturating_sub(self.cpu.0));
-        (self.cpu, self.wall) = (cpu, end);
-        Nanos(took.saturating_sub(stolen))
-    }
-}
-
 pub(crate) fn wall_clock() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
@@ -696,16 +732,6 @@ fn elapsed(since: Instant) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn time_that_was_stolen_in_a_run_is_not_billed() {
-        let mut laps = Laps { cpu: thread_time(), wall: Nanos(0) };
-        // Short and within its budget: taken as it is.
-        assert_eq!(laps.used(Nanos(100), Nanos(600), Nanos(1000)), Nanos(500));
-        // Ten seconds, of which this thread had next to nothing.
-        let used = laps.used(Nanos(1000), Nanos(10_000_001_000), Nanos(1000));
-        assert!(used < Nanos::SECOND, "{used}");
-    }
 
     #[test]
     fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {

@@ -139,6 +139,12 @@ impl Seat {
         self.go_on(budget)
     }
 
+    /// Begins what [`stop`](Self::stop) does, in the same way.
+    pub fn begin_stop(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
+        self.calls.push_back(Call::Stop { now: Timestamp(self.clock.now) });
+        self.go_on(budget)
+    }
+
     /// Goes on with what has been begun. The budget is asked for before each call, and is none when it is used up; at least one call is made.
     pub fn go_on(&mut self, budget: &dyn Fn() -> Option<Budget>) -> bool {
         let mut is_first = true;

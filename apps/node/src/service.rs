@@ -323,6 +323,10 @@ impl Client {
             Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
             Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
             Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
+            Request::Rate(rate) => match daemon.change_rate(&rate) {
+                Ok(note) => Reply::Done { notes: vec![note] },
+                Err(error) => Reply::Refused { why: error.to_string() },
+            },
             Request::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => Reply::Refused { why: error.to_string() },

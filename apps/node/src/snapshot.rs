@@ -1,49 +1,34 @@
 //! How things are on a node, for whoever asks.
 
 use crate::node::{Channel, Module, Node, Session, Vp};
+use crate::processors::ProcessorStats;
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, ServicesShot, SessionShot, Snapshot,
     Taken,
 };
-use crate::runner::Account;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_sched::cpu::{Stats, VpId};
+use weir_demux::FragmentCounters;
+use weir_sched::cpu::Stats;
 use weir_session::Name;
 
 impl Node {
     /// A snapshot. What is on a core that does not answer is not in it.
     pub fn snapshot(&self) -> Snapshot {
-        let mut stats: Vec<HashMap<VpId, (Stats, Account)>> = Vec::new();
-        let mut cores = Vec::new();
-        for (place, core) in self.cores.iter().enumerate() {
-            let here = |session: &Session| {
-                session.vps.values().filter(|vp| vp.core == place).map(|vp| vp.id).collect::<Vec<_>>()
-            };
-            let ids: Vec<VpId> = self.sessions.values().flat_map(here).collect();
-            let answer = core.ask(move |runner| {
-                let of = ids
-                    .into_iter()
-                    .filter_map(|id| Some((id, (runner.stats(id)?, runner.account(id)))))
-                    .collect::<HashMap<_, _>>();
-                (runner.core_stats(), of)
-            });
-            let Ok((core_stats, of)) = answer else {
-                stats.push(HashMap::new());
-                continue;
-            };
-            let used = core_stats.total.used().0;
-            cores.push(CoreShot {
+        let cores = self.cores.iter().filter_map(|core| {
+            let stats = core.ask(crate::runner::Runner::core_stats).ok()?;
+            let used = stats.total.used().0;
+            Some(CoreShot {
                 core: core.number(),
-                reserved_ppm: core_stats.promised.0,
-                reservable_ppm: core_stats.cap.0,
+                reserved_ppm: stats.promised.0,
+                reservable_ppm: stats.cap.0,
                 busy_ns: used,
-                overhead_ns: core_stats.thread.0.saturating_sub(used),
-                stolen_ns: core_stats.total.stolen.0,
-            });
-            stats.push(of);
-        }
-        let stats = |vp: &Vp| stats.get(vp.core)?.get(&vp.id).copied();
+                overhead_ns: stats.thread.0.saturating_sub(used),
+                stolen_ns: stats.total.stolen.0,
+            })
+        });
+        let cores = cores.collect();
+        let stats = self.processor_stats(self.sessions.values());
         let sessions =
             self.sessions.iter().map(|(name, session)| self.session(name, session, &stats)).collect();
         let (reserved, of) = self.memory();
@@ -62,7 +47,7 @@ impl Node {
     }
 
     fn interfaces(&self) -> Vec<InterfaceShot> {
-        let shot = |(name, source): (&String, &crate::source::Source)| {
+        let shot = |(name, source): (&String, &std::sync::Arc<crate::source::Source>)| {
             let state = source.state();
             InterfaceShot {
                 name: name.clone(),
@@ -75,19 +60,15 @@ impl Node {
                 bytes: state.bytes,
                 missed: state.drops.packets(),
                 unwanted: state.unwanted,
+                fragments: fragments(&state.fragments),
             }
         };
         self.sources.iter().map(shot).collect()
     }
 
-    fn session(
-        &self,
-        name: &Name,
-        session: &Session,
-        stats: &impl Fn(&Vp) -> Option<(Stats, Account)>,
-    ) -> SessionShot {
+    fn session(&self, name: &Name, session: &Session, stats: &ProcessorStats) -> SessionShot {
         let cpu =
-            session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats(vp).unwrap_or_default().0));
+            session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats.of(vp).unwrap_or_default().0));
         let memory = session.memory.state();
         let mut tally = session.gone_services;
         let mut waiting = 0;
@@ -96,7 +77,7 @@ impl Node {
             tally.merge(&of_module);
             waiting += waits as u64;
         }
-        let accounts = || session.vps.values().filter_map(|vp| stats(vp).map(|(_, account)| account));
+        let accounts = || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, account)| account));
         let services = ServicesShot {
             calls: tally.calls,
             refused: tally.refused,
@@ -124,6 +105,8 @@ impl Node {
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
+            offers: session.spec.offers.clone(),
+            uses: session.spec.uses.clone(),
         }
     }
 
@@ -142,6 +125,19 @@ impl Node {
             debited_ns: stats.debited.0,
         }
     }
+}
+
+/// Where fragments went, as far as there were any.
+fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
+    let FragmentCounters { first, followed, unknown, displaced, repeated } = *counters;
+    let all = [
+        ("first", first),
+        ("followed", followed),
+        ("unknown", unknown),
+        ("displaced", displaced),
+        ("repeated", repeated),
+    ];
+    all.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 fn get(counter: &AtomicU64) -> u64 {

@@ -6,13 +6,13 @@ use crate::plan::{Plan, PlanError, Planner, Reader, Route, Sight};
 use crate::spec::Unattended;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_abi::flag;
-use weir_demux::{ChannelSet, FragmentCounters, Fragments, MoreBytes, Packet};
+use weir_demux::{ChannelSet, FragmentCounters, Fragments, Limits, MoreBytes, Packet};
 use weir_netio::{Block, DescriptorRing, Drops, Live, LiveError, LiveNext, LiveOptions, Selection};
 use weir_sandbox::{Cycles, thread_time};
 use weir_units::{Bytes, Nanos};
@@ -27,6 +27,8 @@ const EVENTS_MAX: usize = 16;
 /// Datagrams of which later fragments are expected, and for how long: as Linux waits for them.
 const DATAGRAMS: usize = 4096;
 const DATAGRAM_LIFETIME: Nanos = Nanos(30 * Nanos::SECOND.0);
+/// One block of packets never takes so long: who waits for its end does not wait for ever.
+const LONGEST: Duration = Duration::from_secs(1);
 /// How often readers of a selection are made to give something up for one block of packets, at most.
 const SHEDS_MAX: usize = 64;
 
@@ -73,6 +75,8 @@ struct Shared {
     /// Plans that no longer hold: whoever makes the next one drops them, since that takes long.
     gone: Mutex<Vec<Arc<Plan>>>,
     is_new: AtomicBool,
+    /// How often the thread has begun or ended to do something by its plan: odd while it does.
+    at_work: AtomicU64,
     is_over: AtomicBool,
     state: Mutex<SourceState>,
 }
@@ -118,6 +122,7 @@ impl Source {
             plan: Mutex::default(),
             gone: Mutex::default(),
             is_new: AtomicBool::new(true),
+            at_work: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             state: Mutex::default(),
         });
@@ -157,12 +162,38 @@ impl Source {
     ///
     /// Their filters are too many or too much together; packets then go where they went before.
     pub fn follow(&self, routes: Vec<Route>) -> Result<(), PlanError> {
-        let plan = Arc::new(lock(&self.planner).plan(routes)?);
-        let before = std::mem::replace(&mut *lock(&self.shared.plan), plan);
-        self.shared.is_new.store(true, Ordering::Release);
+        let mut planner = lock(&self.planner);
+        let plan = planner.plan(routes)?;
+        self.publish(plan);
+        Ok(())
+    }
+
+    /// Joins all filters where some came or went, and it has been quiet since. That can take long; packets go where they should all the while.
+    pub fn settle(&self) {
+        let Some(filters) = lock(&self.planner).unsettled(Instant::now()) else { return };
+        let joined = weir_demux::whole(&filters, &Limits::default());
+        let mut planner = lock(&self.planner);
+        if let Some(joined) = planner.settle(&filters, joined) {
+            let plan = lock(&self.shared.plan).with(joined);
+            self.publish(plan);
+        }
+    }
+
+    /// The plan from the next block on. The planner is held meanwhile, so that of two plans the later one stays. When this returns nothing is done by the
+    /// earlier plan any more: what a channel that is gone got or lost is counted, and can be billed.
+    fn publish(&self, plan: Plan) {
+        let before = std::mem::replace(&mut *lock(&self.shared.plan), Arc::new(plan));
+        // The thread sees this when it begins something, or is seen to have begun it before.
+        self.shared.is_new.store(true, Ordering::SeqCst);
+        let (at_work, begin) = (self.shared.at_work.load(Ordering::SeqCst), Instant::now());
+        while at_work % 2 == 1
+            && self.shared.at_work.load(Ordering::SeqCst) == at_work
+            && begin.elapsed() < LONGEST
+        {
+            std::thread::sleep(Duration::from_micros(50));
+        }
         drop(before);
         drop(std::mem::take(&mut *lock(&self.shared.gone)));
-        Ok(())
     }
 
     /// Lets go of what the receiver has no use for any more, such as memory and devices of sessions that are gone.
@@ -189,6 +220,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The thread does something by its plan, for as long as this is there.
+struct AtWork(Arc<Shared>);
+
+impl AtWork {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        shared.at_work.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 struct Receiver {
     live: Live,
     shared: Arc<Shared>,
@@ -207,6 +254,8 @@ struct Receiver {
     /// For each channel the masks of the present block's batches, where it is one of those that want some of it.
     masks: Vec<Vec<u64>>,
     touched: ChannelSet,
+    /// Channels of which packets of the present block went on without a module.
+    passed: ChannelSet,
 }
 
 impl Receiver {
@@ -228,17 +277,19 @@ impl Receiver {
             flows: Vec::new(),
             masks: Vec::new(),
             touched: ChannelSet::NONE,
+            passed: ChannelSet::NONE,
         }
     }
 
     fn run(mut self) {
         let wait = if self.polls { Nanos(0) } else { WAIT };
-        let mut reported = std::time::Instant::now();
+        let mut reported = Instant::now();
         while !self.shared.is_over.load(Ordering::Acquire) {
             let asked = thread_time();
             let next = self.live.next_block(wait);
+            let at_work = AtWork::begin(&self.shared);
             // After waiting, so that what arrives after a change goes where that says.
-            if self.shared.is_new.swap(false, Ordering::AcqRel) {
+            if self.shared.is_new.swap(false, Ordering::SeqCst) {
                 self.adopt();
             }
             match next {
@@ -265,8 +316,9 @@ impl Receiver {
                     break;
                 }
             }
+            drop(at_work);
             if reported.elapsed() >= Duration::from_millis(50) {
-                reported = std::time::Instant::now();
+                reported = Instant::now();
                 self.report();
             }
         }
@@ -310,7 +362,7 @@ impl Receiver {
         let plan = Arc::clone(&self.plan);
         self.meter.begin(plan.routes.len());
         self.masks.resize_with(plan.routes.len(), Vec::new);
-        self.touched = ChannelSet::NONE;
+        (self.touched, self.passed) = (ChannelSet::NONE, ChannelSet::NONE);
         for index in 0..block.len() {
             self.look_up(&plan, block, index);
         }
@@ -340,7 +392,7 @@ impl Receiver {
             block.copy_head(index, enough, &mut self.head);
             let (cap_len, wire_len) = (descriptor.cap_len, descriptor.wire_len);
             let packet = Packet { head: &self.head, cap_len, wire_len };
-            match plan.demux.channels(&packet, &mut wanted) {
+            match plan.joined.channels(&packet, &mut wanted) {
                 Ok(()) => break,
                 Err(MoreBytes { enough: more }) => enough = usize::try_from(more).unwrap_or(usize::MAX),
             }
@@ -361,7 +413,10 @@ impl Receiver {
             route.tally.packets.fetch_add(1, Ordering::Relaxed);
             route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
             if let Some(way) = route.way.as_ref().filter(|_| route.readers.is_empty()) {
+                let begin = Cycles::now();
                 pass(route, way, block, index, &mut self.frame);
+                self.meter.spent(&[place], Cycles::now().0.saturating_sub(begin.0));
+                self.passed.insert(place);
                 continue;
             }
             if !self.touched.contains(place) {
@@ -418,12 +473,14 @@ impl Receiver {
     fn settle(&self, received: Nanos, since: Nanos, begin: Cycles) {
         let cycles = Cycles::now().0.saturating_sub(begin.0);
         let time = Nanos(thread_time().0.saturating_sub(since.0));
-        for place in self.touched.iter() {
+        let mut all = self.touched;
+        all.insert_all(&self.passed);
+        for place in all.iter() {
             let Some(route) = self.plan.route(place) else { continue };
             // Receiving is for all of them, by packets.
             let of_receiving = self.meter.common(place, received);
             let rest = self.meter.share(place, cycles, time);
-            charge(&route.readers, Nanos(of_receiving.0.saturating_add(rest.0)));
+            charge(route, Nanos(of_receiving.0.saturating_add(rest.0)));
         }
     }
 

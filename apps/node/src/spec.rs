@@ -2,13 +2,13 @@
 
 pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
+pub use crate::offers::{OfferSpec, Pays, UseSpec};
 use crate::quantity;
 use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
-use weir_session::services::{Offer, Payer, Use};
-use weir_session::{Manifest, Name, Service, Setting};
+use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos};
 
 /// Channels, virtual processors and modules of one session at most, of each.
@@ -63,54 +63,6 @@ pub struct SessionSpec {
     /// Named tables that its modules may read.
     #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<TableGrant>,
-}
-
-/// A service that a session offers: of the first of its modules whose manifest has one of this name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OfferSpec {
-    /// The service.
-    #[serde(with = "quantity::text")]
-    pub service: Name,
-    /// The sessions that may call it.
-    #[serde(with = "quantity::texts")]
-    pub callers: Vec<Name>,
-    /// Calls of each of them that wait at most.
-    #[serde(default = "calls_default")]
-    pub queue: u32,
-    /// Whose processor time a call is.
-    #[serde(default)]
-    pub pays: Pays,
-}
-
-fn calls_default() -> u32 {
-    16
-}
-
-/// Whose processor time a call of a service is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pays {
-    /// Of the session that is called.
-    #[default]
-    Callee,
-    /// Of the session that calls, up to what it agreed to.
-    Caller,
-}
-
-/// A service that a session uses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UseSpec {
-    /// The service, as its modules' manifests name it, and whoever offers it.
-    #[serde(with = "quantity::text")]
-    pub service: Name,
-    /// The session that offers it.
-    #[serde(with = "quantity::text")]
-    pub of: Name,
-    /// The most processor time that a call may cost who calls; nothing, where it is not said.
-    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
-    pub pays: Option<Nanos>,
 }
 
 fn memory_default() -> Bytes {
@@ -414,28 +366,6 @@ impl SessionSpec {
         }
     }
 
-    /// Where a service is that its modules call by this name.
-    pub fn used(&self, service: &Name) -> Option<Use> {
-        let used = self.uses.iter().find(|used| used.service == *service)?;
-        Some(Use { of: used.of.clone(), service: service.clone(), pays: used.pays })
-    }
-
-    /// What it offers of a module with this manifest: names, numbers and terms.
-    pub fn offered(&self, manifest: &Manifest) -> Vec<(Name, u32, Offer)> {
-        let bytes = |bytes: Bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX);
-        let terms = |(number, service): (u32, &Service)| {
-            let offer = self.offers.iter().find(|offer| offer.service == service.name)?;
-            let payer = match offer.pays {
-                Pays::Callee => Payer::Callee,
-                Pays::Caller => Payer::Caller,
-            };
-            let (callers, queue) = (offer.callers.clone(), offer.queue);
-            let (request, answer) = (bytes(service.request), bytes(service.answer));
-            Some((service.name.clone(), number, Offer { callers, queue, request, answer, payer }))
-        };
-        (0..).zip(&manifest.services).filter_map(terms).collect()
-    }
-
     /// What it may reserve of memory by itself.
     pub fn memory_ceiling(&self) -> Bytes {
         self.memory_max.unwrap_or(self.memory).max(self.memory)
@@ -579,27 +509,6 @@ pub(crate) fn distinct<'a>(
         return Err(SpecError::TooMany { session: session.clone(), what, count });
     }
     Ok(())
-}
-
-impl OfferSpec {
-    fn check(&self, session: &Name) -> Result<(), SpecError> {
-        if (1..=weir_abi::limit::CALLS).contains(&self.queue) && self.callers.len() <= PARTS_MAX {
-            return Ok(());
-        }
-        let is_queue = self.callers.len() <= PARTS_MAX;
-        Err(SpecError::Range {
-            session: session.clone(),
-            what: "offer",
-            name: self.service.clone(),
-            key: if is_queue { "queue" } else { "callers" },
-            given: if is_queue { self.queue.to_string() } else { self.callers.len().to_string() },
-            wanted: if is_queue {
-                format!("between 1 and {} calls", weir_abi::limit::CALLS)
-            } else {
-                format!("at most {PARTS_MAX} sessions")
-            },
-        })
-    }
 }
 
 impl ProcessorSpec {

@@ -32,7 +32,7 @@ const END: Duration = Duration::from_secs(5);
 /// What became of a module's records. Counters only grow.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Rows that are in a file, or will be when it is ended.
+    /// Rows that are in a file that has been ended.
     pub rows: AtomicU64,
     /// Rows that could not be written.
     pub lost: AtomicU64,
@@ -63,8 +63,11 @@ struct Sink {
     files: Option<ModuleFiles>,
     since: Instant,
     bytes: u64,
-    /// Files of this module so far: the next one's number.
-    count: u64,
+    /// Rows in the present files, and not counted yet.
+    rows: u64,
+    numbers: Arc<Numbers>,
+    /// The number of files that were given up with nothing in them.
+    unused: Option<u64>,
     written: Arc<Written>,
     account: Arc<Account>,
     followers: Vec<Follower>,
@@ -72,10 +75,32 @@ struct Sink {
     failed: Option<Instant>,
 }
 
+/// The numbers of the next files of modules, by session and module. Those of an earlier life of the node are looked for once: there can be many.
+#[derive(Debug, Default)]
+struct Numbers(Mutex<HashMap<(Name, Name), u64>>);
+
+/// Modules of which the next number is remembered, at most.
+const NUMBERS_MAX: usize = 4096;
+
+impl Numbers {
+    fn next(&self, folder: &Path, session: &Name, module: &Name) -> u64 {
+        let mut numbers = lock(&self.0);
+        let key = (session.clone(), module.clone());
+        if numbers.len() >= NUMBERS_MAX && !numbers.contains_key(&key) {
+            numbers.clear();
+        }
+        let next = numbers.entry(key).or_insert_with(|| first_free(folder, module));
+        let number = *next;
+        *next = next.saturating_add(1);
+        number
+    }
+}
+
 /// The thread, from outside. It ends when this is dropped, after all that was given to it is written.
 #[derive(Debug)]
 pub struct Writer {
     sinks: Arc<Mutex<HashMap<u64, Sink>>>,
+    numbers: Arc<Numbers>,
     outputs: Option<SyncSender<Output>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -89,7 +114,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("weir-records".to_owned())
             .spawn(move || work(&waiting, &theirs, rotation))?;
-        Ok(Self { sinks, outputs: Some(outputs), thread: Some(thread) })
+        Ok(Self { sinks, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread) })
     }
 
     /// Where modules put what comes out of them.
@@ -117,11 +142,13 @@ impl Writer {
             session: session.clone(),
             module: module.clone(),
             manifest: manifest.clone(),
-            count: first_free(&folder, module),
             folder,
             files: None,
             since: Instant::now(),
             bytes: 0,
+            rows: 0,
+            numbers: Arc::clone(&self.numbers),
+            unused: None,
             written: Arc::clone(&written),
             account,
             followers: Vec::new(),
@@ -132,21 +159,6 @@ impl Writer {
         Ok(written)
     }
 
-    /// Ends a module's files, when everything that it has emitted is in them.
-    pub fn close(&self, guest: u64) {
-        let (told, hears) = channel();
-        let end = Output {
-            module: guest,
-            records: Records::default(),
-            log: Vec::new(),
-            faults: Vec::new(),
-            end: Some(told),
-        };
-        if self.outputs.as_ref().is_some_and(|outputs| outputs.send(end).is_ok()) {
-            _ = hears.recv_timeout(END);
-        }
-    }
-
     /// The rows of a module's stream from now on.
     pub fn follow(&self, guest: u64, stream: &Name) -> Option<Receiver<Reply>> {
         let mut sinks = lock(&self.sinks);
@@ -155,6 +167,21 @@ impl Writer {
         let (rows, follower) = sync_channel(FOLLOWER_ROWS);
         sink.followers.push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
         Some(follower)
+    }
+}
+
+/// Ends a module's files, when everything that it has emitted is in them.
+pub(crate) fn close(outputs: &SyncSender<Output>, guest: u64) {
+    let (told, hears) = channel();
+    let end = Output {
+        module: guest,
+        records: Records::default(),
+        log: Vec::new(),
+        faults: Vec::new(),
+        end: Some(told),
+    };
+    if outputs.send(end).is_ok() {
+        _ = hears.recv_timeout(END);
     }
 }
 
@@ -215,10 +242,15 @@ fn first_free(folder: &Path, module: &Name) -> u64 {
 impl Sink {
     fn files(&mut self) -> Result<&mut ModuleFiles, RecordsError> {
         if self.files.is_none() {
-            let label = format!("{}-{}", self.module, self.count);
-            self.files = Some(ModuleFiles::create(Some(&self.folder), &label, &self.manifest)?);
-            self.count += 1;
-            (self.since, self.bytes) = (Instant::now(), 0);
+            let number = self.unused.take();
+            let number =
+                number.unwrap_or_else(|| self.numbers.next(&self.folder, &self.session, &self.module));
+            let label = format!("{}-{number}", self.module);
+            let files = ModuleFiles::create(Some(&self.folder), &label, &self.manifest);
+            // What could not be made is tried again.
+            self.unused = Some(number);
+            self.files = Some(files?);
+            (self.since, self.bytes, self.rows) = (Instant::now(), 0, 0);
         }
         Ok(self.files.get_or_insert_with(|| unreachable!("it was just made")))
     }
@@ -234,17 +266,13 @@ impl Sink {
         for record in output.records.iter() {
             self.bytes += (record.row.len() + record.tail.len()) as u64;
             match self.write(&record) {
-                Ok(true) => _ = self.written.rows.fetch_add(1, Ordering::Relaxed),
+                Ok(true) => self.rows += 1,
                 Ok(false) => _ = self.written.lost.fetch_add(1, Ordering::Relaxed),
                 Err(error) => {
                     self.written.lost.fetch_add(1, Ordering::Relaxed);
-                    if self.failed.replace(Instant::now()).is_none() {
-                        self.say(&format!("records are lost: {error}"));
-                    }
+                    self.fail(&error);
                     // Another try with the next file, when there may be room.
-                    if let Some(files) = self.files.take() {
-                        files.keep();
-                    }
+                    self.end();
                 }
             }
             self.pass_on(&record);
@@ -258,10 +286,14 @@ impl Sink {
             return Ok(false);
         }
         self.files()?.write(record)?;
-        if self.failed.take().is_some() {
-            self.say("records are written again");
-        }
         Ok(true)
+    }
+
+    /// It is said once, until files are complete again.
+    fn fail(&mut self, error: &RecordsError) {
+        if self.failed.replace(Instant::now()).is_none() {
+            self.say(&format!("records are lost: {error}"));
+        }
     }
 
     fn rotate(&mut self, rotation: Rotation) {
@@ -271,10 +303,21 @@ impl Sink {
         }
     }
 
+    /// Ends its files. What they hold is written; what else they were given is lost.
     fn end(&mut self) {
         let Some(files) = self.files.take() else { return };
-        if let Err(error) = files.finish() {
-            self.say(&format!("records are lost: {error}"));
+        let ended = files.end();
+        let lost = std::mem::take(&mut self.rows).saturating_sub(ended.kept);
+        self.written.rows.fetch_add(ended.kept, Ordering::Relaxed);
+        self.written.lost.fetch_add(lost, Ordering::Relaxed);
+        let is_whole = ended.streams.iter().all(|stream| stream.path.as_deref().is_some_and(is_complete));
+        if is_whole || ended.kept > 0 {
+            self.unused = None;
+        }
+        match &ended.error {
+            Some(error) => self.fail(error),
+            None if is_whole && self.failed.take().is_some() => self.say("records are written again"),
+            None => {}
         }
         (self.since, self.bytes) = (Instant::now(), 0);
     }
@@ -309,6 +352,11 @@ impl Sink {
     fn say(&self, what: &str) {
         crate::log::say(&format!("session {}, module {}: {what}", self.session, self.module));
     }
+}
+
+/// Whether a file has the name of one that is whole.
+fn is_complete(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "parquet")
 }
 
 /// A row by its fields' names. Text that is none is shown as `\xNN`; integers beyond JSON's are text.

@@ -44,6 +44,8 @@ pub enum Command {
     Session(args::Session),
     /// Publish, remove and list a node's named tables, which modules read
     Table(args::Table),
+    /// List and show a node's links, and give them other rates
+    Link(args::Link),
     /// Load a module into a session
     Load(args::Load),
     /// End a module of a session

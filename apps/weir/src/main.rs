@@ -93,6 +93,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Config(node::args::Config::Check { file }) => node::check_config(&mut out, &file)?,
         Command::Session(args) => node::session(&mut out, &args)?,
         Command::Table(args) => node::table(&mut out, &args)?,
+        Command::Link(args) => node::link(&mut out, &args)?,
         Command::Load(args) => node::load(&mut out, &args)?,
         Command::Unload(args) => node::unload(&mut out, &args)?,
         Command::Follow(args) => node::follow(&mut out, &args)?,

@@ -28,6 +28,11 @@ impl ChannelSet {
         }
     }
 
+    /// Adds all channels of the other set.
+    pub fn insert_all(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+    }
+
     /// Takes all channels out that are in the other set.
     pub fn remove_all(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
@@ -90,5 +95,7 @@ mod tests {
         assert_eq!(set.iter().collect::<Vec<_>>(), [7, 1023]);
         set.remove_all(&[7, 8].into_iter().collect());
         assert_eq!(set.iter().collect::<Vec<_>>(), [1023]);
+        set.insert_all(&[3, 1023].into_iter().collect());
+        assert_eq!(set.iter().collect::<Vec<_>>(), [3, 1023]);
     }
 }

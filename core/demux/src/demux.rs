@@ -144,6 +144,11 @@ impl Demux {
         self.interpreted.iter().map(|(channel, _)| *channel)
     }
 
+    /// Instructions of theirs that are executed for a packet, at most.
+    pub fn interpreted_instructions(&self) -> usize {
+        self.interpreted.iter().map(|(_, program)| program.longest()).sum()
+    }
+
     /// Bytes of memory that the tables take.
     pub fn memory(&self) -> usize {
         self.memory

@@ -6,7 +6,7 @@ use crate::classes::{Classes, NO_VALUE};
 use crate::demux::{Demux, FACTORS_MAX, Factor, Field, GROUP, Leaf, Node, Source};
 use crate::expression::{Expressions, Id};
 use crate::paths::{Path, Terms, TooHard, paths};
-use crate::program::Program;
+use crate::program::{Instruction, Program};
 use crate::values::{ValueSet, Values};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -89,14 +89,23 @@ impl Demux {
         }
         let mut terms = Terms { expressions: Expressions::new(), values: Values::new() };
         let (mut parts, mut interpreted, mut work) = (Vec::new(), Vec::new(), 0);
+        // Many channels can have one filter, which is taken apart once: into these ways, or none where it is too hard.
+        let mut taken_apart: HashMap<&[Instruction], Option<Vec<Path>>> = HashMap::new();
         for (channel, filter) in filters.iter().enumerate() {
             let Some(program) = filter else { continue };
-            let mut budget = Budget::new(limits.filter_work);
-            match paths(program, &mut terms, &mut budget) {
-                Ok(paths) if paths.len() <= limits.filter_ways => parts.push(Parts { channel, paths }),
-                Ok(_) | Err(TooHard) => interpreted.push((channel, (*program).clone())),
+            let ways = taken_apart.entry(program.instructions()).or_insert_with(|| {
+                let mut budget = Budget::new(limits.filter_work);
+                let ways = match paths(program, &mut terms, &mut budget) {
+                    Ok(paths) if paths.len() <= limits.filter_ways => Some(paths),
+                    Ok(_) | Err(TooHard) => None,
+                };
+                work += limits.filter_work - budget.left();
+                ways
+            });
+            match ways {
+                Some(paths) => parts.push(Parts { channel, paths: paths.clone() }),
+                None => interpreted.push((channel, (*program).clone())),
             }
-            work += limits.filter_work - budget.left();
             // Not after all the others have been tried too.
             within(&interpreted, limits.interpreted)?;
         }

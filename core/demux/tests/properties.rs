@@ -1,7 +1,10 @@
 //! The joined filters accept what each of them accepts alone, for any programs and packets; and nothing panics.
 
 use proptest::prelude::*;
-use weir_demux::{ChannelSet, Demux, Instruction, JoinError, Limits, MoreBytes, Packet, Program};
+use std::sync::Arc;
+use weir_demux::{
+    ChannelSet, Demux, Filters, Instruction, JoinError, Joiner, Limits, MoreBytes, Packet, Program, whole,
+};
 
 /// An instruction of a program of which `left` instructions follow; the last one always returns.
 fn instruction(left: u8) -> impl Strategy<Value = Instruction> {
@@ -75,10 +78,19 @@ fn ask<T>(bytes: &[u8], wire_len: u32, first: usize, ask: impl Fn(&Packet<'_>) -
 }
 
 fn wanted(demux: &Demux, bytes: &[u8], wire_len: u32, first: usize) -> ChannelSet {
+    wanted_by(bytes, wire_len, first, |packet, set| demux.channels(packet, set))
+}
+
+fn wanted_by(
+    bytes: &[u8],
+    wire_len: u32,
+    first: usize,
+    channels: impl Fn(&Packet<'_>, &mut ChannelSet) -> Result<(), MoreBytes>,
+) -> ChannelSet {
     ask(bytes, wire_len, first, |packet| {
         // What was in the set before is gone.
         let mut set: ChannelSet = (0..1024).collect();
-        demux.channels(packet, &mut set).map(|()| set)
+        channels(packet, &mut set).map(|()| set)
     })
 }
 
@@ -108,6 +120,38 @@ proptest! {
                 .map(|(channel, _)| channel)
                 .collect();
             prop_assert_eq!(wanted(&demux, bytes, *wire_len, first), expected);
+        }
+    }
+
+    #[test]
+    fn filters_that_come_and_go_accept_what_each_accepts_alone(
+        programs in prop::collection::vec(program(), 1..6),
+        // At which channel, which program comes there or none, and whether all are joined afterwards.
+        steps in prop::collection::vec((0..60_usize, prop::option::weighted(0.8, 0..6_usize), prop::bool::weighted(0.1)), 1..60),
+        together in 0..60_usize,
+        packets in prop::collection::vec(packet(), 1..4),
+        first in 0..20_usize,
+    ) {
+        let programs: Vec<Arc<Program>> = programs.into_iter().map(Arc::new).collect();
+        let mut filters: Filters = vec![programs.first().cloned(); together];
+        let mut joiner = Joiner::new(Limits::default());
+        for (channel, program, settles) in steps {
+            if filters.len() <= channel {
+                filters.resize(channel + 1, None);
+            }
+            filters[channel] = program.map(|number| Arc::clone(&programs[number % programs.len()]));
+            joiner.change(filters.clone()).unwrap();
+            if settles {
+                let all = whole(&filters, &Limits::default()).unwrap();
+                prop_assert!(all.is_settled() && joiner.settle(&filters, all));
+            }
+            for (bytes, wire_len) in &packets {
+                let accepts = |program: &Program| ask(bytes, *wire_len, bytes.len(), |packet| program.accepts(packet));
+                let alone = filters.iter().enumerate().filter(|(_, filter)| filter.as_deref().is_some_and(accepts));
+                let expected: ChannelSet = alone.map(|(channel, _)| channel).collect();
+                let joined = wanted_by(bytes, *wire_len, first, |packet, set| joiner.joined().channels(packet, set));
+                prop_assert_eq!(joined, expected);
+            }
         }
     }
 

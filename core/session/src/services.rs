@@ -238,6 +238,15 @@ impl Exchange {
         true
     }
 
+    /// It offers these services from now on, and none beside, as far as no other module of its session does. Calls that were accepted before stay as they
+    /// were.
+    pub fn offer_only(&mut self, party: Party, offers: Vec<(Name, u32, Offer)>) {
+        self.offers.retain(|_, offered| offered.party != party);
+        for (name, service, offer) in offers {
+            self.offer(party, &name, service, offer);
+        }
+    }
+
     /// It is there no longer. Gives those who have an answer now, and what it did.
     pub fn leave(&mut self, party: Party) -> (BTreeSet<Party>, ServiceTally) {
         self.offers.retain(|_, offered| offered.party != party);

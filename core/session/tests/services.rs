@@ -243,3 +243,31 @@ proptest! {
         prop_assert_eq!(memory.state().used, Bytes(0));
     }
 }
+
+#[test]
+fn what_is_offered_changes_and_calls_that_were_accepted_are_answered() {
+    let (mut it, _memory) = exchange(offer());
+    it.call(Nanos(0), ALICE, Some(&lookup()), b"a", MS).unwrap();
+    it.call(Nanos(0), BOB, Some(&lookup()), b"b", MS).unwrap();
+    // Bob may not call any more, and alice pays.
+    let dearer = Offer { callers: vec![name("alice")], payer: Payer::Caller, ..offer() };
+    it.offer_only(CALLEE, vec![(name("lookup"), 8, dearer)]);
+    let agreed = Use { pays: Some(MS), ..lookup() };
+    assert_eq!(it.call(Nanos(1), BOB, Some(&agreed), b"b", MS), Err(CallRefusal::Denied));
+    assert_eq!(it.call(Nanos(1), ALICE, Some(&lookup()), b"a", MS), Err(CallRefusal::Denied));
+    it.call(Nanos(1), ALICE, Some(&agreed), b"a", MS).unwrap();
+    let given: Vec<_> = std::iter::from_fn(|| it.take(Nanos(2), CALLEE)).collect();
+    let terms: Vec<_> = given.iter().map(|request| (request.service, request.paid)).collect();
+    assert_eq!(terms, [(7, None), (7, None), (8, Some((ALICE, MS)))]);
+    for request in given {
+        it.reply(Nanos(3), CALLEE, request.call, b"x").unwrap();
+    }
+    assert_eq!((status(&mut it, ALICE).len(), status(&mut it, BOB).len()), (2, 1));
+    // It is offered by nobody, and then by another module of the same session.
+    it.offer_only(CALLEE, Vec::new());
+    assert_eq!(it.call(Nanos(4), ALICE, Some(&agreed), b"a", MS), Err(CallRefusal::Absent));
+    let (other, memory) = (Party(9), memory());
+    it.enter(other, &name("asn"), &memory);
+    it.offer_only(other, vec![(name("lookup"), 0, offer())]);
+    assert_eq!(it.call(Nanos(5), BOB, Some(&lookup()), b"b", MS).map(|(_, callee)| callee), Ok(other));
+}

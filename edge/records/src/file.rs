@@ -33,6 +33,10 @@ pub(crate) struct StreamFile {
     part: PathBuf,
     columns: Columns,
     open: Option<Open>,
+    /// Rows that it was given.
+    rows: u64,
+    /// Of these, what it holds where it was given up.
+    kept: u64,
 }
 
 #[derive(Debug)]
@@ -73,7 +77,7 @@ impl StreamFile {
             kept: None,
             cause,
         })?;
-        Ok(Self { stream: stream.name.clone(), path, part, columns, open: Some(open) })
+        Ok(Self { stream: stream.name.clone(), path, part, columns, open: Some(open), rows: 0, kept: 0 })
     }
 
     /// Appends a row; most calls only touch memory.
@@ -82,6 +86,7 @@ impl StreamFile {
         self.columns
             .push(record.row, record.tail)
             .map_err(|field| RecordsError::Row { stream: self.stream.clone(), field })?;
+        self.rows += 1;
         if self.columns.is_full()
             && let Err(cause) = open.batch(&mut self.columns)
         {
@@ -90,19 +95,20 @@ impl StreamFile {
         Ok(())
     }
 
-    /// Writes what is left and gives the file its name.
-    pub(crate) fn finish(mut self) -> Result<PathBuf, RecordsError> {
-        let Some(open) = &mut self.open else { return Ok(self.part.clone()) };
+    /// Writes what is left and gives the file its name. Says how many rows it holds, however that went.
+    pub(crate) fn finish(mut self) -> (u64, Result<PathBuf, RecordsError>) {
+        let Some(open) = &mut self.open else { return (self.kept, Ok(self.part.clone())) };
         if let Err(cause) = open.end(&mut self.columns) {
-            return Err(self.give_up(cause));
+            let error = self.give_up(cause);
+            return (self.kept, Err(error));
         }
         self.open = None;
-        fs::rename(&self.part, &self.path).map_err(|source| RecordsError::Rename {
+        let renamed = fs::rename(&self.part, &self.path).map_err(|source| RecordsError::Rename {
             from: self.part.clone(),
             to: self.path.clone(),
             source,
-        })?;
-        Ok(self.path.clone())
+        });
+        (self.rows, renamed.map(|()| self.path.clone()))
     }
 
     /// Writes what is left, but leaves the file the name that says that it is not complete.
@@ -113,6 +119,7 @@ impl StreamFile {
     /// After an error: ends the file behind the last row group for which there is room, and writes no more.
     fn give_up(&mut self, cause: WriteCause) -> RecordsError {
         let kept = self.open.take().and_then(Open::salvage);
+        self.kept = kept.unwrap_or(0);
         RecordsError::Write { path: self.part.clone(), kept, cause }
     }
 }

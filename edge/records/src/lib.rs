@@ -102,11 +102,30 @@ impl ModuleFiles {
     /// # Errors
     /// The first that occurs; the other files are completed all the same.
     pub fn finish(self) -> Result<Vec<StreamRows>, RecordsError> {
-        let done = self.streams.into_iter().map(|stream| {
-            let path = stream.file.map(StreamFile::finish).transpose();
-            path.map(|path| StreamRows { name: stream.name, rows: stream.rows, path })
-        });
-        // Collected before an error is looked at, so that one file's error does not stop the others.
-        done.collect::<Vec<_>>().into_iter().collect()
+        let Ended { streams, error, .. } = self.end();
+        error.map_or(Ok(streams), Err)
     }
+
+    /// The same for whoever goes on with other files: what these hold, whatever happened to them.
+    pub fn end(self) -> Ended {
+        let (mut streams, mut kept, mut error) = (Vec::new(), 0, None);
+        for StreamOut { name, rows, file } in self.streams {
+            let (held, path) = file.map(StreamFile::finish).unzip();
+            kept += held.unwrap_or(0);
+            let path = path.and_then(|path| path.map_err(|wrong| _ = error.get_or_insert(wrong)).ok());
+            streams.push(StreamRows { name, rows, path });
+        }
+        Ended { streams, kept, error }
+    }
+}
+
+/// What became of a module's files.
+#[derive(Debug)]
+pub struct Ended {
+    /// Each of its streams; without a path where that could not be completed.
+    pub streams: Vec<StreamRows>,
+    /// Rows that the files hold, all together. What else was given to [`ModuleFiles::write`] is lost.
+    pub kept: u64,
+    /// The first thing that went wrong now. What went wrong before was said then.
+    pub error: Option<RecordsError>,
 }

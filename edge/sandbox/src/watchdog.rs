@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_session::Admitted;
@@ -261,7 +261,8 @@ impl Drop for UnderWay<'_> {
 
 /// A sandbox, and the call that it was last seen in.
 struct Seen {
-    watch: Weak<Watch>,
+    /// Of a sandbox that is gone this is the only one. Looking for that is cheaper than asking a weak one each time, of thousands.
+    watch: Arc<Watch>,
     call: u64,
     since: Duration,
     /// How long that call had taken when it was first told to break off.
@@ -317,7 +318,7 @@ impl Watchdog {
             at: AtomicUsize::new(0),
             page: Mutex::new(()),
         });
-        let seen = Seen { watch: Arc::downgrade(&watch), call: 0, since: Duration::ZERO, broken: None };
+        let seen = Seen { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, broken: None };
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
         watch
     }
@@ -334,7 +335,10 @@ impl Drop for Watchdog {
 
 /// Looks at one sandbox; says whether it is still there.
 fn look(seen: &mut Seen, limit: Duration) -> bool {
-    let Some(watch) = seen.watch.upgrade() else { return false };
+    if Arc::strong_count(&seen.watch) == 1 {
+        return false;
+    }
+    let watch = &seen.watch;
     let call = watch.call.load(Ordering::Acquire);
     let is_under_way = call % 2 == 1;
     if is_under_way && let Some(now) = time_of(watch.clock.load(Ordering::Relaxed)) {

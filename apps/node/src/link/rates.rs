@@ -3,6 +3,7 @@
 use super::spec::LinkConfig;
 use crate::error::NodeError;
 use crate::node::Node;
+use crate::protocol::Rate;
 use weir_units::BitsPerSecond;
 
 /// Whether running links can become these: they are the same, but for their rates and how much of them can be reserved.
@@ -22,6 +23,20 @@ pub(crate) fn note(link: &LinkConfig) -> String {
 }
 
 impl Node {
+    /// Gives a link another rate, if what is promised of it can still be kept. Says how it is then.
+    pub(crate) fn change_rate(&mut self, change: &Rate) -> Result<String, NodeError> {
+        let Some(port) = self.links.get(&change.link) else {
+            let (given, known) = (change.link.clone(), self.links.keys().cloned().collect());
+            return Err(NodeError::NoLink { given, known });
+        };
+        let mut link = port.config().clone();
+        link.rate = change.rate.unwrap_or(link.rate);
+        link.reservable = change.reservable.unwrap_or(link.reservable);
+        link.check()?;
+        self.set_rate(&link.interface, link.rate, link.reservable)?;
+        Ok(note(&link))
+    }
+
     /// Gives links other rates, all of them or none.
     pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<(), NodeError> {
         let mut before = Vec::new();

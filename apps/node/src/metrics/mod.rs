@@ -15,6 +15,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt::Error;
 
 /// A snapshot in the OpenMetrics text format.
@@ -44,6 +45,23 @@ enum Samples {
 /// A value of each part of a node.
 fn of<T>(parts: impl IntoIterator<Item = (Labels, T)>, value: impl Fn(&T) -> u64) -> Vec<(Labels, u64)> {
     parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
+}
+
+/// The counts of each part of a node, told apart by one more label.
+fn each<'a, T: 'a>(
+    label: &'static str,
+    parts: impl Iterator<Item = (Labels, &'a T)>,
+    counts: impl Fn(&'a T) -> &'a BTreeMap<String, u64>,
+) -> Vec<(Labels, u64)> {
+    let mut all = Vec::new();
+    for (labels, part) in parts {
+        for (name, count) in counts(part) {
+            let mut labels = labels.clone();
+            labels.push((label, name.clone()));
+            all.push((labels, *count));
+        }
+    }
+    all
 }
 
 #[expect(
@@ -162,7 +180,10 @@ impl Shot {
         let help = "Packets that the kernel had no room for";
         to.family("weir_interface_missed", "packets", help, counts(|it| it.missed))?;
         let help = "Packets that no channel wanted";
-        to.family("weir_interface_unwanted", "packets", help, counts(|it| it.unwanted))
+        to.family("weir_interface_unwanted", "packets", help, counts(|it| it.unwanted))?;
+        let fragments = Samples::Counts(each("fate", all(), |it| &it.fragments));
+        let help = "Fragments of datagrams, by what became of them";
+        to.family("weir_interface_fragments", "packets", help, fragments)
     }
 
     fn sessions(&self, to: &mut Writer<'_>) -> Result<(), Error> {
@@ -246,16 +267,11 @@ impl Shot {
         to.family("weir_channel", "packets", "Packets that came for it", counts(|channel| channel.packets))?;
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
-        let dropped = all().flat_map(|(labels, channel)| {
-            let labelled = move |cause: &String| {
-                let mut labels = labels.clone();
-                labels.push(("cause", cause.clone()));
-                labels
-            };
-            channel.drops.iter().map(move |(cause, count)| (labelled(cause), *count))
-        });
-        let dropped = Samples::Counts(dropped.collect());
-        to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)
+        let dropped = Samples::Counts(each("cause", all(), |channel| &channel.drops));
+        to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)?;
+        let found = Samples::Counts(each("what", all(), |channel| &channel.findings));
+        let help = "What was found on the way to its modules: wrong checksums, and what became of fragments";
+        to.family("weir_channel_found", "packets", help, found)
     }
 
     fn tables(&self, to: &mut Writer<'_>) -> Result<(), Error> {
@@ -314,15 +330,7 @@ impl Shot {
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
         let help = "Of the bytes on the wire, what its reservation let go";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
-        let dropped = all().flat_map(|(labels, output)| {
-            let labelled = move |cause: &String| {
-                let mut labels = labels.clone();
-                labels.push(("cause", cause.clone()));
-                labels
-            };
-            output.drops.iter().map(move |(cause, count)| (labelled(cause), *count))
-        });
-        let dropped = Samples::Counts(dropped.collect());
+        let dropped = Samples::Counts(each("cause", all(), |output| &output.drops));
         to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use weir_node::tables::TableGrant;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
-use weir_units::{Bytes, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Timestamp};
 
 /// Which node.
 #[derive(Debug, Args)]
@@ -103,6 +103,12 @@ pub struct Create {
     /// An output channel: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap
     #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
     pub outputs: Vec<String>,
+    /// A service of its modules that others may call: service, callers (sessions, with spaces between them), queue, pays (callee or caller)
+    #[arg(long = "offer", value_name = "KEY=VALUE[,...]")]
+    pub offers: Vec<String>,
+    /// A service of another session that its modules may call: service, of (the session), pays (what a call may cost it)
+    #[arg(long = "use", value_name = "KEY=VALUE[,...]")]
+    pub uses: Vec<String>,
     /// Under overload sessions lose packets in the order of this number, the lowest first
     #[arg(long)]
     pub priority: Option<u8>,
@@ -127,14 +133,16 @@ pub struct Create {
 Examples:
   weir session change alice --cpu name=main,period=10ms,slice=4ms
   weir session change dave --output 'link=eth1,reserve=65 Mbit/s,tap=weir0'
+  weir session change asn --offer 'service=lookup,callers=alice bob,queue=4'
+  weir session change alice --use service=lookup,of=asn,pays=50us
 
-A virtual processor and an output channel are given whole: what is left out is as for a new one.")]
+A virtual processor, an output channel, an offer and a use are given whole: what is left out is as for a new one.")]
 pub struct Change {
     /// Which
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "outputs", "priority", "memory_max"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "outputs", "priority", "memory_max", "offers", "withdraw", "uses", "forgo"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
@@ -145,6 +153,18 @@ pub struct Change {
     /// An output channel: one that there is (by its name) is changed, another is new
     #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
     pub outputs: Vec<String>,
+    /// A service of its modules that others may call: one that there is (by its name) is changed, another is new
+    #[arg(long = "offer", value_name = "KEY=VALUE[,...]")]
+    pub offers: Vec<String>,
+    /// Offer this service no longer; calls that were accepted are still answered
+    #[arg(long, value_name = "SERVICE", value_parser = name)]
+    pub withdraw: Vec<Name>,
+    /// A service of another session that its modules may call: one that there is (by its name) is changed, another is new
+    #[arg(long = "use", value_name = "KEY=VALUE[,...]")]
+    pub uses: Vec<String>,
+    /// Use this service no longer
+    #[arg(long, value_name = "SERVICE", value_parser = name)]
+    pub forgo: Vec<Name>,
     /// Priority under overload
     #[arg(long)]
     pub priority: Option<u8>,
@@ -179,6 +199,44 @@ pub enum TableAct {
     },
     /// List the tables: who publishes them, and who reads them
     List,
+}
+
+/// `weir link`.
+#[derive(Debug, Args)]
+pub struct Link {
+    #[command(flatten)]
+    pub socket: Socket,
+    #[command(subcommand)]
+    pub act: LinkAct,
+}
+
+/// What is done with links.
+#[derive(Debug, Subcommand)]
+pub enum LinkAct {
+    /// List the links: how fast they are, and what is reserved of them
+    List,
+    /// Show a link and the output channels that go out there
+    Show {
+        /// Its interface
+        #[arg(value_name = "IFACE")]
+        link: String,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a link another rate, while it runs; refused where more of it is promised. The configuration stays as it is
+    #[command(after_help = "Example:\n  weir link change eth1 --rate 50Mbit/s --reservable 80")]
+    Change {
+        /// Its interface
+        #[arg(value_name = "IFACE")]
+        link: String,
+        /// Bits on the wire per second
+        #[arg(long, value_name = "RATE", required_unless_present = "reservable")]
+        rate: Option<BitsPerSecond>,
+        /// How much of that can be reserved
+        #[arg(long, value_name = "PERCENT")]
+        reservable: Option<u8>,
+    },
 }
 
 /// `weir load`.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use weir_node::config::{CONFIG_BYTES_MAX, Config, ConfigError};
+use weir_node::offers::obstacle;
 use weir_node::spec::{SessionSpec, SpecError};
 use weir_node::tables::read_file;
 use weir_session::{Name, Terms};
@@ -189,6 +190,11 @@ impl Found {
                 None => own.as_ref(),
             };
             found.modules(session, terms, folder, places);
+            for what in session.uses.iter().filter_map(|used| obstacle(session, used, &config.sessions)) {
+                found
+                    .warnings
+                    .push((places.session(&session.name), format!("session `{}`: {what}", session.name)));
+            }
         }
         found.room(config, machine, places);
         found
@@ -384,8 +390,19 @@ mod tests {
             let is_said = found.problems.iter().any(|(at, what)| *at == Some(line) && what.contains(says));
             assert!(is_said, "{text}\n{:?}", found.problems);
         }
-        let found = found("[[interface]]\nname = \"eth7\"");
-        assert_eq!((found.problems.len(), found.warnings[0].0), (0, Some(1)));
+        for (text, line, says) in [
+            ("[[interface]]\nname = \"eth7\"", 1, "no interface `eth7`"),
+            (
+                "[[session]]\nname = \"asn\"\noffer = [{ service = \"lookup\", callers = [\"bob\"] }]\n\
+                 [[session]]\nname = \"alice\"\nuse = [{ service = \"lookup\", of = \"asn\" }]",
+                4,
+                "session `alice`: it uses service `lookup`, which session `asn` does not offer to it",
+            ),
+        ] {
+            let found = found(text);
+            assert_eq!((found.problems.len(), found.warnings.len(), found.warnings[0].0), (0, 1, Some(line)));
+            assert!(found.warnings[0].1.contains(says), "{:?}", found.warnings);
+        }
     }
 
     #[test]

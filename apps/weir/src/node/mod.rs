@@ -4,6 +4,7 @@ pub mod args;
 mod config;
 mod follow;
 mod ledger;
+mod link;
 mod load;
 mod parts;
 mod session;
@@ -14,6 +15,7 @@ mod top;
 pub use config::check as check_config;
 pub use follow::follow;
 pub use ledger::ledger;
+pub use link::link;
 pub use load::{load, unload};
 pub use session::session;
 pub use table::table;
@@ -65,6 +67,14 @@ pub enum NodeError {
     /// A session that is not there.
     #[error("there is no session `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
     NoSession {
+        /// As it was named.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// A link that is not there.
+    #[error("there is no link `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    NoLink {
         /// As it was named.
         name: String,
         /// Those that are there.

@@ -1,4 +1,4 @@
-//! `--cpu` and `--channel`: the parts of a session, as `KEY=VALUE,...`.
+//! `--cpu`, `--channel` and the like: the parts of a session, as `KEY=VALUE,...`.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -14,6 +14,8 @@ pub struct PartError {
 
 /// Keys whose values are numbers. All others are texts: names, and quantities with their units.
 const NUMBERS: &[&str] = &["core", "weight", "queue"];
+/// Keys whose values are several names, with spaces between them.
+const LISTS: &[&str] = &["callers"];
 /// Keys that can stand without a value: then they are true.
 const FLAGS: &[&str] = &["spare"];
 
@@ -50,6 +52,7 @@ fn value_of(key: &str, value: Option<String>) -> Result<Value, String> {
                 .map_err(|_| format!("`{shown}` is a whole number, not `{}`", value.escape_debug()))?;
             Ok(number.into())
         }
+        Some(value) if LISTS.contains(&key) => Ok(value.split_whitespace().collect::<Vec<_>>().into()),
         Some(value) => Ok(value.into()),
     }
 }
@@ -81,6 +84,7 @@ fn split(text: &str) -> Result<Vec<String>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_node::offers::{OfferSpec, UseSpec};
     use weir_node::spec::{ChannelSpec, ProcessorSpec, Sees};
     use weir_units::Nanos;
 
@@ -97,6 +101,12 @@ mod tests {
         let channel: ChannelSpec =
             read("--channel", r"interface=eth0,filter=ether proto \ip and 1\,2").unwrap();
         assert_eq!(channel.filter, r"ether proto \ip and 1,2");
+        let offer: OfferSpec =
+            read("--offer", "service=lookup,callers=alice  bob,queue=4,pays=caller").unwrap();
+        let callers: Vec<&str> = offer.callers.iter().map(weir_session::Name::as_str).collect();
+        assert_eq!((offer.service.as_str(), callers, offer.queue), ("lookup", vec!["alice", "bob"], 4));
+        let used: UseSpec = read("--use", "service=lookup,of=asn,pays=50us").unwrap();
+        assert_eq!((used.of.as_str(), used.pays), ("asn", Some(Nanos(50_000))));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use super::load::file;
 use super::{NodeError, look, order, parts, read, show};
 use crate::Failure;
 use crate::spec::Spec;
+use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::path::Path;
 use weir_node::client::Client;
 use weir_node::config::CONFIG_BYTES_MAX;
-use weir_node::link::OutputSpec;
 use weir_node::protocol::{self, Request};
 use weir_node::spec::{ModuleSpec, SessionSpec};
 use weir_session::Name;
@@ -46,14 +46,19 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     }
     // What is given here stands in the place of all that the file has of it.
     if !args.cpu.is_empty() {
-        spec.processors = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
+        spec.processors = all("--cpu", &args.cpu)?;
     }
     if !args.channels.is_empty() {
-        spec.channels =
-            args.channels.iter().map(|text| parts::read("--channel", text)).collect::<Result<_, _>>()?;
+        spec.channels = all("--channel", &args.channels)?;
     }
     if !args.outputs.is_empty() {
-        spec.outputs = outputs(&args.outputs)?;
+        spec.outputs = all("--output", &args.outputs)?;
+    }
+    if !args.offers.is_empty() {
+        spec.offers = all("--offer", &args.offers)?;
+    }
+    if !args.uses.is_empty() {
+        spec.uses = all("--use", &args.uses)?;
     }
     if !args.publish.is_empty() {
         spec.publish.clone_from(&args.publish);
@@ -86,8 +91,9 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     Ok(())
 }
 
-fn outputs(texts: &[String]) -> Result<Vec<OutputSpec>, parts::PartError> {
-    texts.iter().map(|text| parts::read("--output", text)).collect()
+/// All parts that an option was given for.
+fn all<T: DeserializeOwned>(option: &'static str, texts: &[String]) -> Result<Vec<T>, parts::PartError> {
+    texts.iter().map(|text| parts::read(option, text)).collect()
 }
 
 /// A module of a file with its bytes; paths are relative to the file's folder.
@@ -133,12 +139,14 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
 }
 
 fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Failure> {
-    let cpu = args.cpu.iter().map(|text| parts::read("--cpu", text)).collect::<Result<_, _>>()?;
-    let output = outputs(&args.outputs)?;
     let change = protocol::Change {
         session: args.name.clone(),
-        cpu,
-        output,
+        cpu: all("--cpu", &args.cpu)?,
+        output: all("--output", &args.outputs)?,
+        offers: all("--offer", &args.offers)?,
+        withdraw: args.withdraw.clone(),
+        uses: all("--use", &args.uses)?,
+        forgo: args.forgo.clone(),
         memory: args.memory,
         memory_max: args.memory_max,
         priority: args.priority,
@@ -157,7 +165,7 @@ fn one(out: &mut impl Write, socket: &Path, name: &Name, json: bool) -> Result<(
         serde_json::to_writer_pretty(&mut *out, session).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        show::session(out, session)?;
+        show::session(out, session, &snapshot.interfaces)?;
     }
     Ok(())
 }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use weir_node::protocol::{ChannelShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot};
+use weir_node::offers::Pays;
+use weir_node::protocol::{
+    ChannelShot, InterfaceShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
+};
+use weir_session::Name;
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 
 /// A line for each session.
@@ -50,7 +54,7 @@ pub fn tables(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
 }
 
 /// All of one session.
-pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
     writeln!(
         out,
         "{}: {}, {} of memory reserved{}, {} used{}, priority {}",
@@ -95,6 +99,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
             ]
         }));
         table(out, &rows, &[0, 1, 5])?;
+        found(out, session, interfaces)?;
     }
     if !session.outputs.is_empty() {
         writeln!(out)?;
@@ -156,9 +161,35 @@ fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
-/// What it did by services, where it did anything.
+/// What was found out about the packets of its channels, and what became of fragments on their interfaces.
+fn found(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
+    for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
+        writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
+    }
+    let is_its = |it: &&InterfaceShot| session.channels.iter().any(|channel| channel.interface == it.name);
+    for interface in interfaces.iter().filter(is_its).filter(|it| !it.fragments.is_empty()) {
+        writeln!(out, "{}: fragments: {}", shown(&interface.name), counted(&interface.fragments))?;
+    }
+    Ok(())
+}
+
+/// What it offers and uses, and what it did by that.
 fn services(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     let it = &session.services;
+    for offer in &session.offers {
+        let callers: Vec<&str> = offer.callers.iter().map(Name::as_str).collect();
+        let pays = if offer.pays == Pays::Caller { "who calls pays" } else { "it pays" };
+        let (service, queue) = (&offer.service, offer.queue);
+        writeln!(
+            out,
+            "offers {service} to {}, of each {queue} calls wait at most; {pays}",
+            callers.join(", ")
+        )?;
+    }
+    for used in &session.uses {
+        let pays = used.pays.map_or_else(String::new, |most| format!(", pays at most {most} for a call"));
+        writeln!(out, "uses {} of {}{pays}", used.service, used.of)?;
+    }
     if it.calls + it.refused > 0 {
         let (calls, answered, late, failed, refused) =
             (it.calls, it.answered, it.late, it.failed, it.refused);
@@ -211,7 +242,7 @@ fn sends(output: &OutputShot) -> Vec<String> {
         output.packets.to_string(),
         Bytes(output.bytes).to_string(),
         format!("{}/{}", output.waiting, output.queue),
-        causes_of(&output.drops),
+        counted(&output.drops),
         tap,
     ]
 }
@@ -300,10 +331,11 @@ pub fn from(channel: &ChannelShot) -> String {
 
 /// What a channel lost, and why.
 pub fn causes(channel: &ChannelShot) -> String {
-    causes_of(&channel.drops)
+    counted(&channel.drops)
 }
 
-fn causes_of(drops: &BTreeMap<String, u64>) -> String {
+/// Numbers of packets, by what became of them.
+pub fn counted(drops: &BTreeMap<String, u64>) -> String {
     let causes: Vec<String> = drops
         .iter()
         .filter(|(_, count)| **count > 0)
@@ -330,7 +362,7 @@ mod tests {
     #[test]
     fn a_session_is_shown_whole() {
         let mut out = Vec::new();
-        session(&mut out, &snapshot().sessions[1]).unwrap();
+        session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
     }
 
@@ -343,7 +375,7 @@ mod tests {
         module.streams = vec!["\u{202e}".to_owned()];
         let mut out = Vec::new();
         list(&mut out, &snapshot).unwrap();
-        session(&mut out, &snapshot.sessions[1]).unwrap();
+        session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.chars().all(|c| c == '\n' || weir_units::is_plain(c)), "{text:?}");
         assert!(text.contains("rtt: ended"));

@@ -106,9 +106,65 @@ fn datagrams_are_put_together_and_what_overlaps_is_dropped() {
     });
     let findings = channel(&place, "alice")["findings"].clone();
     assert_eq!(findings, json!({"reassembled": 40, "fragments-overlapping": 4}));
+    // Where they went is counted at the interface, for operators and Prometheus.
+    let of = |place: &Place, what: &str| place.snapshot()["interfaces"][0]["fragments"][what].as_u64();
+    place.until("all are counted", |place| {
+        (of(place, "followed"), of(place, "first")) == (Some(82), Some(42))
+    });
+    let show = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["session", "show", "alice"])
+        .env("WEIR_SOCKET", place.path().join("node.sock"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(show.stdout).unwrap();
+    assert!(text.contains("main: found 4 fragments-overlapping, 40 reassembled"), "{text}");
+    assert!(text.contains("b: fragments: "), "{text}");
     assert!(place.stop().success());
     // Forty of 60 bytes, as short frames are, and forty of 14 + 20 + 8 + 1500.
     assert_eq!(place.billed("alice", "bytes_in"), 40 * 60 + 40 * 1542);
+}
+
+#[test]
+fn fragments_wait_in_memory_that_their_session_has_reserved() {
+    if !is_inside("channels::fragments_wait_in_memory_that_their_session_has_reserved") {
+        return;
+    }
+    let mut place = Place::new(
+        "[[session]]\nname = \"alice\"\nmemory = \"4 MiB\"\n\
+         channel = [{ interface = \"b\", filter = \"udp\", reassemble = true }]\n\
+         [[session]]\nname = \"poor\"\nmemory = \"1 MiB\"\n\
+         channel = [{ interface = \"b\", filter = \"udp\", reassemble = true }, { name = \"plain\", interface = \"b\", filter = \"udp\" }]\n",
+    );
+    let used = |place: &Place| -> Vec<u64> {
+        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+        sessions.iter().map(|session| session["memory_used"].as_u64().unwrap()).collect()
+    };
+    let module = assemble(
+        &text("(func (export \"weir_packet\") (param i32) (result i32) (i32.const 0))"),
+        Some(MANIFEST.replace("NAME", "small").as_bytes()),
+    );
+    for name in ["one", "two"] {
+        let reply = place.load("alice", json!({"module": "small.wasm", "name": name}), &module);
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    // A page for each, and a mebibyte in which fragments can wait.
+    assert_eq!(used(&place)[0], 2 * (65_536 + (1 << 20)));
+    let why = place.load("poor", json!({"module": "small.wasm"}), &module)["refused"]["why"].to_string();
+    assert!(
+        why.contains("channel `main` puts datagrams together, in 1 MiB of the session's memory"),
+        "{why}"
+    );
+    assert_eq!(used(&place)[1], 0);
+    let plain = place.load("poor", json!({"module": "small.wasm", "channel": "plain"}), &module);
+    assert!(plain.get("done").is_some(), "{plain}");
+    // It is given back, also where fragments wait in it.
+    place.send(&cut(53, 7, &[1; 1500])[..2]);
+    place.until("they have come", |place| channel(place, "alice")["packets"] == 2);
+    for name in ["one", "two"] {
+        place.done(json!({"unload": {"session": "alice", "module": name}}));
+    }
+    assert_eq!(used(&place)[0], 0);
+    assert!(place.stop().success());
 }
 
 #[test]
@@ -150,7 +206,7 @@ fn under_overload_the_highest_loses_nothing() {
     };
     let mut place = Place::new(&(session("low", 1) + &session("high", 5)));
     for name in ["low", "high"] {
-        let reply = place.load(name, json!({"module": "slow.wasm"}), &slow(100_000));
+        let reply = place.load(name, json!({"module": "slow.wasm"}), &slow(200_000));
         assert!(reply.get("done").is_some(), "{reply}");
     }
     // As fast as the highest can take them: its queue is more than half full all the time, and never full.

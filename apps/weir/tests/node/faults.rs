@@ -169,29 +169,6 @@ fn clients_that_say_nothing_or_nonsense_disturb_nobody() {
 }
 
 #[test]
-fn sessions_and_modules_leave_nothing_behind() {
-    if !is_inside("faults::sessions_and_modules_leave_nothing_behind") {
-        return;
-    }
-    let mut place = Place::new(ONE);
-    let churn = |place: &Place, count: usize| {
-        for _ in 0..count {
-            place.done(json!({"create": {"name": "bob", "channel": [{"interface": "b", "filter": "tcp"}],
-                "cpu": [{"period": "10ms", "slice": "1us"}], "memory": "8 MiB"}}));
-            place.done(json!({"load": {"session": "bob", "module": {"module": "port-count", "set": {"ports": [1]}}}}));
-            place.done(json!({"close": {"session": "bob"}}));
-        }
-    };
-    churn(&place, 20);
-    let before = place.holdings();
-    churn(&place, 200);
-    let after = place.holdings();
-    assert!(after.0 <= before.0 + 4, "descriptors: {before:?}, {after:?}");
-    assert!(after.1 <= before.1 + 40, "mappings: {before:?}, {after:?}");
-    assert!(place.stop().success());
-}
-
-#[test]
 fn an_interface_that_goes_and_comes_back_is_survived() {
     if !is_inside("faults::an_interface_that_goes_and_comes_back_is_survived") {
         return;

@@ -6,17 +6,30 @@ use serde_json::{Value, json};
 use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
 use weir_units::Nanos;
 
-/// From `b`, which the node reads, to `c`, on which it sends; what it sends arrives at `far`.
-const FORWARD: &str = r#"outgoing = false
+/// A session that reads UDP at `b` and sends on `c`; what it sends arrives at `far`. These keys more are its channel's.
+pub fn session(channel: &str) -> String {
+    format!(
+        r#"outgoing = false
 [[link]]
 interface = "c"
 rate = "100 Mbit/s"
 [[session]]
 name = "alice"
-cpu = [{ period = "20ms", slice = "4ms" }]
-channel = [{ interface = "b", filter = "udp", forward = "up", queue = 100000 }]
-output = [{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }]
-"#;
+cpu = [{{ period = "20ms", slice = "4ms" }}]
+channel = [{{ interface = "b", filter = "udp", queue = 100000{channel} }}]
+output = [{{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }}]
+"#
+    )
+}
+
+/// A node with this configuration, and what arrives at the far end of its cable.
+pub fn linked(sessions: &str) -> (Place, Far) {
+    far_cable();
+    (Place::new(sessions), Far::open())
+}
+
+/// What goes in is what comes out.
+const FORWARD: &str = ", forward = \"up\"";
 
 /// The cable that links are tried on.
 pub fn far_cable() {
@@ -71,9 +84,7 @@ fn without_a_module_everything_goes_on_as_it_was() {
     if !is_inside("links::without_a_module_everything_goes_on_as_it_was") {
         return;
     }
-    far_cable();
-    let mut place = Place::new(FORWARD);
-    let mut far = Far::open();
+    let (mut place, mut far) = linked(&session(FORWARD));
     let frames = numbered(2000);
     let mut tcp = udp(1, b"x");
     tcp[23] = 6;
@@ -93,6 +104,84 @@ fn without_a_module_everything_goes_on_as_it_was() {
     assert_eq!(place.billed("alice", "packets_out"), 2000);
     assert_eq!(place.billed("alice", "bytes_out"), bytes as u64);
     assert_eq!(place.billed("alice", "packets_in"), 2001);
+    // It has no module: what was done for its packets is on its bill all the same.
+    assert!(place.billed("alice", "cpu_ns") > 2001 * 20, "{}", place.billed("alice", "cpu_ns"));
+}
+
+#[test]
+fn the_last_bill_of_a_session_has_all_that_it_forwarded() {
+    if !is_inside("links::the_last_bill_of_a_session_has_all_that_it_forwarded") {
+        return;
+    }
+    let (mut place, _far) = linked(&session(FORWARD).replace("100 Mbit/s", "1 Gbit/s"));
+    for round in 0..10 {
+        if round > 0 {
+            place.configure(&session(FORWARD).replace("100 Mbit/s", "1 Gbit/s"));
+            place.done(json!({"create": {"name": "alice", "channel": [{"interface": "b", "filter": "udp", "forward": "up"}],
+                "output": [{"name": "up", "link": "c", "queue": 4096}]}}));
+        }
+        // It is closed while packets come.
+        let mut sink = weir_netio::Sink::open("a", Kind::Packet).unwrap();
+        let frame = udp(1, &[7; 100]);
+        let sender = std::thread::spawn(move || {
+            for _ in 0..400 {
+                sink.send(&vec![frame.as_slice(); 10]);
+            }
+        });
+        place.until("some have gone", |place| {
+            place.part("alice", "channels", "main")["packets"].as_u64().unwrap() > 100
+        });
+        place.done(json!({"close": {"session": "alice"}}));
+        sender.join().unwrap();
+    }
+    let interface = |place: &Place, what: &str| place.snapshot()["interfaces"][0][what].as_u64().unwrap();
+    let mut before = 0;
+    place.until("all have come", |place| {
+        let now = interface(place, "packets");
+        std::mem::replace(&mut before, now) == now && now > 10 * 100
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    // Whatever a channel wanted is on the bill of the only session that there was.
+    let wanted = interface(&place, "packets") - interface(&place, "unwanted");
+    assert!(place.stop().success());
+    assert_eq!(place.billed("alice", "packets_in"), wanted);
+}
+
+#[test]
+fn a_link_gets_another_rate_while_it_runs_and_keeps_what_it_promised() {
+    if !is_inside("links::a_link_gets_another_rate_while_it_runs_and_keeps_what_it_promised") {
+        return;
+    }
+    let (mut place, _far) = linked(&session(FORWARD));
+    let link = |place: &Place| place.snapshot()["links"][0].clone();
+    let rate =
+        |rate: &str, reservable: u8| json!({"rate": {"link": "c", "rate": rate, "reservable": reservable}});
+    place.done(rate("60 Mbit/s", 80));
+    let now = link(&place);
+    assert_eq!((&now["rate_bits"], &now["reservable_bits"]), (&json!(60_000_000), &json!(48_000_000)));
+    for (ask, says) in [
+        (rate("44 Mbit/s", 90), "40 Mbit/s"),
+        (rate("1 bit/s", 90), "`rate` is 1 bit/s; it must be between 8 kbit/s"),
+        (rate("60 Mbit/s", 101), "`reservable` is 101; it must be a percentage"),
+        (json!({"rate": {"link": "nowhere", "rate": "1 Mbit/s"}}), "there is no link `nowhere`; there is c"),
+    ] {
+        let why = place.refused(ask);
+        assert!(why.contains(says), "{why}");
+    }
+    assert_eq!(link(&place), now);
+    let weir = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        let output =
+            command.args(arguments).env("WEIR_SOCKET", place.path().join("node.sock")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = weir(&["link", "change", "c", "--rate", "200Mbit/s"]);
+    assert!(said.contains("link c has 200 Mbit/s now, of which 80 % can be reserved"), "{said}");
+    assert!(weir(&["link", "list"]).contains("200 Mbit/s"));
+    assert!(weir(&["link", "show", "c"]).contains("alice"));
+    assert_eq!(link(&place)["rate_bits"], 200_000_000);
+    assert!(place.stop().success());
 }
 
 #[test]
@@ -100,9 +189,7 @@ fn a_module_decides_what_goes_on_and_how() {
     if !is_inside("links::a_module_decides_what_goes_on_and_how") {
         return;
     }
-    far_cable();
-    let mut place = Place::new(FORWARD);
-    let mut far = Far::open();
+    let (mut place, mut far) = linked(&session(FORWARD));
     // Drops what goes to even ports, fails at those that end in 1, and writes the port where the payload begins of all others.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (local $port i32)
@@ -148,12 +235,9 @@ fn where_a_module_makes_it_safe_nothing_goes_on_without_it() {
     if !is_inside("links::where_a_module_makes_it_safe_nothing_goes_on_without_it") {
         return;
     }
-    far_cable();
-    let safe = FORWARD.replace("forward = \"up\"", "forward = \"up\", unattended = \"drop\"");
-    let mut place = Place::new(
-        &safe.replace("queue = 4096", "queue = 4096, filter = \"udp dst port 2 or udp dst port 3\""),
-    );
-    let mut far = Far::open();
+    let safe = session(", forward = \"up\", unattended = \"drop\"");
+    let (mut place, mut far) =
+        linked(&safe.replace("queue = 4096", "queue = 4096, filter = \"udp dst port 2 or udp dst port 3\""));
     place.send(&numbered(10));
     let held =
         |place: &Place| place.part("alice", "channels", "main")["drops"]["closed"].as_u64().unwrap_or(0);
@@ -174,9 +258,7 @@ fn a_link_that_goes_down_and_comes_back_is_survived() {
     if !is_inside("links::a_link_that_goes_down_and_comes_back_is_survived") {
         return;
     }
-    far_cable();
-    let mut place = Place::new(FORWARD);
-    let mut far = Far::open();
+    let (mut place, mut far) = linked(&session(FORWARD));
     let state = |place: &Place| -> Value { place.snapshot()["links"][0]["state"].clone() };
     assert_eq!(state(&place), "up");
     ip("link set dev c down");

@@ -4,9 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod channels;
+mod disk;
 mod fairness;
 mod faults;
 mod isolation;
+mod keeping;
+mod leaving;
 mod links;
 mod memory;
 mod place;

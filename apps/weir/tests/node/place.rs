@@ -12,13 +12,13 @@ use weir_netio::{Kind, Sink};
 const PATIENCE: Duration = Duration::from_secs(60);
 const INSIDE: &str = "WEIR_TEST_INSIDE_NAMESPACE";
 
-/// Says whether the test that calls this goes on here: in a namespace of its own. The first call runs the test there, in a process of its own, and says
+/// Says whether the test that calls this goes on here: in namespaces of its own, for interfaces and for what is mounted. The first call runs the test there, in a process of its own, and says
 /// no; so it does where namespaces cannot be made.
 pub fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
-    let can = Command::new("unshare").args(["--net", "ip", "-V"]).output();
+    let can = Command::new("unshare").args(["--net", "--mount", "ip", "-V"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
         let _ = writeln!(std::io::stderr(), "skipped: needs root, unshare(1) and ip(8)");
         return false;
@@ -27,6 +27,7 @@ pub fn is_inside(test: &str) -> bool {
     let output = Command::new("unshare")
         .args([
             "--net".as_ref(),
+            "--mount".as_ref(),
             program.as_os_str(),
             "--exact".as_ref(),
             test.as_ref(),
@@ -129,7 +130,32 @@ impl Place {
         Self::with(node, "", sessions, Some(manager))
     }
 
+    /// The same, with a disk of its own for what the node keeps, of so many bytes; nothing, said on standard error, where none can be mounted. It is gone
+    /// with the test.
+    pub fn with_disk(size: &str, node: &str, sessions: &str) -> Option<Self> {
+        let mut place = Self::prepared(node, "", None);
+        let disk = place.disk();
+        std::fs::create_dir(&disk).unwrap();
+        let options = format!("size={size}");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&disk).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            let _ = writeln!(std::io::stderr(), "skipped: a disk cannot be mounted here");
+            return None;
+        }
+        place.configure(sessions);
+        place.start();
+        Some(place)
+    }
+
     fn with(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
+        let mut place = Self::prepared(node, cpu, manager);
+        place.configure(sessions);
+        place.start();
+        place
+    }
+
+    fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
         ip("link add name a type veth peer name b");
         ip("link set dev a up");
         ip("link set dev b up");
@@ -137,10 +163,12 @@ impl Place {
         let sink = Sink::open("a", Kind::Packet).unwrap();
         let of_cpu = cpu.replace("PATH", &folder.path().display().to_string());
         let (of_node, manager) = (node.to_owned(), manager.map(Path::to_owned));
-        let mut place = Self { folder, node: None, sink, of_node, of_cpu, manager };
-        place.configure(sessions);
-        place.start();
-        place
+        Self { folder, node: None, sink, of_node, of_cpu, manager }
+    }
+
+    /// Where the node keeps what it keeps.
+    pub fn disk(&self) -> PathBuf {
+        self.path().join("state")
     }
 
     /// Its number among the system's processes.
@@ -281,6 +309,20 @@ impl Place {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
+    /// Memory of the node that is nobody else's, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Processor time that the node has had, in hundredths of a second.
+    pub fn processor(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process())).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        rest.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
     /// Open descriptors and mapped areas of the node.
     pub fn holdings(&self) -> (usize, usize) {
         let proc = PathBuf::from(format!("/proc/{}", self.node.as_ref().unwrap().id()));
@@ -318,6 +360,8 @@ impl Drop for Place {
             let _ = node.kill();
             let _ = node.wait();
         }
+        // Where there is one: what is left of it cannot be removed while it is mounted.
+        let _ = Command::new("umount").arg("-q").arg(self.disk()).stderr(Stdio::null()).status();
     }
 }
 

@@ -1,29 +1,16 @@
 //! What modules send themselves: it goes out through the session's output of the same name, and no other way.
 
-use crate::links::{Far, far_cable};
+use crate::links::{linked, session};
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
 use serde_json::json;
-
-const SESSION: &str = r#"outgoing = false
-[[link]]
-interface = "c"
-rate = "100 Mbit/s"
-[[session]]
-name = "alice"
-cpu = [{ period = "20ms", slice = "4ms" }]
-channel = [{ interface = "b", filter = "udp", queue = 100000 }]
-output = [{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }]
-"#;
 
 #[test]
 fn what_a_module_sends_goes_out_and_what_leads_nowhere_does_not() {
     if !is_inside("sending::what_a_module_sends_goes_out_and_what_leads_nowhere_does_not") {
         return;
     }
-    far_cable();
-    let mut place = Place::new(SESSION);
-    let mut far = Far::open();
+    let (mut place, mut far) = linked(&session(""));
     // Sends each packet on, twice where it leads nowhere; it traps where that is not said, and after having sent those to port 7.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
             (if (i32.ne (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.const 60)) (i32.const -3)) (then unreachable))

@@ -48,6 +48,14 @@ const ANSWER: &str = "(i64.store (i32.const 128) (i64.add (i64.load (i32.const 1
 
 const SECOND: u64 = 1_000_000_000;
 
+/// Sends these frames so often, each time when the module of a session has the answer to the last.
+fn rounds(place: &mut Place, times: std::ops::RangeInclusive<u64>, frames: &[Vec<u8>], session: &str) {
+    for round in times {
+        place.send(frames);
+        place.until("the answer has come", |place| place.count(session, "m", "records") == round);
+    }
+}
+
 /// A session without packets that offers `lookup` to these.
 fn offers(name: &str, callers: &str, more: &str) -> String {
     format!(
@@ -97,10 +105,7 @@ fn a_service_is_called_and_who_agreed_to_pay_pays() {
     for session in ["alice", "bob", "eve"] {
         load(&place, session, &client(1, 8, 30 * SECOND));
     }
-    for round in 1..=40u64 {
-        place.send(&[udp(1, b"x")]);
-        place.until("the answer has come", |place| place.count("alice", "m", "records") == round);
-    }
+    rounds(&mut place, 1..=40, &[udp(1, b"x")], "alice");
     // Bob has not agreed to pay, and eve is not named.
     place.until("all have tried", |place| {
         ["bob", "eve"].iter().all(|session| count(place, session, "refused") == 40)
@@ -196,10 +201,7 @@ fn a_caller_that_floods_is_refused_and_costs_others_no_call() {
     load(&place, "modest", &client(1, 8, 30 * SECOND));
     // Its message is longer than the service takes.
     load(&place, "wordy", &client(1, 17, 30 * SECOND));
-    for round in 1..=20u64 {
-        place.send(&[udp(1, b"x"), udp(2, b"x")]);
-        place.until("the modest one has its answer", |place| place.count("modest", "m", "records") == round);
-    }
+    rounds(&mut place, 1..=20, &[udp(1, b"x"), udp(2, b"x")], "modest");
     place.until("all is answered that was accepted", |place| {
         let greedy = did(place, "greedy");
         greedy["calls"].as_u64().unwrap() + greedy["refused"].as_u64().unwrap() == 20 * 200
@@ -259,5 +261,58 @@ fn hog_makes_objects_for_whoever_calls_and_its_garbage_is_collected() {
     let shots = snapshot["sessions"].as_array().unwrap();
     let used = shots.iter().find(|shot| shot["name"] == "heap").unwrap()["memory_used"].as_u64().unwrap();
     assert!((1_000_000..16_000_000).contains(&used), "{used}");
+    assert!(place.stop().success());
+}
+
+#[test]
+fn what_is_offered_and_used_changes_while_it_runs() {
+    if !is_inside("services::what_is_offered_and_used_changes_while_it_runs") {
+        return;
+    }
+    // Neither offers, names or uses anything yet.
+    let none = |name: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"1ms\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp port 1\" }}]\n"
+        )
+    };
+    let mut place = Place::new(&(none("asn") + &none("alice")));
+    load(&place, "asn", &server(ANSWER));
+    load(&place, "alice", &client(1, 8, 30 * SECOND));
+    let mut refused = 0;
+    let mut is_refused = |place: &mut Place| {
+        refused += 1;
+        place.send(&[udp(1, b"x")]);
+        place.until("it is refused", |place| count(place, "alice", "refused") == refused);
+    };
+    is_refused(&mut place);
+    let uses = |pays: &str| json!({"change": {"session": "alice", "use": [{"service": "lookup", "of": "asn", "pays": pays}]}});
+    place.done(uses("1ms"));
+    is_refused(&mut place);
+    let offers = |callers: &[&str]| json!({"change": {"session": "asn", "offer": [{"service": "lookup", "callers": callers, "pays": "caller"}]}});
+    place.done(offers(&["alice"]));
+    rounds(&mut place, 1..=10, &[udp(1, b"x")], "alice");
+    place.until("alice pays", |place| count(place, "alice", "owed_ns") > 0);
+    let snapshot = place.snapshot();
+    assert_eq!(snapshot["sessions"][0]["use"][0]["of"], "asn", "{snapshot}");
+    assert_eq!(snapshot["sessions"][1]["offer"][0]["callers"], json!(["alice"]), "{snapshot}");
+    // For somebody else, for alice again, and for nobody.
+    place.done(offers(&["bob"]));
+    is_refused(&mut place);
+    place.done(offers(&["bob", "alice"]));
+    rounds(&mut place, 11..=12, &[udp(1, b"x")], "alice");
+    place.done(json!({"change": {"session": "asn", "withdraw": ["lookup"]}}));
+    is_refused(&mut place);
+    place.done(offers(&["alice"]));
+    place.done(json!({"change": {"session": "alice", "forgo": ["lookup"]}}));
+    is_refused(&mut place);
+    let why = place.refused(json!({"change": {"session": "alice", "forgo": ["lookup"]}}));
+    assert!(why.contains("there is no use `lookup`; there are none"), "{why}");
+    // What is refused as a whole has changed nothing.
+    let both = json!({"change": {"session": "asn", "withdraw": ["lookup"], "memory": "900 GiB"}});
+    assert!(place.refused(both).contains("more than is left"));
+    place.done(uses("1ms"));
+    rounds(&mut place, 13..=14, &[udp(1, b"x")], "alice");
+    assert_eq!(place.count("alice", "m", "faults") + place.count("asn", "m", "faults"), 0);
     assert!(place.stop().success());
 }

@@ -156,3 +156,55 @@ fn metrics_say_what_the_sessions_got() {
     assert!(line.is_some_and(|line| line.ends_with(" 300")), "{said}");
     assert!(place.stop().success());
 }
+
+#[test]
+fn however_sessions_come_and_go_each_gets_its_own_packets_and_no_others() {
+    if !is_inside("sessions::however_sessions_come_and_go_each_gets_its_own_packets_and_no_others") {
+        return;
+    }
+    let mut place = Place::new("");
+    let create = |place: &Place, port: u16| {
+        let name = format!("s{port}");
+        let filter = format!("udp dst port {port}");
+        place.done(json!({"create": {"name": name, "memory": "1 MiB", "channel": [{"interface": "b", "filter": filter, "queue": 64}]}}));
+        let reply = place.load(&name, json!({"module": "trajectory"}), &[]);
+        assert!(reply.get("done").is_some(), "{reply}");
+    };
+    let seen = |place: &Place| -> std::collections::BTreeMap<String, u64> {
+        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+        let of = |session: &serde_json::Value| {
+            (
+                session["name"].as_str().unwrap().to_owned(),
+                session["channels"][0]["packets"].as_u64().unwrap(),
+            )
+        };
+        sessions.iter().map(of).collect()
+    };
+    // More than are kept apart, with packets for all that were and will be there between any two of them.
+    let mut expected = std::collections::BTreeMap::new();
+    let frames: Vec<Vec<u8>> = (1..=60).map(|port| udp(port, b"x")).collect();
+    let all_get_theirs = |place: &mut Place, there: &mut std::collections::BTreeMap<String, u64>| {
+        place.send(&frames);
+        there.values_mut().for_each(|count| *count += 1);
+        place.until("each has its own", |place| seen(place) == *there);
+    };
+    for port in 1..=40 {
+        create(&place, port);
+        expected.insert(format!("s{port}"), 0);
+        all_get_theirs(&mut place, &mut expected);
+    }
+    for port in 41..=60 {
+        // In the place of one that goes.
+        let gone = format!("s{}", (port - 40) * 2);
+        place.done(json!({"close": {"session": gone}}));
+        expected.remove(&gone);
+        all_get_theirs(&mut place, &mut expected);
+        create(&place, port);
+        expected.insert(format!("s{port}"), 0);
+        all_get_theirs(&mut place, &mut expected);
+    }
+    // And when it has been quiet for so long that all filters are joined.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    all_get_theirs(&mut place, &mut expected);
+    assert!(place.stop().success());
+}

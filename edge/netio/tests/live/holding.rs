@@ -140,3 +140,31 @@ fn blocks_of_a_ring_are_given_back_in_any_order_and_on_any_thread() {
 fn frames_of_xdp_are_given_back_in_any_order_and_on_any_thread() {
     given_back_in_any_order(Kind::Xdp);
 }
+
+#[test]
+fn many_blocks_of_few_packets_can_be_in_use() {
+    if !net::cable() {
+        return;
+    }
+    let mut live = open("b", Kind::Xdp);
+    let sender = Sender::new("a");
+    let mut held = Vec::new();
+    // A block for each packet: what lags is limited by memory, and not by the number of blocks.
+    while held.len() < 200 {
+        let number = held.len() as u32;
+        sender.send(&udp(number));
+        let before = held.len();
+        while held.len() == before {
+            match live.next_block(frames::SOON).unwrap() {
+                LiveNext::Block(block) => held.push(block),
+                LiveNext::Event(_) => {}
+                other => panic!("with {before} blocks in use: {other:?}"),
+            }
+        }
+    }
+    for (number, block) in (0..).zip(&held) {
+        assert_eq!((block.len(), &packets(block)[0].bytes), (1, &udp(number)));
+    }
+    drop(held);
+    assert_eq!(live.totals().drops.packets(), 0);
+}

@@ -55,6 +55,18 @@ fn a_killed_run_leaves_its_row_groups_readable() {
     assert_eq!((rows(&dir.path().join("probe/small.parquet")), part.exists()), (600_000, false));
 }
 
+#[test]
+fn what_files_hold_is_said_when_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    noise(&mut files, 0, 1000).unwrap();
+    // A complete file cannot get its name, and holds its rows all the same.
+    std::fs::create_dir(dir.path().join("probe/small.parquet")).unwrap();
+    let ended = files.end();
+    assert!(matches!(ended.error, Some(RecordsError::Rename { .. })), "{ended:?}");
+    assert_eq!((ended.kept, rows(&dir.path().join("probe/small.parquet.part"))), (1000, 1000));
+}
+
 /// Runs in a process of its own, whose files cannot grow over a limit: a write past it fails as on a full disk.
 #[test]
 fn on_a_full_disk_what_was_written_stays_readable() {
@@ -70,7 +82,9 @@ fn on_a_full_disk_what_was_written_stays_readable() {
         assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
         assert!(matches!(noise(&mut files, 0, 1), Err(RecordsError::Stopped(_))));
         // The module's other streams are completed.
-        let done = files.finish().unwrap();
+        let ended = files.end();
+        assert!(ended.error.is_none() && ended.kept == *kept, "{ended:?}");
+        let done = ended.streams;
         assert_eq!(done[1].path, Some(dir.join("probe/none.parquet")));
         assert_eq!(done[2].path, Some(dir.join("probe/small.parquet.part")));
         assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);

@@ -1,0 +1,170 @@
+//! `weir link`: links are listed and shown, and get other rates.
+
+use super::args::{Link, LinkAct};
+use super::show::{counted, table};
+use super::{NodeError, look, order};
+use crate::Failure;
+use std::io::{self, Write};
+use std::path::Path;
+use weir_node::protocol::{LinkShot, OutputShot, Rate, Request, Snapshot};
+use weir_units::{BitsPerSecond, Bytes, shown};
+
+/// Does what is asked with a link.
+pub fn link(out: &mut impl Write, args: &Link) -> Result<(), Failure> {
+    let socket = &args.socket.socket;
+    match &args.act {
+        LinkAct::List => Ok(list(out, &*look(socket)?)?),
+        LinkAct::Show { link, json } => show(out, socket, link, *json),
+        LinkAct::Change { link, rate, reservable } => {
+            let change = Rate { link: link.clone(), rate: *rate, reservable: *reservable };
+            order(out, socket, Request::Rate(change), &[])
+        }
+    }
+}
+
+/// A line for each link.
+fn list(out: &mut impl Write, snapshot: &Snapshot) -> io::Result<()> {
+    let heading = ["LINK", "STATE", "RATE", "RESERVED", "RESERVABLE", "OUTPUTS", "PACKETS", "BYTES", "LOST"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(snapshot.links.iter().map(|link| {
+        vec![
+            shown(&link.name),
+            shown(&link.state),
+            BitsPerSecond(link.rate_bits).to_string(),
+            BitsPerSecond(link.reserved_bits).to_string(),
+            BitsPerSecond(link.reservable_bits).to_string(),
+            outputs(snapshot, link).count().to_string(),
+            link.packets.to_string(),
+            Bytes(link.bytes).to_string(),
+            link.lost.to_string(),
+        ]
+    }));
+    table(out, &rows, &[0, 1])
+}
+
+/// The output channels that go out there, with their sessions.
+fn outputs<'a>(
+    snapshot: &'a Snapshot,
+    link: &'a LinkShot,
+) -> impl Iterator<Item = (&'a str, &'a OutputShot)> {
+    let of = |session: &'a weir_node::protocol::SessionShot| {
+        session.outputs.iter().map(move |output| (session.name.as_str(), output))
+    };
+    snapshot.sessions.iter().flat_map(of).filter(|(_, output)| output.link == link.name)
+}
+
+fn show(out: &mut impl Write, socket: &Path, name: &str, json: bool) -> Result<(), Failure> {
+    let snapshot = look(socket)?;
+    let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {
+        let there: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
+        let (name, there) = (shown(name), shown(&there.join(", ")));
+        return Err(Failure::Control(NodeError::NoLink { name, there }));
+    };
+    if json {
+        serde_json::to_writer_pretty(&mut *out, link).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        one(out, &snapshot, link)?;
+    }
+    Ok(())
+}
+
+/// All of one link.
+fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkShot) -> io::Result<()> {
+    let bits = |bits| BitsPerSecond(bits).to_string();
+    writeln!(
+        out,
+        "{}: {}, {}, of which {} are reserved and {} can be; {} packets sent, {} lost",
+        shown(&link.name),
+        shown(&link.state),
+        bits(link.rate_bits),
+        bits(link.reserved_bits),
+        bits(link.reservable_bits),
+        link.packets,
+        link.lost
+    )?;
+    let heading =
+        ["SESSION", "OUTPUT", "RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let rate = |of| if of == 0 { "-".to_owned() } else { bits(of) };
+    rows.extend(outputs(snapshot, link).map(|(session, output)| {
+        vec![
+            shown(session),
+            shown(&output.name),
+            rate(output.reserved_bits),
+            rate(output.cap_bits),
+            output.weight.to_string(),
+            output.packets.to_string(),
+            Bytes(output.bytes).to_string(),
+            format!("{}/{}", output.waiting, output.queue),
+            counted(&output.drops),
+        ]
+    }));
+    if rows.len() > 1 {
+        writeln!(out)?;
+        table(out, &rows, &[0, 1, 8])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_node::protocol::SessionShot;
+
+    fn snapshot() -> Snapshot {
+        let output = |name: &str, link: &str, reserved_bits| OutputShot {
+            name: name.to_owned(),
+            link: link.to_owned(),
+            reserved_bits,
+            weight: 100,
+            packets: 9000,
+            bytes: 9_000_000,
+            queue: 512,
+            drops: [("too-long".to_owned(), 3)].into(),
+            ..OutputShot::default()
+        };
+        let session =
+            |name: &str, outputs| SessionShot { name: name.to_owned(), outputs, ..SessionShot::default() };
+        let link = |name: &str| LinkShot {
+            name: name.to_owned(),
+            state: "up".to_owned(),
+            rate_bits: 100_000_000,
+            reserved_bits: 40_000_000,
+            reservable_bits: 90_000_000,
+            packets: 18_000,
+            bytes: 18_000_000,
+            lost: 2,
+        };
+        Snapshot {
+            links: vec![link("eth1"), link("eth\u{1b}[2J")],
+            sessions: vec![
+                session("alice", vec![output("up", "eth1", 40_000_000)]),
+                session("bob", vec![output("aside", "eth2", 0), output("main", "eth1", 0)]),
+            ],
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn links_are_listed_and_what_they_are_called_commands_no_terminal() {
+        let mut out = Vec::new();
+        list(&mut out, &snapshot()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.chars().all(|c| c == '\n' || weir_units::is_plain(c)), "{text:?}");
+        let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words[..4], ["eth1", "up", "100", "Mbit/s"]);
+        assert_eq!(words[8..10], ["2", "18000"], "{text}");
+    }
+
+    #[test]
+    fn a_link_is_shown_with_what_goes_out_there() {
+        let (mut out, snapshot) = (Vec::new(), snapshot());
+        one(&mut out, &snapshot, &snapshot.links[0]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let first = "eth1: up, 100 Mbit/s, of which 40 Mbit/s are reserved and 90 Mbit/s can be; 18000 packets sent, 2 lost";
+        assert_eq!(text.lines().next().unwrap(), first);
+        assert!(text.contains("alice") && text.contains("main") && !text.contains("aside"), "{text}");
+        assert!(text.contains("3 too-long"), "{text}");
+    }
+}

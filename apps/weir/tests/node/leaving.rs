@@ -1,0 +1,155 @@
+//! Modules and sessions that leave, and what is left of many that did.
+
+use crate::module::{MANIFEST, assemble, text};
+use crate::place::{Place, is_inside, udp};
+use serde_json::json;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+
+/// A stop that takes its time, and says at its end how many packets there were. Its packet function has no bound, so it is metered.
+fn slow() -> Vec<u8> {
+    let body = r#"(global $seen (mut i64) (i64.const 0))
+        (func (export "weir_packet") (param $d i32) (result i32)
+            (loop $l (br_if $l (i32.eq (i32.load (i32.const 72)) (i32.const 1))))
+            (global.set $seen (i64.add (global.get $seen) (i64.const 1)))
+            (i32.const 0))
+        (func (export "weir_stop") (param i64) (local $i i32)
+            (local.set $i (i32.const 20000000))
+            (loop $next (br_if $next (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
+            (i64.store (i32.const 64) (global.get $seen))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))"#;
+    assemble(&text(body), Some(MANIFEST.replace("NAME", "slow").as_bytes()))
+}
+
+const TWO: &str = "[[session]]\nname = \"slow\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
+    channel = [{ interface = \"b\", filter = \"udp\" }]\n\
+    [[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"4ms\" }]\n\
+    channel = [{ interface = \"b\", filter = \"udp\" }]\nmodule = [{ module = \"trajectory\" }]\n";
+
+#[test]
+fn a_module_stops_in_its_slices_and_nobody_waits_for_it() {
+    if !is_inside("leaving::a_module_stops_in_its_slices_and_nobody_waits_for_it") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow()).get("done").is_some());
+    place.send(&vec![udp(1, b"x"); 30]);
+    place.until("both have seen them", |place| {
+        place.count("slow", "slow", "packets") == 30 && place.count("good", "trajectory", "packets") == 30
+    });
+    let before = place.part("slow", "cpu", "main")["used_ns"].as_u64().unwrap();
+    let mut unloads = place.connect();
+    let ask = json!({"weir": 1, "ask": {"unload": {"session": "slow", "module": "slow"}}});
+    writeln!(unloads, "{ask}").unwrap();
+    // Others are answered, packets go on, and a session comes and goes, before it has stopped.
+    let modules = |place: &Place| -> usize {
+        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+        sessions.iter().map(|session| session["modules"].as_array().unwrap().len()).sum()
+    };
+    place.until("it has been taken out", |place| modules(place) == 1);
+    place.done(json!({"create": {"name": "bob", "channel": [{"interface": "b", "filter": "tcp"}]}}));
+    place.send(&vec![udp(1, b"x"); 30]);
+    place.until("they have come", |place| place.count("good", "trajectory", "packets") == 60);
+    place.done(json!({"close": {"session": "bob"}}));
+    unloads.set_nonblocking(true).unwrap();
+    let early = std::io::Read::read(&mut unloads, &mut [0]).unwrap_err();
+    assert_eq!(early.kind(), ErrorKind::WouldBlock, "it has stopped too soon for this test");
+    unloads.set_nonblocking(false).unwrap();
+    let mut line = String::new();
+    BufReader::new(unloads).read_line(&mut line).unwrap();
+    assert!(line.contains("done"), "{line}");
+    // It was its own time.
+    let used = place.part("slow", "cpu", "main")["used_ns"].as_u64().unwrap() - before;
+    assert!(used > 2_000_000, "{used}");
+    assert!(place.stop().success());
+    // What it said at its end is written, and on the bill, with the packets that it had seen.
+    assert_eq!((place.billed("slow", "records_written"), place.billed("slow", "packets_in")), (1, 30));
+}
+
+#[test]
+fn a_session_is_closed_when_all_its_modules_have_stopped() {
+    if !is_inside("leaving::a_session_is_closed_when_all_its_modules_have_stopped") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow()).get("done").is_some());
+    let mut unloads = place.connect();
+    let ask = json!({"weir": 1, "ask": {"unload": {"session": "slow", "module": "slow"}}});
+    writeln!(unloads, "{ask}").unwrap();
+    place.until("it has been taken out", |place| {
+        place.snapshot()["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|it| it["name"] != "slow" || it["modules"] == json!([]))
+    });
+    // Another of the same name is loaded while it stops, and both end with the session.
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow()).get("done").is_some());
+    place.done(json!({"close": {"session": "slow"}}));
+    let mut line = String::new();
+    BufReader::new(unloads).read_line(&mut line).unwrap();
+    assert!(line.contains("done"), "{line}");
+    assert!(place.stop().success());
+    assert_eq!(place.billed("slow", "records_written"), 2);
+    let ledger = place.ledger();
+    let kinds: Vec<_> = ledger
+        .iter()
+        .filter(|entry| entry["session"]["name"] == "slow")
+        .map(|entry| &entry["kind"])
+        .collect();
+    assert_eq!(kinds.last().unwrap().as_str(), Some("session-closed"), "{kinds:?}");
+}
+
+/// What is left in a node after this was done a thousand times: no more than after it was done a hundred times, and the last hundred took no longer than
+/// the first, in processor time.
+fn leaves_nothing(place: &Place, act: impl Fn(&Place)) {
+    let hundred = |place: &Place| {
+        let begin = place.processor();
+        (0..100).for_each(|_| act(place));
+        place.processor() - begin
+    };
+    let first = hundred(place);
+    let before = (place.holdings(), place.memory());
+    let all: Vec<u64> = (0..9).map(|_| hundred(place)).collect();
+    let after = (place.holdings(), place.memory());
+    let ((fds, maps), memory) = before;
+    assert!(after.0.0 <= fds + 4, "descriptors: {before:?}, {after:?}");
+    assert!(after.0.1 <= maps + 40, "mappings: {before:?}, {after:?}");
+    assert!(after.1 <= memory + (4 << 20), "memory: {before:?}, {after:?}");
+    // A clock tick is a hundredth of a second; what grows with each time would have grown tenfold.
+    let last = all.iter().rev().take(3).min().unwrap();
+    assert!(*last <= 3 * first + 20, "processor time of each hundred: {first}, {all:?}");
+}
+
+#[test]
+fn a_thousand_sessions_that_come_and_go_leave_nothing_behind() {
+    if !is_inside("leaving::a_thousand_sessions_that_come_and_go_leave_nothing_behind") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    leaves_nothing(&place, |place| {
+        place
+            .done(json!({"create": {"name": "bob", "channel": [{"interface": "b", "filter": "tcp port 80"}],
+            "cpu": [{"period": "10ms", "slice": "1us"}], "memory": "8 MiB"}}));
+        place.done(json!({"close": {"session": "bob"}}));
+    });
+    assert!(place.stop().success());
+    place.ledger();
+}
+
+#[test]
+fn a_thousand_modules_that_come_and_go_leave_nothing_behind() {
+    if !is_inside("leaving::a_thousand_modules_that_come_and_go_leave_nothing_behind") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    leaves_nothing(&place, |place| {
+        place.done(
+            json!({"load": {"session": "slow", "module": {"module": "port-count", "set": {"ports": [1]}}}}),
+        );
+        place.done(json!({"unload": {"session": "slow", "module": "port-count"}}));
+    });
+    place.send(&vec![udp(1, b"x"); 30]);
+    place.until("it works", |place| place.count("good", "trajectory", "packets") == 30);
+    assert!(place.stop().success());
+    place.ledger();
+}
