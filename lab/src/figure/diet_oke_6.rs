@@ -36,6 +36,8 @@ const LENGTH: usize = 1000;
 const TIME: Duration = Duration::from_millis(400);
 /// After the last packets nothing is under way any more.
 const DRAINED: Duration = Duration::from_millis(50);
+/// So long the other core may have been taken away.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// What is drawn.
 const DRAWN_MS: f64 = 0.3;
 /// Times that each must have been at work in what is drawn.
@@ -187,7 +189,7 @@ fn serve(ends: Ends, mut next: Next) -> Result<(Vec<Span>, u64), FigureError> {
     let begin = Instant::now();
     // Blocks that the modules have, or have done with.
     let mut away = 0;
-    while begin.elapsed() < TIME + DRAINED {
+    while begin.elapsed() < TIME + DRAINED || away > 0 && begin.elapsed() < TIME + PATIENCE {
         // No more comes than can wait: nothing is to be lost because the other core was taken away.
         if begin.elapsed() < TIME && away < WAITING / 2 {
             let from = Cycles::now().0;
