@@ -3,13 +3,14 @@
 use crate::account::Account;
 use crate::intake::Intake;
 use crate::link::{Outlet, Way};
+use crate::outbox::{Load, Outbox};
 use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
 use crate::queue::{Queue, Ticket};
 use crate::seat::Seat;
 use crate::tables::Readings;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, TrySendError};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
@@ -74,6 +75,8 @@ pub struct Output {
     pub faults: Vec<String>,
     /// Nothing more comes: the writer ends its files, and says so here.
     pub end: Option<Sender<()>>,
+    /// Counts it on its way.
+    pub load: Option<Load>,
 }
 
 /// How long a module keeps a core.
@@ -254,7 +257,7 @@ pub struct Guest {
     standing: Standing,
     tally: Arc<Tally>,
     account: Arc<Account>,
-    output: SyncSender<Output>,
+    outbox: Outbox,
     longest: Longest,
     pace: Arc<Pace>,
     /// Taken out of the queue, and not shown to it, because there was no time.
@@ -298,7 +301,7 @@ impl Guest {
         standing: Standing,
         tally: Arc<Tally>,
         account: Arc<Account>,
-        output: SyncSender<Output>,
+        outbox: Outbox,
         longest: Longest,
         pace: Arc<Pace>,
     ) -> Self {
@@ -312,7 +315,7 @@ impl Guest {
             standing,
             tally,
             account,
-            output,
+            outbox,
             longest,
             pace,
             rest: None,
@@ -658,12 +661,10 @@ impl Guest {
         if !self.kept.is_empty() || !log.is_empty() || !faults.is_empty() {
             let records = std::mem::take(&mut self.kept);
             let count = records.iter().count() as u64;
-            let output = Output { module: self.number, records, log, faults, end: None };
-            match self.output.try_send(output) {
+            let output = Output { module: self.number, records, log, faults, end: None, load: None };
+            match self.outbox.offer(output) {
                 Ok(()) => _ = self.tally.records.fetch_add(count, Ordering::Relaxed),
-                Err(TrySendError::Full(output) | TrySendError::Disconnected(output)) => {
-                    self.kept = output.records
-                }
+                Err(output) => self.kept = output.records,
             }
         }
         self.count(used);

@@ -9,7 +9,7 @@ use crate::runner::{Stuck, Waker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use weir_session::Name;
 
@@ -27,7 +27,7 @@ pub(crate) struct Leaving {
     guest: u64,
     core: Option<(u16, Waker)>,
     stopped: Receiver<Guest>,
-    outputs: Option<SyncSender<Output>>,
+    outputs: Option<Sender<Output>>,
 }
 
 /// A module that has stopped.

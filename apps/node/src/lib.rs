@@ -21,6 +21,7 @@ mod memory;
 pub mod metrics;
 pub mod node;
 pub mod offers;
+mod outbox;
 mod plan;
 mod post;
 mod processors;

@@ -11,6 +11,7 @@ use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
 use crate::intake::{Intake, LONGEST};
 use crate::link::{Outputs, Port, Way};
 use crate::log::say;
+use crate::outbox::Outbox;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight, program};
 use crate::post::{Desk, PostOffice};
 use crate::processors::share;
@@ -473,10 +474,11 @@ impl Node {
         tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
         let pace = Arc::clone(&self.workshop.pace);
         let inbox = Inbox { queue, intake, desk: Arc::clone(&desk) };
-        let resident = Guest::new(guest, seat, inbox, standing, tally, account, outputs, longest, pace)
-            .sending_on(way)
-            .sending(outlets)
-            .reading(tables);
+        let resident =
+            Guest::new(guest, seat, inbox, standing, tally, account, Outbox::new(outputs), longest, pace)
+                .sending_on(way)
+                .sending(outlets)
+                .reading(tables);
         there.bell.add(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {

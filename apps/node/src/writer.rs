@@ -1,6 +1,7 @@
 //! Where records go: to files, and to whoever follows a stream.
 //!
-//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost goes on its session's account.
+//! Encoding and writing is the work of one thread, so that no core waits for a disk. What a module's records cost goes on its session's account. What
+//! that thread holds while it writes, nobody else needs.
 
 use crate::account::Account;
 use crate::guest::Output;
@@ -9,7 +10,7 @@ use crate::spec::Given;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,8 +19,6 @@ use weir_sandbox::thread_time;
 use weir_session::{FieldValue, Manifest, Name, Record, Records, Stream};
 use weir_units::{Bytes, Nanos};
 
-/// Outputs of modules that wait to be written, at most.
-const WAITING: usize = 256;
 /// Rows that wait for a follower, at most. One that is slower misses some, and is told how many.
 const FOLLOWER_ROWS: usize = 4096;
 /// How often the thread looks whether a file has been open for long enough.
@@ -54,6 +53,20 @@ struct Follower {
     missed: u64,
 }
 
+/// Who follows a module's streams.
+type Followers = Arc<Mutex<Vec<Follower>>>;
+
+/// A module, for whoever does not write.
+#[derive(Debug)]
+struct Known {
+    streams: Vec<Name>,
+    followers: Followers,
+    sink: Arc<Mutex<Sink>>,
+}
+
+/// The modules, by their numbers.
+type Modules = Arc<Mutex<HashMap<u64, Known>>>;
+
 #[derive(Debug)]
 struct Sink {
     session: Name,
@@ -70,7 +83,7 @@ struct Sink {
     unused: Option<u64>,
     written: Arc<Written>,
     account: Arc<Account>,
-    followers: Vec<Follower>,
+    followers: Followers,
     /// When writing failed, until it succeeds again. It is said once.
     failed: Option<Instant>,
 }
@@ -99,26 +112,26 @@ impl Numbers {
 /// The thread, from outside. It ends when this is dropped, after all that was given to it is written.
 #[derive(Debug)]
 pub struct Writer {
-    sinks: Arc<Mutex<HashMap<u64, Sink>>>,
+    modules: Modules,
     numbers: Arc<Numbers>,
-    outputs: Option<SyncSender<Output>>,
+    outputs: Option<Sender<Output>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
     /// Starts the thread.
     pub fn start(rotation: Rotation) -> std::io::Result<Self> {
-        let (outputs, waiting) = sync_channel(WAITING);
-        let sinks: Arc<Mutex<HashMap<u64, Sink>>> = Arc::default();
-        let theirs = Arc::clone(&sinks);
+        let (outputs, waiting) = channel();
+        let modules = Modules::default();
+        let theirs = Arc::clone(&modules);
         let thread = std::thread::Builder::new()
             .name("weir-records".to_owned())
             .spawn(move || work(&waiting, &theirs, rotation))?;
-        Ok(Self { sinks, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread) })
+        Ok(Self { modules, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread) })
     }
 
     /// Where modules put what comes out of them.
-    pub fn outputs(&self) -> Option<SyncSender<Output>> {
+    pub fn outputs(&self) -> Option<Sender<Output>> {
         self.outputs.clone()
     }
 
@@ -138,6 +151,7 @@ impl Writer {
     ) -> Result<Arc<Written>, RecordsError> {
         let written: Arc<Written> = Arc::default();
         let folder = folder.join(session.as_str());
+        let followers = Followers::default();
         let mut sink = Sink {
             session: session.clone(),
             module: module.clone(),
@@ -151,27 +165,28 @@ impl Writer {
             unused: None,
             written: Arc::clone(&written),
             account,
-            followers: Vec::new(),
+            followers: Arc::clone(&followers),
             failed: None,
         };
         sink.files()?;
-        lock(&self.sinks).insert(guest, sink);
+        let streams = manifest.streams.iter().map(|stream| stream.name.clone()).collect();
+        lock(&self.modules).insert(guest, Known { streams, followers, sink: Arc::new(Mutex::new(sink)) });
         Ok(written)
     }
 
     /// The rows of a module's stream from now on.
     pub fn follow(&self, guest: u64, stream: &Name) -> Option<Receiver<Reply>> {
-        let mut sinks = lock(&self.sinks);
-        let sink = sinks.get_mut(&guest)?;
-        let number = sink.manifest.streams.iter().position(|known| known.name == *stream)?;
+        let modules = lock(&self.modules);
+        let known = modules.get(&guest)?;
+        let number = known.streams.iter().position(|known| known == stream)?;
         let (rows, follower) = sync_channel(FOLLOWER_ROWS);
-        sink.followers.push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
+        lock(&known.followers).push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
         Some(follower)
     }
 }
 
 /// Ends a module's files, when everything that it has emitted is in them.
-pub(crate) fn close(outputs: &SyncSender<Output>, guest: u64) {
+pub(crate) fn close(outputs: &Sender<Output>, guest: u64) {
     let (told, hears) = channel();
     let end = Output {
         module: guest,
@@ -179,6 +194,7 @@ pub(crate) fn close(outputs: &SyncSender<Output>, guest: u64) {
         log: Vec::new(),
         faults: Vec::new(),
         end: Some(told),
+        load: None,
     };
     if outputs.send(end).is_ok() {
         _ = hears.recv_timeout(END);
@@ -191,8 +207,8 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
-        for (_, mut sink) in lock(&self.sinks).drain() {
-            sink.end();
+        for (_, known) in lock(&self.modules).drain() {
+            lock(&known.sink).end();
         }
     }
 }
@@ -201,30 +217,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(waiting: &Receiver<Output>, sinks: &Mutex<HashMap<u64, Sink>>, rotation: Rotation) {
+fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
+    let sink = |module: u64| lock(modules).get(&module).map(|known| Arc::clone(&known.sink));
     loop {
         let output = match waiting.recv_timeout(LOOK) {
             Ok(output) => Some(output),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut sinks = lock(sinks);
         match output {
             Some(Output { module, end: Some(told), .. }) => {
-                if let Some(mut sink) = sinks.remove(&module) {
-                    sink.end();
+                let known = lock(modules).remove(&module);
+                if let Some(known) = known {
+                    lock(&known.sink).end();
                 }
                 // Nobody waits for it any more where it took too long.
                 _ = told.send(());
             }
             Some(output) => {
-                if let Some(sink) = sinks.get_mut(&output.module) {
-                    let begin = thread_time();
+                if let Some(sink) = sink(output.module) {
+                    let (mut sink, begin) = (lock(&sink), thread_time());
                     sink.take(&output, rotation);
                     sink.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
                 }
             }
-            None => sinks.values_mut().for_each(|sink| sink.rotate(rotation)),
+            None => {
+                let all: Vec<_> = lock(modules).values().map(|known| Arc::clone(&known.sink)).collect();
+                all.iter().for_each(|sink| lock(sink).rotate(rotation));
+            }
         }
     }
 }
@@ -324,7 +344,7 @@ impl Sink {
 
     fn pass_on(&mut self, record: &Record<'_>) {
         let Some(stream) = self.manifest.streams.get(usize::from(record.stream)) else { return };
-        self.followers.retain_mut(|follower| {
+        lock(&self.followers).retain_mut(|follower| {
             if follower.stream != record.stream {
                 return true;
             }
