@@ -125,7 +125,7 @@ fn the_last_bill_of_a_session_has_all_that_it_forwarded() {
         let frame = udp(1, &[7; 100]);
         let sender = std::thread::spawn(move || {
             for _ in 0..400 {
-                sink.send(&vec![frame.as_slice(); 10]);
+                sink.send(&[frame.as_slice(); 10]);
             }
         });
         place.until("some have gone", |place| {
