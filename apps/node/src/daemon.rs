@@ -508,7 +508,7 @@ impl Daemon {
     }
 
     fn create_with(&self, spec: SessionSpec, file: &FileOf<'_>) -> Result<(), NodeError> {
-        crate::descriptors::check()?;
+        crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
             let mut node = lock(&self.node);
@@ -550,7 +550,7 @@ impl Daemon {
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
     ) -> Result<Name, NodeError> {
-        crate::descriptors::check()?;
+        crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (workshop, spec, memory) = {
             let node = lock(&self.node);
             (node.workshop(), node.spec(session)?.clone(), node.memory_of(session)?)
@@ -643,7 +643,7 @@ impl Daemon {
 
     /// The operator's next version of a table.
     pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
-        crate::descriptors::check()?;
+        crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
         // It may be long, and nobody has to wait while it is copied.
         Ok(shelf.put(table, bytes)?)

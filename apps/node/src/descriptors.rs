@@ -3,18 +3,35 @@
 use crate::error::NodeError;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
 use weir_netio::descriptor_limit;
 
 /// So many, or a quarter of all, are not for sessions and modules: who asks the node something needs one, and what it does needs some for a while.
 /// Without, it could not even be asked to close a session.
 const RESERVE: u64 = 256;
 
-/// Before a session or a module takes some.
+/// What takes some waits so long for those of sessions that were closed just now.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Before a session or a module takes some. Where they are short, `tidy` lets go of those that nobody has a use for any more, and says whether that is all:
+/// receivers of packets leave the memory of closed sessions behind when they look up next.
 ///
 /// # Errors
 ///
 /// Only those are left that are not for them.
-pub(crate) fn check() -> Result<(), NodeError> {
+pub(crate) fn spare(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
+    let begin = Instant::now();
+    while check().is_err() {
+        // A receiver that has failed never lets go of anything.
+        if tidy() || begin.elapsed() >= PATIENCE {
+            return check();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn check() -> Result<(), NodeError> {
     let Ok(limit) = descriptor_limit() else { return Ok(()) };
     // The system gives the lowest that is free.
     let next = io::stdin().as_fd().try_clone_to_owned();

@@ -18,9 +18,9 @@ impl Node {
         Ok(Arc::clone(&there.memory))
     }
 
-    /// Lets go of what receivers have no use for any more.
-    pub(crate) fn tidy(&self) {
-        self.sources.values().for_each(|source| source.tidy());
+    /// Lets go of what receivers have no use for any more. False while there is something that one of them is about to leave behind.
+    pub(crate) fn tidy(&self) -> bool {
+        self.sources.values().fold(true, |all, source| source.tidy() && all)
     }
 
     /// The sessions whose modules have changed what they reserve since this was asked last.

@@ -196,9 +196,14 @@ impl Source {
         drop(std::mem::take(&mut *lock(&self.shared.gone)));
     }
 
-    /// Lets go of what the receiver has no use for any more, such as memory and devices of sessions that are gone.
-    pub fn tidy(&self) {
+    /// Lets go of what the receiver has no use for any more, such as memory and devices of sessions that are gone. False while it still goes by an
+    /// earlier plan, and so holds what is only in that.
+    pub fn tidy(&self) -> bool {
+        // It takes the later one up after it has begun something, and leaves the earlier one behind before it ends that.
+        let is_late =
+            self.shared.is_new.load(Ordering::SeqCst) || self.shared.at_work.load(Ordering::SeqCst) % 2 == 1;
         drop(std::mem::take(&mut *lock(&self.shared.gone)));
+        !is_late
     }
 
     /// How it is.

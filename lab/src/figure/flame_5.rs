@@ -27,7 +27,7 @@ at 500,004 packets/s; the framework takes 60 cycles a packet and module, and a m
 const RATES: [u64; 5] = [40_000, 70_000, 110_000, 160_000, 220_000];
 /// The rate at which modules are counted.
 const COUNTED: u64 = 160_000;
-const TRIAL: Duration = Duration::from_millis(300);
+const TRIAL: Duration = Duration::from_millis(200);
 /// A rate is without loss where one of so many trials is: the machine itself may take the core away.
 const TRIES: usize = 3;
 /// Halvings of the range in which a number is searched.

@@ -296,7 +296,8 @@ pub fn whole(value: f64) -> usize {
 }
 
 /// The largest value up to `most` that is good, to within `most / 2^steps`; none where not even 0 is. What is good may be found bad by mistake, when
-/// other programs take the core away: so where what is above the found value is good, the search goes on there.
+/// other programs take the core away: so from the found value on it is looked further up, in steps that double while they succeed and halve when they
+/// do not.
 ///
 /// # Errors
 /// Those of `is_good`.
@@ -310,21 +311,24 @@ pub fn search<E>(
     }
     let least = (0..steps).fold(most, |step, _| step / 2.0);
     let (mut good, mut bad) = (0.0, most);
-    loop {
-        while bad - good > least {
-            let middle = (good + bad) / 2.0;
-            if is_good(middle)? {
-                good = middle;
-            } else {
-                bad = middle;
-            }
+    while bad - good > least {
+        let middle = (good + bad) / 2.0;
+        if is_good(middle)? {
+            good = middle;
+        } else {
+            bad = middle;
         }
-        let above = good + 1.5 * least;
-        if above >= most || !is_good(above)? {
-            return Ok(Some(good));
-        }
-        (good, bad) = (above, most);
     }
+    let (mut step, mut is_rising) = (least, true);
+    while step >= least {
+        if good + step < most && is_good(good + step)? {
+            good += step;
+        } else {
+            is_rising = false;
+        }
+        step = if is_rising { step * 2.0 } else { step / 2.0 };
+    }
+    Ok(Some(good))
 }
 
 #[cfg(test)]
@@ -341,14 +345,29 @@ mod tests {
 
     #[test]
     fn a_search_comes_back_from_what_was_bad_by_mistake() {
-        // Every fifth look.
-        let mut looks = 0;
-        let found = search(1000.0, 10, |value| {
-            looks += 1;
-            Ok::<_, ()>(value <= 333.0 && looks % 5 != 0)
-        });
-        let found = found.unwrap().unwrap();
-        assert!((325.0..=333.0).contains(&found), "{found}");
-        assert!(looks < 60, "{looks}");
+        // Whichever look it was.
+        for wrong in 2..=10 {
+            let mut looks = 0;
+            let found = search(1000.0, 10, |value| {
+                looks += 1;
+                Ok::<_, ()>(value <= 333.0 && looks != wrong)
+            });
+            let found = found.unwrap().unwrap();
+            assert!((331.0..=333.0).contains(&found), "{wrong}: {found}");
+            assert!(looks < 32, "{wrong}: {looks}");
+        }
+    }
+
+    #[test]
+    fn a_search_ends_however_often_it_is_misled() {
+        for every in 2..8 {
+            let mut looks = 0;
+            let found = search(1000.0, 10, |value| {
+                looks += 1;
+                Ok::<_, ()>(value <= 333.0 && looks % every != 0)
+            });
+            assert!(found.unwrap().unwrap() <= 333.0);
+            assert!(looks < 60, "{looks}");
+        }
     }
 }
