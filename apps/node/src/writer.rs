@@ -7,7 +7,7 @@ use crate::account::Account;
 use crate::guest::Output;
 use crate::protocol::Reply;
 use crate::spec::Given;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -219,14 +219,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
     let sink = |module: u64| lock(modules).get(&module).map(|known| Arc::clone(&known.sink));
+    // Those with something in their files: only they can be due. Most may have nothing to say.
+    let mut written = BTreeSet::new();
+    let mut looked = Instant::now();
     loop {
-        let output = match waiting.recv_timeout(LOOK) {
-            Ok(output) => Some(output),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        match output {
-            Some(Output { module, end: Some(told), .. }) => {
+        match waiting.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
+            Ok(Output { module, end: Some(told), .. }) => {
+                written.remove(&module);
                 let known = lock(modules).remove(&module);
                 if let Some(known) = known {
                     lock(&known.sink).end();
@@ -234,17 +233,20 @@ fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
                 // Nobody waits for it any more where it took too long.
                 _ = told.send(());
             }
-            Some(output) => {
+            Ok(output) => {
                 if let Some(sink) = sink(output.module) {
                     let (mut sink, begin) = (lock(&sink), thread_time());
                     sink.take(&output, rotation);
                     sink.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
+                    written.insert(output.module);
                 }
             }
-            None => {
-                let all: Vec<_> = lock(modules).values().map(|known| Arc::clone(&known.sink)).collect();
-                all.iter().for_each(|sink| lock(sink).rotate(rotation));
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).rotate(rotation)));
         }
     }
 }
@@ -297,7 +299,7 @@ impl Sink {
             }
             self.pass_on(&record);
         }
-        self.rotate(rotation);
+        _ = self.rotate(rotation);
     }
 
     /// Says whether the row was taken; none is while writing has just failed.
@@ -316,11 +318,13 @@ impl Sink {
         }
     }
 
-    fn rotate(&mut self, rotation: Rotation) {
+    /// Ends its files if they are due. Says whether they have something in them and are not.
+    fn rotate(&mut self, rotation: Rotation) -> bool {
         let age = self.since.elapsed().as_nanos();
         if self.bytes > 0 && (self.bytes >= rotation.bytes.0 || age >= rotation.time.0.into()) {
             self.end();
         }
+        self.bytes > 0
     }
 
     /// Ends its files. What they hold is written; what else they were given is lost.
@@ -402,4 +406,43 @@ fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, Given> {
         .iter()
         .filter_map(|field| Some((field.name.to_string(), value(field.read(record.row, record.tail)?))));
     named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_session::Order;
+
+    const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n[[stream]]\nname = 'rows'\n\
+                            [[stream.field]]\nname = 'n'\ntype = 'u64'\n";
+
+    fn row(module: u64) -> Output {
+        let mut records = Records::default();
+        records.begin(Order::packet(0), 0, &7u64.to_le_bytes());
+        Output { module, records, log: Vec::new(), faults: Vec::new(), end: None, load: None }
+    }
+
+    #[test]
+    fn a_file_is_ended_in_time_however_much_others_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let rotation = Rotation { bytes: Bytes(u64::MAX), time: Nanos(300 * Nanos::MILLISECOND.0) };
+        let writer = Writer::start(rotation).unwrap();
+        let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
+        let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(guest, module)| {
+            let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());
+            writer.open(guest, &session, &module, &manifest, folder.path(), Arc::default()).unwrap()
+        });
+        let outputs = writer.outputs().unwrap();
+        outputs.send(row(1)).unwrap();
+        let begin = Instant::now();
+        while quiet.rows.load(Ordering::Relaxed) == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "its file is not ended");
+            outputs.send(row(2)).unwrap();
+            // More often than the thread looks when nothing comes.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop((outputs, writer));
+        assert!(busy.rows.load(Ordering::Relaxed) > 0);
+        assert_eq!(quiet.rows.load(Ordering::Relaxed), 1);
+    }
 }

@@ -13,6 +13,7 @@
 mod allowance;
 mod batch;
 mod cache;
+mod caller;
 mod clock;
 mod compile;
 mod copy;

@@ -9,10 +9,10 @@
 //! A call that is suspended is another one for this thread each time that it is resumed. What it takes all in all is counted where that happens
 //! (`suspend.rs`), with the same limits.
 
+use crate::caller::{self, Thread};
 use crate::host::Phase;
 use crate::interrupt::{self, Code};
 use crate::space::set_poll_page;
-use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -22,11 +22,16 @@ use std::time::Duration;
 use weir_session::Admitted;
 use weir_units::Nanos;
 
-/// When a call is to be broken off, it is tried so many times in a row, with such pauses: together less than [`PERIOD`].
+/// When a call is to be broken off, it is tried so many times in a row, with such pauses: together less than [`PERIOD_MIN`].
 const BURST: usize = 32;
 const BETWEEN: Duration = Duration::from_micros(100);
-/// How often the watchdog looks: the grain of the limit.
-const PERIOD: Duration = Duration::from_millis(10);
+/// In so many parts of the limit, and within these bounds, the watchdog looks whether a thread is in a call. If one has been in the same call since, it
+/// looks at sandboxes: so twice that is the grain of the limit.
+const PARTS: u32 = 16;
+const PERIOD_MIN: Duration = Duration::from_millis(10);
+const PERIOD_MAX: Duration = Duration::from_millis(50);
+/// After so many periods it forgets the sandboxes that are gone.
+const SWEEP: u32 = 20;
 
 /// How many times its limit a call may take until it is broken off, whatever was proved. A bound is in fuel, and fuel is not time: a slow node, cold
 /// memory and a guess for a calibration are not held against a module.
@@ -108,8 +113,8 @@ impl Watch {
     /// A call begins on this thread.
     #[inline]
     pub(crate) fn begin(&self, phase: Phase) -> UnderWay<'_> {
-        let (thread, clock) = this_thread();
-        self.thread.store(thread, Ordering::Relaxed);
+        let Thread { handle, clock } = caller::enter();
+        self.thread.store(handle, Ordering::Relaxed);
         self.clock.store(clock, Ordering::Relaxed);
         let doing = match phase {
             Phase::Start => STARTING,
@@ -126,6 +131,7 @@ impl Watch {
     #[inline]
     fn end(&self) -> Option<Late> {
         interrupt::set_under_way(None);
+        caller::leave();
         // With the watchdog's store and load in the other order: one of the two sees the other.
         self.call.fetch_add(1, Ordering::SeqCst);
         if self.tripped.load(Ordering::SeqCst) { self.give_back() } else { None }
@@ -284,8 +290,15 @@ impl Watchdog {
         let all = Arc::clone(&seen);
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("weir-watchdog".into()).spawn(move || {
-            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                all.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|seen| look(seen, limit));
+            let mut callers = caller::Seen::default();
+            let mut periods: u32 = 0;
+            let period = (limit / PARTS).clamp(PERIOD_MIN, PERIOD_MAX);
+            while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                periods = periods.wrapping_add(1);
+                let is_long = callers.look();
+                if is_long || periods.is_multiple_of(SWEEP) {
+                    all.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|seen| look(seen, limit));
+                }
             }
         })?;
         Ok(Self { seen, stop: Some(stop), thread: Some(thread) })
@@ -343,31 +356,13 @@ fn look(seen: &mut Seen, limit: Duration) -> bool {
     let is_under_way = call % 2 == 1;
     if is_under_way && let Some(now) = time_of(watch.clock.load(Ordering::Relaxed)) {
         if seen.call != call {
-            // Seen for the first time: it has run for less than a period.
+            // Seen for the first time: it has run for less than two periods.
             (seen.call, seen.since, seen.broken) = (call, now, None);
         } else {
             watch.look(call, now.saturating_sub(seen.since), limit, &mut seen.broken);
         }
     }
     true
-}
-
-/// The calling thread, and the clock of its processor time, which other threads can read.
-fn this_thread() -> (libc::pthread_t, libc::clockid_t) {
-    thread_local! {
-        static KNOWN: Cell<(libc::pthread_t, libc::clockid_t)> = const { Cell::new((0, 0)) };
-    }
-    let known = KNOWN.get();
-    if known.1 != 0 {
-        return known;
-    }
-    let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
-    // SAFETY: asks for nothing but what the calling thread is called.
-    let thread = unsafe { libc::pthread_self() };
-    // SAFETY: the pointer is to a live local, and a thread's own handle is always valid.
-    unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
-    KNOWN.set((thread, clock));
-    (thread, clock)
 }
 
 /// What a thread's clock shows; nothing if the thread is gone.

@@ -1,0 +1,144 @@
+//! The threads that run modules. Each counts when it begins a call and when that ends: so whether one of them is in a call that takes long can be seen
+//! without a look at every sandbox, of which there may be thousands that have nothing to do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A thread, and the clock of its processor time, which other threads can read.
+#[derive(Clone, Copy)]
+pub(crate) struct Thread {
+    pub(crate) handle: libc::pthread_t,
+    pub(crate) clock: libc::clockid_t,
+}
+
+impl Thread {
+    fn this() -> Self {
+        let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
+        // SAFETY: asks for nothing but what the calling thread is called.
+        let handle = unsafe { libc::pthread_self() };
+        // SAFETY: the pointer is to a live local, and a thread's own handle is always valid.
+        unsafe { libc::pthread_getcpuclockid(handle, &raw mut clock) };
+        Self { handle, clock }
+    }
+}
+
+struct Caller {
+    /// No two ever have the same.
+    number: u64,
+    thread: Thread,
+    /// Odd in a call, else even; never the same twice.
+    calls: AtomicU64,
+}
+
+/// Those of all threads that have begun a call and have not ended yet.
+static CALLERS: Mutex<Vec<Arc<Caller>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static THIS: Arc<Caller> = register();
+}
+
+#[cold]
+fn register() -> Arc<Caller> {
+    static NUMBERS: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    let caller = Arc::new(Caller { number, thread: Thread::this(), calls: AtomicU64::new(0) });
+    let mut callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Of a thread that has ended this is the only one.
+    callers.retain(|caller| Arc::strong_count(caller) > 1);
+    callers.push(Arc::clone(&caller));
+    caller
+}
+
+/// This thread begins a call.
+#[inline]
+pub(crate) fn enter() -> Thread {
+    THIS.with(|caller| {
+        count(caller);
+        caller.thread
+    })
+}
+
+/// The call that this thread is in ends.
+#[inline]
+pub(crate) fn leave() {
+    THIS.with(|caller| count(caller));
+}
+
+#[inline]
+fn count(caller: &Caller) {
+    // Nobody else writes to it.
+    caller.calls.store(caller.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+}
+
+/// The calls that threads were seen in.
+#[derive(Default)]
+pub(crate) struct Seen(BTreeMap<u64, u64>);
+
+impl Seen {
+    /// Whether a thread is still in the call that it was in when this was asked last.
+    pub(crate) fn look(&mut self) -> bool {
+        let callers = CALLERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let now: BTreeMap<u64, u64> = callers
+            .iter()
+            .map(|caller| (caller.number, caller.calls.load(Ordering::Acquire)))
+            .filter(|(_, calls)| calls % 2 == 1)
+            .collect();
+        let before = std::mem::replace(&mut self.0, now);
+        self.0.iter().any(|(number, calls)| before.get(number) == Some(calls))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn only_a_thread_that_stays_in_a_call_is_seen_again() {
+        let (tell, told) = channel::<fn()>();
+        let (did, done) = channel();
+        let thread = std::thread::spawn(move || {
+            for act in told {
+                act();
+                did.send(THIS.with(|caller| caller.number)).unwrap();
+            }
+        });
+        let act = |what: fn()| {
+            tell.send(what).unwrap();
+            done.recv().unwrap()
+        };
+        // Others' threads may be in calls of their own.
+        let mut seen = Seen::default();
+        let mut is_seen_again = |number| {
+            let before = seen.0.get(&number).copied();
+            seen.look();
+            before.is_some() && before == seen.0.get(&number).copied()
+        };
+        let number = act(|| _ = enter());
+        assert!(!is_seen_again(number));
+        assert!(is_seen_again(number));
+        act(|| {
+            leave();
+            enter();
+        });
+        assert!(!is_seen_again(number), "it is another call");
+        act(leave);
+        assert!(!is_seen_again(number));
+        assert!(!is_seen_again(number));
+        drop(tell);
+        thread.join().unwrap();
+        register();
+        let callers = CALLERS.lock().unwrap();
+        assert!(callers.iter().all(|caller| caller.number != number), "it has ended");
+    }
+
+    #[test]
+    fn a_look_says_what_it_has_seen() {
+        let mut seen = Seen::default();
+        enter();
+        seen.look();
+        assert!(seen.look());
+        leave();
+    }
+}
