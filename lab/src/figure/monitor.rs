@@ -146,7 +146,7 @@ impl Monitor {
     }
 
     fn spawn(
-        work: impl FnOnce(&Shared) -> Result<(), FigureError> + Send + 'static,
+        work: impl FnOnce(&Shared) -> Result<Duration, FigureError> + Send + 'static,
     ) -> Result<Self, FigureError> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -154,9 +154,7 @@ impl Monitor {
             .name("monitor".to_owned())
             .spawn(move || {
                 bind(CORE)?;
-                let begin = thread_time();
-                work(&theirs)?;
-                Ok(thread_time().saturating_sub(begin))
+                work(&theirs)
             })
             .map_err(FigureError::system("starting a monitor"))?;
         let monitor = Self { shared, thread: Some(thread) };
@@ -235,15 +233,17 @@ impl Drop for Monitor {
     }
 }
 
+/// Says how much processor time it took. To open the interface and to close it is no part of that.
 fn work(
     mut live: Live,
     mut seats: Vec<Seat>,
     way: Way,
     calls: Calls,
     shared: &Shared,
-) -> Result<(), FigureError> {
+) -> Result<Duration, FigureError> {
     let wait = if way.look == Look::Woken { WAIT } else { Nanos(0) };
     let mut records = Records::default();
+    let since = thread_time();
     shared.is_ready.store(true, Ordering::Release);
     while !shared.is_over.load(Ordering::Acquire) {
         let LiveNext::Block(block) = live.next_block(wait)? else {
@@ -278,7 +278,7 @@ fn work(
         shared.least.fetch_min(cycles.0 / (block.len() as u64).max(1), Ordering::AcqRel);
         shared.seen.fetch_add(block.len() as u64, Ordering::AcqRel);
     }
-    Ok(())
+    Ok(thread_time().saturating_sub(since))
 }
 
 /// The modules of these names, as they are shipped.

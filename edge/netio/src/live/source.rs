@@ -70,6 +70,8 @@ pub struct Live {
     close_at: u64,
     /// There was nothing more to read at the last look.
     drained: bool,
+    /// Packets come so close together that it is as well to gather on as to wait for the first.
+    steady: bool,
 }
 
 /// How often news are looked for while packets come without a pause.
@@ -78,6 +80,10 @@ const LOOK_EVERY: u64 = 10_000_000;
 /// How long packets are gathered at most, after the first, where the kernel wakes us for each. To be woken up takes longer than
 /// all the rest that is done for a packet.
 const GATHER_MAX: Duration = Duration::from_micros(200);
+
+/// Where so many have come while packets were gathered, the next ones are gathered at once: that is one sleep where waiting for the first would be two,
+/// and none of them lies there for longer.
+const STEADY: usize = 2;
 
 impl Live {
     /// Opens an interface.
@@ -120,6 +126,7 @@ impl Live {
             next_look: 0,
             close_at: u64::MAX,
             drained: false,
+            steady: false,
         })
     }
 
@@ -229,8 +236,21 @@ impl Live {
             if self.close_at != u64::MAX {
                 longest = longest.min(Nanos::MILLISECOND);
             }
+            if std::mem::take(&mut self.steady) && self.close_at == u64::MAX {
+                std::thread::sleep(self.gather().min(Duration::from_nanos(longest.0)));
+                continue;
+            }
             self.wait(longest)?;
         }
+    }
+
+    fn wakes_for_each(&self) -> bool {
+        self.port.as_ref().is_some_and(Port::wakes_for_each)
+    }
+
+    /// How long packets are gathered.
+    fn gather(&self) -> Duration {
+        Duration::from_nanos(self.options.latency.0).min(GATHER_MAX)
     }
 
     fn wait(&mut self, longest: Nanos) -> Result<(), LiveError> {
@@ -246,8 +266,8 @@ impl Live {
         {
             return Err(failed(error));
         }
-        if waked.packets && self.port.as_ref().is_some_and(Port::wakes_for_each) {
-            std::thread::sleep(Duration::from_nanos(self.options.latency.0).min(GATHER_MAX));
+        if waked.packets && self.wakes_for_each() {
+            std::thread::sleep(self.gather());
         }
         Ok(())
     }
@@ -272,6 +292,7 @@ impl Live {
         match block {
             Some(block) => {
                 self.blocks += 1;
+                self.steady = block.len() >= STEADY && self.wakes_for_each();
                 Received::Block(block)
             }
             None => Received::Nothing,
