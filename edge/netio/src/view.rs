@@ -15,6 +15,9 @@ pub(crate) struct View<'a> {
     memory: PhantomData<&'a u8>,
 }
 
+/// Bytes that come into a core at once.
+const LINE: usize = 64;
+
 /// Eight bytes at any address.
 #[repr(C, packed)]
 #[derive(Clone, Copy)]
@@ -70,13 +73,19 @@ impl<'a> View<'a> {
     }
 
     /// Copies the first bytes at `offset` into `head`: at least `wanted` of them, where this view has so many; and returns
-    /// how many of `wanted` there are. A copy of constant length is made where possible, which is faster.
+    /// how many of `wanted` there are. Copies of constant length are made where possible, which is faster; but of a short packet's second line nothing is
+    /// asked for, as it would have to come from far away.
     #[inline(always)]
     pub(crate) fn peek<const N: usize>(&self, offset: u64, wanted: usize, head: &mut Head<N>) -> usize {
         let wanted = wanted.min(N);
         if self.holds(offset, offset.saturating_add(N as u64)) {
-            // SAFETY: N readable bytes by the check above; `head` has room for N.
-            unsafe { copy_once(self.at(offset), head.0.as_mut_ptr(), N) };
+            let first = const { if N < LINE { N } else { LINE } };
+            // SAFETY: N readable bytes by the check above, and `first` is no more; `head` has room for N.
+            unsafe { copy_once(self.at(offset), head.0.as_mut_ptr(), first) };
+            if wanted > first {
+                // SAFETY: as above, for the rest of the N bytes.
+                unsafe { copy_once(self.at(offset).add(first), head.0.as_mut_ptr().add(first), N - first) };
+            }
             return wanted;
         }
         if !self.holds(offset, offset.saturating_add(wanted as u64)) {

@@ -92,6 +92,12 @@ impl<T: Copy> Ring<T> {
         theirs.wrapping_sub(self.ours).min(self.size)
     }
 
+    /// Of a ring that we consume: the entry that is taken after `ahead` others. Where so many are not [available](Self::available), it is anything.
+    pub(super) fn peek(&self, ahead: u32) -> T {
+        // SAFETY: a slot inside the mapping. The kernel may write it meanwhile: whatever is read there is no more than numbers.
+        unsafe { self.entry(self.ours.wrapping_add(ahead)).read_volatile() }
+    }
+
     /// Takes an entry, of those available. The kernel may use its slot again after [`done`](Self::done).
     pub(super) fn take(&mut self) -> T {
         // SAFETY: the kernel has written the slot, since it is available, and leaves it alone until `done`.

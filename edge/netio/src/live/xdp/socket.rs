@@ -36,7 +36,7 @@ pub(super) struct Wanted {
 pub(super) struct Socket {
     fd: OwnedFd,
     memory: Mapping,
-    /// Bytes of a frame.
+    /// Bytes of a frame: a power of two.
     pub(super) frame: u32,
     /// Frames for what arrives.
     pub(super) frames: u32,
@@ -156,6 +156,12 @@ impl Socket {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// The frame that an address is in.
+    #[inline]
+    pub(super) fn frame_of(&self, address: u64) -> u64 {
+        address & !(u64::from(self.frame) - 1)
     }
 
     /// Where the frames for sending begin, in the memory.
