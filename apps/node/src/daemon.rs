@@ -1,5 +1,7 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
+mod ending;
+
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
@@ -11,7 +13,7 @@ use crate::service::Service;
 use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{FileError, Sheet, read_file};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,9 +30,6 @@ use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
-
-/// The end of a session waits so long for modules that somebody else has unloaded.
-const LEAVING: Duration = Duration::from_secs(20);
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -215,6 +214,8 @@ pub(crate) struct Daemon {
     setup: Setup,
     node: Mutex<Node>,
     books: Mutex<Books>,
+    /// The numbers of sessions that are being ended because of what they did.
+    ending: Mutex<BTreeSet<u64>>,
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
@@ -336,8 +337,8 @@ impl Daemon {
         let tables = std::mem::take(&mut loaded.tables);
         loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;
         let sessions = loaded.config.sessions.clone();
-        let daemon =
-            Self { setup, node: Mutex::new(node), books: Mutex::new(books), loaded: Mutex::new(loaded) };
+        let (node, books) = (Mutex::new(node), Mutex::new(books));
+        let daemon = Self { setup, node, books, ending: Mutex::default(), loaded: Mutex::new(loaded) };
         for session in sessions {
             let name = session.name.clone();
             daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
@@ -386,47 +387,6 @@ impl Daemon {
         });
     }
 
-    /// Does what can take long on a thread of its own: intervals end in time.
-    fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
-        let (daemon, work) = (Arc::clone(self), Arc::new(work));
-        let theirs = Arc::clone(&work);
-        let thread = std::thread::Builder::new().name("weir-leaving".to_owned());
-        if thread.spawn(move || theirs(&daemon)).is_err() {
-            work(self);
-        }
-    }
-
-    fn heed(self: &Arc<Self>, notice: Notice) {
-        match notice {
-            Notice::Interface(what) | Notice::Failed(what) => say(&what),
-            Notice::Lagging { session, id } => {
-                // It may have been closed meanwhile, because another of its readers said so or by somebody else, and there may be a new one of that name.
-                if lock(&self.node).billed(&session).is_none_or(|there| there.id != id) {
-                    return;
-                }
-                say(&format!("session {session} lags further behind than it may, and is closed"));
-                self.aside(move |daemon| {
-                    _ = daemon.close_for(&session, Closed::Misbehaved, Unloaded::Lagged);
-                });
-            }
-        }
-    }
-
-    /// Modules that get no more packets are taken out, when nothing of them runs.
-    fn unload_ended(self: &Arc<Self>) {
-        let ended = lock(&self.node).ended();
-        for (session, module) in ended {
-            self.aside(move |daemon| match daemon.unload_for(&session, &module, Unloaded::Strikes) {
-                Ok(()) => say(&format!(
-                    "session {session}, module {module}: was over its limits too often, and is unloaded"
-                )),
-                // It is being unloaded, or its session closed.
-                Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
-                Err(error) => say(&error.to_string()),
-            });
-        }
-    }
-
     fn end_interval(&self) {
         let mut books = lock(&self.books);
         let (begin, end) = (books.since, now());
@@ -450,7 +410,7 @@ impl Daemon {
     fn stop(&self) {
         let names: Vec<Name> = lock(&self.node).sessions.keys().cloned().collect();
         for name in names {
-            if let Err(error) = self.close_for(&name, Closed::Node, Unloaded::NodeStop) {
+            if let Err(error) = self.close_now(&name, Closed::Node, Unloaded::NodeStop) {
                 say(&format!("session {name}: {error}"));
             }
         }
@@ -522,7 +482,7 @@ impl Daemon {
         for module in modules {
             let loaded = file(&module).and_then(|file| self.load(&name, &module, file));
             if let Err(error) = loaded {
-                _ = self.close_for(&name, Closed::Asked, Unloaded::SessionClosed);
+                _ = self.close_now(&name, Closed::Asked, Unloaded::SessionClosed);
                 return Err(error);
             }
         }
@@ -586,61 +546,6 @@ impl Daemon {
         loaded
     }
 
-    pub(crate) fn unload(&self, session: &Name, module: &Name) -> Result<(), NodeError> {
-        self.unload_for(session, module, Unloaded::Asked)
-    }
-
-    fn unload_for(&self, session: &Name, module: &Name, reason: Unloaded) -> Result<(), NodeError> {
-        let (billed, leaving) = {
-            let mut node = lock(&self.node);
-            (node.billed(session), node.begin_unload(session, module)?)
-        };
-        // This can take long, so nobody waits for it but who asked.
-        let left = leaving.wait();
-        let ended = lock(&self.node).end_unload(left);
-        if let Some(session) = billed {
-            let module = module.clone();
-            lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
-        }
-        ended
-    }
-
-    pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
-        self.close_for(session, Closed::Asked, Unloaded::SessionClosed)
-    }
-
-    fn close_for(&self, name: &Name, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
-        let modules = lock(&self.node).module_names(name)?;
-        for module in modules {
-            match self.unload_for(name, &module, unloaded) {
-                // Somebody else has unloaded it meanwhile.
-                Ok(()) | Err(NodeError::NoModule { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let begin = Instant::now();
-        while lock(&self.node).has_leaving(name) && begin.elapsed() < LEAVING {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The books first, as at the end of an interval.
-        let mut books = lock(&self.books);
-        let mut node = lock(&self.node);
-        node.silence(name);
-        let (begin, end) = (books.since, now());
-        let last =
-            node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
-        node.close(name)?;
-        if let Some((session, usage)) = last {
-            books.bill.forget(session.id);
-            if !usage.is_empty() {
-                let usage = Box::new(usage);
-                books.ledger.push(begin, end, Event::Usage { session: session.clone(), intervals: 1, usage });
-            }
-            books.enter(Event::SessionClosed { session, reason });
-        }
-        Ok(())
-    }
-
     /// The operator's next version of a table.
     pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
@@ -701,7 +606,7 @@ impl Daemon {
         let mut notes = Vec::new();
         for session in &gone {
             // It may have been closed by hand.
-            if self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed).is_ok() {
+            if self.close_now(&session.name, Closed::Node, Unloaded::SessionClosed).is_ok() {
                 notes.push(format!("session {} is closed", session.name));
             }
         }
@@ -730,7 +635,7 @@ impl Daemon {
             // As it was before: there was room for it a moment ago.
             lock(&self.node).set_profiles(loaded.default.clone(), loaded.profiles.clone());
             for session in &come[..done] {
-                _ = self.close_for(&session.name, Closed::Node, Unloaded::SessionClosed);
+                _ = self.close_now(&session.name, Closed::Node, Unloaded::SessionClosed);
             }
             if have_rates && let Err(error) = lock(&self.node).set_rates(&links_before) {
                 say(&error.to_string());

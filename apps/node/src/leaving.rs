@@ -74,10 +74,18 @@ impl Leaving {
 }
 
 impl Node {
-    /// Takes a module out: nothing comes for it any more, and it stops. To be [waited](Leaving::wait) for, and then [ended](Self::end_unload).
-    pub(crate) fn begin_unload(&mut self, session: &Name, module: &Name) -> Result<Leaving, NodeError> {
+    /// Takes a module out: nothing comes for it any more, and it stops. To be [waited](Leaving::wait) for, and then [ended](Self::end_unload). `guest`:
+    /// only the one with this number.
+    pub(crate) fn begin_unload(
+        &mut self,
+        session: &Name,
+        module: &Name,
+        guest: Option<u64>,
+    ) -> Result<Leaving, NodeError> {
         let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Some(gone) = there.modules.remove(module) else {
+        let is_it = |there: &Module| guest.is_none_or(|guest| there.guest == guest);
+        let gone = there.modules.get(module).filter(|there| is_it(there)).is_some();
+        let Some(gone) = gone.then(|| there.modules.remove(module)).flatten() else {
             return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
         };
         let (id, guest) = (there.id, gone.guest);
@@ -94,7 +102,7 @@ impl Node {
         if let Err(error) = self.route_all(session) {
             say(&error.to_string());
         }
-        let lost = queue.close();
+        let lost = queue.close().unwrap_or(0);
         if let Some(tally) = tally {
             tally.closed.fetch_add(lost, Ordering::Relaxed);
         }
@@ -118,15 +126,15 @@ impl Node {
     }
 
     /// Whether any modules of a session are about to stop.
-    pub(crate) fn has_leaving(&self, session: &Name) -> bool {
-        self.sessions.get(session).is_some_and(|there| !there.leaving.is_empty())
+    pub(crate) fn has_leaving(&self, session: &Name, id: u64) -> bool {
+        self.still(session, id).is_ok_and(|there| !there.leaving.is_empty())
     }
 
     /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that came since, or does not stop, is waited for here.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         for module in there.modules.keys().cloned().collect::<Vec<_>>() {
-            let left = self.begin_unload(session, &module)?.wait();
+            let left = self.begin_unload(session, &module, None)?.wait();
             self.end_unload(left)?;
         }
         self.silence(session);

@@ -20,7 +20,8 @@ impl Node {
 
     /// Lets go of what receivers have no use for any more. False while there is something that one of them is about to leave behind.
     pub(crate) fn tidy(&self) -> bool {
-        self.sources.values().fold(true, |all, source| source.tidy() && all)
+        // All of them do, whatever one says.
+        self.sources.values().filter(|source| !source.tidy()).count() == 0
     }
 
     /// The sessions whose modules have changed what they reserve since this was asked last.

@@ -588,17 +588,23 @@ impl Node {
         (self.workshop.default, self.workshop.profiles) = (default, profiles);
     }
 
-    /// The names of a session's modules.
-    pub(crate) fn module_names(&self, session: &Name) -> Result<Vec<Name>, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        Ok(there.modules.keys().cloned().collect())
+    /// The session of this name, if it is still the one with this number.
+    pub(crate) fn still(&self, name: &Name, id: u64) -> Result<&Session, NodeError> {
+        let there = self.sessions.get(name).filter(|there| there.id == id);
+        there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Modules that get no more packets, with their sessions.
-    pub(crate) fn ended(&self) -> Vec<(Name, Name)> {
+    /// A session's modules, with their numbers.
+    pub(crate) fn modules_of(&self, session: &Name, id: u64) -> Result<Vec<(Name, u64)>, NodeError> {
+        let modules = &self.still(session, id)?.modules;
+        Ok(modules.iter().map(|(name, module)| (name.clone(), module.guest)).collect())
+    }
+
+    /// Modules that get no more packets, with their sessions and their numbers.
+    pub(crate) fn ended(&self) -> Vec<(Name, Name, u64)> {
         let of = |(session, there): (&Name, &Session)| {
             let ended = there.modules.iter().filter(|(_, m)| m.tally.ended.load(Ordering::Relaxed) == 1);
-            ended.map(|(module, _)| (session.clone(), module.clone())).collect::<Vec<_>>()
+            ended.map(|(name, module)| (session.clone(), name.clone(), module.guest)).collect::<Vec<_>>()
         };
         self.sessions.iter().flat_map(of).collect()
     }

@@ -173,11 +173,12 @@ impl Queue {
         fronts.map(|ticket| ticket.position).min()
     }
 
-    /// Gives up everything, and takes nothing more. Says how many packets.
-    pub fn close(&self) -> u64 {
+    /// Gives up everything, and takes nothing more. Says how many packets; nothing where it was closed before.
+    pub fn close(&self) -> Option<u64> {
         let mut inner = self.lock();
-        inner.closed = true;
-        inner.empty()
+        let was_closed = std::mem::replace(&mut inner.closed, true);
+        let lost = inner.empty();
+        (!was_closed).then_some(lost)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -335,7 +336,7 @@ mod tests {
         queue.put(block, &[0b11], 2500, &[0, 1]);
         assert_eq!(queue.give_up_before(u64::MAX), 2);
         queue.put(block, &[0b111], 2500, &[0, 1, 7]);
-        assert_eq!(queue.close(), 2);
+        assert_eq!((queue.close(), queue.close()), (Some(2), None));
         assert_eq!(queue.put(block, &[0b11], 3000, &[]), Put { lost: 2, wakes: false });
         assert!(queue.take(1).is_none());
     }

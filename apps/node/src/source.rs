@@ -498,10 +498,11 @@ impl Receiver {
                 let lags = |oldest: Option<u64>| oldest.is_some_and(|oldest| oldest < last);
                 let (waits, works) = (lags(reader.queue.oldest()), lags(reader.queue.in_hand()));
                 if lag.ends && (waits || works) {
-                    let lost = reader.queue.close();
-                    route.tally.ended.fetch_add(lost, Ordering::Relaxed);
-                    let (session, id) = (route.session.clone(), route.session_id);
-                    _ = self.notices.send(Notice::Lagging { session, id });
+                    if let Some(lost) = reader.queue.close() {
+                        route.tally.ended.fetch_add(lost, Ordering::Relaxed);
+                        let (session, id) = (route.session.clone(), route.session_id);
+                        _ = self.notices.send(Notice::Lagging { session, id });
+                    }
                     continue;
                 }
                 if waits {
