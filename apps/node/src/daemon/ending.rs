@@ -1,0 +1,130 @@
+//! How modules and sessions end: because somebody asks for it, or because of what they did.
+
+use super::{Daemon, lock, now};
+use crate::error::NodeError;
+use crate::log::say;
+use crate::source::Notice;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_session::Name;
+use weir_session::ledger::{Closed, Event, Unloaded};
+
+/// The end of a session waits so long for modules that somebody else has unloaded.
+const LEAVING: Duration = Duration::from_secs(20);
+
+impl Daemon {
+    /// Does what can take long on a thread of its own: intervals end in time.
+    fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
+        let (daemon, work) = (Arc::clone(self), Arc::new(work));
+        let theirs = Arc::clone(&work);
+        let thread = std::thread::Builder::new().name("weir-leaving".to_owned());
+        if thread.spawn(move || theirs(&daemon)).is_err() {
+            work(self);
+        }
+    }
+
+    pub(super) fn heed(self: &Arc<Self>, notice: Notice) {
+        match notice {
+            Notice::Interface(what) | Notice::Failed(what) => say(&what),
+            Notice::Lagging { session, id } => {
+                // It may have been closed meanwhile, and there may be a new one of that name; or another of its readers said so before.
+                let is_gone = lock(&self.node).billed(&session).is_none_or(|there| there.id != id);
+                if is_gone || !lock(&self.ending).insert(id) {
+                    return;
+                }
+                say(&format!("session {session} lags further behind than it may, and is closed"));
+                self.aside(move |daemon| {
+                    _ = daemon.close_for(&session, id, Closed::Misbehaved, Unloaded::Lagged);
+                    lock(&daemon.ending).remove(&id);
+                });
+            }
+        }
+    }
+
+    /// Modules that get no more packets are taken out, when nothing of them runs.
+    pub(super) fn unload_ended(self: &Arc<Self>) {
+        let ended = lock(&self.node).ended();
+        for (session, module, guest) in ended {
+            self.aside(move |daemon| {
+                match daemon.unload_for(&session, &module, Some(guest), Unloaded::Strikes) {
+                    Ok(()) => say(&format!(
+                        "session {session}, module {module}: was over its limits too often, and is unloaded"
+                    )),
+                    // It is being unloaded, or its session closed.
+                    Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
+                    Err(error) => say(&error.to_string()),
+                }
+            });
+        }
+    }
+
+    pub(crate) fn unload(&self, session: &Name, module: &Name) -> Result<(), NodeError> {
+        self.unload_for(session, module, None, Unloaded::Asked)
+    }
+
+    /// `guest`: only the one with this number, and no other one that has its name by now.
+    fn unload_for(
+        &self,
+        session: &Name,
+        module: &Name,
+        guest: Option<u64>,
+        reason: Unloaded,
+    ) -> Result<(), NodeError> {
+        let (billed, leaving) = {
+            let mut node = lock(&self.node);
+            (node.billed(session), node.begin_unload(session, module, guest)?)
+        };
+        // This can take long, so nobody waits for it but who asked.
+        let left = leaving.wait();
+        let ended = lock(&self.node).end_unload(left);
+        if let Some(session) = billed {
+            let module = module.clone();
+            lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
+        }
+        ended
+    }
+
+    pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
+        self.close_now(session, Closed::Asked, Unloaded::SessionClosed)
+    }
+
+    /// The session that has this name now.
+    pub(super) fn close_now(&self, name: &Name, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
+        let there = lock(&self.node).billed(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        self.close_for(name, there.id, reason, unloaded)
+    }
+
+    /// The session with this number, and no other one that has its name by now.
+    fn close_for(&self, name: &Name, id: u64, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
+        let modules = lock(&self.node).modules_of(name, id)?;
+        for (module, guest) in modules {
+            match self.unload_for(name, &module, Some(guest), unloaded) {
+                // Somebody else has unloaded it meanwhile.
+                Ok(()) | Err(NodeError::NoModule { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let begin = Instant::now();
+        while lock(&self.node).has_leaving(name, id) && begin.elapsed() < LEAVING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The books first, as at the end of an interval.
+        let mut books = lock(&self.books);
+        let mut node = lock(&self.node);
+        node.still(name, id)?;
+        node.silence(name);
+        let (begin, end) = (books.since, now());
+        let last =
+            node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
+        node.close(name)?;
+        if let Some((session, usage)) = last {
+            books.bill.forget(session.id);
+            if !usage.is_empty() {
+                let usage = Box::new(usage);
+                books.ledger.push(begin, end, Event::Usage { session: session.clone(), intervals: 1, usage });
+            }
+            books.enter(Event::SessionClosed { session, reason });
+        }
+        Ok(())
+    }
+}
