@@ -10,7 +10,7 @@ use crate::slice::{Counter, Seen, Shared, lock};
 use crate::space::{Area, map_area};
 use crate::suspend::{Call, Task, at_once};
 use crate::tally::Tally;
-use crate::watchdog::{Late, Watch};
+use crate::watchdog::{Late, Watched};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,7 @@ pub enum During {
 /// A module in its sandbox. It reads what is mapped, emits records, and can do nothing else.
 pub struct Instance {
     // Before the store, which owns the page that it guards.
-    pub(crate) watch: Option<Arc<Watch>>,
+    pub(crate) watch: Option<Watched>,
     pub(crate) checks: Checks,
     /// Where the module's functions are.
     indices: Indices,
@@ -695,7 +695,7 @@ impl Instance {
 #[inline]
 pub(crate) fn call<P: WasmParams, R: WasmResults>(
     store: &mut Store<Host>,
-    watch: Option<&Arc<Watch>>,
+    watch: Option<&Watched>,
     phase: Phase,
     function: &TypedFunc<P, R>,
     arguments: P,

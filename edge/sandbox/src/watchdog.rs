@@ -13,7 +13,9 @@ use crate::caller::{self, Thread};
 use crate::host::Phase;
 use crate::interrupt::{self, Code};
 use crate::space::set_poll_page;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +32,6 @@ const BETWEEN: Duration = Duration::from_micros(100);
 const PARTS: u32 = 16;
 const PERIOD_MIN: Duration = Duration::from_millis(10);
 const PERIOD_MAX: Duration = Duration::from_millis(50);
-/// After so many periods it forgets the sandboxes that are gone.
-const SWEEP: u32 = 20;
 
 /// How many times its limit a call may take until it is broken off, whatever was proved. A bound is in fuel, and fuel is not time: a slow node, cold
 /// memory and a guess for a calibration are not held against a module.
@@ -267,7 +267,6 @@ impl Drop for UnderWay<'_> {
 
 /// A sandbox, and the call that it was last seen in.
 struct Seen {
-    /// Of a sandbox that is gone this is the only one. Looking for that is cheaper than asking a weak one each time, of thousands.
     watch: Arc<Watch>,
     call: u64,
     since: Duration,
@@ -275,9 +274,35 @@ struct Seen {
     broken: Option<Duration>,
 }
 
+/// All sandboxes of an engine, by numbers of their own.
+type All = Arc<Mutex<BTreeMap<u64, Seen>>>;
+
+/// A sandbox is watched for as long as this is there.
+pub(crate) struct Watched {
+    watch: Arc<Watch>,
+    number: u64,
+    all: All,
+}
+
+impl Deref for Watched {
+    type Target = Watch;
+
+    #[inline]
+    fn deref(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
 /// The thread that looks after all sandboxes of an engine.
 pub(crate) struct Watchdog {
-    seen: Arc<Mutex<Vec<Seen>>>,
+    all: All,
+    next: AtomicU64,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -286,22 +311,20 @@ impl Watchdog {
     /// Begins to watch; calls may take so much processor time.
     pub(crate) fn start(limit: Duration) -> io::Result<Self> {
         interrupt::prepare()?;
-        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
-        let all = Arc::clone(&seen);
+        let all = All::default();
+        let theirs = Arc::clone(&all);
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("weir-watchdog".into()).spawn(move || {
             let mut callers = caller::Seen::default();
-            let mut periods: u32 = 0;
             let period = (limit / PARTS).clamp(PERIOD_MIN, PERIOD_MAX);
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                periods = periods.wrapping_add(1);
-                let is_long = callers.look();
-                if is_long || periods.is_multiple_of(SWEEP) {
-                    all.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|seen| look(seen, limit));
+                if callers.look() {
+                    let mut all = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.values_mut().for_each(|seen| look(seen, limit));
                 }
             }
         })?;
-        Ok(Self { seen, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { all, next: AtomicU64::new(0), stop: Some(stop), thread: Some(thread) })
     }
 
     /// Watches a module's sandbox for as long as the result is kept. `polls`: it reads the poll page.
@@ -314,7 +337,7 @@ impl Watchdog {
         admitted: &Admitted,
         code: &Arc<Code>,
         polls: bool,
-    ) -> Arc<Watch> {
+    ) -> Watched {
         let watch = Arc::new(Watch {
             base,
             name: admitted.manifest().name.as_str().to_owned(),
@@ -332,8 +355,9 @@ impl Watchdog {
             page: Mutex::new(()),
         });
         let seen = Seen { watch: Arc::clone(&watch), call: 0, since: Duration::ZERO, broken: None };
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
-        watch
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, seen);
+        Watched { watch, number, all: Arc::clone(&self.all) }
     }
 }
 
@@ -346,11 +370,8 @@ impl Drop for Watchdog {
     }
 }
 
-/// Looks at one sandbox; says whether it is still there.
-fn look(seen: &mut Seen, limit: Duration) -> bool {
-    if Arc::strong_count(&seen.watch) == 1 {
-        return false;
-    }
+/// Looks at one sandbox.
+fn look(seen: &mut Seen, limit: Duration) {
     let watch = &seen.watch;
     let call = watch.call.load(Ordering::Acquire);
     let is_under_way = call % 2 == 1;
@@ -362,7 +383,6 @@ fn look(seen: &mut Seen, limit: Duration) -> bool {
             watch.look(call, now.saturating_sub(seen.since), limit, &mut seen.broken);
         }
     }
-    true
 }
 
 /// What a thread's clock shows; nothing if the thread is gone.
