@@ -1,32 +1,31 @@
-//! A link of 100 Mbit/s with greedy senders, of which the receiving kernel counts what comes from each.
+//! A link of 100 Mbit/s of a running node, with greedy senders, of which the receiving kernel counts what comes from each.
 //!
-//! Each sender has a channel, and an interface of its own at the other end (macvlan), so that the kernel there counts for it alone.
+//! Each sender is a session with an output channel and the shipped module `flood`. It begins to send when the module is loaded, sends no more when that is
+//! unloaded, and is granted something else by a change of its session: all by the node's control socket, while the others send. At the other end each
+//! has an interface of its own (macvlan), so that the kernel there counts for it alone.
 
-use super::scene::{ASIDE, bind, cable, datagram, ip, received, settle};
-use super::{Axis, Chart, Csv, FigureError, Mark};
+use super::node::{Node, is_sound, module};
+use super::scene::{ASIDE, bind, cable, ip, received, settle};
+use super::{Axis, Chart, Csv, FigureError, Mark, Outcome, Verdict};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, Sink};
-use weir_sched::link::{
-    Cap, ChannelId, ChannelTerms, Decision, Link, LinkConfig, Pacing, QueueLimit, Reservation,
-};
-use weir_units::{BitsPerSecond, Bytes, Nanos};
 
-/// The link's rate.
-pub const RATE: BitsPerSecond = BitsPerSecond(100_000_000);
 /// Megabits per second that the link has.
 pub const RATE_MBIT: f64 = 100.0;
 /// Bytes of each frame, and what it costs on the wire beside them.
 const FRAME: usize = 1514;
 const OVERHEAD: u64 = 24;
-/// Packets that a sender always has waiting.
-const WAITING: u32 = 32;
-/// What the sender's core is taken away for by others may be made up for, by the link and by who is capped: less than a hundredth of a second.
-const BURST: Nanos = Nanos(5_000_000);
+/// Frames that a sender has waiting at most, and how many it makes in each millisecond: far more than the link takes.
+const WAITING: u32 = 64;
+const FRAMES: u32 = 24;
+/// What each sender has of a core: several times what making frames takes.
+const CPU: &str = "{ period = \"4ms\", slice = \"1ms\" }";
+/// The link's interface, where frames leave.
+const LINK: &str = "a";
+/// What the link's thread was woken late by may be made up for: less than a hundredth of a second.
+const CATCH_UP: &str = "5ms";
 /// Between two looks at the counters.
 const STEP: Duration = Duration::from_millis(20);
-/// The core of the sender.
-const SENDER: u16 = 1;
 /// After a sender has come, gone or changed, rates are judged from so many seconds later on: until what was queued before is gone.
 const SETTLED: f64 = 0.1;
 
@@ -37,37 +36,28 @@ pub struct Grant {
     pub reserved: Option<f64>,
     /// Not more than that, in Mbit/s.
     pub cap: Option<f64>,
-    /// Whether it takes part in what is left.
-    pub takes_rest: bool,
 }
 
 impl Grant {
-    /// What is left, and no more.
-    pub const REST: Self = Self { reserved: None, cap: None, takes_rest: true };
+    /// A part of what is left, and nothing for certain.
+    pub const REST: Self = Self { reserved: None, cap: None };
 
-    /// A guarantee without more.
+    /// A guarantee, and nothing of what is left.
     pub fn exactly(mbit: f64) -> Self {
-        Self { reserved: Some(mbit), cap: None, takes_rest: false }
+        Self { reserved: Some(mbit), cap: None }
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "rates of this file, far below 2^53"
-    )]
-    fn terms(self, period: Nanos) -> Option<ChannelTerms> {
-        let bits = |mbit: f64| BitsPerSecond((mbit * 1e6).round() as u64);
-        let bytes = |mbit: f64, time: Nanos| Bytes((mbit * 1e6 / 8.0 * time.0 as f64 / 1e9).round() as u64);
-        let reservation = match self.reserved {
-            Some(mbit) => Some(Reservation::per_period(bytes(mbit, period), period)?),
-            None => None,
-        };
-        let cap = match self.cap {
-            Some(mbit) => Some(Cap::with_burst(bits(mbit), bytes(mbit, BURST))?),
-            None => None,
-        };
-        let queue = QueueLimit { packets: WAITING, bytes: Bytes(1 << 20) };
-        Some(ChannelTerms { reservation, cap, weight: self.takes_rest.into(), queue })
+    /// The channel to the link with this grant, as a session's description has it.
+    fn output(self, period: Duration) -> String {
+        let mut text = format!("name = \"flood\", link = \"{LINK}\", queue = {WAITING}");
+        if let Some(mbit) = self.reserved {
+            let bytes = mbit * 1e6 / 8.0 * period.as_secs_f64();
+            text += &format!(", limit = \"{bytes:.0}\", period = \"{}us\"", period.as_micros());
+        }
+        if let Some(mbit) = self.cap {
+            text += &format!(", cap = \"{:.0} bit/s\"", mbit * 1e6);
+        }
+        format!("output = [{{ {text} }}]\n")
     }
 }
 
@@ -88,8 +78,8 @@ pub struct Script {
     /// Names and grants.
     pub senders: Vec<(&'static str, Grant)>,
     /// The period of reservations.
-    pub period: Nanos,
-    /// What happens: when, to which sender, what.
+    pub period: Duration,
+    /// What happens, in its order: when, to which sender, what.
     pub acts: Vec<(f64, usize, Act)>,
     /// When all is over.
     pub end: f64,
@@ -104,6 +94,15 @@ pub struct Look {
     pub mbit: Vec<f64>,
 }
 
+/// What came of a script.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Played {
+    /// How much had come, time after time.
+    pub looks: Vec<Look>,
+    /// When the node had done what the script's acts ask of it, in seconds from the beginning.
+    pub done: Vec<f64>,
+}
+
 /// A second in which nothing was changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
@@ -115,19 +114,24 @@ pub struct Window {
 
 impl Script {
     /// Every second, beginning at any look, in which and shortly before which nothing was changed.
-    pub fn steady(&self, looks: &[Look]) -> Vec<Window> {
-        let mut windows = Vec::new();
+    pub fn steady(&self, played: &Played) -> Vec<Window> {
+        let (looks, mut windows) = (&played.looks, Vec::new());
         for (place, one) in looks.iter().enumerate() {
             let Some(other) = looks.iter().skip(place).find(|look| look.at >= one.at + 1.0) else { break };
-            let is_changed =
-                self.acts.iter().any(|(at, ..)| *at + SETTLED > one.at && *at < other.at + SETTLED);
-            if !is_changed {
+            let mut acts = self.acts.iter().zip(&played.done);
+            if acts.all(|((asked, ..), done)| *done + SETTLED <= one.at || *asked >= other.at + SETTLED) {
                 let span = other.at - one.at;
                 let rates = other.mbit.iter().zip(&one.mbit).map(|(b, a)| (b - a) / span).collect();
                 windows.push(Window { begin: one.at, rates });
             }
         }
         windows
+    }
+
+    /// What came of it where the node has done at once what it was asked.
+    #[cfg(test)]
+    pub fn on_time(&self, looks: Vec<Look>) -> Played {
+        Played { looks, done: self.acts.iter().map(|(at, ..)| *at).collect() }
     }
 
     /// What a sender is granted at a time; none while it does not send.
@@ -170,114 +174,124 @@ impl Script {
     }
 }
 
+/// Plays a script, and judges what came of it. Drawn are rates over so many looks.
+///
+/// # Errors
+/// As of [`play`] and of `judge`.
+pub fn shown(
+    name: &str,
+    script: &Script,
+    span: u32,
+    judge: impl FnOnce(&Played) -> Result<Vec<Verdict>, FigureError>,
+) -> Result<Outcome, FigureError> {
+    let played = play(script)?;
+    Ok(Outcome {
+        records: vec![(name.to_owned(), script.csv(&played.looks))],
+        charts: vec![(name.to_owned(), script.chart(&played.looks, span as usize))],
+        verdicts: judge(&played)?,
+        found: format!("Drawn are rates over {} ms.", (STEP * span).as_millis()),
+    })
+}
+
 /// Plays a script over a cable.
 ///
 /// # Errors
-/// There is no cable, or the link does not grant what the script wants.
-pub fn play(script: &Script) -> Result<Vec<Look>, FigureError> {
+/// There is no cable or no node, or it does not grant what the script wants.
+fn play(script: &Script) -> Result<Played, FigureError> {
     bind(ASIDE)?;
-    cable("a", "b")?;
-    let mut frames = Vec::new();
-    for (number, (name, _)) in (1u8..).zip(&script.senders) {
-        let address = [2, 0, 0, 0, 1, number];
+    cable(LINK, "b")?;
+    // Modules are loaded for packets: of an interface to which none come.
+    let mut node = Node::start(&format!(
+        "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
+         [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe = {FRAME}\ncatch_up = \"{CATCH_UP}\""
+    ))?;
+    for (number, (name, grant)) in (1u8..).zip(&script.senders) {
         ip(&format!(
             "link add link b name to-{name} address 02:00:00:00:01:{number:02x} type macvlan mode bridge"
         ))?;
         ip(&format!("link set dev to-{name} up"))?;
         settle(&format!("to-{name}"))?;
-        frames.push(datagram(address, (1000, u16::from(number)), FRAME));
+        let output = grant.output(script.period);
+        node.create(&format!(
+            "name = \"{name}\"\nprofile = \"long\"\ncpu = [{CPU}]\nchannel = [{{ interface = \"{LINK}\" }}]\n{output}"
+        ))?;
+        // It is compiled here, and not while others send.
+        start(&mut node, script, usize::from(number) - 1)?;
+        node.unload(name, "flood")?;
     }
+    let (before, begin) = (count(script)?, Instant::now());
     let is_over = AtomicBool::new(false);
-    let sink = Sink::open("a", Kind::Packet)?;
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            // Where it cannot be bound it runs where it is put.
-            _ = bind(SENDER);
-            send(script, sink, &frames, begin, &is_over)
-        });
-        let looks = watch(script, begin, &|| sender.is_finished());
+    let (looks, done) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
+        let done = conduct(script, &mut node, begin);
         is_over.store(true, Ordering::Release);
-        let sent =
-            sender.join().unwrap_or_else(|_| Err(FigureError::Nothing("the sender panicked".to_owned())));
-        sent.and(looks)
-    })
+        let panicked = || FigureError::Nothing("who looks at the counters panicked".to_owned());
+        (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
+    });
+    let played = Played { looks: looks?, done: done? };
+    is_sound(&node.snapshot()?)?;
+    Ok(played)
 }
 
-fn watch(script: &Script, begin: Instant, is_over: &dyn Fn() -> bool) -> Result<Vec<Look>, FigureError> {
-    let (mut looks, mut due) = (Vec::new(), begin);
-    while begin.elapsed().as_secs_f64() < script.end && !is_over() {
-        let mut mbit = Vec::new();
-        for (name, _) in &script.senders {
-            let (packets, bytes) = received(&format!("to-{name}"))?;
-            mbit.push(megabits(bytes + packets * OVERHEAD));
+/// Loads a sender's module.
+fn start(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureError> {
+    let Some((name, _)) = script.senders.get(sender) else { return Ok(()) };
+    let flood = format!(
+        "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
+        0x0200_0000_0101 + sender
+    );
+    node.load(name, module(&flood)?, &[])
+}
+
+/// Has the node do what the script says, and waits for its end. Says when each was done.
+fn conduct(script: &Script, node: &mut Node, begin: Instant) -> Result<Vec<f64>, FigureError> {
+    let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
+    let mut done = Vec::new();
+    for (at, sender, act) in &script.acts {
+        wait(*at);
+        let Some((name, _)) = script.senders.get(*sender) else { continue };
+        match act {
+            Act::Start => start(node, script, *sender)?,
+            Act::Stop => node.unload(name, "flood")?,
+            Act::Change(grant) => {
+                node.change(&format!("session = \"{name}\"\n{}", grant.output(script.period)))?;
+            }
         }
-        looks.push(Look { at: begin.elapsed().as_secs_f64(), mbit });
+        done.push(begin.elapsed().as_secs_f64());
+    }
+    wait(script.end);
+    Ok(done)
+}
+
+fn watch(
+    script: &Script,
+    before: &[f64],
+    begin: Instant,
+    is_over: &AtomicBool,
+) -> Result<Vec<Look>, FigureError> {
+    let (mut looks, mut due) = (Vec::new(), begin);
+    while !is_over.load(Ordering::Acquire) {
+        let at = begin.elapsed().as_secs_f64();
+        let mbit = count(script)?.iter().zip(before).map(|(now, before)| now - before).collect();
+        looks.push(Look { at, mbit });
         due += STEP;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
     Ok(looks)
 }
 
+/// What has come from each sender so far, in megabits on the wire.
+fn count(script: &Script) -> Result<Vec<f64>, FigureError> {
+    let of = |(name, _): &(&str, Grant)| {
+        let (packets, bytes) = received(&format!("to-{name}"))?;
+        Ok(megabits(bytes + packets * OVERHEAD))
+    };
+    script.senders.iter().map(of).collect()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn megabits(bytes: u64) -> f64 {
     bytes as f64 * 8.0 / 1e6
-}
-
-/// A sender's channel, and whether it has something to send.
-struct Source {
-    channel: ChannelId,
-    is_sending: bool,
-}
-
-fn send(
-    script: &Script,
-    mut sink: Sink,
-    frames: &[Vec<u8>],
-    begin: Instant,
-    is_over: &AtomicBool,
-) -> Result<(), FigureError> {
-    let refused = |why: &dyn std::fmt::Display| FigureError::Nothing(format!("the link refuses: {why}"));
-    let terms = |grant: Grant| grant.terms(script.period).ok_or_else(|| refused(&"a rate of nothing"));
-    let config = LinkConfig { pacing: Pacing::Link { catch_up: BURST }, ..LinkConfig::ethernet(RATE) };
-    let mut link: Link<usize> = Link::new(config).map_err(|error| refused(&error))?;
-    let now = || Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut sources = Vec::new();
-    for (_, grant) in &script.senders {
-        let channel = link.open(terms(*grant)?, now()).map_err(|error| refused(&error))?;
-        sources.push(Source { channel, is_sending: false });
-    }
-    let length = u32::try_from(FRAME).unwrap_or(0);
-    let mut acts = script.acts.iter().peekable();
-    while !is_over.load(Ordering::Acquire) {
-        while let Some((_, who, act)) = acts.next_if(|(at, ..)| *at <= begin.elapsed().as_secs_f64()) {
-            let Some(source) = sources.get_mut(*who) else { continue };
-            match act {
-                Act::Start => source.is_sending = true,
-                Act::Stop => source.is_sending = false,
-                Act::Change(grant) => {
-                    link.change(source.channel, terms(*grant)?, now()).map_err(|error| refused(&error))?;
-                }
-            }
-        }
-        for (number, source) in sources.iter().enumerate().filter(|(_, source)| source.is_sending) {
-            while link.waiting(source.channel).is_some_and(|(packets, _)| packets < WAITING as usize) {
-                if link.enqueue(source.channel, number, length, now()).is_err() {
-                    break;
-                }
-            }
-        }
-        match link.next(now()) {
-            Decision::Send { packet, .. } => {
-                // What the interface does not take is lost, as on any link.
-                sink.send(&[frames[packet].as_slice()]);
-            }
-            // A frame of full length takes 123 us: a sleep would end too late.
-            Decision::Wait { .. } => std::hint::spin_loop(),
-            Decision::Idle => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -287,7 +301,7 @@ mod tests {
     fn script() -> Script {
         Script {
             senders: vec![("a", Grant::REST), ("b", Grant::exactly(40.0))],
-            period: Nanos(6_000_000),
+            period: Duration::from_millis(6),
             acts: vec![(0.0, 0, Act::Start), (2.0, 1, Act::Start), (5.0, 1, Act::Stop)],
             end: 8.0,
         }
@@ -299,7 +313,8 @@ mod tests {
             .map(|i| f64::from(i) * 0.05)
             .map(|at| Look { at, mbit: vec![at * 60.0, at * 40.0] })
             .collect();
-        let windows = script().steady(&looks);
+        let mut played = script().on_time(looks);
+        let windows = script().steady(&played);
         let begins: Vec<f64> = windows.iter().map(|window| window.begin).collect();
         for begin in &begins {
             for act in [0.0, 2.0, 5.0] {
@@ -308,6 +323,29 @@ mod tests {
         }
         assert!(begins.iter().any(|begin| *begin < 1.0) && begins.iter().any(|begin| *begin > 6.0));
         assert!(windows.iter().all(|window| (window.rates[0] - 60.0).abs() < 1e-6));
+        // What takes the node longer is waited for.
+        played.done[1] = 2.6;
+        let later = script().steady(&played);
+        assert!(later.len() < windows.len());
+        assert!(later.iter().all(|window| window.begin + 1.0 <= 2.0 || window.begin >= 2.6 + SETTLED));
+    }
+
+    #[test]
+    fn a_grant_is_an_output_channel_as_the_node_reads_it() {
+        let read = |grant: Grant| {
+            let text = format!("name = \"a\"\n{}", grant.output(Duration::from_millis(6)));
+            let spec: weir_node::spec::SessionSpec = toml::from_str(&text).unwrap();
+            let output = spec.outputs.into_iter().next().unwrap();
+            (
+                output.reservation().map(|it| it.bits_per_second().0),
+                output.cap.map(|cap| cap.0),
+                output.share(),
+            )
+        };
+        assert_eq!(read(Grant::REST), (None, None, 100));
+        let capped = Grant { cap: Some(45.0), ..Grant::exactly(45.0) };
+        assert_eq!(read(capped), (Some(45_000_000), Some(45_000_000), 0));
+        assert_eq!(read(Grant::exactly(100.0 / 3.0)), (Some(33_333_334), None, 0));
     }
 
     #[test]

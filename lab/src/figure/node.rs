@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_node::client::{Client, kind};
-use weir_node::protocol::{Reply, Request, SessionShot, Snapshot};
+use weir_node::protocol::{Change, Reply, Request, SessionShot, Snapshot};
 use weir_node::spec::{ModuleSpec, SessionSpec};
 use weir_session::Name;
 
@@ -21,11 +21,14 @@ pub struct Node {
     client: Client,
 }
 
+/// Its cores: modules run on the one, and what receives runs where nothing is measured.
+const CORES: &str = "[cpu]\ncores = [1]\nreceive = 0\n";
 /// What the sessions of experiments may use: long calls, because what is seen here are shares of time.
 const PROFILE: &str = "packet = '50ms'\ntick = '1s'\nstrikes = 1000000\n";
 
 impl Node {
-    /// Starts one with this configuration, except for its socket and state. There is a profile `long`.
+    /// Starts one with this configuration, except for its socket, state and cores: it begins with what else is to be said of them (`[cpu]`). There
+    /// is a profile `long`.
     ///
     /// # Errors
     /// It does not start.
@@ -36,7 +39,7 @@ impl Node {
             |name: &str, text: &str| std::fs::write(path(name), text).map_err(BenchError::file(&path(name)));
         let (socket, state) = (path("node.sock"), path("state"));
         let head = format!(
-            "[node]\nsocket = {:?}\nstate = {:?}\n{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
+            "[node]\nsocket = {:?}\nstate = {:?}\n{CORES}{config}\n[[profile]]\nname = \"long\"\nfile = \"long.toml\"\n",
             socket.display(),
             state.display()
         );
@@ -76,7 +79,7 @@ impl Node {
     ///
     /// # Errors
     /// It refuses.
-    pub fn order(&mut self, request: Request, body: &[u8]) -> Result<(), FigureError> {
+    fn order(&mut self, request: Request, body: &[u8]) -> Result<(), FigureError> {
         self.client.order(request, body)?;
         Ok(())
     }
@@ -86,9 +89,25 @@ impl Node {
     /// # Errors
     /// It is refused.
     pub fn create(&mut self, description: &str) -> Result<(), FigureError> {
-        let spec: SessionSpec =
-            read(description).map_err(|said| FigureError::Nothing(format!("{description}: {said}")))?;
+        let spec: SessionSpec = read(description)?;
         self.order(Request::Create(spec), &[])
+    }
+
+    /// Changes a session as these lines say.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub fn change(&mut self, description: &str) -> Result<(), FigureError> {
+        let change: Change = read(description)?;
+        self.order(Request::Change(change), &[])
+    }
+
+    /// Closes a session.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn close(&mut self, session: &str) -> Result<(), FigureError> {
+        self.order(Request::Close { session: name(session)? }, &[])
     }
 
     /// Loads a module for a session.
@@ -96,8 +115,15 @@ impl Node {
     /// # Errors
     /// It is refused.
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), FigureError> {
-        let session = Name::new(session).map_err(|error| FigureError::Nothing(error.to_string()))?;
-        self.order(Request::Load { session, module }, file)
+        self.order(Request::Load { session: name(session)?, module }, file)
+    }
+
+    /// Takes a module out of a session.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn unload(&mut self, session: &str, module: &str) -> Result<(), FigureError> {
+        self.order(Request::Unload { session: name(session)?, module: name(module)? }, &[])
     }
 
     /// How things are.
@@ -203,8 +229,12 @@ impl Starting {
 }
 
 /// A description as it stands in the configuration.
-fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
-    toml::from_str(text).map_err(|error| error.to_string())
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, FigureError> {
+    toml::from_str(text).map_err(|error| FigureError::Nothing(format!("{text}: {error}")))
+}
+
+fn name(text: &str) -> Result<Name, FigureError> {
+    Name::new(text).map_err(|error| FigureError::Nothing(error.to_string()))
 }
 
 /// A module's description: which, with what, as it stands in the configuration.
@@ -212,12 +242,28 @@ fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 /// # Errors
 /// The text is none.
 pub fn module(text: &str) -> Result<ModuleSpec, FigureError> {
-    read(text).map_err(|said| FigureError::Nothing(format!("{text}: {said}")))
+    read(text)
 }
 
 /// A session of a snapshot.
 pub fn session<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a SessionShot> {
     snapshot.sessions.iter().find(|session| session.name == name)
+}
+
+/// Says which module has lost a call, if one has: then nothing that it did can be judged.
+///
+/// # Errors
+/// One has.
+pub fn is_sound(snapshot: &Snapshot) -> Result<(), FigureError> {
+    let mut modules = snapshot.sessions.iter().flat_map(|session| &session.modules);
+    match modules.find(|module| module.faults > 0) {
+        None => Ok(()),
+        Some(module) => {
+            let (name, faults) = (&module.name, module.faults);
+            let fault = module.last_fault.as_deref().unwrap_or("");
+            Err(FigureError::Nothing(format!("{name} lost {faults} calls: {fault}")))
+        }
+    }
 }
 
 /// Processor time that a session has had, in ns.

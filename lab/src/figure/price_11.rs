@@ -92,9 +92,7 @@ fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
 fn record(mechanism: Mechanism) -> Result<Record, FigureError> {
     bind(ASIDE)?;
     cable("a", "b")?;
-    let mut node = Node::start(
-        "[cpu]\ncores = [1]\nreceive = 0\nblocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"",
-    )?;
+    let mut node = Node::start("blocking = \"200us\"\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"")?;
     let traffic = Traffic::start("a", vec![datagram(ANYBODY, (1000, 53), 60)])?;
     traffic.set(3000);
     let busy = guest::busy(600_000)?;

@@ -1,23 +1,23 @@
 //! Price of Safety, figure 12: guarantees of a link, one of which changes.
 
-use super::line::{Act, Grant, Look, RATE_MBIT, Script, play};
+use super::line::{Act, Grant, Played, RATE_MBIT, Script, shown};
 use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
-use weir_units::Nanos;
+use std::time::Duration;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "price-12",
     title: "Price of Safety, figure 12: shares of a link",
-    here: "Three senders that each would fill a link of 100 Mbit/s with frames of full length: D has no guarantee, E 2 ms of the link in each 6 ms, F first \
-25 % of each 6 ms, then 45, 65 and again 25 %. Rates are the receiving kernel's counters, one interface for each sender; on the wire, so with preamble, check \
-sequence and gap. Judged is every second in which nothing changes.",
+    here: "Three sessions of a running node, each of which would fill a link of 100 Mbit/s (`[[link]]`) with the frames of full length that its module `flood` sends: D has no \
+guarantee, E 2 ms of the link in each 6 ms, F first 25 % of each 6 ms, then 45, 65 and again 25 %, as its session is changed by the node's control socket. Rates are the \
+receiving kernel's counters, one interface for each sender; on the wire, so with preamble, check sequence and gap. Judged is every second in which nothing changes.",
     paper: "E gets its 33 Mbit/s all through. F gets 25 %, at 20 s 45 %, 2 s later 65 %, with which the link is full and D gets nothing, and 2 s later 25 % \
 again, whereupon D sends again. Lines are rough because 16⅔ packets of 1500 bytes make a period of E.",
     without: "none of the three has a guarantee",
     run,
 };
 
-const PERIOD: Nanos = Nanos(6_000_000);
+const PERIOD: Duration = Duration::from_millis(6);
 const D: usize = 0;
 /// What E has: 2 ms of 6 ms.
 const THIRD: f64 = RATE_MBIT / 3.0;
@@ -37,20 +37,13 @@ fn script(mechanism: Mechanism) -> Script {
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    let script = script(mechanism);
-    let looks = play(&script)?;
-    Ok(Outcome {
-        records: vec![(FIGURE.name.to_owned(), script.csv(&looks))],
-        charts: vec![(FIGURE.name.to_owned(), script.chart(&looks, 5))],
-        verdicts: judge(&looks)?,
-        found: "Drawn are rates over 100 ms.".to_owned(),
-    })
+    shown(FIGURE.name, &script(mechanism), 5, judge)
 }
 
 /// What must be seen, whatever was granted in this run.
-fn judge(looks: &[Look]) -> Result<Vec<Verdict>, FigureError> {
+fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
     let promised = script(Mechanism::On);
-    let windows = promised.steady(looks);
+    let windows = promised.steady(played);
     if windows.is_empty() {
         return Err(FigureError::Nothing("no second without a change was recorded".to_owned()));
     }
@@ -80,10 +73,11 @@ fn judge(looks: &[Look]) -> Result<Vec<Verdict>, FigureError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::Look;
     use super::*;
 
     /// Rates that follow the script but for these factors.
-    fn made(e: f64, f: f64, d: f64) -> Vec<Look> {
+    fn made(e: f64, f: f64, d: f64) -> Played {
         let promised = script(Mechanism::On);
         let mut looks = vec![Look { at: 0.0, mbit: vec![0.0; 3] }];
         for step in 1..600u32 {
@@ -95,11 +89,11 @@ mod tests {
             let mbit = last.mbit.iter().zip(rates).map(|(sum, rate)| sum + rate * 0.02).collect();
             looks.push(Look { at, mbit });
         }
-        looks
+        promised.on_time(looks)
     }
 
-    fn kept(looks: &[Look]) -> Vec<bool> {
-        judge(looks).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+    fn kept(played: &Played) -> Vec<bool> {
+        judge(played).unwrap().iter().map(|verdict| verdict.is_kept).collect()
     }
 
     #[test]
@@ -114,7 +108,7 @@ mod tests {
             .map(|at| Look { at, mbit: vec![at * THIRD; 3] })
             .collect();
         // Without guarantees each has a third, which is what E would have had.
-        assert_eq!(kept(&thirds), [true, false, false]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert_eq!(kept(&script(Mechanism::Off).on_time(thirds)), [true, false, false]);
+        assert!(matches!(judge(&Played::default()), Err(FigureError::Nothing(_))));
     }
 }

@@ -5,8 +5,7 @@ use super::scene::{ANYBODY, ASIDE, Traffic, bind, cable, datagram, go_at_once, r
 use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Outcome, Verdict, guest};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
-use weir_node::protocol::{Request, Snapshot};
-use weir_session::Name;
+use weir_node::protocol::Snapshot;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
@@ -119,7 +118,7 @@ fn record(mechanism: Mechanism) -> Result<Vec<Point>, FigureError> {
         cable(one, other)?;
     }
     let mut node = Node::start(
-        "[cpu]\ncores = [1]\nreceive = 0\nblocking = \"200us\"\n\
+        "blocking = \"200us\"\n\
          [[interface]]\nname = \"b\"\nkind = \"xdp\"\narena = \"8 MiB\"\n\
          [[interface]]\nname = \"f\"\narena = \"8 MiB\"\n\
          [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
@@ -165,8 +164,7 @@ fn record(mechanism: Mechanism) -> Result<Vec<Point>, FigureError> {
                 received: middle(trials.iter().map(|(_, received)| *received).collect()),
                 used: on_account / TRIAL.as_secs_f64() / f64::from(TRIALS) * 100.0,
             });
-            let session = Name::new("receiver").map_err(|error| FigureError::Nothing(error.to_string()))?;
-            node.order(Request::Close { session }, &[])?;
+            node.close("receiver")?;
         }
     }
     Ok(points)

@@ -7,8 +7,7 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
-use weir_node::protocol::{Request, SessionShot};
-use weir_session::Name;
+use weir_node::protocol::SessionShot;
 use weir_units::{Bytes, Nanos};
 
 /// The experiment.
@@ -186,15 +185,13 @@ fn record(mechanism: Mechanism) -> Result<Vec<Event>, FigureError> {
     cable("a", "b")?;
     cable("c", "d")?;
     let mut node = Node::start(
-        "[cpu]\ncores = [1]\nreceive = 0\n\
-         [[interface]]\nname = \"b\"\narena = \"8 MiB\"\noutgoing = false\n\
+        "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"c\"\nrate = \"1 Gbit/s\"",
     )?;
     // What it takes to begin: the module as it starts, and room for frames.
     start(&mut node, PLENTY, PLENTY)?;
     let used = state(&mut node)?.memory_used;
-    let session = Name::new("arm").map_err(|error| FigureError::Nothing(error.to_string()))?;
-    node.order(Request::Close { session }, &[])?;
+    node.close("arm")?;
     start(&mut node, used, if mechanism == Mechanism::On { used + MORE } else { used })?;
     let options = LiveOptions {
         kind: Kind::Packet,

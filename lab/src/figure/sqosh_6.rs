@@ -1,23 +1,23 @@
 //! SQoSH, figure 6: capped senders beside one that takes all it can get.
 
-use super::line::{Act, Grant, Look, RATE_MBIT, Script, play};
+use super::line::{Act, Grant, Played, RATE_MBIT, Script, shown};
 use super::{Figure, FigureError, Mechanism, Outcome, Verdict};
-use weir_units::Nanos;
+use std::time::Duration;
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
     name: "sqosh-6",
     title: "SQoSH, figure 6: bandwidth of three senders that come and go",
-    here: "A sends as fast as it may, B is guaranteed 40 Mbit/s of a link of 100 Mbit/s and C 10, and neither gets more. B sends from 0.5 s on, A from 3 s, C \
-from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. Rates are the receiving kernel's counters, one interface for each sender, on the wire. Judged is every \
-second in which nobody comes or goes.",
+    here: "A, B and C are sessions of a running node with a link of 100 Mbit/s (`[[link]]`). Each sends as fast as it may while the module `flood` is loaded there: B from 0.5 s on, A from 3 s, \
+C from 5.5 s; B stops at 8 s, A at 10.5 s, C at 13 s. A has no guarantee, B is guaranteed 40 Mbit/s and C 10, and neither gets more (`cap`). Rates are the receiving kernel's counters, one interface for \
+each sender, on the wire. Judged is every second in which nobody comes or goes.",
     paper: "on a 100 Mbit/s hub, which carries about 80 Mbit/s of TCP: B gets its 40 Mbit/s from 1 s to 15 s and C its 10 from 9 s to 29 s, whatever A does; A, \
 from 5 s to 20 s, gets about 40, then 30, and when B has stopped the link less C's 10.",
     without: "nobody has a guarantee or a cap",
     run,
 };
 
-const PERIOD: Nanos = Nanos(10_000_000);
+const PERIOD: Duration = Duration::from_millis(10);
 const A: usize = 0;
 const B_MBIT: f64 = 40.0;
 const C_MBIT: f64 = 10.0;
@@ -40,19 +40,12 @@ fn script(mechanism: Mechanism) -> Script {
 }
 
 fn run(mechanism: Mechanism) -> Result<Outcome, FigureError> {
-    let script = script(mechanism);
-    let looks = play(&script)?;
-    Ok(Outcome {
-        records: vec![(FIGURE.name.to_owned(), script.csv(&looks))],
-        charts: vec![(FIGURE.name.to_owned(), script.chart(&looks, 10))],
-        verdicts: judge(&looks)?,
-        found: "Drawn are rates over 200 ms.".to_owned(),
-    })
+    shown(FIGURE.name, &script(mechanism), 10, judge)
 }
 
-fn judge(looks: &[Look]) -> Result<Vec<Verdict>, FigureError> {
+fn judge(played: &Played) -> Result<Vec<Verdict>, FigureError> {
     let promised = script(Mechanism::On);
-    let windows = promised.steady(looks);
+    let windows = promised.steady(played);
     let mut off = [0.0f64; 3];
     let mut seen = [0usize; 3];
     for window in &windows {
@@ -91,9 +84,10 @@ fn judge(looks: &[Look]) -> Result<Vec<Verdict>, FigureError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::Look;
     use super::*;
 
-    fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Vec<Look> {
+    fn made(rates: impl Fn(f64, [bool; 3]) -> [f64; 3]) -> Played {
         let promised = script(Mechanism::On);
         let mut looks = vec![Look { at: 0.0, mbit: vec![0.0; 3] }];
         for step in 1..700u32 {
@@ -104,11 +98,11 @@ mod tests {
             let mbit = (0..3).map(|i| last.mbit[i] + if sends[i] { now[i] * 0.02 } else { 0.0 }).collect();
             looks.push(Look { at, mbit });
         }
-        looks
+        promised.on_time(looks)
     }
 
-    fn kept(looks: &[Look]) -> Vec<bool> {
-        judge(looks).unwrap().iter().map(|verdict| verdict.is_kept).collect()
+    fn kept(played: &Played) -> Vec<bool> {
+        judge(played).unwrap().iter().map(|verdict| verdict.is_kept).collect()
     }
 
     fn rest(sends: [bool; 3]) -> f64 {
@@ -128,6 +122,6 @@ mod tests {
             [100.0 / f64::from(u32::try_from(count.max(1)).unwrap()); 3]
         });
         assert_eq!(kept(&equal), [false; 3]);
-        assert!(matches!(judge(&[]), Err(FigureError::Nothing(_))));
+        assert!(matches!(judge(&Played::default()), Err(FigureError::Nothing(_))));
     }
 }
