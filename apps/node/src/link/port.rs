@@ -286,8 +286,7 @@ impl Shared {
         let last = self.now().0.saturating_add(HELD.0);
         loop {
             let mut state = self.lock();
-            let config = state.link.link().config();
-            let (terms, now) = (spec.terms(config.framing.on_wire(config.frame_max)), self.now());
+            let (terms, now) = (spec.terms(state.link.link().config()), self.now());
             match ask(&mut state.link, terms, now) {
                 Ok(answer) => return Ok((state, answer)),
                 Err(Refused::OverReserved { wanted, left, held, until })

@@ -178,13 +178,22 @@ impl OutputSpec {
         Bytes(u64::from(self.queue) * u64::from(link.frame))
     }
 
-    /// As the scheduler of a link with frames of at most so many bytes on the wire takes it.
-    pub(super) fn terms(&self, longest: u32) -> ChannelTerms {
-        // A burst of two frames makes up for the time that others' frames take, so that who reserves as much as its cap gets it.
-        let burst = Bytes(2 * u64::from(longest));
+    /// As the scheduler of such a link takes it.
+    pub(super) fn terms(&self, link: &Scheduled) -> ChannelTerms {
+        // Who reserves as much as its cap is to get it: two frames make up for the time that others' frames take, and the rest for that by which the link's
+        // thread was late, as it does for those without a cap.
+        let frames = 2 * u64::from(link.framing.on_wire(link.frame_max));
+        let late = match link.pacing {
+            Pacing::Link { catch_up } => catch_up,
+            Pacing::Device => Nanos(0),
+        };
+        let capped = |rate: BitsPerSecond| {
+            let bytes = u128::from(rate.0) * u128::from(late.0) / (8 * u128::from(Nanos::SECOND.0));
+            Cap::with_burst(rate, Bytes(u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(frames)))
+        };
         ChannelTerms {
             reservation: self.reservation(),
-            cap: self.cap.and_then(|rate| Cap::with_burst(rate, burst)),
+            cap: self.cap.and_then(capped),
             weight: self.share(),
             // What may wait is limited where frames come in.
             queue: QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(u64::MAX) },
@@ -280,6 +289,21 @@ mod tests {
         );
         assert_eq!(rate("limit = \"25000\"\nperiod = \"6ms\""), Some(BitsPerSecond(33_333_334)));
         assert_eq!([output("").unwrap().share(), output("reserve = \"1Mbit/s\"").unwrap().share()], [100, 0]);
+    }
+
+    #[test]
+    fn a_cap_makes_up_for_what_the_link_makes_up_for() {
+        let link = |text: &str| -> LinkConfig {
+            toml::from_str(&format!("interface = \"e\"\nrate = \"100 Mbit/s\"\n{text}")).unwrap()
+        };
+        let burst = |link: LinkConfig| {
+            let terms =
+                output("reserve = \"40 Mbit/s\"\ncap = \"40 Mbit/s\"").unwrap().terms(&link.scheduled());
+            terms.cap.unwrap().burst()
+        };
+        // Two frames of 1518 bytes and 24 beside them; and 5,000 bytes in each millisecond.
+        assert_eq!(burst(link("catch_up = \"0us\"")), Bytes(3084));
+        assert_eq!(burst(link("catch_up = \"2ms\"")), Bytes(13_084));
     }
 
     #[test]
