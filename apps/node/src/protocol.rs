@@ -445,7 +445,7 @@ pub struct ProcessorShot {
     pub periods_missed: u64,
     /// Times that it ran for longer than it had left.
     pub overruns: u64,
-    /// Processor time that others' threads spent for it, and that is missing in its slices, ns.
+    /// Processor time that was spent for it elsewhere, by others' threads and by whom it has called, and that is missing in its slices, ns.
     #[serde(default)]
     pub debited_ns: u64,
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, Traced, head};
 use weir_sched::cpu::{
-    Config, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms, VpId,
-    Work,
+    Config, Debt, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms,
+    VpId, Work,
 };
 use weir_units::{Nanos, Timestamp};
 
@@ -454,7 +454,7 @@ impl Runner {
     fn take_off(&mut self, id: VpId, owed: Nanos) {
         if owed.0 > 0 {
             let now = self.now();
-            _ = self.core.spent_elsewhere(id, owed, now);
+            _ = self.core.debit(id, owed, Debt::Imposed, now);
         }
     }
 
@@ -483,7 +483,7 @@ impl Runner {
         let Some(&id) = self.homes.get(&guest) else { return };
         let now = self.now();
         if let Some(vp) = self.vps.get_mut(&id)
-            && self.core.debit(id, time, now).is_ok()
+            && self.core.debit(id, time, Debt::Agreed, now).is_ok()
         {
             vp.account.owed.0 = vp.account.owed.0.saturating_add(time.0);
         }

@@ -112,7 +112,7 @@ fn write(waiting: &Receiver<Vec<impl Display>>, mut file: BufWriter<File>) -> io
 mod tests {
     use super::*;
     use weir_sched::cpu::trace::{Traced, head, replay};
-    use weir_sched::cpu::{Config, Outcome, Share, Terms, Weight};
+    use weir_sched::cpu::{Config, Debt, Outcome, Share, Terms, Weight};
     use weir_units::Nanos;
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
             core.next(Nanos(n * 10));
             core.charge(Nanos(7), Nanos(n * 10 + 7), Outcome::Ready).unwrap();
         }
-        core.spent_elsewhere(vp, Nanos(5), Nanos(40_000)).unwrap();
+        core.debit(vp, Nanos(5), Debt::Imposed, Nanos(40_000)).unwrap();
         core.promised(Nanos(50_000));
         let totals = core.core().totals();
         drop(trace.borrow_mut().take());

@@ -6,7 +6,7 @@ use super::{Axis, Chart, Csv, Figure, FigureError, Mark, Mechanism, Verdict, gue
 use std::time::Duration;
 use weir_netio::{Kind, Sink};
 use weir_sched::cpu::trace::{Answer, Event, Input};
-use weir_sched::cpu::{Decision, Outcome, VpId};
+use weir_sched::cpu::{Debt, Decision, Outcome, VpId};
 
 /// The experiment.
 pub const FIGURE: Figure = Figure {
@@ -204,7 +204,7 @@ fn read(trace: &str, mark: usize) -> Result<Vec<Done>, FigureError> {
             }
             // A call is paid for each time that it has run, and is over when it was not suspended.
             (Input::Charge(_, outcome), _) => is_suspended = outcome == Outcome::Suspended,
-            (Input::Debit(vp, time), Answer::Done) => {
+            (Input::Debit(vp, time, Debt::Agreed), Answer::Left(_)) => {
                 let Some(place) = place(vp) else { continue };
                 states[place].cpu += time.0;
                 if !is_suspended {
@@ -315,26 +315,27 @@ mod tests {
 
     #[test]
     fn a_call_is_what_was_debited_until_it_was_over() {
-        let trace = "weir-cpu-trace 1 blocking 1 cap 1 arrears 1\n\
+        let trace = "weir-cpu-trace 2 blocking 1 cap 1 arrears 1\n\
             0 create best-effort 100 0 -> created 0.0\n\
             0 create reserved 4000000 1000000 0 0 -> created 1.0\n\
             0 create reserved 4000000 1200000 100 0 -> created 2.0\n\
             1000 charge 7000 idle -> done\n\
-            1000 debit 1.0 7000 -> done\n\
+            1000 debit 1.0 7000 agreed -> left 0\n\
             1999600000 wake 0.0 -> done\n\
             1999700000 next -> run 0.0 200000 spare\n\
             1999750000 charge 50000 idle -> done\n\
             2000000000 charge 200000 suspended -> done\n\
-            2000000000 debit 0.0 200000 -> done\n\
+            2000000000 debit 0.0 200000 agreed -> left 0\n\
             2000400000 charge 150000 ready -> done\n\
             2000400000 wake 0.0 -> done\n\
-            2000400000 debit 0.0 150000 -> done\n\
+            2000400000 debit 0.0 150000 agreed -> left 0\n\
             3500000000 create best-effort 100 0 -> created 3.0\n\
+            3999800000 debit 1.0 700 imposed -> left 0\n\
             3999900000 wake 1.0 -> done\n\
             3999950000 next -> run 1.0 200000 reserved\n\
             4000000000 charge 9000 idle -> done\n\
-            4000000000 debit 2.0 5 -> done\n\
-            4000000000 debit 1.0 9000 -> done\n";
+            4000000000 debit 2.0 5 agreed -> left 0\n\
+            4000000000 debit 1.0 9000 agreed -> left 0\n";
         let done = read(trace, 3).unwrap();
         let expected = [
             Done { who: Who::A, at: -1.4996, took: 800.0, cpu: 350.0 },

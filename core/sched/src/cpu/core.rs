@@ -5,7 +5,7 @@ use super::fair::{Fair, Tag};
 use super::heap::Heap;
 use super::server::Server;
 use super::stats::Stats;
-use super::terms::{Config, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId};
+use super::terms::{Config, Debt, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId};
 use weir_units::Nanos;
 
 /// On whose account a run goes.
@@ -326,42 +326,14 @@ impl Core {
         Ok(())
     }
 
-    /// Takes time from `vp` that others have worked for it: its reservation has so much less, and of what is left over it has had so much more. It is not
-    /// counted as time that it had.
-    ///
-    /// # Errors
-    ///
-    /// There is none such, or it runs.
-    pub fn debit(&mut self, vp: VpId, time: Nanos, now: Nanos) -> Result<(), Refusal> {
-        let now = self.pass(now);
-        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
-        if self.running.is_some_and(|run| run.index == index) {
-            return Err(Refusal::Running(vp));
-        }
-        let lost = self.lost;
-        let Slot::Used(one) = &mut self.slots[index] else { return Err(Refusal::Unknown(vp)) };
-        match one.terms.share {
-            Share::Reserved(_) => {
-                let had = one.server.has_budget();
-                one.server.spend(time.0, now, lost, &mut one.stats);
-                if one.has_work && had && !one.server.has_budget() {
-                    self.ready.remove(index);
-                    self.place(index);
-                }
-            }
-            Share::BestEffort(weight) => self.fair.charge(index, &mut one.tag, time.0, weight.get()),
-        }
-        Ok(())
-    }
-
-    /// Others' threads have spent `used` of CPU time for `vp`: it is missing in its slices as if it had been used here, or in its share of what is
-    /// left. Nobody is made to owe more than a slice, nor more than [`Config::arrears`] of what is left: a flood that is meant for somebody
-    /// keeps him from working while it lasts, and not for longer. Gives back what is beyond that.
+    /// Takes from `vp` what was spent for it elsewhere: it is missing in its slices as if it had been used here, or in its share of what is left. It is
+    /// counted by itself, and not as time that it had. How much it can come to owe is what kind of [`Debt`] it is. Gives back what is beyond that, which
+    /// nobody takes from it.
     ///
     /// # Errors
     ///
     /// There is none such.
-    pub fn spent_elsewhere(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Result<Nanos, Refusal> {
+    pub fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Result<Nanos, Refusal> {
         let now = self.pass(now);
         let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
         let (runs, lost, most) =
@@ -371,9 +343,13 @@ impl Core {
             one.take_pending_if_over(now);
         }
         let left = match one.terms.share {
-            Share::Reserved(_) => one.server.debit(used.0, one.has_work, now, lost, &mut one.stats),
+            Share::Reserved(_) => one.server.debit(used.0, debt, one.has_work, now, lost, &mut one.stats),
             Share::BestEffort(weight) => {
-                let taken = used.0.min(most.saturating_sub(self.fair.ahead(&one.tag, weight.get())));
+                let room = match debt {
+                    Debt::Imposed => most.saturating_sub(self.fair.ahead(&one.tag, weight.get())),
+                    Debt::Agreed => u64::MAX,
+                };
+                let taken = used.0.min(room);
                 self.fair.charge(index, &mut one.tag, taken, weight.get());
                 used.0 - taken
             }

@@ -12,7 +12,8 @@
 //! than `slice + overrun` in a period of its own. What nobody has reserved, or leaves unused, is shared by weight among best effort and
 //! those who take spare time.
 //!
-//! What others' threads spent for a virtual processor ([`Core::spent_elsewhere`]) counts as what it got, at once or in the next period.
+//! What was spent for a virtual processor elsewhere ([`Core::debit`]) counts as what it got: at once or in the next period where it was not asked
+//! ([`Debt::Imposed`]), in as many periods as it takes where it has agreed to pay ([`Debt::Agreed`]).
 //!
 //! This holds as long as runs keep to their budgets and overruns, no run and no wake-up from idling takes longer than [`Config::blocking`],
 //! and what neither a virtual processor nor idling used (deciding, stolen time) is at most `1 - cap` of any interval that is as long as the
@@ -50,5 +51,5 @@ pub use overload::{Load, Overload};
 pub use pools::{Depth, POOLS_MAX, PoolId, PoolStats, Pools, Refused, ThreadId, Work};
 pub use stats::Stats;
 pub use terms::{
-    Config, PERIOD_MAX, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId, WEIGHT_MAX, Weight,
+    Config, Debt, PERIOD_MAX, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId, WEIGHT_MAX, Weight,
 };

@@ -20,6 +20,7 @@
 //!   clock is `now` here, and `lost` is by how much it is behind the wall.
 
 use super::stats::Stats;
+use super::terms::Debt;
 
 /// All times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -122,17 +123,28 @@ impl Server {
         self.whole = false;
     }
 
-    /// Takes what was used elsewhere from the present slice, and where that is not enough from the next one: as if it had been used here. Gives back
-    /// what is more than that. It is not `awake` while it has no work.
-    pub(super) fn debit(&mut self, used: u64, awake: bool, now: u64, lost: u64, stats: &mut Stats) -> u64 {
+    /// Takes what was used elsewhere from the present slice, and where that is not enough from the next one, or from all that it takes: as if it had
+    /// been used here. Gives back what is more than that. It is not `awake` while it has no work.
+    pub(super) fn debit(
+        &mut self,
+        used: u64,
+        debt: Debt,
+        awake: bool,
+        now: u64,
+        lost: u64,
+        stats: &mut Stats,
+    ) -> u64 {
         if !awake && self.is_paid(now) {
             // It wakes up for this, and goes to sleep again.
             self.budget = signed(self.slice);
             self.end = now.saturating_add(self.period);
             stats.periods += 1;
         }
-        let room = self.budget.saturating_add(signed(self.slice));
-        let taken = used.min(u64::try_from(room).unwrap_or(0));
+        let room = match debt {
+            Debt::Imposed => u64::try_from(self.budget.saturating_add(signed(self.slice))).unwrap_or(0),
+            Debt::Agreed => u64::MAX,
+        };
+        let taken = used.min(room);
         if awake {
             self.spend(taken, now, lost, stats);
         } else {
@@ -218,10 +230,10 @@ mod tests {
         let mut stats = Stats::default();
         let mut server = Server::new(100, 10);
         server.wake(0, 0, &mut stats);
-        assert_eq!(server.debit(4, true, 1, 0, &mut stats), 0);
+        assert_eq!(server.debit(4, Debt::Imposed, true, 1, 0, &mut stats), 0);
         assert_eq!(server.budget, 6);
         // The rest of this slice and all of the next one; what is more is lost.
-        assert_eq!(server.debit(20, true, 2, 0, &mut stats), 4);
+        assert_eq!(server.debit(20, Debt::Imposed, true, 2, 0, &mut stats), 4);
         assert_eq!((server.budget, stats.periods_served), (-10, 1));
         server.begin(0, &mut stats);
         assert_eq!((server.budget, server.has_budget()), (0, false));
@@ -229,12 +241,36 @@ mod tests {
         assert_eq!((server.budget, server.end), (10, 300));
         // Asleep, with all paid for: what is used now is paid for by the time that passes from now on.
         server.sleep(250, 0, &mut stats);
-        assert_eq!(server.debit(5, false, 1000, 0, &mut stats), 0);
+        assert_eq!(server.debit(5, Debt::Imposed, false, 1000, 0, &mut stats), 0);
         let mut early = server;
         early.wake(1049, 0, &mut stats);
         assert_eq!((early.budget, early.end, early.deadline), (5, 1100, 1149));
         server.wake(1050, 0, &mut stats);
         assert_eq!((server.budget, server.end), (10, 1150));
+    }
+
+    #[test]
+    fn what_was_agreed_to_is_owed_whole_awake_or_asleep() {
+        let mut stats = Stats::default();
+        let mut server = Server::new(100, 10);
+        server.wake(0, 0, &mut stats);
+        assert_eq!(server.debit(35, Debt::Agreed, true, 1, 0, &mut stats), 0);
+        // Whoever owes more than a slice is made to owe nothing beside that.
+        assert_eq!(server.debit(5, Debt::Imposed, true, 2, 0, &mut stats), 5);
+        assert_eq!((server.budget, server.paid_at_latest()), (-25, 400));
+        for budget in [-15, -5, 5] {
+            server.begin(0, &mut stats);
+            assert_eq!(server.budget, budget);
+        }
+        // It has slept for long, and has others work then: that is not paid for by the time before.
+        server.sleep(350, 0, &mut stats);
+        assert_eq!(server.debit(35, Debt::Agreed, false, 1000, 0, &mut stats), 0);
+        assert_eq!((server.budget, server.end, server.paid_at_latest()), (-25, 1100, 1400));
+        let mut early = server;
+        early.wake(1220, 0, &mut stats);
+        assert_eq!((early.budget, early.end, early.has_budget()), (-5, 1300, false));
+        server.wake(1400, 0, &mut stats);
+        assert_eq!((server.budget, server.end), (10, 1500));
     }
 
     #[test]

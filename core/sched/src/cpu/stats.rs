@@ -11,9 +11,9 @@ pub struct Stats {
     pub reserved: Nanos,
     /// CPU time that nobody had reserved: best effort, and beyond a slice.
     pub spare: Nanos,
-    /// CPU time that others' threads spent for it, and that is missing in its slices.
+    /// CPU time that was spent for it elsewhere, and that is missing in its slices, or in its share of what is left.
     pub debited: Nanos,
-    /// CPU time that others' threads spent for it beyond what can be debited.
+    /// CPU time that was spent for it elsewhere beyond what can be debited.
     pub undebited: Nanos,
     /// Wall time during its runs that it did not get and does not pay for.
     pub stolen: Nanos,

@@ -76,6 +76,17 @@ pub struct Terms {
     pub overrun: Nanos,
 }
 
+/// Why a virtual processor is to pay for what was spent for it elsewhere, and so how much it can come to owe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Debt {
+    /// Nobody asked it, as where threads receive what is meant for it: it never comes to owe more than a slice, nor more than [`Config::arrears`] of what
+    /// is left. A flood that is meant for somebody keeps him from working while it lasts, and not for longer.
+    Imposed,
+    /// It has had it done, and has agreed to pay for it: it owes all of it, however many slices that takes. Who could have others work for nothing would
+    /// have more than it was promised.
+    Agreed,
+}
+
 /// What a core is told about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

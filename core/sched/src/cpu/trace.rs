@@ -4,8 +4,8 @@
 //! tells the configuration, times are in nanoseconds, and what was decided stands behind `->`.
 
 use super::{
-    Account, Config, Core, Decision, NotRunning, Outcome, Ppm, Refusal, Reservation, Share, Stats, Terms,
-    VpId, Weight,
+    Account, Config, Core, Debt, Decision, NotRunning, Outcome, Ppm, Refusal, Reservation, Share, Stats,
+    Terms, VpId, Weight,
 };
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -24,8 +24,6 @@ pub enum Input {
     Wake(VpId),
     /// [`Core::sleep`].
     Sleep(VpId),
-    /// [`Core::spent_elsewhere`].
-    Elsewhere(VpId, Nanos),
     /// [`Core::promised`], which lets time pass.
     Look,
     /// [`Core::next`].
@@ -33,7 +31,7 @@ pub enum Input {
     /// [`Core::charge`].
     Charge(Nanos, Outcome),
     /// [`Core::debit`].
-    Debit(VpId, Nanos),
+    Debit(VpId, Nanos, Debt),
 }
 
 /// What a core answered.
@@ -135,18 +133,6 @@ impl<F: FnMut(Event)> Traced<F> {
         result
     }
 
-    /// [`Core::spent_elsewhere`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn spent_elsewhere(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Result<Nanos, Refusal> {
-        let result = self.core.spent_elsewhere(vp, used, now);
-        let answer = result.map_or(Answer::Refused, Answer::Left);
-        (self.sink)(Event { now, input: Input::Elsewhere(vp, used), answer });
-        result
-    }
-
     /// [`Core::promised`].
     pub fn promised(&mut self, now: Nanos) -> Ppm {
         let promised = self.core.promised(now);
@@ -177,9 +163,10 @@ impl<F: FnMut(Event)> Traced<F> {
     /// # Errors
     ///
     /// As there.
-    pub fn debit(&mut self, vp: VpId, time: Nanos, now: Nanos) -> Result<(), Refusal> {
-        let result = self.core.debit(vp, time, now);
-        (self.sink)(Event { now, input: Input::Debit(vp, time), answer: Answer::of(&result) });
+    pub fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Result<Nanos, Refusal> {
+        let result = self.core.debit(vp, used, debt, now);
+        let answer = result.map_or(Answer::Refused, Answer::Left);
+        (self.sink)(Event { now, input: Input::Debit(vp, used, debt), answer });
         result
     }
 }
@@ -212,7 +199,7 @@ pub enum ReplayError {
 /// The first line of a record of a core.
 pub fn head(config: &Config) -> String {
     let Config { blocking, cap, arrears } = config;
-    format!("weir-cpu-trace 1 blocking {} cap {} arrears {}", blocking.0, cap.0, arrears.0)
+    format!("weir-cpu-trace 2 blocking {} cap {} arrears {}", blocking.0, cap.0, arrears.0)
 }
 
 /// Puts what a record says to a new core, line by line, and compares its answers. Gives back the core as it is in the end.
@@ -242,16 +229,15 @@ impl Input {
             Input::Close(vp) => Answer::of(&core.close(vp, now)),
             Input::Wake(vp) => Answer::of(&core.wake(vp, now)),
             Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
-            Input::Elsewhere(vp, used) => {
-                core.spent_elsewhere(vp, used, now).map_or(Answer::Refused, Answer::Left)
-            }
             Input::Look => {
                 core.promised(now);
                 Answer::Done
             }
             Input::Next => Answer::Decided(core.next(now)),
             Input::Charge(used, outcome) => Answer::of(&core.charge(used, now, outcome)),
-            Input::Debit(vp, time) => Answer::of(&core.debit(vp, time, now)),
+            Input::Debit(vp, used, debt) => {
+                core.debit(vp, used, debt, now).map_or(Answer::Refused, Answer::Left)
+            }
         }
     }
 }
@@ -270,11 +256,10 @@ impl fmt::Display for Input {
             Input::Close(vp) => write!(f, "close {vp}"),
             Input::Wake(vp) => write!(f, "wake {vp}"),
             Input::Sleep(vp) => write!(f, "sleep {vp}"),
-            Input::Elsewhere(vp, used) => write!(f, "elsewhere {vp} {}", used.0),
             Input::Look => f.write_str("look"),
             Input::Next => f.write_str("next"),
             Input::Charge(used, outcome) => write!(f, "charge {} {}", used.0, outcome_name(*outcome)),
-            Input::Debit(vp, time) => write!(f, "debit {vp} {}", time.0),
+            Input::Debit(vp, used, debt) => write!(f, "debit {vp} {} {}", used.0, debt_name(*debt)),
         }
     }
 }
@@ -321,6 +306,13 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
+fn debt_name(debt: Debt) -> &'static str {
+    match debt {
+        Debt::Imposed => "imposed",
+        Debt::Agreed => "agreed",
+    }
+}
+
 /// A line that is none of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an event of a trace")]
@@ -341,7 +333,7 @@ type Words<'a> = SplitAsciiWhitespace<'a>;
 
 fn config(line: &str) -> Option<Config> {
     let mut words = line.split_ascii_whitespace();
-    for expected in ["weir-cpu-trace", "1", "blocking"] {
+    for expected in ["weir-cpu-trace", "2", "blocking"] {
         words.next().filter(|word| *word == expected)?;
     }
     let blocking = nanos(&mut words)?;
@@ -360,11 +352,10 @@ fn event(words: &mut Words) -> Option<Event> {
         "close" => Input::Close(vp(words)?),
         "wake" => Input::Wake(vp(words)?),
         "sleep" => Input::Sleep(vp(words)?),
-        "elsewhere" => Input::Elsewhere(vp(words)?, nanos(words)?),
         "look" => Input::Look,
         "next" => Input::Next,
         "charge" => Input::Charge(nanos(words)?, outcome(words)?),
-        "debit" => Input::Debit(vp(words)?, nanos(words)?),
+        "debit" => Input::Debit(vp(words)?, nanos(words)?, debt(words)?),
         _ => return None,
     };
     words.next().filter(|word| *word == "->")?;
@@ -410,6 +401,11 @@ fn outcome(words: &mut Words) -> Option<Outcome> {
         .find(|outcome| outcome_name(*outcome) == word)
 }
 
+fn debt(words: &mut Words) -> Option<Debt> {
+    let word = words.next()?;
+    [Debt::Imposed, Debt::Agreed].into_iter().find(|debt| debt_name(*debt) == word)
+}
+
 fn terms(words: &mut Words) -> Option<Terms> {
     let share = match words.next()? {
         "reserved" => {
@@ -441,8 +437,8 @@ mod tests {
             "9 close 0.0 -> done",
             "9 wake 0.0 -> refused",
             "9 sleep 0.0 -> done",
-            "9 elsewhere 0.0 700 -> left 200",
-            "9 elsewhere 0.0 700 -> refused",
+            "9 debit 0.0 700 imposed -> left 200",
+            "9 debit 0.0 700 imposed -> refused",
             "9 look -> done",
             "10 next -> run 0.0 95000 reserved",
             "10 next -> run 0.0 95000 spare",
@@ -450,7 +446,7 @@ mod tests {
             "10 next -> idle",
             "11 charge 95001 suspended -> done",
             "11 charge 95001 ready -> refused",
-            "12 debit 0.0 95001 -> done",
+            "12 debit 0.0 95001 agreed -> left 0",
         ];
         for line in lines {
             let event: Event = line.parse().unwrap_or_else(|_| panic!("{line}"));
@@ -470,12 +466,14 @@ mod tests {
             "1 create best-effort 0 0 -> done",
             "1 create best-effort 10001 0 -> done",
             "-1 next -> idle",
+            "1 debit 0.0 7 borrowed -> left 0",
+            "1 debit 0.0 7 -> left 0",
         ] {
             assert_eq!(line.parse::<Event>(), Err(NotAnEvent), "{line}");
         }
         assert_eq!(replay([]).err(), Some(ReplayError::Unreadable { line: 1 }));
         assert_eq!(
-            replay(["weir-cpu-trace 2 blocking 1 cap 1 arrears 1"]).err(),
+            replay(["weir-cpu-trace 1 blocking 1 cap 1 arrears 1"]).err(),
             Some(ReplayError::Unreadable { line: 1 })
         );
     }

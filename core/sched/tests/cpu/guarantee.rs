@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use crate::simulator::{Life, Outturn, Plan};
-use weir_sched::cpu::Weight;
+use weir_sched::cpu::{Debt, Weight};
 
 /// All that is not as it was promised, in words.
 pub fn broken(plan: &Plan, out: &Outturn) -> Vec<String> {
@@ -25,8 +25,7 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
         for n in (1..=periods).filter(|_| busy.fresh) {
             let end = busy.from + n * period;
             let (all, last) = (life.within(busy.from, end), life.within(end - period, end));
-            let (debited, lately) =
-                (life.debited(busy.from, end), life.debited(end.saturating_sub(3 * period), end));
+            let (debited, lately) = (life.debited(busy.from, end), lately(life, (end - period, end), 2));
             if all + debited < n * slice {
                 broken
                     .push(format!("{}: {all} in {n} periods of {period}, slice {slice}, {busy:?}", life.vp));
@@ -40,12 +39,20 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
             let from = random.within(busy.from, busy.to);
             let to = random.within(from, busy.to);
             let least = (((to - from) / period).saturating_sub(1) * slice).saturating_sub(overrun);
-            let got = life.within(from, to) + life.debited(from.saturating_sub(3 * period), to);
+            let got = life.within(from, to) + lately(life, (from, to), 3);
             if got < least {
                 broken.push(format!("{}: {got} of {least} from {from} to {to}, {busy:?}", life.vp));
             }
         }
     }
+}
+
+/// What was debited until `to` and may be missing from `from` on: that of so many periods before, and what was owed then and takes longer to be paid.
+fn lately(life: &Life, (from, to): (u64, u64), periods: u64) -> u64 {
+    let Some(reservation) = life.reservation() else { return 0 };
+    let before = from.saturating_sub(periods * reservation.period.0);
+    // Whole slices are paid at the begin of each period, so the first may have been paid already.
+    life.debited(before, to) + life.owed(before).saturating_sub((periods - 1) * reservation.slice.0)
 }
 
 /// Without spare time, nobody gets more than its slices.
@@ -109,7 +116,9 @@ fn shares(plan: &Plan, out: &Outturn, random: &mut Random, broken: &mut Vec<Stri
         for (b, weight_b) in all.iter().filter(|(b, _)| b.debits.is_empty()) {
             let of_a = (a.within(0, out.now) + a.debited(0, out.now)) as f64 / weight_a;
             let of_b = b.within(0, out.now) as f64 / weight_b;
-            let owed = plan.told.arrears.0.min(a.debited(0, out.now)) as f64;
+            let asked: u64 =
+                a.debits.iter().filter(|(.., debt)| *debt == Debt::Agreed).map(|(_, taken, _)| taken).sum();
+            let owed = (plan.told.arrears.0 + asked).min(a.debited(0, out.now)) as f64;
             let error = (longest + 10.0 + owed) / weight_a + (longest + 10.0) / weight_b;
             if (of_a - of_b).abs() > error {
                 broken.push(format!("{} {of_a} with debits, {} {of_b}, error {error}", a.vp, b.vp));

@@ -1,7 +1,7 @@
 //! Who decides in the simulator: the scheduler, or what it has to be better than.
 
 use weir_sched::cpu::trace::{Event, Traced};
-use weir_sched::cpu::{Account, Config, Decision, Outcome, Refusal, Stats, Terms, VpId};
+use weir_sched::cpu::{Account, Config, Debt, Decision, Outcome, Refusal, Stats, Terms, VpId};
 use weir_units::Nanos;
 
 /// What the simulator asks of a scheduler. Virtual processors have the names that the scheduler gives them.
@@ -13,7 +13,7 @@ pub trait Policy {
     fn next(&mut self, now: Nanos) -> Decision;
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome);
     /// Work that was done elsewhere: how much of it is missing here.
-    fn debit(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Nanos;
+    fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Nanos;
     fn stats(&self, vp: VpId) -> Stats;
     fn totals(&self) -> Stats;
 }
@@ -48,8 +48,8 @@ impl Policy for Real {
     fn charge(&mut self, used: Nanos, now: Nanos, outcome: Outcome) {
         self.core.charge(used, now, outcome).expect("it runs");
     }
-    fn debit(&mut self, vp: VpId, used: Nanos, now: Nanos) -> Nanos {
-        Nanos(used.0 - self.core.spent_elsewhere(vp, used, now).expect("it is there").0)
+    fn debit(&mut self, vp: VpId, used: Nanos, debt: Debt, now: Nanos) -> Nanos {
+        Nanos(used.0 - self.core.debit(vp, used, debt, now).expect("it is there").0)
     }
     fn stats(&self, vp: VpId) -> Stats {
         self.core.core().stats(vp).expect("it is there")
@@ -100,7 +100,7 @@ impl Policy for RoundRobin {
             self.awake.push_back(ran);
         }
     }
-    fn debit(&mut self, _: VpId, _: Nanos, _: Nanos) -> Nanos {
+    fn debit(&mut self, _: VpId, _: Nanos, _: Debt, _: Nanos) -> Nanos {
         Nanos(0)
     }
     fn stats(&self, vp: VpId) -> Stats {

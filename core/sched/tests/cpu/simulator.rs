@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Account, Config, Decision, Outcome, Refusal, Reservation, Share, Stats, Terms, VpId, Weight,
+    Account, Config, Debt, Decision, Outcome, Refusal, Reservation, Share, Stats, Terms, VpId, Weight,
 };
 use weir_units::Nanos;
 
@@ -30,7 +30,7 @@ pub struct Plan {
     pub best_effort: u64,
     /// All who have a reservation always have work, and none comes or goes.
     pub steady: bool,
-    /// Work is done for them on other threads too, and debited.
+    /// Work is done for them elsewhere too, whether they asked for it or not, and debited.
     pub debits: bool,
     pub duration: u64,
 }
@@ -52,8 +52,8 @@ pub struct Life {
     pub busy: Vec<Busy>,
     /// When it was on the CPU: from, to, and how much until then in total.
     pub got: Vec<(u64, u64, u64)>,
-    /// What was done for it elsewhere: when, and how much of it was debited.
-    pub debits: Vec<(u64, u64)>,
+    /// What was done for it elsewhere: when, how much of it was debited, and whether it had asked for it.
+    pub debits: Vec<(u64, u64, Debt)>,
     /// Always has work from its beginning to its end.
     pub greedy: bool,
     pub begin: u64,
@@ -74,7 +74,24 @@ impl Life {
 
     /// What was debited from `from` to `to`.
     pub fn debited(&self, from: u64, to: u64) -> u64 {
-        self.debits.iter().filter(|(at, _)| (from..=to).contains(at)).map(|(_, taken)| taken).sum()
+        self.debits.iter().filter(|(at, ..)| (from..=to).contains(at)).map(|(_, taken, _)| taken).sum()
+    }
+
+    /// How much it owed at `at` of what it had asked for, at the most, where it pays by nothing but the time that passes.
+    pub fn owed(&self, at: u64) -> u64 {
+        let Some(reservation) = self.reservation() else { return 0 };
+        let (mut owed, mut since) = (0u64, self.begin);
+        let paid = |owed: u64, time: u64| {
+            let paid = u128::from(time) * u128::from(reservation.slice.0) / u128::from(reservation.period.0);
+            owed.saturating_sub(u64::try_from(paid).unwrap())
+        };
+        for (when, taken, _) in
+            self.debits.iter().filter(|(when, _, debt)| *when <= at && *debt == Debt::Agreed)
+        {
+            owed = paid(owed, when.saturating_sub(since)) + taken;
+            since = since.max(*when);
+        }
+        paid(owed, at.saturating_sub(since))
     }
 
     pub fn reservation(&self) -> Option<Reservation> {
@@ -183,7 +200,7 @@ impl<'a, P: Policy> Simulator<'a, P> {
         }
     }
 
-    /// Somebody's packets have been received on another core.
+    /// Somebody's packets have been received on another core, or it has called somebody.
     fn debit(&mut self) {
         let place = usize::try_from(self.random.any()).unwrap() % self.actors.len().max(1);
         let Some((&vp, actor)) = self.actors.iter_mut().nth(place) else { return };
@@ -195,9 +212,17 @@ impl<'a, P: Policy> Simulator<'a, P> {
             return;
         }
         let most = if self.random.one_in(20) { 3_000_000 } else { 50_000 };
-        let used = self.random.within(0, most);
-        let taken = self.policy.debit(vp, Nanos(used), Nanos(self.now)).0;
-        self.out.lives[actor.life].debits.push((self.now, taken));
+        let (used, asked) = (self.random.within(0, most), self.random.one_in(4));
+        let life = &mut self.out.lives[actor.life];
+        let (used, debt) = match life.reservation().filter(|_| asked) {
+            // So that it gets to work again.
+            Some(reservation) => (used.min(4 * reservation.slice.0), Debt::Agreed),
+            None if asked => (used, Debt::Agreed),
+            None => (used, Debt::Imposed),
+        };
+        let taken = self.policy.debit(vp, Nanos(used), debt, Nanos(self.now)).0;
+        assert!(debt == Debt::Imposed || taken == used, "what was agreed to is owed");
+        life.debits.push((self.now, taken, debt));
         if actor.busy_since.is_none() {
             // As if it had worked until now.
             actor.slept_at = actor.slept_at.max(self.now);
@@ -336,10 +361,14 @@ impl<'a, P: Policy> Simulator<'a, P> {
         actor.work += work;
         let life = &self.out.lives[actor.life];
         // When everything is paid for that can have been used, at the latest.
-        // Who is debited owes a slice at most.
+        // Who is debited owes a slice at most, and what it has asked for.
         let owed = u64::from(self.plan.debits);
         let paid = life.reservation().map_or(0, |reservation| {
-            let periods = 1 + owed + life.terms.overrun.0.div_ceil(reservation.slice.0);
+            let asked = match life.owed(actor.slept_at) {
+                0 => 0,
+                asked => 1 + asked.div_ceil(reservation.slice.0),
+            };
+            let periods = 1 + owed + asked + life.terms.overrun.0.div_ceil(reservation.slice.0);
             actor.slept_at + reservation.period.0 * periods
         });
         let is_new = life.got.is_empty() && life.begin == 0 || life.busy.is_empty() && actor.slept_at == 0;
@@ -401,7 +430,8 @@ impl<'a, P: Policy> Simulator<'a, P> {
         let over = reservation.period.0 * (1 + owed + old.terms.overrun.0.div_ceil(reservation.slice.0));
         // What it owes under the old terms is paid under the new ones.
         let Share::Reserved(new) = terms.share else { panic!("reservations stay reservations") };
-        let over = over + owed * new.period.0 * (1 + reservation.slice.0.div_ceil(new.slice.0));
+        let most = owed * (3 * reservation.slice.0 + old.owed(self.now));
+        let over = over + owed * new.period.0 * (1 + most.div_ceil(new.slice.0));
         let (greedy, begin) = (old.greedy, old.begin);
         let life = self.born(vp, terms, greedy);
         let begin = begin.max(self.now) + over;

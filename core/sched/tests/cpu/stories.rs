@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
-    Account, Config, Core, Decision, Depth, Outcome, Pools, Ppm, Refusal, Reservation, Share, Terms, VpId,
-    Weight, Work,
+    Account, Config, Core, Debt, Decision, Depth, Outcome, Pools, Ppm, Refusal, Reservation, Share, Terms,
+    VpId, Weight, Work,
 };
 use weir_units::Nanos;
 
@@ -323,7 +323,7 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     let rest = machine.create(best_effort(100)).unwrap();
     machine.run_until(10 * MS, 20_000);
     // Five milliseconds of work for `a`: two slices and a half.
-    machine.core.debit(a, Nanos(5 * MS), Nanos(machine.now)).unwrap();
+    machine.core.debit(a, Nanos(5 * MS), Debt::Agreed, Nanos(machine.now)).unwrap();
     let periods: Vec<_> = (0..4).map(|_| machine.run_until(machine.now + 10 * MS, 20_000)).collect();
     let had = |vp| periods.iter().map(|got| got[&vp]).collect::<Vec<_>>();
     assert_eq!(had(a).iter().sum::<u64>(), 3 * MS, "{:?}", had(a));
@@ -334,10 +334,11 @@ fn what_others_worked_for_one_is_taken_from_its_next_slices_and_nobody_elses() {
     // Whoever shares the rest is behind the others by what was done for it.
     let mut machine = Machine::new(Config::default());
     let (c, d) = (machine.create(best_effort(100)).unwrap(), machine.create(best_effort(100)).unwrap());
-    machine.core.debit(c, Nanos(4 * MS), Nanos(0)).unwrap();
+    machine.core.debit(c, Nanos(4 * MS), Debt::Agreed, Nanos(0)).unwrap();
     let got = machine.run_until(20 * MS, 20_000);
     let apart = got[&d].abs_diff(got[&c] + 4 * MS);
     assert!(apart <= 2 * 20_000, "{got:?}");
     machine.core.close(d, Nanos(machine.now)).unwrap();
-    assert_eq!(machine.core.debit(d, Nanos(1), Nanos(machine.now)), Err(Refusal::Unknown(d)));
+    let debit = machine.core.debit(d, Nanos(1), Debt::Agreed, Nanos(machine.now));
+    assert_eq!(debit, Err(Refusal::Unknown(d)));
 }
