@@ -16,7 +16,7 @@ pub fn c_header(manifest: &Manifest) -> String {
         _ = writeln!(out, "\n/* {} */\nstruct {name}_row {{", comment(&stream.summary));
         for field in &stream.fields {
             let (ty, suffix) = c_type(field.ty);
-            let unit = if field.unit.is_empty() { String::new() } else { format!(" [{}]", field.unit) };
+            let unit = bracketed(&field.unit);
             _ = writeln!(
                 out,
                 "    {ty} {}{suffix}; /* {}{} */",
@@ -60,7 +60,7 @@ pub fn c_header(manifest: &Manifest) -> String {
     }
     for (index, parameter) in manifest.parameters.iter().enumerate() {
         let name = parameter.name.identifier();
-        let unit = if parameter.unit.is_empty() { String::new() } else { format!(" [{}]", parameter.unit) };
+        let unit = bracketed(&parameter.unit);
         _ = writeln!(out, "\n/* {}{} */", comment(&parameter.summary), comment(&unit));
         let line = match parameter.ty {
             ParameterType::U64 => {
@@ -103,7 +103,7 @@ pub fn rust_source(manifest: &Manifest) -> String {
             stream.summary
         );
         for field in &stream.fields {
-            let unit = if field.unit.is_empty() { String::new() } else { format!(" [{}]", field.unit) };
+            let unit = bracketed(&field.unit);
             _ = writeln!(
                 out,
                 "    #[doc = {:?}]\n    pub {}: {},",
@@ -151,7 +151,7 @@ pub fn rust_source(manifest: &Manifest) -> String {
     }
     _ = writeln!(out, "\n/// The parameters, as the operator set them.\npub mod param {{");
     for (index, parameter) in manifest.parameters.iter().enumerate() {
-        let unit = if parameter.unit.is_empty() { String::new() } else { format!(" [{}]", parameter.unit) };
+        let unit = bracketed(&parameter.unit);
         let (arguments, result, body) = rust_parameter(parameter.ty, index);
         _ = writeln!(
             out,
@@ -162,6 +162,11 @@ pub fn rust_source(manifest: &Manifest) -> String {
     }
     out.push_str("}\n");
     out
+}
+
+/// A unit as it stands behind what is measured in it; nothing where there is none.
+fn bracketed(unit: &str) -> String {
+    if unit.is_empty() { String::new() } else { format!(" [{unit}]") }
 }
 
 /// Arguments, result and body of the function for a parameter.

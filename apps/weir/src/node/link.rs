@@ -1,7 +1,7 @@
 //! `weir link`: links are listed and shown, and get other rates.
 
 use super::args::{Link, LinkAct};
-use super::show::{counted, table};
+use super::show::{output_heading, output_row, table};
 use super::{NodeError, look, order};
 use crate::Failure;
 use std::io::{self, Write};
@@ -83,23 +83,8 @@ fn one(out: &mut impl Write, snapshot: &Snapshot, link: &LinkShot) -> io::Result
         link.packets,
         link.lost
     )?;
-    let heading =
-        ["SESSION", "OUTPUT", "RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    let rate = |of| if of == 0 { "-".to_owned() } else { bits(of) };
-    rows.extend(outputs(snapshot, link).map(|(session, output)| {
-        vec![
-            shown(session),
-            shown(&output.name),
-            rate(output.reserved_bits),
-            rate(output.cap_bits),
-            output.weight.to_string(),
-            output.packets.to_string(),
-            Bytes(output.bytes).to_string(),
-            format!("{}/{}", output.waiting, output.queue),
-            counted(&output.drops),
-        ]
-    }));
+    let mut rows = vec![output_heading(["SESSION", "OUTPUT"])];
+    rows.extend(outputs(snapshot, link).map(|(session, output)| output_row([session, &output.name], output)));
     if rows.len() > 1 {
         writeln!(out)?;
         table(out, &rows, &[0, 1, 8])?;

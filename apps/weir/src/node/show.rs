@@ -103,9 +103,9 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
     }
     if !session.outputs.is_empty() {
         writeln!(out)?;
-        let heading =
-            ["OUTPUT", "LINK", "RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED", "TAP"];
-        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        let mut heading = output_heading(["OUTPUT", "LINK"]);
+        heading.push("TAP".to_owned());
+        let mut rows = vec![heading];
         rows.extend(session.outputs.iter().map(sends));
         table(out, &rows, &[0, 1, 8, 9])?;
     }
@@ -228,14 +228,25 @@ fn refused(session: &SessionShot) -> String {
 
 /// A line for an output channel.
 fn sends(output: &OutputShot) -> Vec<String> {
-    let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
     let tap = output.tap.as_ref().map_or_else(
         || "-".to_owned(),
         |tap| format!("{} ({} in, {} lost)", shown(tap), output.tap_packets, output.tap_lost),
     );
-    vec![
-        shown(&output.name),
-        shown(&output.link),
+    let mut row = output_row([&output.name, &output.link], output);
+    row.push(tap);
+    row
+}
+
+/// The heading of lines for output channels, with these names for what says which they are.
+pub fn output_heading(which: [&str; 2]) -> Vec<String> {
+    let told = ["RESERVED", "CAP", "WEIGHT", "PACKETS", "BYTES", "WAITING", "DROPPED"];
+    which.into_iter().chain(told).map(str::to_owned).collect()
+}
+
+/// What is told of an output channel wherever one is shown, behind what says which it is.
+pub fn output_row(which: [&str; 2], output: &OutputShot) -> Vec<String> {
+    let rate = |bits: u64| if bits == 0 { "-".to_owned() } else { BitsPerSecond(bits).to_string() };
+    let told = [
         rate(output.reserved_bits),
         rate(output.cap_bits),
         output.weight.to_string(),
@@ -243,8 +254,8 @@ fn sends(output: &OutputShot) -> Vec<String> {
         Bytes(output.bytes).to_string(),
         format!("{}/{}", output.waiting, output.queue),
         counted(&output.drops),
-        tap,
-    ]
+    ];
+    which.map(shown).into_iter().chain(told).collect()
 }
 
 /// Columns as wide as their widest cell; those named to the left, the others to the right.
@@ -335,7 +346,7 @@ pub fn causes(channel: &ChannelShot) -> String {
 }
 
 /// Numbers of packets, by what became of them.
-pub fn counted(drops: &BTreeMap<String, u64>) -> String {
+fn counted(drops: &BTreeMap<String, u64>) -> String {
     let causes: Vec<String> = drops
         .iter()
         .filter(|(_, count)| **count > 0)
