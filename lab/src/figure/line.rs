@@ -5,10 +5,11 @@
 //! has an interface of its own (macvlan), so that the kernel there counts for it alone.
 
 use super::node::{Node, is_sound, module};
-use super::scene::{ASIDE, bind, cable, ip, received, settle};
+use super::scene::{ANYBODY, ASIDE, bind, cable, datagram, ip, received, settle};
 use super::{Axis, Chart, Csv, FigureError, Mark, Outcome, Verdict};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_netio::{Kind, Sink};
 
 /// Megabits per second that the link has.
 pub const RATE_MBIT: f64 = 100.0;
@@ -200,7 +201,8 @@ pub fn shown(
 fn play(script: &Script) -> Result<Played, FigureError> {
     bind(ASIDE)?;
     cable(LINK, "b")?;
-    // Modules are loaded for packets: of an interface to which none come.
+    // Modules are loaded for packets, the first of which tells them the time: each sender that begins is sent one on the link's own interface.
+    let mut far = Sink::open("b", Kind::Packet)?;
     let mut node = Node::start(&format!(
         "blocking = \"200us\"\n[[interface]]\nname = \"{LINK}\"\narena = \"8 MiB\"\noutgoing = false\n\
          [[link]]\ninterface = \"{LINK}\"\nrate = \"{RATE_MBIT:.0} Mbit/s\"\nreservable = 100\nframe = {FRAME}\ncatch_up = \"{CATCH_UP}\""
@@ -216,14 +218,14 @@ fn play(script: &Script) -> Result<Played, FigureError> {
             "name = \"{name}\"\nprofile = \"long\"\ncpu = [{CPU}]\nchannel = [{{ interface = \"{LINK}\" }}]\n{output}"
         ))?;
         // It is compiled here, and not while others send.
-        start(&mut node, script, usize::from(number) - 1)?;
+        load(&mut node, script, usize::from(number) - 1)?;
         node.unload(name, "flood")?;
     }
     let (before, begin) = (count(script)?, Instant::now());
     let is_over = AtomicBool::new(false);
     let (looks, done) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(script, &before, begin, &is_over));
-        let done = conduct(script, &mut node, begin);
+        let done = conduct(script, &mut node, &mut far, begin);
         is_over.store(true, Ordering::Release);
         let panicked = || FigureError::Nothing("who looks at the counters panicked".to_owned());
         (watcher.join().unwrap_or_else(|_| Err(panicked())), done)
@@ -234,7 +236,7 @@ fn play(script: &Script) -> Result<Played, FigureError> {
 }
 
 /// Loads a sender's module.
-fn start(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureError> {
+fn load(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureError> {
     let Some((name, _)) = script.senders.get(sender) else { return Ok(()) };
     let flood = format!(
         "module = \"flood\"\nset = {{ size = {FRAME}, per-tick = {FRAMES}, interval = \"1ms\", destination = {} }}",
@@ -244,14 +246,23 @@ fn start(node: &mut Node, script: &Script, sender: usize) -> Result<(), FigureEr
 }
 
 /// Has the node do what the script says, and waits for its end. Says when each was done.
-fn conduct(script: &Script, node: &mut Node, begin: Instant) -> Result<Vec<f64>, FigureError> {
+fn conduct(
+    script: &Script,
+    node: &mut Node,
+    far: &mut Sink,
+    begin: Instant,
+) -> Result<Vec<f64>, FigureError> {
+    let packet = datagram(ANYBODY, (1000, 53), 60);
     let wait = |at: f64| std::thread::sleep(Duration::from_secs_f64(at).saturating_sub(begin.elapsed()));
     let mut done = Vec::new();
     for (at, sender, act) in &script.acts {
         wait(*at);
         let Some((name, _)) = script.senders.get(*sender) else { continue };
         match act {
-            Act::Start => start(node, script, *sender)?,
+            Act::Start => {
+                load(node, script, *sender)?;
+                far.send(&[packet.as_slice()]);
+            }
             Act::Stop => node.unload(name, "flood")?,
             Act::Change(grant) => {
                 node.change(&format!("session = \"{name}\"\n{}", grant.output(script.period)))?;

@@ -25,7 +25,9 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
         for n in (1..=periods).filter(|_| busy.fresh) {
             let end = busy.from + n * period;
             let (all, last) = (life.within(busy.from, end), life.within(end - period, end));
-            let (debited, lately) = (life.debited(busy.from, end), lately(life, (end - period, end), 2));
+            let debited = life.debited(busy.from, end);
+            // What was owed two periods before this one can be missing in it.
+            let lately = lately(life, (end.saturating_sub(3 * period), end), 0);
             if all + debited < n * slice {
                 broken
                     .push(format!("{}: {all} in {n} periods of {period}, slice {slice}, {busy:?}", life.vp));
@@ -39,7 +41,7 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
             let from = random.within(busy.from, busy.to);
             let to = random.within(from, busy.to);
             let least = (((to - from) / period).saturating_sub(1) * slice).saturating_sub(overrun);
-            let got = life.within(from, to) + lately(life, (from, to), 3);
+            let got = life.within(from, to) + lately(life, (from.saturating_sub(3 * period), to), 2 * slice);
             if got < least {
                 broken.push(format!("{}: {got} of {least} from {from} to {to}, {busy:?}", life.vp));
             }
@@ -47,12 +49,10 @@ fn slices(life: &Life, random: &mut Random, broken: &mut Vec<String>) {
     }
 }
 
-/// What was debited until `to` and may be missing from `from` on: that of so many periods before, and what was owed then and takes longer to be paid.
-fn lately(life: &Life, (from, to): (u64, u64), periods: u64) -> u64 {
-    let Some(reservation) = life.reservation() else { return 0 };
-    let before = from.saturating_sub(periods * reservation.period.0);
-    // Whole slices are paid at the begin of each period, so the first may have been paid already.
-    life.debited(before, to) + life.owed(before).saturating_sub((periods - 1) * reservation.slice.0)
+/// What was debited from `before` to `to`, and what was owed before, less what is certainly paid when it is looked at: whole slices are paid at the begin
+/// of each period.
+fn lately(life: &Life, (before, to): (u64, u64), paid: u64) -> u64 {
+    life.debited(before, to) + life.owed(before).saturating_sub(paid)
 }
 
 /// Without spare time, nobody gets more than its slices.
