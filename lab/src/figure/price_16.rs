@@ -391,21 +391,21 @@ mod tests {
             0 create reserved 4000000 1200000 100 0 -> created 2.0\n\
             1000 charge 7000 idle -> done\n\
             1000 debit 1.0 7000 agreed -> left 0\n\
-            1999600000 wake 0.0 -> done\n\
-            1999700000 next -> run 0.0 200000 spare\n\
-            1999750000 charge 50000 idle -> done\n\
-            2000000000 charge 200000 suspended -> done\n\
-            2000000000 debit 0.0 200000 agreed -> left 0\n\
-            2000400000 charge 150000 ready -> done\n\
-            2000400000 wake 0.0 -> done\n\
-            2000400000 debit 0.0 150000 agreed -> left 0\n\
-            3500000000 create best-effort 100 0 -> created 3.0\n\
-            3999800000 debit 1.0 700 imposed -> left 0\n\
-            3999900000 wake 1.0 -> done\n\
-            3999950000 next -> run 1.0 200000 reserved\n\
-            4000000000 charge 9000 idle -> done\n\
-            4000000000 debit 2.0 5 agreed -> left 0\n\
-            4000000000 debit 1.0 9000 agreed -> left 0\n";
+            3999600000 wake 0.0 -> done\n\
+            3999700000 next -> run 0.0 200000 spare\n\
+            3999750000 charge 50000 idle -> done\n\
+            4000000000 charge 200000 suspended -> done\n\
+            4000000000 debit 0.0 200000 agreed -> left 0\n\
+            4000400000 charge 150000 ready -> done\n\
+            4000400000 wake 0.0 -> done\n\
+            4000400000 debit 0.0 150000 agreed -> left 0\n\
+            5500000000 create best-effort 100 0 -> created 3.0\n\
+            5999800000 debit 1.0 700 imposed -> left 0\n\
+            5999900000 wake 1.0 -> done\n\
+            5999950000 next -> run 1.0 200000 reserved\n\
+            6000000000 charge 9000 idle -> done\n\
+            6000000000 debit 2.0 5 agreed -> left 0\n\
+            6000000000 debit 1.0 9000 agreed -> left 0\n";
         let done = read(trace, 3).unwrap();
         let expected = [
             Done { who: Who::A, at: -1.4996, took: 800.0, cpu: 350.0 },

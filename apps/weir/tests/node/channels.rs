@@ -310,7 +310,7 @@ fn what_others_threads_do_for_a_session_is_on_its_bill_and_a_recorded_run_replay
     for file in std::fs::read_dir(place.path().join("trace")).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         assert!(
-            text.contains(" elsewhere ") && text.contains("-> run "),
+            text.contains(" imposed -> left ") && text.contains("-> run "),
             "{}",
             text.lines().take(50).collect::<String>()
         );
