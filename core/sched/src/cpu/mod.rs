@@ -48,7 +48,7 @@ pub mod trace;
 pub use self::core::{Account, Core, Decision, NotRunning, Outcome, Period};
 pub use exercise::Exercise;
 pub use overload::{Load, Overload};
-pub use pools::{Depth, POOLS_MAX, PoolId, PoolStats, Pools, Refused, ThreadId, Work};
+pub use pools::{Depth, POOLS_MAX, PoolId, Pools, Refused, ThreadId, Work};
 pub use stats::Stats;
 pub use terms::{
     Config, Debt, PERIOD_MAX, Ppm, Refusal, Reservation, Share, Terms, VPS_MAX, VpId, WEIGHT_MAX, Weight,

@@ -1,8 +1,8 @@
 //! Which event of a virtual processor runs.
 //!
 //! RCANE's thread pools ("The price of safety in an active network", section IV.C): a pool is where events (packet batches, ticks, alarms,
-//! service calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended or blocked holds
-//! its thread. All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in
+//! service calls) wait for a thread. It has as many threads as events may be in execution at once; one that is suspended holds its
+//! thread. All pools of a virtual processor share its time alike, by what they used ([`super::fair`]), however many events wait in
 //! each.
 
 use super::fair::{Fair, Tag};
@@ -60,25 +60,11 @@ pub struct Refused<E> {
     pub is_full: bool,
 }
 
-/// Counters of a pool: they only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Events that were accepted.
-    pub accepted: u64,
-    /// Events that were refused, because the queue was full.
-    pub refused: u64,
-    /// Events that are done.
-    pub done: u64,
-    /// CPU time on them.
-    pub used: Nanos,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
     Free,
     Running,
     Suspended,
-    Blocked,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +76,6 @@ struct Pool<E> {
     /// Threads to be resumed, the longest suspended first.
     suspended: VecDeque<u16>,
     tag: Tag,
-    stats: PoolStats,
 }
 
 /// The pools of one virtual processor, with events of any kind.
@@ -125,7 +110,6 @@ impl<E> Pools<E> {
             free: (0..depth.concurrency).rev().collect(),
             suspended: VecDeque::with_capacity(threads),
             tag: Tag::default(),
-            stats: PoolStats::default(),
         };
         match self.pools.get_mut(place) {
             Some((_, free)) => *free = Some(pool),
@@ -135,14 +119,14 @@ impl<E> Pools<E> {
         Some(PoolId { index: u16::try_from(place).ok()?, generation: self.pools[place].0 })
     }
 
-    /// Ends a pool. Gives back the events that were waiting, first come first, and its counters; what was in execution is to be abandoned.
-    pub fn close(&mut self, id: PoolId) -> Option<(Vec<E>, PoolStats)> {
+    /// Ends a pool. Gives back the events that were waiting, first come first; what was in execution is to be abandoned.
+    pub fn close(&mut self, id: PoolId) -> Option<Vec<E>> {
         self.pool(id)?;
         let index = usize::from(id.index);
         self.fair.leave(index);
         let (generation, pool) = self.pools.get_mut(index)?;
         *generation = generation.wrapping_add(1);
-        pool.take().map(|pool| (pool.queue.into(), pool.stats))
+        pool.take().map(|pool| pool.queue.into())
     }
 
     /// Appends an event to a pool's queue.
@@ -153,11 +137,9 @@ impl<E> Pools<E> {
     pub fn push(&mut self, id: PoolId, event: E) -> Result<(), Refused<E>> {
         let Some(pool) = self.pool(id) else { return Err(Refused { event, is_full: false }) };
         if pool.queue.len() >= pool.events_max {
-            pool.stats.refused += 1;
             return Err(Refused { event, is_full: true });
         }
         pool.queue.push_back(event);
-        pool.stats.accepted += 1;
         self.place(id);
         Ok(())
     }
@@ -196,34 +178,6 @@ impl<E> Pools<E> {
         self.stop(thread, used, Thread::Suspended)
     }
 
-    /// What ran on `thread` waits for something other than time. False where nothing ran there.
-    pub fn block(&mut self, thread: ThreadId, used: Nanos) -> bool {
-        self.stop(thread, used, Thread::Blocked)
-    }
-
-    /// What `thread` was waiting for has come. False where it was not blocked.
-    pub fn unblock(&mut self, thread: ThreadId) -> bool {
-        let Some(pool) = self.pool(thread.pool) else { return false };
-        let Some(state) = pool.threads.get_mut(usize::from(thread.number)) else { return false };
-        if *state != Thread::Blocked {
-            return false;
-        }
-        *state = Thread::Suspended;
-        pool.suspended.push_back(thread.number);
-        self.place(thread.pool);
-        true
-    }
-
-    /// A pool's counters.
-    pub fn stats(&self, id: PoolId) -> Option<PoolStats> {
-        self.get(id).map(|pool| pool.stats)
-    }
-
-    /// How many events of a pool wait, and how many are in execution.
-    pub fn load(&self, id: PoolId) -> Option<(usize, usize)> {
-        self.get(id).map(|pool| (pool.queue.len(), pool.threads.len() - pool.free.len()))
-    }
-
     fn stop(&mut self, thread: ThreadId, used: Nanos, then: Thread) -> bool {
         let Some((generation, Some(pool))) = self.pools.get_mut(usize::from(thread.pool.index)) else {
             return false;
@@ -236,14 +190,10 @@ impl<E> Pools<E> {
             return false;
         }
         *state = then;
-        pool.stats.used.0 = pool.stats.used.0.saturating_add(used.0);
         match then {
-            Thread::Free => {
-                pool.free.push(thread.number);
-                pool.stats.done += 1;
-            }
+            Thread::Free => pool.free.push(thread.number),
             Thread::Suspended => pool.suspended.push_back(thread.number),
-            Thread::Running | Thread::Blocked => {}
+            Thread::Running => {}
         }
         self.fair.charge(usize::from(thread.pool.index), &mut pool.tag, used.0.max(1), 1);
         self.place(thread.pool);
@@ -260,11 +210,6 @@ impl<E> Pools<E> {
         } else {
             self.fair.leave(index);
         }
-    }
-
-    fn get(&self, id: PoolId) -> Option<&Pool<E>> {
-        let (generation, pool) = self.pools.get(usize::from(id.index))?;
-        pool.as_ref().filter(|_| *generation == id.generation)
     }
 
     fn pool(&mut self, id: PoolId) -> Option<&mut Pool<E>> {
@@ -299,18 +244,16 @@ mod tests {
         let (first, event) = begun(pools.take());
         assert_eq!(event, 1);
         let (second, event) = begun(pools.take());
-        assert_eq!((event, pools.load(pool)), (2, Some((1, 2))));
+        assert_eq!(event, 2);
         assert!(!pools.has_work(), "two are in execution; that is the most");
-        assert!(pools.block(first, Nanos(5)) && !pools.has_work(), "what is blocked holds its thread");
         assert!(pools.suspend(second, Nanos(5)) && pools.has_work());
-        assert_eq!(pools.take(), Some(Work::Resume(second)), "what was begun goes before what was not");
+        assert!(pools.suspend(first, Nanos(5)));
+        assert_eq!(pools.take(), Some(Work::Resume(second)), "what is suspended holds its thread");
         assert!(pools.done(second, Nanos(5)));
-        assert_eq!(begun(pools.take()).1, 3);
-        assert!(pools.unblock(first) && !pools.unblock(first));
         assert_eq!(pools.take(), Some(Work::Resume(first)));
+        assert_eq!(begun(pools.take()).1, 3);
         assert!(pools.done(first, Nanos(1)) && !pools.done(first, Nanos(1)));
-        let stats = PoolStats { accepted: 3, refused: 1, done: 2, used: Nanos(16) };
-        assert_eq!(pools.stats(pool), Some(stats));
+        assert!(!pools.suspend(first, Nanos(1)) && !pools.has_work());
     }
 
     #[test]
@@ -338,7 +281,7 @@ mod tests {
             assert_eq!(pools.push(old, event), Ok(()));
         }
         let (thread, _) = begun(pools.take());
-        assert_eq!(pools.close(old).map(|(events, _)| events), Some(vec![1, 2]));
+        assert_eq!(pools.close(old), Some(vec![1, 2]));
         let new = pools.open(depth(9, 1)).unwrap();
         assert_ne!(old, new);
         assert_eq!(pools.push(old, 7), Err(Refused { event: 7, is_full: false }));
