@@ -10,6 +10,7 @@ pub mod config;
 pub mod daemon;
 mod descriptors;
 mod error;
+mod followers;
 mod guest;
 mod handling;
 mod intake;

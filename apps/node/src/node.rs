@@ -7,6 +7,7 @@ use crate::account::Account;
 use crate::bell::Bell;
 use crate::config::Config;
 use crate::error::NodeError;
+use crate::followers::Following;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
 use crate::intake::{Intake, LONGEST};
 use crate::link::{Outputs, Port, Way};
@@ -575,7 +576,7 @@ impl Node {
         session: &Name,
         module: &Name,
         stream: &Name,
-    ) -> Result<Option<std::sync::mpsc::Receiver<crate::protocol::Reply>>, NodeError> {
+    ) -> Result<Option<Following>, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let Some(found) = there.modules.get(module) else {
             return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });

@@ -18,11 +18,19 @@ pub(crate) struct Outbox {
     under_way: Arc<AtomicU64>,
 }
 
-/// Counts an output as under way for as long as it is there.
+/// Counts so many bytes as under way for as long as it is there.
 #[derive(Debug)]
 pub struct Load {
     of: Arc<AtomicU64>,
     bytes: u64,
+}
+
+impl Load {
+    /// Adds them.
+    pub(crate) fn on(of: &Arc<AtomicU64>, bytes: u64) -> Self {
+        of.fetch_add(bytes, Ordering::Relaxed);
+        Self { of: Arc::clone(of), bytes }
+    }
 }
 
 impl Drop for Load {
@@ -46,8 +54,7 @@ impl Outbox {
         if before > 0 && before.saturating_add(bytes) > UNDER_WAY.0 {
             return Err(output);
         }
-        self.under_way.fetch_add(bytes, Ordering::Relaxed);
-        output.load = Some(Load { of: Arc::clone(&self.under_way), bytes });
+        output.load = Some(Load::on(&self.under_way, bytes));
         self.outputs.send(output).map_err(|back| back.0)
     }
 }

@@ -1,6 +1,7 @@
 //! How a node is reached: its socket, its signals, the service manager.
 
 use crate::daemon::{Daemon, DaemonError, Signal};
+use crate::followers::{Following, Told};
 use crate::log::say;
 use crate::metrics;
 use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, Snapshot, VERSION, body_of};
@@ -332,11 +333,11 @@ impl Client {
                 Err(error) => Reply::Refused { why: error.to_string() },
             },
             Request::Follow { session, module, stream } => {
-                let rows = daemon.with_node(|node| node.follow(&session, &module, &stream));
-                match rows {
-                    Ok(Some(rows)) => {
+                let following = daemon.with_node(|node| node.follow(&session, &module, &stream));
+                match following {
+                    Ok(Some(following)) => {
                         self.say(done())?;
-                        return self.follow(is_over, &rows);
+                        return self.follow(is_over, &following);
                     }
                     Ok(None) => Reply::Refused {
                         why: format!(
@@ -350,17 +351,23 @@ impl Client {
         self.say(answer)
     }
 
-    fn follow(&mut self, is_over: &AtomicBool, rows: &std::sync::mpsc::Receiver<Reply>) -> io::Result<()> {
+    fn follow(&mut self, is_over: &AtomicBool, following: &Following) -> io::Result<()> {
         while !is_over.load(Ordering::Acquire) {
-            match rows.recv_timeout(Duration::from_millis(200)) {
-                Ok(row) => self.say(row)?,
+            match following.next(Duration::from_millis(200)) {
+                Ok(Told { reply, load }) => {
+                    self.say(reply)?;
+                    drop(load);
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     if self.is_gone() {
                         return Ok(());
                     }
                 }
                 // The module is gone, and with it what would follow.
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let rows = following.missed();
+                    return if rows > 0 { self.say(Reply::Missed { rows }) } else { Ok(()) };
+                }
             }
         }
         Ok(())

@@ -4,23 +4,20 @@
 //! that thread holds while it writes, nobody else needs.
 
 use crate::account::Account;
+use crate::followers::{Follower, Following, fields};
 use crate::guest::Output;
-use crate::protocol::Reply;
-use crate::spec::Given;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weir_records::{ModuleFiles, RecordsError};
 use weir_sandbox::thread_time;
-use weir_session::{FieldValue, Manifest, Name, Record, Records, Stream};
+use weir_session::{Manifest, Name, Record, Records};
 use weir_units::{Bytes, Nanos};
 
-/// Rows that wait for a follower, at most. One that is slower misses some, and is told how many.
-const FOLLOWER_ROWS: usize = 4096;
 /// How often the thread looks whether a file has been open for long enough.
 const LOOK: Duration = Duration::from_millis(200);
 /// After an error, such as a full disk, the next file is tried so much later.
@@ -44,13 +41,6 @@ pub struct Rotation {
     pub bytes: Bytes,
     /// … or has been written for so long.
     pub time: Nanos,
-}
-
-#[derive(Debug)]
-struct Follower {
-    stream: u16,
-    rows: SyncSender<Reply>,
-    missed: u64,
 }
 
 /// Who follows a module's streams.
@@ -175,13 +165,13 @@ impl Writer {
     }
 
     /// The rows of a module's stream from now on.
-    pub fn follow(&self, guest: u64, stream: &Name) -> Option<Receiver<Reply>> {
+    pub fn follow(&self, guest: u64, stream: &Name) -> Option<Following> {
         let modules = lock(&self.modules);
         let known = modules.get(&guest)?;
         let number = known.streams.iter().position(|known| known == stream)?;
-        let (rows, follower) = sync_channel(FOLLOWER_ROWS);
-        lock(&known.followers).push(Follower { stream: u16::try_from(number).ok()?, rows, missed: 0 });
-        Some(follower)
+        let (follower, following) = Follower::of(u16::try_from(number).ok()?);
+        lock(&known.followers).push(follower);
+        Some(following)
     }
 }
 
@@ -348,29 +338,8 @@ impl Sink {
 
     fn pass_on(&mut self, record: &Record<'_>) {
         let Some(stream) = self.manifest.streams.get(usize::from(record.stream)) else { return };
-        lock(&self.followers).retain_mut(|follower| {
-            if follower.stream != record.stream {
-                return true;
-            }
-            if follower.missed > 0 {
-                match follower.rows.try_send(Reply::Missed { rows: follower.missed }) {
-                    Ok(()) => follower.missed = 0,
-                    Err(TrySendError::Full(_)) => {
-                        follower.missed += 1;
-                        return true;
-                    }
-                    Err(TrySendError::Disconnected(_)) => return false,
-                }
-            }
-            match follower.rows.try_send(Reply::Record(fields(stream, record))) {
-                Ok(()) => true,
-                Err(TrySendError::Full(_)) => {
-                    follower.missed += 1;
-                    true
-                }
-                Err(TrySendError::Disconnected(_)) => false,
-            }
-        });
+        let row = || fields(stream, record);
+        lock(&self.followers).retain(|follower| follower.offer(record.stream, row));
     }
 
     fn say(&self, what: &str) {
@@ -381,31 +350,6 @@ impl Sink {
 /// Whether a file has the name of one that is whole.
 fn is_complete(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "parquet")
-}
-
-/// A row by its fields' names. Text that is none is shown as `\xNN`; integers beyond JSON's are text.
-fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, Given> {
-    let value = |value: FieldValue<'_>| match value {
-        FieldValue::Unsigned(value) => {
-            i64::try_from(value).map_or_else(|_| Given::Text(value.to_string()), Given::Whole)
-        }
-        FieldValue::Signed(value) => Given::Whole(value),
-        FieldValue::Float(value) if value.is_finite() => Given::Number(value),
-        FieldValue::Float(value) => Given::Text(value.to_string()),
-        FieldValue::Bool(value) => Given::Bool(value),
-        FieldValue::Ip(address) => {
-            Given::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
-        }
-        FieldValue::Bytes(bytes) => Given::Text(match std::str::from_utf8(bytes) {
-            Ok(text) => text.to_owned(),
-            Err(_) => bytes.escape_ascii().to_string(),
-        }),
-    };
-    let named = stream
-        .fields
-        .iter()
-        .filter_map(|field| Some((field.name.to_string(), value(field.read(record.row, record.tail)?))));
-    named.collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod channels;
 mod disk;
 mod fairness;
 mod faults;
+mod followers;
 mod isolation;
 mod keeping;
 mod leaving;
