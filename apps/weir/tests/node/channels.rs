@@ -228,6 +228,62 @@ fn under_overload_the_highest_loses_nothing() {
     place.until("the lowest is served again", |place| place.count("low", "slow", "packets") == before + 50);
 }
 
+#[test]
+fn when_the_memory_of_an_xdp_interface_is_full_the_lowest_makes_way_though_the_highest_holds_older_packets() {
+    let name = "channels::when_the_memory_of_an_xdp_interface_is_full_the_lowest_makes_way_though_the_highest_holds_older_packets";
+    if !is_inside(name) {
+        return;
+    }
+    // Hardly any time, and room for more packets than the interface has frames.
+    let session = |name: &str, priority: u8, port: u16| {
+        format!(
+            "[[session]]\nname = \"{name}\"\npriority = {priority}\ncpu = [{{ period = \"10s\", slice = \"100us\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp port {port}\", sees = \"all\", queue = 100000 }}]\n"
+        )
+    };
+    let mut place =
+        Place::new(&("kind = \"xdp\"\n".to_owned() + &session("low", 1, 2) + &session("high", 5, 1)));
+    for name in ["low", "high"] {
+        let reply = place.load(name, json!({"module": "slow.wasm"}), &slow(400_000));
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    // Fewer than there can be blocks, should each of them be one.
+    place.send(&vec![udp(1, b"x"); 100]);
+    place.until("they have come", |place| channel(place, "high")["packets"] == 100);
+    let lost = |place: &Place, name: &str| -> u64 {
+        channel(place, name)["drops"].as_object().unwrap().values().filter_map(Value::as_u64).sum()
+    };
+    let shed = |place: &Place| channel(place, "low")["drops"]["shed"].as_u64().unwrap_or(0);
+    // What the lowest does not look at fills the memory again and again.
+    place.until("the lowest has made way for more than there is room for", |place| {
+        place.send(&vec![udp(2, b"x"); 200]);
+        shed(place) > 5000
+    });
+    assert_eq!(channel(&place, "high")["drops"], json!({}));
+    assert!(place.count("high", "slow", "packets") < 100, "it still holds the oldest ones");
+
+    // Now the other one is the lowest, while they run, and the first to make way.
+    place.done(json!({"change": {"session": "high", "priority": 0}}));
+    let before = shed(&place);
+    place.until("it makes way", |place| {
+        place.send(&vec![udp(2, b"x"); 50]);
+        let of_low = shed(place);
+        let has_lost = lost(place, "high") > 0;
+        assert!(has_lost || of_low == before, "{of_low} {before}");
+        has_lost
+    });
+    // When there is time all that waits is served.
+    for name in ["low", "high"] {
+        let cpu = json!([{"period": "20ms", "slice": "4ms", "spare": true}]);
+        place.done(json!({"change": {"session": name, "cpu": cpu}}));
+    }
+    place.until("all have been seen or lost", |place| {
+        channel(place, "low")["waiting"] == 0
+            && place.count("high", "slow", "packets") + lost(place, "high") == 100
+    });
+    assert!(place.stop().success());
+}
+
 /// What a module has seen, and what its channel lost.
 fn had(place: &Place, session: &str, module: &str) -> u64 {
     let lost =
