@@ -1,6 +1,7 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
 mod ending;
+mod reload;
 
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
@@ -8,7 +9,7 @@ use crate::error::NodeError;
 use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
-use crate::protocol::{Change, Rate, Snapshot};
+use crate::protocol::{Change, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
@@ -572,92 +573,6 @@ impl Daemon {
             lock(&self.books).enter(Event::SessionChanged { session, reserved });
         }
         Ok(())
-    }
-
-    /// Another rate for a link, until the configuration says yet another one. Says how it is then.
-    pub(crate) fn change_rate(&self, change: &Rate) -> Result<String, NodeError> {
-        let note = lock(&self.node).change_rate(change)?;
-        say(&note);
-        Ok(note)
-    }
-
-    /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
-    pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
-        let mut loaded = lock(&self.loaded);
-        let mut new = load(&self.setup.config, &self.setup.calibration)?;
-        let path = || self.setup.config.clone();
-        for (part, differs) in [
-            ("node", new.config.node != loaded.config.node),
-            ("cpu", new.config.cpu != loaded.config.cpu),
-            ("interface", new.config.interfaces != loaded.config.interfaces),
-            ("link", !link::can_become(&loaded.config.links, &new.config.links)),
-        ] {
-            if differs {
-                return Err(DaemonError::Restart { path: path(), part });
-            }
-        }
-        let old = loaded.config.sessions.clone();
-        let gone = old.iter().filter(|old| !new.config.sessions.contains(old));
-        let come = new.config.sessions.iter().filter(|new| !old.contains(new));
-        let (gone, come): (Vec<_>, Vec<_>) = (gone.cloned().collect(), come.cloned().collect());
-        let links = link::changed(&loaded.config.links, &new.config.links);
-        let links_before = link::changed(&new.config.links, &loaded.config.links);
-        lock(&self.node).set_profiles(new.default.clone(), new.profiles.clone());
-        let mut notes = Vec::new();
-        for session in &gone {
-            // It may have been closed by hand.
-            if self.close_now(&session.name, Closed::Node, Unloaded::SessionClosed).is_ok() {
-                notes.push(format!("session {} is closed", session.name));
-            }
-        }
-        // After sessions have gone, as a lower rate may need what they gave back; before others come, as they may need a higher one.
-        let mut created = lock(&self.node).set_rates(&links).map_err(DaemonError::Node);
-        let have_rates = created.is_ok();
-        let shelf = Arc::clone(&lock(&self.node).workshop.shelf);
-        let mut tables_before = Vec::new();
-        if have_rates {
-            match shelf.configure(&loaded.tables, std::mem::take(&mut new.tables)) {
-                Ok(configured) => {
-                    (new.tables, tables_before) = (configured.sheets, configured.before);
-                    notes.extend(configured.notes);
-                }
-                Err(error) => created = Err(NodeError::from(error).into()),
-            }
-        }
-        let mut done = 0;
-        while let (Ok(()), Some(session)) = (&created, come.get(done)) {
-            created = self
-                .create_configured(session.clone())
-                .map_err(|error| self.of_configuration(session.name.clone(), error));
-            done += usize::from(created.is_ok());
-        }
-        if let Err(error) = created {
-            // As it was before: there was room for it a moment ago.
-            lock(&self.node).set_profiles(loaded.default.clone(), loaded.profiles.clone());
-            for session in &come[..done] {
-                _ = self.close_now(&session.name, Closed::Node, Unloaded::SessionClosed);
-            }
-            if have_rates && let Err(error) = lock(&self.node).set_rates(&links_before) {
-                say(&error.to_string());
-            }
-            shelf.restore(tables_before);
-            for session in gone {
-                let name = session.name.clone();
-                if let Err(error) = self.create_configured(session) {
-                    say(&format!("session {name} could not be restored: {error}"));
-                }
-            }
-            return Err(error);
-        }
-        notes.extend(links.iter().map(link::note));
-        notes.extend(come.iter().map(|session| format!("session {} is created", session.name)));
-        let configuration = new.digest;
-        *loaded = new;
-        lock(&self.books).enter(Event::NodeReconfigured { configuration });
-        if notes.is_empty() {
-            notes.push("the sessions are as they were".to_owned());
-        }
-        Ok(notes)
     }
 }
 

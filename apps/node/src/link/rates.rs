@@ -23,8 +23,8 @@ pub(crate) fn note(link: &LinkConfig) -> String {
 }
 
 impl Node {
-    /// Gives a link another rate, if what is promised of it can still be kept. Says how it is then.
-    pub(crate) fn change_rate(&mut self, change: &Rate) -> Result<String, NodeError> {
+    /// Gives a link another rate, if what is promised of it can still be kept. Says how it is then, and how it was.
+    pub(crate) fn change_rate(&mut self, change: &Rate) -> Result<(LinkConfig, Vec<LinkConfig>), NodeError> {
         let Some(port) = self.links.get(&change.link) else {
             let (given, known) = (change.link.clone(), self.links.keys().cloned().collect());
             return Err(NodeError::NoLink { given, known });
@@ -33,12 +33,12 @@ impl Node {
         link.rate = change.rate.unwrap_or(link.rate);
         link.reservable = change.reservable.unwrap_or(link.reservable);
         link.check()?;
-        self.set_rate(&link.interface, link.rate, link.reservable)?;
-        Ok(note(&link))
+        let before = self.set_rates(std::slice::from_ref(&link))?;
+        Ok((link, before))
     }
 
-    /// Gives links other rates, all of them or none.
-    pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<(), NodeError> {
+    /// Gives links other rates, all of them or none. How they were.
+    pub(crate) fn set_rates(&mut self, links: &[LinkConfig]) -> Result<Vec<LinkConfig>, NodeError> {
         let mut before = Vec::new();
         for link in links {
             let was = self.links.get(&link.interface).map(|port| port.config().clone());
@@ -55,7 +55,7 @@ impl Node {
                 }
             }
         }
-        Ok(())
+        Ok(before)
     }
 
     fn set_rate(&mut self, link: &str, rate: BitsPerSecond, reservable: u8) -> Result<(), NodeError> {

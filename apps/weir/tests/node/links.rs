@@ -2,6 +2,7 @@
 
 use crate::module::{MANIFEST, assemble, at_packet, text};
 use crate::place::{Place, ip, is_inside, udp};
+use crate::tables::said;
 use serde_json::{Value, json};
 use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions};
 use weir_units::Nanos;
@@ -169,19 +170,43 @@ fn a_link_gets_another_rate_while_it_runs_and_keeps_what_it_promised() {
         assert!(why.contains(says), "{why}");
     }
     assert_eq!(link(&place), now);
-    let weir = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
-        let output =
-            command.args(arguments).env("WEIR_SOCKET", place.path().join("node.sock")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let said = weir(&["link", "change", "c", "--rate", "200Mbit/s"]);
-    assert!(said.contains("link c has 200 Mbit/s now, of which 80 % can be reserved"), "{said}");
-    assert!(weir(&["link", "list"]).contains("200 Mbit/s"));
-    assert!(weir(&["link", "show", "c"]).contains("alice"));
+    let text = said(&place, &["link", "change", "c", "--rate", "200Mbit/s"]);
+    assert!(text.contains("link c has 200 Mbit/s now, of which 80 % can be reserved"), "{text}");
+    assert!(said(&place, &["link", "list"]).contains("200 Mbit/s"));
+    assert!(said(&place, &["link", "show", "c"]).contains("alice"));
     assert_eq!(link(&place)["rate_bits"], 200_000_000);
+
+    // By the configuration, whole or not at all: then it is again as it was, however that came.
+    let other = |rate: &str| session(FORWARD).replace("100 Mbit/s", rate);
+    place.configure(&(other("120 Mbit/s") + "[[session]]\nname = \"eve\"\nmemory = \"900 GiB\"\n"));
+    assert!(place.refused(json!("reload")).contains("more than is left"));
+    assert_eq!(link(&place)["rate_bits"], 200_000_000);
+    place.configure(&other("150 Mbit/s"));
+    place.done(json!("reload"));
+    assert_eq!(link(&place)["reservable_bits"], 135_000_000);
+    // What it is already is no change.
+    said(&place, &["link", "change", "c", "--rate", "150Mbit/s"]);
     assert!(place.stop().success());
+
+    // All of it is in the ledger, in the order in which it happened, and costs no bill anything.
+    let ledger = place.ledger();
+    let changes: Vec<[&Value; 3]> = ledger
+        .iter()
+        .filter(|entry| entry["kind"] == "link-changed")
+        .map(|entry| [&entry["link"], &entry["rate_bits_per_s"], &entry["reservable_percent"]])
+        .collect();
+    let expected = [(60, 80), (200, 80), (120, 90), (200, 80), (150, 90)];
+    let expected = expected.map(|(rate, percent)| [json!("c"), json!(rate * 1_000_000), json!(percent)]);
+    assert_eq!(changes, expected.each_ref().map(|change| change.each_ref()));
+    let state = place.disk();
+    let printed =
+        |options: &[&str]| said(&place, &[&["ledger", state.to_str().unwrap()][..], options].concat());
+    assert!(printed(&["--verify"]).contains(&format!("is whole: {} entries", ledger.len())));
+    assert_eq!(printed(&["--entries"]).matches("\"kind\":\"link-changed\"").count(), 5);
+    assert_eq!(printed(&["--entries", "--session", "alice"]).matches("link-changed").count(), 0);
+    assert_eq!(printed(&["--csv"]).lines().skip(1).filter(|row| !row.starts_with("alice,")).count(), 0);
+    let bill: Value = serde_json::from_str(&printed(&["--json"])).unwrap();
+    assert!(bill.as_array().unwrap().iter().all(|row| row["session"] == "alice"), "{bill}");
 }
 
 #[test]

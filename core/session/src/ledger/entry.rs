@@ -4,7 +4,7 @@ use super::{Digest, Reserved, Text, Usage, wire};
 use crate::{Name, Tier};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weir_units::Timestamp;
+use weir_units::{BitsPerSecond, Timestamp};
 
 /// The format of the lines, in the first line of each segment.
 pub const FORMAT: u64 = 1;
@@ -68,6 +68,17 @@ pub enum Event {
     NodeReconfigured {
         /// The new one.
         configuration: Digest,
+    },
+    /// A link got another rate, or another part of it can be reserved.
+    LinkChanged {
+        /// Its interface.
+        link: Text,
+        /// Bits on the wire per second from now on.
+        #[serde(rename = "rate_bits_per_s", with = "wire::rate")]
+        rate: BitsPerSecond,
+        /// How much of that can be reserved from now on, in percent.
+        #[serde(rename = "reservable_percent")]
+        reservable: u8,
     },
     /// The node ended in order. What begins after another entry than this one comes after a crash.
     NodeStop,
@@ -205,6 +216,7 @@ impl Event {
             Self::Segment { .. }
             | Self::NodeStart { .. }
             | Self::NodeReconfigured { .. }
+            | Self::LinkChanged { .. }
             | Self::NodeStop
             | Self::Recovered { .. }
             | Self::ClockSet { .. }

@@ -3,7 +3,7 @@
 use crate::{Name, Tier};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::Serializer;
-use weir_units::{Bytes, Nanos, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
 /// Counters of zero are left out: most of a session's are.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -48,6 +48,7 @@ macro_rules! with {
 with!(name, Name, String, |name: &Name| name.as_str().to_owned(), |raw: &String| Name::new(raw).ok());
 with!(nanos, Nanos, u64, |time: &Nanos| time.0, |raw: &u64| Some(Nanos(*raw)));
 with!(bytes, Bytes, u64, |amount: &Bytes| amount.0, |raw: &u64| Some(Bytes(*raw)));
+with!(rate, BitsPerSecond, u64, |rate: &BitsPerSecond| rate.0, |raw: &u64| Some(BitsPerSecond(*raw)));
 with!(time, Timestamp, String, |at: &Timestamp| super::show_time(*at), |raw: &String| super::parse_time(raw)
     .ok());
 with!(tier, Tier, String, |tier: &Tier| tier.name(), |raw: &String| {

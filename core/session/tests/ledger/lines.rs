@@ -7,7 +7,7 @@ use weir_session::ledger::{
     Check, Digest, Entry, Event, LINE_BYTES_MAX, LineError, RESERVED_MAX, Reserved, ReservedLink,
     ReservedProcessor, Session, Text, seal, unseal,
 };
-use weir_units::{Bytes, Nanos, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
 fn entry(event: Event) -> Entry {
     let at = Timestamp(1_795_263_005_000_000_000);
@@ -42,12 +42,31 @@ fn every_kind_of_entry_is_read_as_it_was_written() {
     let expected: Vec<Event> = (0..2).flat_map(|_| events()).collect();
     let (verified, entries) = verify(&joined(&ledger()), Check::default());
     let verified = verified.unwrap();
-    assert_eq!((verified.first, verified.entries, verified.segments), (1, 28, 2));
+    assert_eq!((verified.first, verified.entries, verified.segments), (1, 30, 2));
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
     let is_segment = |entry: &Entry| matches!(entry.event, Event::Segment { .. });
     let read: Vec<Event> =
         entries.into_iter().filter(|entry| !is_segment(entry)).map(|entry| entry.event).collect();
     assert_eq!(read, expected);
+}
+
+#[test]
+fn another_rate_of_a_link_is_a_line_like_this_and_its_numbers_are_what_they_can_be() {
+    let event =
+        Event::LinkChanged { link: Text::new("eth1"), rate: BitsPerSecond(50_000_000), reservable: 80 };
+    assert_eq!(event.session(), None);
+    let sealed = seal(&entry(event.clone()), Digest::NONE);
+    let text = String::from_utf8(sealed.line.clone()).unwrap();
+    let says =
+        r#""kind":"link-changed","link":"eth1","rate_bits_per_s":50000000,"reservable_percent":80,"prev""#;
+    assert!(text.contains(says), "{text}");
+    assert_eq!(unseal(content(&sealed.line)).unwrap().entry.event, event);
+    let (original, _) = text.split_once(",\"hash\":").unwrap();
+    for (from, to) in [("50000000", "-1"), ("50000000", "5e7"), (":80", ":256"), ("eth1", "eth1\\n")] {
+        let changed = original.replacen(from, to, 1);
+        let line = format!("{changed},\"hash\":\"{}\"}}", Digest::of(changed.as_bytes()));
+        assert_eq!(unseal(line.as_bytes()), Err(LineError::Foreign), "{to}");
+    }
 }
 
 #[test]

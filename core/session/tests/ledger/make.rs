@@ -6,7 +6,7 @@ use weir_session::ledger::{
     ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier, Wrong, seal,
 };
 use weir_session::{Name, Tier};
-use weir_units::{Bytes, Nanos, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
 pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -59,6 +59,7 @@ pub fn events() -> Vec<Event> {
         Event::ModuleUnloaded { session: session(1), module: name("rtt"), reason: Unloaded::Strikes },
         Event::SessionClosed { session: session(1), reason: Closed::Asked },
         Event::NodeReconfigured { configuration: Digest::of(b"other") },
+        Event::LinkChanged { link: Text::new("eth1"), rate: BitsPerSecond(60_000_000), reservable: 80 },
         Event::Backlog { merged: 3, lost: 0, others: usage },
         Event::Recovered { torn_bytes: 17 },
         Event::NodeStop,
