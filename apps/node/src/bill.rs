@@ -1,6 +1,6 @@
 //! What sessions used since the last time, for the ledger.
 
-use crate::node::{Module, Node, Session};
+use crate::node::{Channel, Module, Node, Session};
 use crate::processors::ProcessorStats;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +81,21 @@ pub fn of_module(module: &Module) -> Usage {
     usage
 }
 
+/// What was used and lost for a channel since it was made, beside what its modules did.
+pub fn of_channel(channel: &Channel) -> Usage {
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let mut usage = Usage {
+        cpu: channel.account.total(),
+        packets_in: get(&channel.tally.passed),
+        bytes_in: Bytes(get(&channel.tally.passed_bytes)),
+        ..Usage::default()
+    };
+    for (cause, count) in channel.tally.drops() {
+        usage.drops.add(cause, count);
+    }
+    usage
+}
+
 /// What a session used since it was created, but for its memory.
 fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let mut used = session.gone.clone();
@@ -92,15 +107,8 @@ fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     }
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| used.merge(&of_module(module)));
-    for channel in session.channels.values() {
-        used.cpu.0 += channel.account.total().0;
-        used.packets_in += channel.tally.passed.load(Ordering::Relaxed);
-        used.bytes_in.0 += channel.tally.passed_bytes.load(Ordering::Relaxed);
-    }
+    session.channels.values().for_each(|channel| used.merge(&of_channel(channel)));
     session.outputs.values().for_each(|output| used.merge(&output.usage()));
-    for (cause, count) in session.channels.values().flat_map(|channel| channel.tally.drops()) {
-        used.drops.add(cause, count);
-    }
     used
 }
 

@@ -561,6 +561,10 @@ impl Daemon {
     }
 
     pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
+        if !change.channels.is_empty() {
+            // Each can have memory of its own.
+            crate::descriptors::check()?;
+        }
         let mut node = lock(&self.node);
         let changed = node.change(change);
         if changed.is_err() {

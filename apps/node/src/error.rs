@@ -276,6 +276,18 @@ pub enum NodeError {
     /// A table cannot be used so.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// Modules have the memory of its packets.
+    #[error(
+        "channel `{channel}` of session `{session}` has a module, {module}, and does not change as long as it is there: unload that, or add a channel of another name"
+    )]
+    ChannelInUse {
+        /// Whose.
+        session: Name,
+        /// Which.
+        channel: Name,
+        /// What it calls itself.
+        module: String,
+    },
     /// The session has gone, or changed, while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),

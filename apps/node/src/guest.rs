@@ -265,6 +265,8 @@ pub struct Guest {
     onward: Option<Onward>,
     /// Where each of its outputs leads.
     outlets: Vec<Option<Outlet>>,
+    /// Where they lead from its next call on, if that is somewhere else.
+    outlets_to_come: Option<Vec<Option<Outlet>>>,
     /// The tables that it reads.
     tables: Option<Readings>,
     /// The block that it saw last.
@@ -321,6 +323,7 @@ impl Guest {
             rest: None,
             onward: None,
             outlets: Vec::new(),
+            outlets_to_come: None,
             tables: None,
             block: None,
             faults_told: 0,
@@ -335,10 +338,19 @@ impl Guest {
 
     /// What it sends goes these ways, by the outputs of its manifest; where there is none, it is told so.
     pub(crate) fn sending(mut self, outlets: Vec<Option<Outlet>>) -> Self {
+        self.open(outlets);
+        self
+    }
+
+    /// What it sends goes these ways from its next call on.
+    pub(crate) fn lead(&mut self, outlets: Vec<Option<Outlet>>) {
+        self.outlets_to_come = Some(outlets);
+    }
+
+    fn open(&mut self, outlets: Vec<Option<Outlet>>) {
         let open = outlets.iter().take(8).enumerate().map(|(i, outlet)| u8::from(outlet.is_some()) << i);
         self.seat.instance.open_outputs(open.fold(0, |all, bit| all | bit));
         self.outlets = outlets;
-        self
     }
 
     /// It sees these tables, always the newest version when a call begins.
@@ -347,8 +359,11 @@ impl Guest {
         self
     }
 
-    /// Shows it what is new in the tables that it reads. Between two calls of it.
+    /// Shows it what is new: where its outputs lead, and in the tables that it reads. Between two calls of it.
     fn look_up(&mut self) {
+        if let Some(outlets) = self.outlets_to_come.take() {
+            self.open(outlets);
+        }
         if let Some(tables) = &mut self.tables {
             tables.refresh(&mut self.seat.instance);
         }

@@ -5,6 +5,7 @@
 mod account;
 mod bell;
 mod bill;
+mod change;
 pub mod client;
 pub mod config;
 pub mod daemon;

@@ -5,24 +5,24 @@
 
 use crate::account::Account;
 use crate::bell::Bell;
+use crate::change::leading;
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::followers::Following;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
 use crate::intake::{Intake, LONGEST};
-use crate::link::{Outputs, Port, Way};
+use crate::link::{Outputs, Port};
 use crate::log::say;
 use crate::outbox::Outbox;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight, program};
 use crate::post::{Desk, PostOffice};
 use crate::processors::share;
-use crate::protocol::Change;
 use crate::queue::Queue;
 use crate::runner::CoreThread;
 use crate::seat::Seat;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
-use crate::tables::{Claims, Readings, Shelf};
+use crate::tables::{Binding, Claims, Readings, Shelf};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -73,6 +73,9 @@ pub(crate) struct Module {
     /// Services that it has, and that it calls, as its manifest says.
     pub(crate) services: Vec<Service>,
     pub(crate) calls: Vec<Name>,
+    /// Its outputs, in the order of its manifest.
+    pub(crate) outputs: Vec<Name>,
+    pub(crate) tables: Binding,
     pub(crate) queue: Arc<Queue>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) account: Arc<Account>,
@@ -89,7 +92,7 @@ pub(crate) struct Session {
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) outputs: Outputs,
     /// The tables that it publishes. After its modules have ended, they are nobody's.
-    _tables: Claims,
+    pub(crate) claims: Claims,
     pub(crate) modules: BTreeMap<Name, Module>,
     /// Modules that stop, by their numbers.
     pub(crate) leaving: BTreeMap<u64, Module>,
@@ -98,7 +101,7 @@ pub(crate) struct Session {
     pub(crate) memory: Arc<MemoryReservation>,
     pub(crate) bell: Arc<Bell>,
     /// Its priority, for those who work.
-    priority: Arc<AtomicU8>,
+    pub(crate) priority: Arc<AtomicU8>,
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
     pub(crate) gone_services: ServiceTally,
@@ -129,6 +132,9 @@ pub struct Prepared {
     longest: Longest,
     desk: Arc<Desk>,
     tables: Readings,
+    binding: Binding,
+    /// By which it was admitted.
+    profile: Option<Name>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -209,15 +215,11 @@ impl Workshop {
         let uses = program.admitted().manifest().calls.iter().map(|name| session.used(name));
         let desk = self.office.desk(uses.collect());
         let post: Arc<dyn Post> = Arc::clone(&desk) as _;
-        let (mut tables, publisher) =
+        let (mut tables, publisher, binding) =
             self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
         let memory_of = Some(Arc::clone(memory));
-        let means = Means {
-            memory: memory_of,
-            post: Some(post),
-            tables: tables.first(),
-            press: Some(Arc::new(publisher)),
-        };
+        let means =
+            Means { memory: memory_of, post: Some(post), tables: tables.first(), press: Some(publisher) };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,
@@ -229,7 +231,8 @@ impl Workshop {
             let why = instance.incidents().first().map(|incident| incident.fault.to_string());
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
         }
-        Ok(Prepared { spec: spec.clone(), name, program, instance, longest, desk, tables })
+        let (spec, profile) = (spec.clone(), session.profile.clone());
+        Ok(Prepared { spec, name, program, instance, longest, desk, tables, binding, profile })
     }
 }
 
@@ -366,7 +369,7 @@ impl Node {
             vps,
             channels,
             outputs,
-            _tables: claims,
+            claims,
             modules: BTreeMap::new(),
             leaving: BTreeMap::new(),
             refusals: 0,
@@ -375,11 +378,6 @@ impl Node {
             gone: Usage::default(),
             gone_services: ServiceTally::default(),
         };
-        if let Some(error) = session.channels.values().find_map(|it| self.way_on(&session, it).err()) {
-            self.close_vps(&session.vps);
-            self.close_outputs(session.outputs);
-            return Err(error);
-        }
         self.sessions.insert(name.clone(), session);
         // Joined with all others, a filter can still be one too many.
         if let Err(error) = self.route_all(&name) {
@@ -397,20 +395,23 @@ impl Node {
     /// Gives a module its place.
     pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Prepared { spec, name, program, instance, longest, desk, mut tables } = prepared;
+        let Prepared { spec, name, program, instance, longest, desk, mut tables, binding, profile } =
+            prepared;
         let admitted = program.admitted();
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
         }
         let changed = || NodeError::Changed(session.clone());
-        if !tables.are_of(&there.memory) {
+        // What it was prepared by may be what the session has no more.
+        let is_as_before = binding.holds(&there.spec) && profile == there.spec.profile;
+        if !tables.are_of(&there.memory) || !is_as_before {
             return Err(changed());
         }
         let checked = SessionSpec { modules: vec![spec.clone()], ..there.spec.clone() };
         checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
         let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let channel = there.channels.get(&spec.channel).ok_or_else(changed)?;
-        let way = self.way_on(there, channel)?;
+        let way = self.way(there, &channel.spec);
         let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
         if let (Some(_), Some((module, _))) = (&way, deciding) {
             let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
@@ -459,6 +460,8 @@ impl Node {
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),
+            outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
+            tables: binding,
             queue: Arc::clone(&queue),
             tally: Arc::clone(&tally),
             account: Arc::clone(&account),
@@ -467,11 +470,10 @@ impl Node {
             desk: Arc::clone(&desk),
         };
         let offers = there.spec.offered(&manifest.services);
-        let ways = self.outlets(session);
-        let outlet =
-            |name: &Name| ways.iter().find(|(known, _)| known == name).map(|(_, outlet)| outlet.clone());
-        let outlets = manifest.outputs.iter().map(|output| outlet(&output.name)).collect();
-        desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers);
+        let outlets = leading(&module.outputs, &self.outlets(session));
+        desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers.clone());
+        // What it may call can have changed since it was prepared, too.
+        desk.change(manifest.calls.iter().map(|name| there.spec.used(name)).collect(), offers);
         tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
         let pace = Arc::clone(&self.workshop.pace);
         let inbox = Inbox { queue, intake, desk: Arc::clone(&desk) };
@@ -493,72 +495,6 @@ impl Node {
         }
         self.route_all(session)?;
         Ok(name)
-    }
-
-    /// Changes what a session has reserved. Nothing of it is done where a part cannot be.
-    pub fn change(&mut self, change: &Change) -> Result<(), NodeError> {
-        let name = &change.session;
-        let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
-        let mut spec = there.spec.clone();
-        // Its modules may have changed that.
-        let memory = there.memory.state();
-        spec.memory = change.memory.unwrap_or(memory.reserved);
-        spec.memory_max = change.memory_max.or(spec.memory_max);
-        for output in &change.output {
-            match spec.outputs.iter_mut().find(|known| known.name == output.name) {
-                Some(known) => *known = output.clone(),
-                None => spec.outputs.push(output.clone()),
-            }
-        }
-        spec.priority = change.priority.unwrap_or(spec.priority);
-        spec.change_services(change)?;
-        spec.processors = spec.all_processors();
-        for cpu in &change.cpu {
-            match spec.processors.iter_mut().find(|known| known.name == cpu.name) {
-                Some(known) => *known = cpu.clone(),
-                None => spec.processors.push(cpu.clone()),
-            }
-        }
-        spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
-        self.check_links(&spec)?;
-        change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
-        let changed = there.memory.change(spec.memory, spec.memory_ceiling());
-        changed.map_err(|error| NodeError::of_memory(name, error))?;
-        let mut vps = there.vps.clone();
-        // What was done so far, to be undone where the next part is refused.
-        let mut done: Vec<(Name, Option<Vp>)> = Vec::new();
-        for cpu in &change.cpu {
-            let before = vps.get(&cpu.name).cloned();
-            let result = match &before {
-                Some(vp) => self.give(vp, cpu),
-                None => self.place(cpu),
-            };
-            match result {
-                Ok(vp) => {
-                    done.push((cpu.name.clone(), before));
-                    vps.insert(cpu.name.clone(), vp);
-                }
-                Err(error) => {
-                    // What a module has taken meanwhile stays reserved.
-                    _ = there.memory.change(memory.reserved, memory.ceiling);
-                    self.undo(done, &vps);
-                    return Err(error);
-                }
-            }
-        }
-        let reservation = Arc::clone(&there.memory);
-        if let Err(error) = self.change_outputs(name, &change.output) {
-            _ = reservation.change(memory.reserved, memory.ceiling);
-            self.undo(done, &vps);
-            return Err(error);
-        }
-        if let Some(session) = self.sessions.get_mut(name) {
-            session.priority.store(spec.priority, Ordering::Relaxed);
-            (session.spec, session.vps) = (spec, vps);
-        }
-        self.tell_services(name)?;
-        // Their priority may have changed.
-        self.route_all(name)
     }
 
     /// What the cores decide is recorded no longer.
@@ -619,7 +555,7 @@ impl Node {
 }
 
 impl Node {
-    fn channel(&mut self, spec: &ChannelSpec) -> Result<Channel, NodeError> {
+    pub(crate) fn channel(&mut self, spec: &ChannelSpec) -> Result<Channel, NodeError> {
         let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let Some(source) = self.sources.get(&spec.interface) else {
             let known = self.sources.keys().cloned().collect();
@@ -668,12 +604,6 @@ impl Node {
         })
     }
 
-    /// Where a channel's packets go on; nothing where they do not.
-    fn way_on(&self, session: &Session, channel: &Channel) -> Result<Option<Way>, NodeError> {
-        let Some(source) = self.sources.get(&channel.spec.interface) else { return Ok(None) };
-        self.way(&session.outputs, &channel.spec, source.link_type())
-    }
-
     /// Drops the memory of selections that no channel has any more.
     pub(crate) fn forget_selections(&mut self) {
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
@@ -711,7 +641,7 @@ impl Node {
         Ok(())
     }
 
-    fn route(&self, interface: &str) -> Result<(), PlanError> {
+    pub(crate) fn route(&self, interface: &str) -> Result<(), PlanError> {
         let Some(source) = self.sources.get(interface) else { return Ok(()) };
         let mut routes = Vec::new();
         for (name, session) in &self.sessions {
@@ -731,7 +661,7 @@ impl Node {
                     session: name.clone(),
                     session_id: session.id,
                     priority: session.spec.priority,
-                    way: self.way_on(session, channel).ok().flatten(),
+                    way: self.way(session, &channel.spec),
                     unattended: channel.spec.unattended,
                     program: Arc::clone(&channel.program),
                     sight: channel.sight.clone(),

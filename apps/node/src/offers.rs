@@ -1,5 +1,6 @@
 //! Services between sessions: what a session offers and uses, and how that changes while it runs.
 
+use crate::change::exchange;
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::protocol::Change;
@@ -87,42 +88,10 @@ impl SessionSpec {
     ///
     /// What is to go is not there.
     pub(crate) fn change_services(&mut self, change: &Change) -> Result<(), SpecError> {
-        let session = &self.name;
-        let missing = |what: &'static str, name: &Name, known: Vec<String>| SpecError::Missing {
-            session: session.clone(),
-            what: "change",
-            name: session.to_string(),
-            missing: what,
-            given: name.to_string(),
-            known,
-        };
-        for name in &change.withdraw {
-            let Some(at) = self.offers.iter().position(|offer| offer.service == *name) else {
-                let known = self.offers.iter().map(|offer| offer.service.to_string()).collect();
-                return Err(missing("offer", name, known));
-            };
-            self.offers.remove(at);
-        }
-        for name in &change.forgo {
-            let Some(at) = self.uses.iter().position(|used| used.service == *name) else {
-                let known = self.uses.iter().map(|used| used.service.to_string()).collect();
-                return Err(missing("use", name, known));
-            };
-            self.uses.remove(at);
-        }
-        for offer in &change.offers {
-            match self.offers.iter_mut().find(|known| known.service == offer.service) {
-                Some(known) => *known = offer.clone(),
-                None => self.offers.push(offer.clone()),
-            }
-        }
-        for used in &change.uses {
-            match self.uses.iter_mut().find(|known| known.service == used.service) {
-                Some(known) => *known = used.clone(),
-                None => self.uses.push(used.clone()),
-            }
-        }
-        Ok(())
+        exchange(&self.name, "offer", &mut self.offers, &change.withdraw, &change.offers, |offer| {
+            &offer.service
+        })?;
+        exchange(&self.name, "use", &mut self.uses, &change.forgo, &change.uses, |used| &used.service)
     }
 }
 

@@ -7,7 +7,8 @@
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
-use crate::spec::{Given, ModuleSpec, ProcessorSpec, SessionSpec};
+use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
+use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::{MODULE_BYTES_MAX, Name};
@@ -146,6 +147,9 @@ pub struct Change {
     /// Virtual processors: those with a name that there is are changed, others are new.
     #[serde(default)]
     pub cpu: Vec<ProcessorSpec>,
+    /// Channels: those with a name that there is, and that no module is loaded for, are changed, others are new.
+    #[serde(default, rename = "channel", skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<ChannelSpec>,
     /// Output channels: those with a name that there is are changed, others are new.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<OutputSpec>,
@@ -161,6 +165,21 @@ pub struct Change {
     /// Services of others that it uses no longer.
     #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
     pub forgo: Vec<Name>,
+    /// Named tables that its modules may read: those with a local name that there is are changed, others are new.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<TableGrant>,
+    /// Tables, by their local names, that its modules may read no longer.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub revoke_read: Vec<Name>,
+    /// Named tables that its modules may publish: those with a local name that there is are changed, others are new.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<TableGrant>,
+    /// Tables, by their local names, that its modules may publish no longer.
+    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    pub revoke_publish: Vec<Name>,
+    /// The profile by which modules are admitted that are loaded from then on.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Name>,
     /// Memory.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,

@@ -5,6 +5,7 @@
 
 use crate::guest::{Guest, Served};
 use crate::laps::Laps;
+use crate::link::Outlet;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -647,6 +648,14 @@ impl Runner {
         }
         self.notice_news(number);
         Ok(())
+    }
+
+    /// What a module sends goes these ways from its next call on, if it is still here.
+    pub fn lead(&mut self, guest: u64, outlets: Vec<Option<Outlet>>) {
+        let vp = self.homes.get(&guest).and_then(|id| self.vps.get_mut(id));
+        if let Some(resident) = vp.and_then(|vp| vp.residents.get_mut(&guest)) {
+            resident.guest.lead(outlets);
+        }
     }
 
     /// Has a module stop: it gets nothing any more, and what is under way of it is given up. When it has stopped it is sent there; one that would keep

@@ -260,10 +260,31 @@ impl Node {
             .map_err(|refused| OutputError::Refused { link: spec.link.clone(), refused })
     }
 
-    /// Whether a session's output channels have their links, and nothing is forwarded that would come back.
+    /// Whether a session's output channels have their links, and what is forwarded is of a kind that can go there, and does not come back.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
-        Ok(spec.check_links(&links, &self.config.outgoing())?)
+        spec.check_links(&links, &self.config.outgoing())?;
+        for channel in &spec.channels {
+            let (Some(source), Some(target)) = (self.sources.get(&channel.interface), &channel.forward)
+            else {
+                continue;
+            };
+            let ours = source.link_type();
+            let sends = |output: &&OutputSpec| output.name.as_str() == target;
+            let device = |output: &&OutputSpec| output.tap.as_ref() == Some(target);
+            let (output, theirs) = match spec.outputs.iter().find(sends) {
+                Some(output) => (output, self.links.get(&output.link).map(Port::link_type)),
+                None => match spec.outputs.iter().find(device) {
+                    Some(output) => (output, Some(LinkType::Ethernet)),
+                    None => continue,
+                },
+            };
+            if let Some(theirs) = theirs.filter(|theirs| *theirs != ours) {
+                let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours };
+                return Err(NodeError::Output { output: output.name.clone(), error });
+            }
+        }
+        Ok(())
     }
 
     /// Memory for what may wait in an output channel.
@@ -271,31 +292,16 @@ impl Node {
         self.links.get(&spec.link).map_or(Bytes(0), |link| spec.memory(link.config()))
     }
 
-    /// Where the packets of an input channel go on, which come from an interface of this kind; nothing where they do not.
-    pub(crate) fn way(
-        &self,
-        outputs: &Outputs,
-        channel: &ChannelSpec,
-        ours: LinkType,
-    ) -> Result<Option<Way>, NodeError> {
-        let Some(target) = &channel.forward else { return Ok(None) };
-        let output = outputs.values().find(|output| output.spec.name.as_str() == target);
-        let device = || outputs.values().find(|output| output.spec.tap.as_ref() == Some(target));
-        let (way, theirs, name) = match output.or_else(device) {
-            Some(output) if output.spec.name.as_str() == target => {
-                let link_type = self.links.get(&output.spec.link).map_or(ours, Port::link_type);
-                (Way::Link(output.outlet.clone()), link_type, &output.spec.name)
-            }
-            Some(Output { tap: Some(tap), spec, .. }) => {
-                (Way::Tap(Arc::clone(&tap.end)), LinkType::Ethernet, &spec.name)
-            }
-            _ => return Ok(None),
-        };
-        if theirs != ours {
-            let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours };
-            return Err(NodeError::Output { output: name.clone(), error });
+    /// Where the packets of a session's input channel go on; nothing where they do not.
+    pub(crate) fn way(&self, session: &Session, channel: &ChannelSpec) -> Option<Way> {
+        let (target, outputs) = (channel.forward.as_ref()?, &session.outputs);
+        let sends = |output: &&Output| output.spec.name.as_str() == target;
+        if let Some(output) = outputs.values().find(sends) {
+            return Some(Way::Link(output.outlet.clone()));
         }
-        Ok(Some(way))
+        let device = outputs.values().find(|output| output.spec.tap.as_ref() == Some(target))?;
+        let tap = device.tap.as_ref()?;
+        Some(Way::Tap(Arc::clone(&tap.end)))
     }
 
     /// The ways out of a session, for its modules.

@@ -1,7 +1,7 @@
 //! What a module publishes.
 
-use super::shelf::{Owner, Shelf, Table};
-use std::sync::Arc;
+use super::shelf::{Owner, Shelf, Table, lock};
+use std::sync::{Arc, Mutex};
 use weir_abi::code;
 use weir_sandbox::TableVersion;
 use weir_session::{Holding, MemoryReservation};
@@ -12,15 +12,18 @@ use weir_units::Bytes;
 pub(crate) struct Publisher {
     shelf: Arc<Shelf>,
     owner: Owner,
-    /// By their places in the manifest.
-    tables: Vec<(usize, Arc<Table>)>,
-    /// The memory of the versions that are shown, and of those that are made.
+    /// Tells it from all others of the node.
+    number: u64,
+    /// By their places in the manifest; nothing where its session may publish it no longer.
+    tables: Mutex<Vec<(usize, Option<Arc<Table>>)>>,
+    /// The memory of the versions that are shown, and of those that are made. The module keeps it for as long as it is there.
     holdings: Vec<Holding>,
 }
 
 impl Publisher {
     pub(super) fn new(shelf: &Arc<Shelf>, owner: Owner) -> Self {
-        Self { shelf: Arc::clone(shelf), owner, tables: Vec::new(), holdings: Vec::new() }
+        let (tables, holdings) = (Mutex::default(), Vec::new());
+        Self { shelf: Arc::clone(shelf), owner, number: shelf.next_publisher(), tables, holdings }
     }
 
     /// Has it publish a table of at most so many bytes. Where it cannot: the memory that there is not, or nothing, where another module does.
@@ -33,23 +36,42 @@ impl Publisher {
     ) -> Result<(), Option<Bytes>> {
         let wanted = Bytes(TableVersion::memory_of(bytes).0 * 2);
         let holding = Holding::of(memory, wanted).ok_or(Some(wanted))?;
-        if !table.press() {
+        if !table.press(self.number) {
             return Err(None);
         }
-        self.tables.push((place, table));
+        lock(&self.tables).push((place, Some(table)));
         self.holdings.push(holding);
         Ok(())
+    }
+
+    /// Has it publish these from now on, in the same places. What it publishes no longer shows nothing any more.
+    pub(super) fn change(&self, tables: Vec<(usize, Option<Arc<Table>>)>) {
+        let mut present = lock(&self.tables);
+        let before = std::mem::replace(&mut *present, tables);
+        let pairs =
+            || before.iter().zip(present.iter()).map(|((_, old), (_, new))| (old.as_ref(), new.as_ref()));
+        let changes = || pairs().filter(|(old, new)| old.map(Arc::as_ptr) != new.map(Arc::as_ptr));
+        // First all ends: two may have changed places.
+        changes().filter_map(|(old, _)| old).for_each(|old| old.end_press(self.number));
+        changes().filter_map(|(_, new)| new).for_each(|new| new.take_press(self.number));
     }
 }
 
 impl weir_sandbox::Press for Publisher {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
-        let found = self.tables.iter().find(|(place, _)| u32::try_from(*place) == Ok(table));
-        match found.map(|(_, table)| table.publish(&self.owner, bytes)) {
-            Some(Ok(true)) => code::OK,
-            // Its session is being closed.
-            Some(Ok(false)) => code::DENIED,
-            Some(Err(_)) => code::FULL,
+        let found = {
+            let tables = lock(&self.tables);
+            let found = tables.iter().find(|(place, _)| u32::try_from(*place) == Ok(table));
+            found.map(|(_, table)| table.clone())
+        };
+        match found {
+            Some(Some(table)) => match table.publish(&self.owner, Some(self.number), bytes) {
+                Ok(true) => code::OK,
+                // Its session is being closed, or has just lost it.
+                Ok(false) => code::DENIED,
+                Err(_) => code::FULL,
+            },
+            Some(None) => code::DENIED,
             None => code::UNKNOWN,
         }
     }
@@ -57,9 +79,9 @@ impl weir_sandbox::Press for Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        for (_, table) in self.tables.drain(..) {
-            table.withdraw(&self.owner);
-            table.end_press();
+        let tables = std::mem::take(&mut *lock(&self.tables));
+        for table in tables.into_iter().filter_map(|(_, table)| table) {
+            table.end_press(self.number);
         }
         self.shelf.tidy();
     }

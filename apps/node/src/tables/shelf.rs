@@ -1,8 +1,5 @@
 //! All tables of a node: what each one shows, who publishes it and who reads it.
 
-use super::TableGrant;
-use super::publisher::Publisher;
-use super::reader::Readings;
 use crate::protocol::TableShot;
 use crate::runner::Waker;
 use crate::spec::SessionSpec;
@@ -12,8 +9,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_sandbox::TableVersion;
+use weir_session::Name;
 use weir_session::ledger::Digest;
-use weir_session::{Access, Manifest, MemoryReservation, Name};
 use weir_units::Bytes;
 
 /// Why something cannot be done with a table. Nothing has changed.
@@ -32,8 +29,8 @@ pub enum TableError {
     Absent(Name),
     /// A module that its session may not let read or publish.
     #[error(
-        "module `{module}` {does} table `{table}`, and session `{session}` may not: create the session with `{option} {table}`, or `{option} {table}=NAME` \
-         where it has another name on the node"
+        "module `{module}` {does} table `{table}`, and session `{session}` may not: `weir session change {session} {option} {table}` grants it, or \
+         `{option} {table}=NAME` where it has another name on the node"
     )]
     NotGranted {
         /// Which module.
@@ -125,8 +122,8 @@ pub(crate) struct Table {
 #[derive(Debug, Default)]
 struct Inner {
     owner: Option<Owner>,
-    /// A module publishes it.
-    is_pressed: bool,
+    /// The number of the publisher by which a module of its owner does.
+    press: Option<u64>,
     shown: Option<Arc<TableVersion>>,
     readers: BTreeMap<u64, Reader>,
 }
@@ -135,6 +132,8 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     tables: Mutex<BTreeMap<Name, Arc<Table>>>,
+    /// How many publishers there have been.
+    publishers: AtomicU64,
 }
 
 /// A table of the configuration.
@@ -179,7 +178,7 @@ pub(crate) struct Claims {
     tables: Vec<Arc<Table>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -199,25 +198,22 @@ impl Table {
         (inner.shown.clone(), matches!(inner.owner, Some(Owner::Session(_))))
     }
 
-    /// Shows the next version, if it is this one who publishes it. Says whether it is.
-    pub(super) fn publish(&self, by: &Owner, bytes: &[u8]) -> io::Result<bool> {
+    /// Shows the next version, if it is this one who publishes it; of a session, by this press. Says whether it is.
+    pub(super) fn publish(&self, by: &Owner, press: Option<u64>, bytes: &[u8]) -> io::Result<bool> {
+        // Who does not publish it keeps nobody waiting who does.
+        if !lock(&self.inner).is_of(by, press) {
+            return Ok(false);
+        }
         let mut made = lock(&self.made);
         let version = Arc::new(TableVersion::new(*made + 1, bytes)?);
         *made += 1;
-        Ok(self.show(by, Some(version)))
+        Ok(self.show(by, press, Some(version)))
     }
 
-    /// Shows nothing any more, if it was this one who published it. Who reads is told, so that nothing is held that nobody sees.
-    pub(super) fn withdraw(&self, by: &Owner) {
-        if self.show(by, None) {
-            self.wake();
-        }
-    }
-
-    fn show(&self, by: &Owner, version: Option<Arc<TableVersion>>) -> bool {
+    fn show(&self, by: &Owner, press: Option<u64>, version: Option<Arc<TableVersion>>) -> bool {
         let before = {
             let mut inner = lock(&self.inner);
-            if inner.owner.as_ref() != Some(by) {
+            if !inner.is_of(by, press) {
                 return false;
             }
             self.changes.fetch_add(1, Ordering::AcqRel);
@@ -226,6 +222,20 @@ impl Table {
         // Its memory may be freed now, which takes a while.
         drop(before);
         true
+    }
+
+    /// Shows nothing any more, where this says that what is shown ends. Who reads is told, so that nothing is held that nobody sees.
+    fn end(&self, ends: impl FnOnce(&mut Inner) -> bool) {
+        let before = {
+            let mut inner = lock(&self.inner);
+            if !ends(&mut inner) {
+                return;
+            }
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            inner.shown.take()
+        };
+        drop(before);
+        self.wake();
     }
 
     /// Has those who read it move on, also where no packet comes for them.
@@ -249,20 +259,39 @@ impl Table {
 
     /// From now on nobody publishes it, and it shows nothing.
     fn disown(&self, by: &Owner) {
-        self.withdraw(by);
+        self.end(|inner| {
+            let is_theirs = inner.owner.as_ref() == Some(by);
+            if is_theirs {
+                (inner.owner, inner.press) = (None, None);
+            }
+            is_theirs
+        });
+    }
+
+    /// A module publishes it from now on, by this press. Says whether it does, and none does by another one.
+    pub(super) fn press(&self, press: u64) -> bool {
         let mut inner = lock(&self.inner);
-        if inner.owner.as_ref() == Some(by) {
-            inner.owner = None;
+        let is_free = inner.press.is_none_or(|there| there == press);
+        if is_free {
+            inner.press = Some(press);
         }
+        is_free
     }
 
-    /// A module publishes it from now on; nothing, where one does.
-    pub(super) fn press(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.inner).is_pressed, true)
+    /// The same in any case: whoever does by another press is not on the node yet, and will see that it has lost it.
+    pub(super) fn take_press(&self, press: u64) {
+        self.end(|inner| inner.press.replace(press).is_some_and(|before| before != press));
     }
 
-    pub(super) fn end_press(&self) {
-        lock(&self.inner).is_pressed = false;
+    /// No module publishes it any more, if one did by this press, and it shows nothing.
+    pub(super) fn end_press(&self, press: u64) {
+        self.end(|inner| {
+            let is_theirs = inner.press == Some(press);
+            if is_theirs {
+                inner.press = None;
+            }
+            is_theirs
+        });
     }
 
     pub(super) fn enter(&self, guest: u64, reader: Reader) {
@@ -302,9 +331,21 @@ impl Table {
     }
 }
 
+impl Inner {
+    /// Whether this one publishes it; of a session, by this press.
+    fn is_of(&self, by: &Owner, press: Option<u64>) -> bool {
+        self.owner.as_ref() == Some(by) && press.is_none_or(|press| self.press == Some(press))
+    }
+}
+
 impl Shelf {
+    /// A number that no publisher had before.
+    pub(super) fn next_publisher(&self) -> u64 {
+        self.publishers.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The table of this name, whether it shows anything or not.
-    fn table(&self, name: &Name) -> Arc<Table> {
+    pub(super) fn table(&self, name: &Name) -> Arc<Table> {
         let new = || {
             let (changes, inner, made) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
             Arc::new(Table { name: name.clone(), changes, inner, made })
@@ -322,7 +363,7 @@ impl Shelf {
         let table = self.table(name);
         let was_shown = table.look().0.is_some();
         let put = table.own(Owner::Operator).and_then(|()| {
-            table.publish(&Owner::Operator, bytes).map(|_| ()).map_err(|source| {
+            table.publish(&Owner::Operator, None, bytes).map(|_| ()).map_err(|source| {
                 if !was_shown {
                     table.disown(&Owner::Operator);
                 }
@@ -395,7 +436,7 @@ impl Shelf {
             let table = self.table(&name);
             match shown {
                 Some(shown) if table.own(Owner::Operator).is_ok() => {
-                    table.show(&Owner::Operator, Some(shown));
+                    table.show(&Owner::Operator, None, Some(shown));
                     table.wake();
                 }
                 // It was not there, or it is somebody else's.
@@ -408,59 +449,37 @@ impl Shelf {
     /// Has a session be the only one to publish the tables that it is to.
     pub(crate) fn claim(self: &Arc<Self>, session: &SessionSpec) -> Result<Claims, TableError> {
         let owner = Owner::Session(session.name.clone());
-        let mut claims = Claims { shelf: Arc::clone(self), owner, tables: Vec::new() };
-        for grant in &session.publish {
-            let table = self.table(&grant.table);
-            table.own(claims.owner.clone())?;
-            claims.tables.push(table);
-        }
-        Ok(claims)
-    }
-
-    /// What a module of a session reads and publishes, as it was granted. What it publishes is gone with its publisher.
-    pub(crate) fn bind(
-        self: &Arc<Self>,
-        session: &SessionSpec,
-        module: &Name,
-        manifest: &Manifest,
-        memory: &Arc<MemoryReservation>,
-    ) -> Result<(Readings, Publisher), TableError> {
-        let mut readings = Readings::new(self, memory);
-        let mut publisher = Publisher::new(self, Owner::Session(session.name.clone()));
-        for (place, declared) in manifest.tables.iter().enumerate() {
-            let (grants, does, option) = match declared.access {
-                Access::Read { .. } => (&session.read, "reads", "--read"),
-                Access::Publish => (&session.publish, "publishes", "--publish"),
-            };
-            let granted = grants.iter().find(|grant| grant.local == declared.name);
-            let Some(TableGrant { table, .. }) = granted else {
-                let (session, module) = (session.name.clone(), module.clone());
-                let table = declared.name.clone();
-                return Err(TableError::NotGranted { module, does, table, session, option });
-            };
-            let table = self.table(table);
-            match declared.access {
-                Access::Read { .. } => readings.add(place, declared.bytes, table),
-                Access::Publish => publisher.add(place, declared.bytes, table, memory).map_err(|wanted| {
-                    let (session, module) = (session.name.clone(), module.clone());
-                    let table = declared.name.clone();
-                    match wanted {
-                        Some(wanted) => {
-                            let left = memory.state().left();
-                            TableError::Memory { module, table, wanted, session, left }
-                        }
-                        None => TableError::Publishes { session, table },
-                    }
-                })?,
-            }
-        }
-        Ok((readings, publisher))
+        Claims { shelf: Arc::clone(self), owner, tables: Vec::new() }.more(session)
     }
 
     /// How they are, for whoever asks.
     pub(crate) fn shots(&self) -> Vec<TableShot> {
         let tables: Vec<Arc<Table>> = lock(&self.tables).values().cloned().collect();
         tables.iter().filter_map(|table| table.shot()).collect()
+    }
+}
+
+impl Claims {
+    /// Those that the session is to publish beside these. They are gone with what is returned, unless it is [taken in](Self::become_those_of).
+    pub(crate) fn more(&self, session: &SessionSpec) -> Result<Self, TableError> {
+        let mut more = Self { shelf: Arc::clone(&self.shelf), owner: self.owner.clone(), tables: Vec::new() };
+        for grant in &session.publish {
+            if self.tables.iter().all(|table| table.name != grant.table) {
+                let table = self.shelf.table(&grant.table);
+                table.own(more.owner.clone())?;
+                more.tables.push(table);
+            }
+        }
+        Ok(more)
+    }
+
+    /// From now on the session publishes these and [more](Self::more), as far as it is to. The others show nothing, and are anybody's.
+    pub(crate) fn become_those_of(&mut self, session: &SessionSpec, mut more: Self) {
+        let is_granted = |table: &Arc<Table>| session.publish.iter().any(|grant| grant.table == table.name);
+        self.tables.append(&mut more.tables);
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables).into_iter().partition(is_granted);
+        // What is left in there is given back with it.
+        (self.tables, more.tables) = (stay, go);
     }
 }
 

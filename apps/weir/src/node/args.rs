@@ -133,16 +133,18 @@ pub struct Create {
 Examples:
   weir session change alice --cpu name=main,period=10ms,slice=4ms
   weir session change dave --output 'link=eth1,reserve=65 Mbit/s,tap=weir0'
+  weir session change bob --channel 'name=dns,interface=eth0,filter=udp port 53'
   weir session change asn --offer 'service=lookup,callers=alice bob,queue=4'
   weir session change alice --use service=lookup,of=asn,pays=50us
+  weir session change erin --read prefixes=geo6 --publish seen --revoke-publish blocked
 
-A virtual processor, an output channel, an offer and a use are given whole: what is left out is as for a new one.")]
+A virtual processor, a channel, an output channel, an offer and a use are given whole: what is left out is as for a new one.")]
 pub struct Change {
     /// Which
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "outputs", "priority", "memory_max", "offers", "withdraw", "uses", "forgo"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
@@ -150,6 +152,9 @@ pub struct Change {
     /// A virtual processor: one that there is (by its name) is changed, another is new
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
+    /// A channel: one that there is (by its name), and that no module is loaded for, is changed, another is new
+    #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
+    pub channels: Vec<String>,
     /// An output channel: one that there is (by its name) is changed, another is new
     #[arg(long = "output", value_name = "KEY=VALUE[,...]")]
     pub outputs: Vec<String>,
@@ -165,9 +170,24 @@ pub struct Change {
     /// Use this service no longer
     #[arg(long, value_name = "SERVICE", value_parser = name)]
     pub forgo: Vec<Name>,
+    /// A named table that its modules may publish, and nobody else: NAME, or LOCAL=NAME; one that there is (by its local name) is changed, another is new
+    #[arg(long, value_name = "TABLE")]
+    pub publish: Vec<TableGrant>,
+    /// Its modules may publish this table, by its local name, no longer: it shows nothing any more, and is anybody's
+    #[arg(long, value_name = "LOCAL", value_parser = name)]
+    pub revoke_publish: Vec<Name>,
+    /// A named table that its modules may read: NAME, or LOCAL=NAME; one that there is (by its local name) is changed, another is new
+    #[arg(long, value_name = "TABLE")]
+    pub read: Vec<TableGrant>,
+    /// Its modules may read this table, by its local name, no longer: from their next call on it is empty for them
+    #[arg(long, value_name = "LOCAL", value_parser = name)]
+    pub revoke_read: Vec<Name>,
     /// Priority under overload
     #[arg(long)]
     pub priority: Option<u8>,
+    /// The profile of the node's configuration by which modules are admitted that are loaded from then on
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub profile: Option<Name>,
 }
 
 /// `weir table`.

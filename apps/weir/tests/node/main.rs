@@ -3,11 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+mod changing;
 mod channels;
 mod disk;
 mod fairness;
 mod faults;
 mod followers;
+mod grants;
 mod isolation;
 mod keeping;
 mod leaving;

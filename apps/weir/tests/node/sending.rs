@@ -34,3 +34,50 @@ fn what_a_module_sends_goes_out_and_what_leads_nowhere_does_not() {
     assert!(place.stop().success());
     assert_eq!(place.billed("alice", "packets_out"), 999);
 }
+
+#[test]
+fn an_output_that_comes_later_leads_somewhere_for_modules_that_are_there() {
+    if !is_inside("sending::an_output_that_comes_later_leads_somewhere_for_modules_that_are_there") {
+        return;
+    }
+    let output = "output = [{ name = \"up\", link = \"c\", reserve = \"40 Mbit/s\", queue = 4096 }]\n";
+    let sessions = session("");
+    assert!(sessions.contains(output));
+    let (mut place, mut far) =
+        linked(&sessions.replace(output, "").replace("slice = \"4ms\"", "slice = \"200us\""));
+    // Is suspended with each packet, and then sends it on.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (i32.store (i32.const 64) (i32.const 50000))
+            (loop $next
+                (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+                (br_if $next (i32.load (i32.const 64))))
+            (drop (call $send (i32.const 0) (i32.load offset=8 (local.get $d)) (i32.load offset=12 (local.get $d))))
+            (i32.const 0))"#;
+    let manifest =
+        format!("kind = 'active'\n{}[[output]]\nname = 'up'\n", MANIFEST.replace("NAME", "sender"));
+    let bytes = assemble(&text(body), Some(manifest.as_bytes()));
+    let reply = place.load("alice", json!({"module": "sender.wasm"}), &bytes);
+    assert!(reply.get("done").is_some(), "{reply}");
+    let had = |place: &Place, count: u64| place.count("alice", "sender", "packets") == count;
+    let frame = |port: u16| udp(port, &port.to_be_bytes().repeat(20));
+    place.send(&(0..10).map(frame).collect::<Vec<_>>());
+    place.until("it has seen them", |place| had(place, 10));
+    // While it is at work on the next ones.
+    place.send(&(10..30).map(frame).collect::<Vec<_>>());
+    place.done(json!({"change": {"session": "alice", "output": [{"name": "up", "link": "c"}]}}));
+    place.until("it has seen them", |place| had(place, 30));
+    let sent = |place: &Place| place.part("alice", "outputs", "up")["packets"].as_u64().unwrap();
+    let last: Vec<Vec<u8>> = (30..40).map(frame).collect();
+    place.send(&last);
+    place.until("it has seen them", |place| had(place, 40));
+    place.until("the last ones have gone", |place| sent(place) >= 10);
+    let mut arrived = Vec::new();
+    place.until("all that have gone are there", |place| {
+        arrived.extend(far.datagrams());
+        arrived.len() as u64 == sent(place) && arrived.ends_with(&last)
+    });
+    // None of those that it sent when there was nowhere to.
+    assert!(arrived.len() <= 30, "{}", arrived.len());
+    assert_eq!(place.count("alice", "sender", "faults"), 0);
+    assert!(place.stop().success());
+}

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
 /// Where the window on the first table begins, as a module writes it.
-const WINDOW: i32 = 0xC000_0000_u32.cast_signed();
+pub const WINDOW: i32 = 0xC000_0000_u32.cast_signed();
 
 /// Emits with each packet a million times the version of the table `t`, and its first four bytes; does `act` before.
-fn reader(act: &str) -> Vec<u8> {
+pub fn reader(act: &str) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32)
             {act}
@@ -28,7 +28,7 @@ fn reader(act: &str) -> Vec<u8> {
 }
 
 /// Publishes as table `t`, with each packet so often, so many bytes that begin with the number of times that it has done so; emits what it is answered.
-fn publisher(name: &str, times: u32, bytes: u32) -> Vec<u8> {
+pub fn publisher(name: &str, times: u32, bytes: u32) -> Vec<u8> {
     let body = format!(
         r#"(func (export "weir_packet") (param $d i32) (result i32) (local $left i32)
             (local.set $left (i32.const {times}))
@@ -47,20 +47,20 @@ fn publisher(name: &str, times: u32, bytes: u32) -> Vec<u8> {
 }
 
 /// A session that gets packets to this port, and these grants.
-fn session(name: &str, port: u16, grants: &str) -> String {
+pub fn session(name: &str, port: u16, grants: &str) -> String {
     format!(
         "[[session]]\nname = \"{name}\"\nmemory = \"4 MiB\"\ncpu = [{{ period = \"20ms\", slice = \"2ms\" }}]\n\
          channel = [{{ interface = \"b\", filter = \"udp port {port}\" }}]\n{grants}\n"
     )
 }
 
-fn load(place: &Place, session: &str, module: &[u8]) {
+pub fn load(place: &Place, session: &str, module: &[u8]) {
     let reply = place.load(session, json!({"module": "m.wasm", "name": "m"}), module);
     assert!(reply.get("done").is_some(), "{session}: {reply}");
 }
 
 /// The rows of a session's module as they come.
-fn follow(place: &Place, session: &str) -> Lines<BufReader<UnixStream>> {
+pub fn follow(place: &Place, session: &str) -> Lines<BufReader<UnixStream>> {
     let mut stream = place.connect();
     let ask = json!({"weir": 1, "ask": {"follow": {"session": session, "module": "m", "stream": "rows"}}});
     writeln!(stream, "{ask}").unwrap();
@@ -69,13 +69,13 @@ fn follow(place: &Place, session: &str) -> Lines<BufReader<UnixStream>> {
     lines
 }
 
-fn next(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
+pub fn next(rows: &mut Lines<BufReader<UnixStream>>) -> u64 {
     let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
     row["reply"]["record"]["value"].as_u64().unwrap_or_else(|| panic!("{row}"))
 }
 
 /// What a reader sees of this version of these bytes.
-fn seen(version: u64, bytes: &[u8; 4]) -> u64 {
+pub fn seen(version: u64, bytes: &[u8; 4]) -> u64 {
     version * 1_000_000 + u64::from(u32::from_le_bytes(*bytes))
 }
 
@@ -86,25 +86,25 @@ fn weir(place: &Place, arguments: &[&str]) -> Output {
 }
 
 /// What the program prints when it does what it is asked.
-fn said(place: &Place, arguments: &[&str]) -> String {
+pub fn said(place: &Place, arguments: &[&str]) -> String {
     let output = weir(place, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Why it does not.
-fn refused(place: &Place, arguments: &[&str]) -> String {
+pub fn refused(place: &Place, arguments: &[&str]) -> String {
     let output = weir(place, arguments);
     assert!(!output.status.success(), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn table(place: &Place, name: &str) -> Option<Value> {
+pub fn table(place: &Place, name: &str) -> Option<Value> {
     let tables = place.snapshot()["tables"].clone();
     tables.as_array().into_iter().flatten().find(|table| table["name"] == name).cloned()
 }
 
-fn memory_used(place: &Place, session: &str) -> u64 {
+pub fn memory_used(place: &Place, session: &str) -> u64 {
     let snapshot = place.snapshot();
     let sessions = snapshot["sessions"].as_array().unwrap();
     sessions.iter().find(|shot| shot["name"] == session).unwrap()["memory_used"].as_u64().unwrap()
@@ -134,7 +134,7 @@ fn what_the_operator_shares_is_read_by_those_who_may_and_changes_as_a_whole() {
     place.done(json!("reload"));
     let reply = place.load("bob", json!({"module": "m.wasm", "name": "m"}), &reader(""));
     let why = reply["refused"]["why"].as_str().unwrap();
-    let says = "module `m` reads table `t`, and session `bob` may not: create the session with `--read t`, or `--read t=NAME`";
+    let says = "module `m` reads table `t`, and session `bob` may not: `weir session change bob --read t` grants it, or `--read t=NAME` where";
     assert!(why.starts_with(says), "{why}");
     load(&place, "alice", &reader(""));
     let mut rows = follow(&place, "alice");
