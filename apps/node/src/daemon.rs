@@ -563,7 +563,7 @@ impl Daemon {
     pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
-            crate::descriptors::check()?;
+            crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
         let mut node = lock(&self.node);
         let changed = node.change(change);
