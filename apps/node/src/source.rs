@@ -332,6 +332,8 @@ impl Receiver {
 
     fn tell(&mut self, event: String) {
         let mut state = lock(&self.shared.state);
+        // With the event: whoever has heard of it and asks is told the same.
+        state.is_up = self.live.is_up();
         if state.events.len() == EVENTS_MAX {
             state.events.pop_front();
         }

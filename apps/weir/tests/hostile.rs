@@ -500,7 +500,7 @@ fn the_compilers_process_is_confined_before_it_reads() {
             |line: &str| status.lines().any(|there| there.split_whitespace().eq(line.split_whitespace()));
         has("NoNewPrivs: 1") && has("Seccomp: 2") && has("CapPrm: 0000000000000000")
     };
-    let confined = (0..1_000).any(|_| {
+    let confined = (0..30_000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         is_confined()
     });

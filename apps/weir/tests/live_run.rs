@@ -210,7 +210,7 @@ fn what_happens_to_the_interface_is_told_and_its_removal_ends_the_run() {
         return;
     }
     let packets = traffic(500);
-    let mut going = Going::start(&["-i", "b", "--duration", "15s", "--out", "DIR/out", "--json"]);
+    let mut going = Going::start(&["-i", "b", "--duration", "600s", "--out", "DIR/out", "--json"]);
     send("a", bytes(&packets));
     let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut told = |what: &str| {
@@ -246,7 +246,7 @@ fn ticks_come_although_no_packets_do() {
     );
     let manifest = format!("tick = '50ms'\n{}", run::module::MANIFEST.replace("NAME", "ticking"));
     let path = write_as(folder.path(), "ticking", &body, &manifest);
-    let mut going = Going::start(&["-i", "b", "--duration", "15s", "-m", path.to_str().unwrap()]);
+    let mut going = Going::start(&["-i", "b", "--duration", "600s", "-m", path.to_str().unwrap()]);
     let mut lines = BufReader::new(going.child.stderr.take().unwrap()).lines().map(Result::unwrap);
     for _ in 0..5 {
         assert_eq!(lines.next().as_deref(), Some("weir: ticking info: tick"));

@@ -186,7 +186,8 @@ fn the_work_is_bounded_however_the_table_was_made() {
             let _ = lines.line(offset);
         }
         let took = begin.elapsed();
-        assert!(took < Duration::from_secs(1), "case {number} took {took:?}");
+        // Milliseconds where nobody else wants the processor; with work for each pair of rows it would be hours.
+        assert!(took < Duration::from_secs(60), "case {number} took {took:?}");
     }
 }
 

@@ -38,7 +38,7 @@ mod watchdog;
 mod writer;
 
 pub use cache::{Cache, CacheError, user_folder};
-pub use clock::{Calibration, Cycles, thread_time};
+pub use clock::{Calibration, Cycles, process_time, thread_time};
 pub use compile::{CompileError, CompileLimits, compile_child};
 pub use engine::{Compiling, Control, Engine, Foreign, LoadError, Options, Program};
 pub use event::{Means, News, Post};

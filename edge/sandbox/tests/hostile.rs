@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::*;
-use weir_sandbox::{Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Options};
+use weir_sandbox::{Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Options, thread_time};
 use weir_session::{Admitted, Records};
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// Runs a batch in which packet 20 does `act`. Exactly that packet is lost, for the reason given, and the rest is counted.
 fn loses_packet_20(act: &str, kind: FaultKind) {
@@ -210,10 +210,15 @@ fn straight_code_cannot_take_long_either() {
             at_packet(20, &(long.to_owned() + &step.repeat(3_000)))
         );
         let mut instance = started(&engine, &body);
-        let begin = Instant::now();
+        let begin = thread_time();
         instance.run(all());
         let kinds: Vec<_> = instance.incidents().iter().map(|i| (i.fault.kind, i.during)).collect();
-        assert_eq!(kinds, [(FaultKind::Limit, During::Packet(20))], "{step} {:?}", begin.elapsed());
+        assert_eq!(
+            kinds,
+            [(FaultKind::Limit, During::Packet(20))],
+            "{step} {} ns",
+            thread_time().0 - begin.0
+        );
     }
 }
 
@@ -224,8 +229,8 @@ fn what_only_looks_endless_is_let_alone() {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)
         (loop (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 50000)))) (i32.const 0))"#;
     let mut instance = started(&engine, body);
-    let begin = Instant::now();
-    while begin.elapsed().as_millis() < 300 {
+    let begin = thread_time();
+    while thread_time().0 - begin.0 < 300 * Nanos::MILLISECOND.0 {
         instance.run(all());
     }
     assert_eq!(instance.counters().faults, 0);
@@ -435,12 +440,12 @@ fn long_straight_code_is_ended_in_the_packet_that_runs_it() {
     let engine = engine();
     let mut instance =
         started(&engine, &format!("{leaf} (func $many {calls}) {}", at_packet(20, "(call $many)")));
-    let begin = Instant::now();
+    let begin = thread_time();
     instance.run(all());
     let incident = instance.incidents().first().map(|i| (i.fault.kind, i.during));
     assert_eq!(incident, Some((FaultKind::Limit, During::Packet(20))));
     assert_eq!((instance.counters().packets, instance.counters().lost), (63, 1));
-    assert!(begin.elapsed().as_secs() < 30, "not ended in time");
+    assert!(thread_time().0 - begin.0 < 30 * Nanos::SECOND.0, "not ended in time");
 }
 
 #[test]
@@ -459,13 +464,13 @@ fn a_pattern_cannot_explode() {
                   (br_if 0 (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 20))))
             (i32.const 0))
         (func (export "weir_packet") (param i32) (result i32) (call $find_compile (i32.const 0) (i32.const 65540) (i32.const 1)))"#;
-    let begin = Instant::now();
+    let begin = thread_time();
     let mut instance = started(&engine, body);
     assert!(!instance.has_ended(), "{:?}", instance.incidents());
     let handles = values(&mut instance);
     assert_eq!(handles[..16], (0..16).collect::<Vec<u64>>());
     assert_eq!(handles[16..], [u64::MAX; 4], "FULL after sixteen sets");
-    assert!(begin.elapsed().as_secs() < 60, "hangs");
+    assert!(thread_time().0 - begin.0 < 60 * Nanos::SECOND.0, "hangs");
 }
 
 #[test]

@@ -428,11 +428,11 @@ fn who_takes_too_long_in_slices_is_abandoned_and_the_next_packets_have_slices_to
     let admitted = Admitted::admit_by(bytes(&wat(&body), MANIFEST), &[], &terms).unwrap();
     let mut instance = on_packets(&engine, &engine.load_suspendable(admitted).unwrap());
     let (mut before, mut after) = (0, 0);
-    let mut step = instance.begin(Call::Batch(all()), fuel(1 << 20));
+    let mut step = instance.begin(Call::Batch(all()), fuel(1 << 17));
     while step == Step::Suspended {
         let is_lost = !instance.incidents().is_empty();
         *(if is_lost { &mut after } else { &mut before }) += 1;
-        step = instance.resume(fuel(if is_lost { 1 } else { 1 << 20 }));
+        step = instance.resume(fuel(if is_lost { 1 } else { 1 << 17 }));
     }
     assert_eq!(kinds(&instance), [(FaultKind::TimeOut, During::Packet(20))]);
     assert!(before > 3 && after == 44, "{before}, {after}");

@@ -13,11 +13,11 @@ const CONNECTIONS_MAX: usize = 4;
 pub const CONNECTION: &str = "metrics";
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a connection lives, whatever the other side does.
+/// How long a request is waited for, and how long until its response is taken, whatever the other side does.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers whoever asks for `/metrics` until `stop` is set and somebody connects once more ([`wake`]). Requests of any shape and speed cost at most a few
-/// connections for two seconds each.
+/// connections for four seconds each, and what a response takes.
 pub fn serve(listener: &TcpListener, snapshot: impl Fn() -> Snapshot + Sync, stop: &AtomicBool) {
     let busy = AtomicUsize::new(0);
     let (busy, snapshot) = (&busy, &snapshot);
@@ -51,22 +51,25 @@ pub fn wake(address: SocketAddr) {
 }
 
 fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Result<()> {
+    let left =
+        |end: Instant| Some(end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
     let end = Instant::now() + PATIENCE;
-    let left = || Some(end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !is_whole(&head) && head.len() < HEAD_BYTES_MAX && Instant::now() < end {
-        stream.set_read_timeout(left())?;
+        stream.set_read_timeout(left(end))?;
         match stream.read(&mut part)? {
             0 => return Ok(()),
             count => head.extend_from_slice(part.get(..count).unwrap_or_default()),
         }
     }
     let response = respond(&head, snapshot);
+    // What the node took for it is not held against who asks.
+    let end = Instant::now() + PATIENCE;
     // What a client takes of it at once or not at all: an attacker who reads a byte a second is not waited for.
     let mut rest = response.as_slice();
     while !rest.is_empty() && Instant::now() < end {
-        stream.set_write_timeout(left())?;
+        stream.set_write_timeout(left(end))?;
         match stream.write(rest)? {
             0 => break,
             count => rest = rest.get(count..).unwrap_or_default(),
@@ -75,7 +78,7 @@ fn handle(mut stream: TcpStream, snapshot: impl Fn() -> Snapshot) -> std::io::Re
     stream.shutdown(Shutdown::Write)?;
     // Closing with bytes unread would take the response back.
     while Instant::now() < end {
-        stream.set_read_timeout(left())?;
+        stream.set_read_timeout(left(end))?;
         if stream.read(&mut part)? == 0 {
             break;
         }

@@ -8,6 +8,7 @@ use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
     LiveTotals, Next, OpenError, ReadError, Totals,
 };
+use weir_sandbox::process_time;
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 
@@ -187,16 +188,28 @@ fn options(args: &cli::Live) -> LiveOptions {
 pub struct Ending {
     /// What has come until this time still counts.
     pub last: Timestamp,
-    /// But no longer than until then: modules may be far behind.
-    pub patience: Instant,
+    begin: Instant,
+    /// Processor time of the run until then.
+    used: Nanos,
 }
 
 impl Ending {
-    /// How long what has come before the end is waited for.
-    const PATIENCE: Duration = Duration::from_millis(250);
+    /// How long what has come before the end is handled: modules may be far behind. It is processor time, too, so that the run comes to the same end where it
+    /// has its turn seldom, …
+    const PATIENCE: Nanos = Nanos(250 * Nanos::MILLISECOND.0);
+    /// … but no longer than this by the clock.
+    const PATIENCE_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 
     /// Now.
     pub fn now() -> Self {
-        Self { last: now(), patience: Instant::now() + Self::PATIENCE }
+        Self { last: now(), begin: Instant::now(), used: process_time() }
+    }
+
+    /// Whether nothing more is waited for.
+    pub fn is_over(&self) -> bool {
+        let waited = self.begin.elapsed().as_nanos();
+        let used = process_time().0.saturating_sub(self.used.0);
+        let most = if used < Self::PATIENCE.0 { Self::PATIENCE_MAX } else { Self::PATIENCE };
+        waited >= most.0.into()
     }
 }

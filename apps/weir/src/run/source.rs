@@ -123,7 +123,7 @@ impl Source {
         }
         self.look_for_the_end();
         if let Some(ending) = &self.ending
-            && Instant::now() >= ending.patience
+            && ending.is_over()
         {
             return Ok(self.end_at(ending.last));
         }

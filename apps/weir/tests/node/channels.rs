@@ -209,20 +209,21 @@ fn under_overload_the_highest_loses_nothing() {
         let reply = place.load(name, json!({"module": "slow.wasm"}), &slow(200_000));
         assert!(reply.get("done").is_some(), "{reply}");
     }
-    // As fast as the highest can take them: its queue is more than half full all the time, and never full.
+    // More at once than half of what the highest has room for, again and again, and never more than it has room for.
+    let shed = |place: &Place| channel(place, "low")["drops"]["shed"].as_u64().unwrap_or(0);
     let mut sent = 0;
-    while sent < 8000 {
-        place.until("there is room", |place| channel(place, "high")["waiting"].as_u64().unwrap() < 700);
-        place.send(&vec![udp(1, b"x"); 200]);
-        sent += 200;
+    while sent < 8000 || shed(&place) == 0 {
+        assert!(sent < 200_000, "nobody makes way: {}", channel(&place, "low"));
+        place.until("there is room", |place| channel(place, "high")["waiting"].as_u64().unwrap() < 300);
+        place.send(&vec![udp(1, b"x"); 600]);
+        sent += 600;
         place.until("they have come", |place| channel(place, "high")["packets"] == sent);
     }
     place.until("the highest has seen all", |place| place.count("high", "slow", "packets") == sent);
     assert_eq!(channel(&place, "high")["drops"], json!({}));
-    let low = channel(&place, "low");
-    assert!(low["drops"]["shed"].as_u64().unwrap() > 0, "{low}");
+    assert!(shed(&place) > 0);
     // When it is over, all are served.
-    place.until("nothing waits", |place| channel(place, "low")["waiting"] == 0);
+    place.until("the lowest has had all", |place| had(place, "low", "slow") == sent);
     let before = place.count("low", "slow", "packets");
     place.send(&vec![udp(1, b"x"); 50]);
     place.until("the lowest is served again", |place| place.count("low", "slow", "packets") == before + 50);
@@ -321,7 +322,7 @@ fn who_lags_too_far_is_ended_and_gives_back_what_it_held() {
         holdings.push(place.holdings());
     }
     // Nothing is left of it, and as much as the interface's whole memory goes through it again and again.
-    assert!(holdings[3].0 <= holdings[1].0 + 2 && holdings[3].1 <= holdings[1].1 + 8, "{holdings:?}");
+    place.holds_no_more(holdings[1], (2, 8));
     let before = channel(&place, "good")["drops"].clone();
     for _ in 0..100 {
         place.send(&vec![udp(1, &[7; 1000]); 200]);

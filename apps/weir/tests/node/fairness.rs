@@ -66,7 +66,7 @@ fn who_is_slow_costs_others_of_the_same_filter_nothing() {
     let channel = "filter = \"udp\"";
     let mut place = Place::new(
         &(session("good", QUICK, channel, "{ module = \"trajectory\" }")
-            + &session("bad", "period = \"1s\", slice = \"100us\"", channel, "")),
+            + &session("bad", "period = \"10s\", slice = \"100us\"", channel, "")),
     );
     assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
     // More blocks than their common memory has room to describe.
@@ -85,13 +85,13 @@ fn a_call_that_is_suspended_with_packets_of_the_interface_does_not_stop_it() {
         &(session("good", QUICK, "filter = \"udp\"", "{ module = \"trajectory\" }")
             + &session(
                 "bad",
-                "period = \"20ms\", slice = \"100us\"",
+                "period = \"100ms\", slice = \"100us\"",
                 "filter = \"udp\", sees = \"all\"",
                 "",
             )),
     );
     assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow_and_metered())["done"].is_object());
-    // A whole batch, with which it is at work for seconds, and meanwhile more blocks than the interface's memory has.
+    // A whole batch, with which it is at work for half a minute, and meanwhile more blocks than the interface's memory has.
     place.send(&vec![udp(1, b"x"); 64]);
     place.until("the good one has seen them", |place| place.count("good", "trajectory", "packets") == 64);
     send_one_by_one(&mut place, 150);

@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
 
-/// Nothing takes longer than this on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing takes longer than this, on the slowest of machines with the most to do.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 const INSIDE: &str = "WEIR_TEST_INSIDE_NAMESPACE";
 
 /// Says whether the test that calls this goes on here: in namespaces of its own, for interfaces and for what is mounted. The first call runs the test there, in a process of its own, and says
@@ -45,6 +45,24 @@ pub fn is_inside(test: &str) -> bool {
 pub fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A cable between two new interfaces, when both have a carrier: until then what is sent can be lost without a word.
+pub fn cable(one: &str, other: &str) {
+    ip(&format!("link add name {one} type veth peer name {other}"));
+    for end in [one, other] {
+        ip(&format!("link set dev {end} up"));
+    }
+    let begin = Instant::now();
+    while [one, other].iter().any(|end| !has_carrier(end)) {
+        assert!(begin.elapsed() < PATIENCE, "{one} and {other} do not come up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether what is sent through an interface goes.
+pub fn has_carrier(interface: &str) -> bool {
+    look(interface)["operstate"] == "UP"
 }
 
 /// A UDP datagram to this port, with these bytes.
@@ -156,9 +174,7 @@ impl Place {
     }
 
     fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
-        ip("link add name a type veth peer name b");
-        ip("link set dev a up");
-        ip("link set dev b up");
+        cable("a", "b");
         let folder = tempfile::tempdir().unwrap();
         let sink = Sink::open("a", Kind::Packet).unwrap();
         let of_cpu = cpu.replace("PATH", &folder.path().display().to_string());
@@ -222,7 +238,11 @@ impl Place {
             if let Some(status) = self.node.as_mut().and_then(|node| node.try_wait().unwrap()) {
                 panic!("{what}: the node has ended ({status}): {}", self.said());
             }
-            assert!(begin.elapsed() < PATIENCE, "{what}: {}\n{}", self.said(), self.ask(json!("show")));
+            if begin.elapsed() >= PATIENCE {
+                let is_there = self.path().join("node.sock").exists();
+                let shown = is_there.then(|| self.ask(json!("show"))).unwrap_or_default();
+                panic!("{what}: {}\n{shown}\n{:?}", self.said(), self.holdings());
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -330,7 +350,16 @@ impl Place {
         (std::fs::read_dir(proc.join("fd")).unwrap().count(), maps.lines().count())
     }
 
-    /// What the ledger has, after it was found whole.
+    /// Waits until it has no more open descriptors and mapped areas than that, and so many more of each: what one thread has ended, another one may let
+    /// go of a little later.
+    pub fn holds_no_more(&mut self, than: (usize, usize), more: (usize, usize)) {
+        self.until(&format!("it holds no more than {than:?} and {more:?}"), |place| {
+            let (descriptors, areas) = place.holdings();
+            descriptors <= than.0 + more.0 && areas <= than.1 + more.1
+        });
+    }
+
+    /// What the ledger has, after it was found whole. Of a line that the node is just writing it may have a part; that is left out.
     pub fn ledger(&self) -> Vec<Value> {
         let folder = self.path().join("state/ledger");
         weir_ledger::verify(&folder, weir_session::ledger::Check::default()).unwrap();
@@ -340,7 +369,8 @@ impl Place {
         files.sort();
         let lines = files.iter().flat_map(|path| {
             let text = std::fs::read_to_string(path).unwrap();
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+            let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+            whole.map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
         });
         lines.collect()
     }

@@ -148,7 +148,9 @@ fn hostile_callees_make_nobody_wait_and_trap_nobody() {
     let mut place = Place::new(&sessions);
     for (name, act) in kinds {
         load(&place, name, &server(act));
-        load(&place, &format!("of-{name}"), &client(1, 8, SECOND / 5));
+        // Who is answered, or told that nobody will, is in time also on a slow machine.
+        let within = if ["silent", "endless"].contains(&name) { SECOND / 5 } else { 60 * SECOND };
+        load(&place, &format!("of-{name}"), &client(1, 8, within));
     }
     load(&place, "leaving", &server(""));
     load(&place, "of-leaving", &client(1, 8, 60 * SECOND));
@@ -173,8 +175,10 @@ fn hostile_callees_make_nobody_wait_and_trap_nobody() {
     );
     // One that never ends is abandoned in the end, before or after the deadline.
     assert_eq!(ends(&place, "endless")[0], 0);
-    assert_eq!(count(&place, "flood", "discarded"), 5 * 3 * 200);
-    assert_eq!(place.count("of-flood", "m", "records"), 5);
+    // Others may have their turn before a call has come to its end.
+    place.until("all have been served", |place| {
+        count(place, "flood", "discarded") == 5 * 3 * 200 && place.count("of-flood", "m", "records") == 5
+    });
     // Nobody who called has lost anything.
     for (name, _) in kinds {
         let session = format!("of-{name}");
@@ -207,6 +211,7 @@ fn a_caller_that_floods_is_refused_and_costs_others_no_call() {
         greedy["calls"].as_u64().unwrap() + greedy["refused"].as_u64().unwrap() == 20 * 200
             && greedy["calls"] == greedy["answered"]
     });
+    place.until("all have called", |place| count(place, "wordy", "refused") == 20);
     assert!(count(&place, "greedy", "refused") > 3000, "{}", did(&place, "greedy"));
     assert_eq!((count(&place, "modest", "calls"), count(&place, "modest", "refused")), (20, 0));
     assert_eq!((count(&place, "wordy", "calls"), count(&place, "wordy", "refused")), (0, 20));

@@ -1,13 +1,15 @@
 //! Programs that know nothing of weir, behind a TAP device of an output channel.
 
 use crate::links::far_cable;
-use crate::place::{Place, ip, is_inside, look};
+use crate::place::{PATIENCE, Place, ip, is_inside, look};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What a TAP device's programs send goes out at `c`, and what comes back there goes to them.
@@ -24,7 +26,6 @@ name = "alice"
 channel = [{ name = "back", interface = "c", filter = "arp or host 10.9.0.1", forward = "weir0" }]
 output = [{ name = "up", link = "c", reserve = "40 Mbit/s", tap = "weir0", queue = 1024 }]
 "#;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Another machine: a namespace, which is there as long as this is.
 struct Elsewhere(Child);
@@ -75,24 +76,32 @@ impl Drop for Elsewhere {
 }
 
 /// Has what is sent through the device answered there.
-fn is_answered(place: &Place, elsewhere: &Elsewhere) {
-    let echo = elsewhere.begin(|| {
+fn is_answered(place: &mut Place, elsewhere: &Elsewhere) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let echo = elsewhere.begin(move || {
         let socket = UdpSocket::bind("10.9.0.2:7").unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut bytes = [0; 2000];
-        let (len, from) = socket.recv_from(&mut bytes).unwrap();
-        socket.send_to(&bytes[..len], from).unwrap();
+        while !over.load(Ordering::Acquire) {
+            if let Ok((len, from)) = socket.recv_from(&mut bytes) {
+                socket.send_to(&bytes[..len], from).unwrap();
+            }
+        }
     });
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    let mut answer = [0; 2000];
+    let (mut answer, mut len) = ([0; 2000], 0);
     // The other side may not listen yet.
-    let len = (0..100).find_map(|_| {
+    place.until("there is an answer", |_| {
         socket.send_to(b"are you there?", "10.9.0.2:7").unwrap();
-        socket.recv_from(&mut answer).ok().map(|(len, _)| len)
+        socket.recv_from(&mut answer).is_ok_and(|(received, _)| {
+            len = received;
+            true
+        })
     });
-    let len = len.unwrap_or_else(|| panic!("no answer: {}", place.said()));
     assert_eq!(&answer[..len], b"are you there?");
+    is_over.store(true, Ordering::Release);
     echo.join().unwrap();
 }
 
@@ -108,7 +117,7 @@ fn programs_speak_through_their_device_and_are_billed_to_their_session() {
     ip("link set dev weir0 up");
 
     // UDP: what is sent comes back.
-    is_answered(&place, &elsewhere);
+    is_answered(&mut place, &elsewhere);
 
     // TCP, more than fits any queue, and what comes back too.
     const MUCH: usize = 3_000_000;
@@ -158,10 +167,10 @@ fn a_device_that_is_made_anew_is_spoken_through_as_the_first() {
     make();
     let mut place = Place::new(TAP);
     let elsewhere = Elsewhere::with_far("10.9.0.2/24");
-    is_answered(&place, &elsewhere);
+    is_answered(&mut place, &elsewhere);
     ip("link delete weir0");
     place.until("it says so", |place| place.said().contains("weir0"));
     make();
-    is_answered(&place, &elsewhere);
+    is_answered(&mut place, &elsewhere);
     assert!(place.stop().success());
 }

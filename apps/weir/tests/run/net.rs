@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
 
-/// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What takes longer hangs, on the slowest of machines.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Moves this thread into a new network namespace with these cables, a pair of names each, all up; false, said on standard error, where
 /// it may not. Programs that it starts are there too.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A run that computes for longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// One that is not over by then waits for something that never comes: on a busy machine a run may be that slow, and is not to blame.
 const WAIT: Duration = Duration::from_secs(900);
 /// A second has so many ticks in /proc, on every Linux machine.

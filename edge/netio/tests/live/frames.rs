@@ -1,12 +1,15 @@
 //! Packets byte by byte, and reading them from a source.
 
+use std::time::Duration;
 use weir_abi::{ARENA_BASE, Descriptor};
-use weir_netio::{Live, LiveEvent, LiveNext};
+use weir_netio::{Block, Live, LiveEvent, LiveNext};
 use weir_units::{Nanos, Timestamp};
 use weir_wire::{LinkType, Meta, PEEK_MAX, classify};
 
-/// Long enough for what is on its way.
-pub const SOON: Nanos = Nanos(300_000_000);
+/// What comes beside what has to come, comes soon.
+const SOON: Nanos = Nanos(300_000_000);
+/// What has to come has come by then, on the slowest of machines with the most to do.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The addresses and EtherType of a frame, and what follows.
 pub fn ethernet(ether_type: u16, rest: &[u8]) -> Vec<u8> {
@@ -102,8 +105,54 @@ pub fn packets(block: &weir_netio::Block) -> Vec<Packet> {
     block.descriptors().iter().enumerate().map(copy).collect()
 }
 
-/// All that comes until it is quiet.
-pub fn all(live: &mut Live) -> (Vec<Packet>, Vec<LiveEvent>) {
+/// The next block, which has to come.
+pub fn block(live: &mut Live) -> Block {
+    loop {
+        match live.next_block(Nanos(PATIENCE.as_nanos() as u64)).unwrap() {
+            LiveNext::Block(block) => return block,
+            LiveNext::Event(_) => {}
+            other => panic!("nothing came: {other:?}"),
+        }
+    }
+}
+
+/// So many packets, which have to come, and all that comes beside them until it is quiet.
+pub fn all(live: &mut Live, count: usize) -> Vec<Packet> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        received.extend(packets(&block(live)));
+    }
+    received.extend(rest(live).0);
+    received
+}
+
+/// So many packets, which have to come to both of these together, and all that comes beside them.
+pub fn between(one: &mut Live, other: &mut Live, count: usize) -> [Vec<Packet>; 2] {
+    let (mut received, begin) = ([Vec::new(), Vec::new()], std::time::Instant::now());
+    while received[0].len() + received[1].len() < count {
+        assert!(begin.elapsed() < PATIENCE, "{} and {}", received[0].len(), received[1].len());
+        for (received, live) in received.iter_mut().zip([&mut *one, &mut *other]) {
+            if let LiveNext::Block(block) = live.next_block(Nanos(1_000_000)).unwrap() {
+                received.extend(packets(&block));
+            }
+        }
+    }
+    let [first, second] = received;
+    [[first, rest(one).0].concat(), [second, rest(other).0].concat()]
+}
+
+/// So many events, which have to come, in words, and all that come beside them until it is quiet.
+pub fn events(live: &mut Live, count: usize) -> Vec<String> {
+    let (mut events, begin) = (Vec::new(), std::time::Instant::now());
+    while events.len() < count {
+        assert!(begin.elapsed() < PATIENCE, "{events:?}");
+        events.extend(rest(live).1.iter().map(ToString::to_string));
+    }
+    events
+}
+
+/// What comes until it is quiet.
+fn rest(live: &mut Live) -> (Vec<Packet>, Vec<LiveEvent>) {
     let (mut received, mut events) = (Vec::new(), Vec::new());
     loop {
         match live.next_block(SOON).unwrap() {

@@ -1,6 +1,6 @@
 //! Blocks that are kept for long, and given back in any order.
 
-use crate::frames::{self, packets, udp};
+use crate::frames::{self, PATIENCE, packets, udp};
 use crate::net::{self, Sender};
 use crate::receiving::open;
 use weir_netio::{Block, Kind, Live, LiveNext, LiveOptions};
@@ -15,6 +15,17 @@ fn now(live: &mut Live, each: &mut impl FnMut(Block)) {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Takes blocks until they have so many packets, which have to come.
+fn take(live: &mut Live, count: usize) -> Vec<Block> {
+    let (mut blocks, mut packets) = (Vec::new(), 0);
+    while packets < count {
+        let block = frames::block(live);
+        packets += block.len();
+        blocks.push(block);
+    }
+    blocks
 }
 
 fn held_blocks_stay(kind: Kind) {
@@ -35,10 +46,9 @@ fn held_blocks_stay(kind: Kind) {
     };
     // Some blocks are kept, with copies of what is in them.
     (0..60).for_each(|_| bytes += send(&mut sent));
-    let mut kept = Vec::new();
-    now(&mut live, &mut |block| kept.push((packets(&block), block)));
+    let kept: Vec<_> = take(&mut live, 60).into_iter().map(|block| (packets(&block), block)).collect();
     received += kept.iter().map(|(_, block)| block.len()).sum::<usize>();
-    assert!(received > 0);
+    assert_eq!(received, 60);
     // Ten times the ring goes by.
     let mut newest = Vec::new();
     while bytes < 10 * RING {
@@ -51,8 +61,16 @@ fn held_blocks_stay(kind: Kind) {
     for (copies, block) in &kept {
         assert!(packets(block) == *copies, "a block in use was overwritten");
     }
-    let totals = live.totals();
-    let dropped = totals.drops.packets() + net::lost("b") - before;
+    // Until everything is either here or lost.
+    let begin = std::time::Instant::now();
+    let (totals, dropped) = loop {
+        now(&mut live, &mut |block| received += block.len());
+        let totals = live.totals();
+        let dropped = totals.drops.packets() + net::lost("b") - before;
+        if totals.received.packets + dropped >= u64::from(sent) || begin.elapsed() >= PATIENCE {
+            break (totals, dropped);
+        }
+    };
     assert_eq!(received as u64, totals.received.packets);
     assert_eq!(u64::from(sent), totals.received.packets + dropped, "{totals:?}");
     if kind == Kind::Packet {
@@ -61,11 +79,9 @@ fn held_blocks_stay(kind: Kind) {
     }
     // When they are given back, everything arrives again.
     drop(kept);
-    now(&mut live, &mut |block| received += block.len());
     let before = live.totals();
     (0..60).for_each(|_| bytes += send(&mut sent));
-    let mut last = Vec::new();
-    now(&mut live, &mut |block| last.extend(packets(&block)));
+    let last: Vec<_> = take(&mut live, 60).iter().flat_map(packets).collect();
     let after = live.totals();
     assert_eq!(last.len(), 60, "{before:?} {after:?}");
     assert!(last.iter().map(|packet| &packet.bytes).eq(&(sent - 60..sent).map(udp).collect::<Vec<_>>()));
@@ -105,24 +121,22 @@ fn given_back_in_any_order(kind: Kind) {
         }
         seen
     });
-    let (mut received, mut lost, begin) = (0u32, 0, std::time::Instant::now());
+    let mut received = 0u32;
     for portion in 0..150 {
         (0..100).for_each(|i| sender.send(&udp(portion * 100 + i)));
-        loop {
-            match live.next_block(frames::SOON).unwrap() {
+        let begin = std::time::Instant::now();
+        while received < (portion + 1) * 100 {
+            match live.next_block(Nanos(10_000_000)).unwrap() {
                 LiveNext::Block(block) => {
                     received += block.len() as u32;
                     give.send(block).unwrap();
                 }
-                LiveNext::Full => {
-                    assert!(begin.elapsed().as_secs() < 20, "blocks do not come back");
+                // Blocks come back when the keeper has its turn.
+                LiveNext::Full | LiveNext::Quiet => {
+                    assert!(begin.elapsed() < PATIENCE, "{received}: {:?}", live.totals());
                     std::thread::yield_now();
                 }
-                LiveNext::Quiet => lost += 1,
                 other => panic!("{other:?}"),
-            }
-            if received == (portion + 1) * 100 || lost > 0 {
-                break;
             }
         }
     }
@@ -153,14 +167,7 @@ fn many_blocks_of_few_packets_can_be_in_use() {
     while held.len() < 200 {
         let number = held.len() as u32;
         sender.send(&udp(number));
-        let before = held.len();
-        while held.len() == before {
-            match live.next_block(frames::SOON).unwrap() {
-                LiveNext::Block(block) => held.push(block),
-                LiveNext::Event(_) => {}
-                other => panic!("with {before} blocks in use: {other:?}"),
-            }
-        }
+        held.push(frames::block(&mut live));
     }
     for (number, block) in (0..).zip(&held) {
         assert_eq!((block.len(), &packets(block)[0].bytes), (1, &udp(number)));

@@ -57,7 +57,8 @@ pub fn plug() {
 
 /// Waits until the kernel has noticed the carrier at both ends.
 pub fn settle() {
-    for _ in 0..500 {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < crate::frames::PATIENCE {
         if shown("a").contains("\"operstate\":\"UP\"") && shown("b").contains("\"operstate\":\"UP\"") {
             return;
         }
