@@ -76,12 +76,12 @@ impl Daemon {
         };
         // This can take long, so nobody waits for it but who asked.
         let left = leaving.wait();
-        let ended = lock(&self.node).end_unload(left);
+        // Before it is gone from its session, whose end waits for that: in the ledger that comes last.
         if let Some(session) = billed {
             let module = module.clone();
             lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
         }
-        ended
+        lock(&self.node).end_unload(left)
     }
 
     pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
