@@ -3,9 +3,9 @@
 use crate::node::{Channel, Module, Node, Session};
 use crate::processors::ProcessorStats;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use weir_session::Name;
-use weir_session::ledger::{ByteSeconds, DropCause, Session as Billed, Usage};
+use weir_session::ledger::{ByteSeconds, DropCause, Event, Idle, Session as Billed, Usage};
 use weir_units::{Bytes, Nanos};
 
 /// What was billed of each session so far, by its number.
@@ -14,38 +14,70 @@ pub struct Bill {
     before: HashMap<u64, Usage>,
 }
 
+/// What sessions used in an interval.
+#[derive(Debug, Default)]
+pub struct Used {
+    /// What those used that did something.
+    busy: Vec<(Billed, Usage)>,
+    /// Those that did nothing, with the memory x time that they had.
+    idle: Vec<(Billed, ByteSeconds)>,
+}
+
+impl Used {
+    /// A session and what it used, if it is anything.
+    fn add(&mut self, session: Billed, usage: Usage) {
+        if !usage.is_idle() {
+            self.busy.push((session, usage));
+        } else if usage.memory != ByteSeconds::default() {
+            self.idle.push((session, usage.memory));
+        }
+    }
+
+    /// As the ledger has it: an entry for each session that did something, and one for many of those that did nothing.
+    pub fn events(self) -> impl Iterator<Item = Event> {
+        let usage = |(session, usage)| Event::Usage { session, intervals: 1, usage: Box::new(usage) };
+        let idle = Idle::of(self.idle).into_iter().map(|idle| Event::Idle { idle });
+        self.busy.into_iter().map(usage).chain(idle)
+    }
+}
+
 impl Bill {
     /// What each session used in an interval of this length. One that has memory reserved has always used something.
-    pub fn usages(&mut self, node: &Node, interval: Nanos) -> Vec<(Billed, Usage)> {
+    pub fn usages(&mut self, node: &Node, interval: Nanos) -> Used {
         let stats = node.processor_stats(node.sessions.values());
-        let all = node.sessions.iter().map(|(name, session)| self.part(&stats, name, session, interval));
-        all.filter(|(_, usage)| !usage.is_empty()).collect()
+        let mut all = Used::default();
+        for (name, session) in &node.sessions {
+            let usage = self.part(&stats, session, interval);
+            all.add(Billed { name: name.clone(), id: session.id }, usage);
+        }
+        all
     }
 
     /// What one session used since it was billed last.
-    pub fn usage(&mut self, node: &Node, name: &Name, session: &Session, interval: Nanos) -> (Billed, Usage) {
-        self.part(&node.processor_stats(std::iter::once(session)), name, session, interval)
+    pub fn usage(&mut self, node: &Node, name: &Name, session: &Session, interval: Nanos) -> Used {
+        let mut one = Used::default();
+        let usage = self.part(&node.processor_stats(std::iter::once(session)), session, interval);
+        one.add(Billed { name: name.clone(), id: session.id }, usage);
+        one
     }
 
-    fn part(
-        &mut self,
-        stats: &ProcessorStats,
-        name: &Name,
-        session: &Session,
-        interval: Nanos,
-    ) -> (Billed, Usage) {
-        let mut now = used(session, stats);
-        let mut usage = match self.before.get(&session.id) {
-            Some(before) => {
-                // What a core did not answer for is billed when it does, and not twice.
-                (now.cpu, now.stolen) = (now.cpu.max(before.cpu), now.stolen.max(before.stolen));
-                since(&now, before)
-            }
-            None => now.clone(),
-        };
+    fn part(&mut self, stats: &ProcessorStats, session: &Session, interval: Nanos) -> Usage {
+        let mut usage = self.added(session.id, used(session, stats));
         usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
-        self.before.insert(session.id, now);
-        (Billed { name: name.clone(), id: session.id }, usage)
+        usage
+    }
+
+    /// What a session used beyond what was billed of it, when this is all that it used so far.
+    fn added(&mut self, session: u64, mut now: Usage) -> Usage {
+        let before = self.before.entry(session).or_default();
+        // What a core did not answer for is billed when it does, and not twice.
+        (now.cpu, now.stolen) = (now.cpu.max(before.cpu), now.stolen.max(before.stolen));
+        if now == *before {
+            return Usage::default();
+        }
+        let usage = since(&now, before);
+        *before = now;
+        usage
     }
 
     /// A session is gone.
@@ -54,46 +86,44 @@ impl Bill {
     }
 }
 
-/// What a module used since it was loaded, with the time that others' threads spent for it, but not that on its virtual processor, which is
+/// Adds what a module used since it was loaded, with the time that others' threads spent for it, but not that on its virtual processor, which is
 /// counted there.
-pub fn of_module(module: &Module) -> Usage {
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+pub fn add_module(used: &mut Usage, module: &Module) {
     let (tally, written) = (&module.tally, &module.written);
-    let mut usage = Usage {
-        cpu: module.account.total(),
-        packets_in: get(&tally.packets),
-        bytes_in: Bytes(get(&tally.bytes)),
-        records_emitted: get(&tally.records) + get(&tally.refused) + get(&tally.unwritten),
-        records_written: get(&written.rows),
-        faults: get(&tally.faults),
-        strikes: get(&tally.strikes),
-        ..Usage::default()
-    };
-    for (cause, count) in [
-        (DropCause::NoMemory, get(&tally.unseen)),
-        (DropCause::Verdict, get(&tally.dropped)),
-        (DropCause::ModuleFault, get(&tally.lost)),
-        (DropCause::RecordLimit, get(&tally.refused)),
-        (DropCause::WriteFailed, get(&tally.unwritten) + get(&written.lost)),
+    used.cpu.0 = used.cpu.0.saturating_add(module.account.total().0);
+    for (sum, counter) in [
+        (&mut used.packets_in, &tally.packets),
+        (&mut used.bytes_in.0, &tally.bytes),
+        (&mut used.records_written, &written.rows),
+        (&mut used.faults, &tally.faults),
+        (&mut used.strikes, &tally.strikes),
     ] {
-        usage.drops.add(cause, count);
+        *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
     }
-    usage
+    for counter in [&tally.records, &tally.refused, &tally.unwritten] {
+        used.records_emitted = used.records_emitted.saturating_add(counter.load(Ordering::Relaxed));
+    }
+    for (cause, counter) in [
+        (DropCause::NoMemory, &tally.unseen),
+        (DropCause::Verdict, &tally.dropped),
+        (DropCause::ModuleFault, &tally.lost),
+        (DropCause::RecordLimit, &tally.refused),
+        (DropCause::WriteFailed, &tally.unwritten),
+        (DropCause::WriteFailed, &written.lost),
+    ] {
+        used.drops.add(cause, counter.load(Ordering::Relaxed));
+    }
 }
 
-/// What was used and lost for a channel since it was made, beside what its modules did.
-pub fn of_channel(channel: &Channel) -> Usage {
-    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let mut usage = Usage {
-        cpu: channel.account.total(),
-        packets_in: get(&channel.tally.passed),
-        bytes_in: Bytes(get(&channel.tally.passed_bytes)),
-        ..Usage::default()
-    };
-    for (cause, count) in channel.tally.drops() {
-        usage.drops.add(cause, count);
+/// Adds what was used and lost for a channel since it was made, beside what its modules did.
+pub fn add_channel(used: &mut Usage, channel: &Channel) {
+    let tally = &channel.tally;
+    used.cpu.0 = used.cpu.0.saturating_add(channel.account.total().0);
+    used.packets_in = used.packets_in.saturating_add(tally.passed.load(Ordering::Relaxed));
+    used.bytes_in.0 = used.bytes_in.0.saturating_add(tally.passed_bytes.load(Ordering::Relaxed));
+    for (cause, count) in tally.drops() {
+        used.drops.add(cause, count);
     }
-    usage
 }
 
 /// What a session used since it was created, but for its memory.
@@ -106,16 +136,16 @@ fn used(session: &Session, stats: &ProcessorStats) -> Usage {
         used.stolen.0 += stats.stolen.0;
     }
     let modules = session.modules.values().chain(session.leaving.values());
-    modules.for_each(|module| used.merge(&of_module(module)));
-    session.channels.values().for_each(|channel| used.merge(&of_channel(channel)));
-    session.outputs.values().for_each(|output| used.merge(&output.usage()));
+    modules.for_each(|module| add_module(&mut used, module));
+    session.channels.values().for_each(|channel| add_channel(&mut used, channel));
+    session.outputs.values().for_each(|output| output.add_to(&mut used));
     used
 }
 
 /// What was added to `before`.
 fn since(now: &Usage, before: &Usage) -> Usage {
     let less = |now: u64, before: u64| now.saturating_sub(before);
-    let mut usage = Usage {
+    Usage {
         cpu: Nanos(less(now.cpu.0, before.cpu.0)),
         stolen: Nanos(less(now.stolen.0, before.stolen.0)),
         packets_in: less(now.packets_in, before.packets_in),
@@ -128,17 +158,16 @@ fn since(now: &Usage, before: &Usage) -> Usage {
         faults: less(now.faults, before.faults),
         strikes: less(now.strikes, before.strikes),
         refusals: less(now.refusals, before.refusals),
-        drops: weir_session::ledger::Drops::default(),
-    };
-    for (cause, count) in now.drops.iter() {
-        usage.drops.add(cause, less(count, before.drops.get(cause)));
+        drops: now.drops.since(&before.drops),
     }
-    usage
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use weir_session::ledger::{Entry, Summary};
+    use weir_units::Timestamp;
 
     #[test]
     fn what_is_billed_in_parts_is_what_was_used() {
@@ -153,5 +182,58 @@ mod tests {
             sum.merge(&since(&total(pair[1]), &total(pair[0])));
         }
         assert_eq!(sum, total(1000));
+    }
+    fn billed(id: u64) -> Billed {
+        Billed { name: Name::new("s").unwrap(), id }
+    }
+
+    /// What became of a session in an interval: mostly nothing.
+    fn any_interval() -> impl Strategy<Value = (u64, u64, u64, bool, u64)> {
+        let some = || prop_oneof![3 => Just(0u64), 1 => 0..100u64];
+        (some(), some(), some(), any::<bool>(), 0..3u64)
+    }
+
+    proptest! {
+        /// Whether its core answers in time or not, whether it has memory or not, and whether it does something or nothing.
+        #[test]
+        fn bills_of_all_intervals_add_up_to_what_each_session_used(
+            intervals in proptest::collection::vec((1..1_000u64, proptest::collection::vec(any_interval(), 5)), 1..20),
+        ) {
+            let (mut bill, mut summary) = (Bill::default(), Summary::default());
+            let mut totals = vec![(Usage::default(), ByteSeconds::default(), 0); 5];
+            let last = intervals.len() - 1;
+            for (at, (time, sessions)) in intervals.into_iter().enumerate() {
+                let mut all = Used::default();
+                let mut busy = 0;
+                for (id, (total, (cpu, packets, lost, answers, memory))) in (0..).zip(totals.iter_mut().zip(sessions)) {
+                    let (used, held, intervals) = total;
+                    used.cpu.0 += cpu;
+                    used.packets_in += packets;
+                    used.drops.add(DropCause::QueueFull, lost);
+                    let mut now = used.clone();
+                    if !answers && at < last {
+                        now.cpu = Nanos(0);
+                    }
+                    let mut usage = bill.added(id, now);
+                    usage.memory = ByteSeconds::of(Bytes(memory), Nanos(time));
+                    *held = held.saturating_add(usage.memory);
+                    *intervals += u64::from(!usage.is_empty());
+                    busy += usize::from(!usage.is_idle());
+                    all.add(billed(id), usage);
+                }
+                let events: Vec<Event> = all.events().collect();
+                prop_assert!(events.len() <= busy + 1, "{events:?}");
+                for event in events {
+                    let end = Timestamp(at as u64 + 1);
+                    summary.add(&Entry { sequence: 1, node: Name::new("n").unwrap(), begin: end, end, event });
+                }
+            }
+            for (id, (mut total, held, intervals)) in (0..).zip(totals) {
+                total.memory = held;
+                let row = summary.rows().find(|(session, _)| *session == Some(&billed(id)));
+                let found = row.map_or((Usage::default(), 0), |(_, row)| (row.usage.clone(), row.intervals));
+                prop_assert_eq!(found, (total, intervals));
+            }
+        }
     }
 }

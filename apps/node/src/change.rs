@@ -72,7 +72,7 @@ impl Node {
             session.claims.become_those_of(&session.spec, claims);
             // They are on its bill still.
             for before in done.channels_before.iter().filter_map(|(_, before)| before.as_ref()) {
-                session.gone.merge(&crate::bill::of_channel(before));
+                crate::bill::add_channel(&mut session.gone, before);
             }
         }
         self.tell_services(name)?;

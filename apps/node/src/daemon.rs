@@ -391,17 +391,15 @@ impl Daemon {
     fn end_interval(&self) {
         let mut books = lock(&self.books);
         let (begin, end) = (books.since, now());
-        let (usages, changed) = {
+        let (used, changed) = {
             let mut node = lock(&self.node);
             node.tidy();
-            let usages = books.bill.usages(&node, end.since(begin));
+            let used = books.bill.usages(&node, end.since(begin));
             let changed = node.changed_by_themselves();
-            (usages, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
+            (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
         books.since = end;
-        for (session, usage) in usages {
-            books.ledger.push(begin, end, Event::Usage { session, intervals: 1, usage: Box::new(usage) });
-        }
+        used.events().for_each(|event| books.ledger.push(begin, end, event));
         for (session, reserved) in changed {
             books.enter(Event::SessionChanged { session, reserved });
         }

@@ -120,7 +120,7 @@ impl Node {
         if let Some(there) = self.sessions.get_mut(&session).filter(|there| there.id == id)
             && let Some(module) = there.leaving.remove(&guest)
         {
-            there.gone.merge(&crate::bill::of_module(&module));
+            crate::bill::add_module(&mut there.gone, &module);
         }
         Ok(result?)
     }

@@ -10,13 +10,15 @@ use weir_sched::cpu::{Reservation, Share, Stats, Terms as CpuTerms, VpId, Weight
 use weir_session::{Name, Tier};
 use weir_units::Nanos;
 
-/// What virtual processors had, and what they and others owe each other: for each of the node's cores, by their numbers there.
-pub(crate) struct ProcessorStats(Vec<BTreeMap<VpId, (Stats, Account)>>);
+/// What virtual processors had, and what they and others owe each other: for each of the node's cores, in the order of their numbers there.
+pub(crate) struct ProcessorStats(Vec<Vec<(VpId, Stats, Account)>>);
 
 impl ProcessorStats {
     /// Nothing where its core did not answer.
     pub(crate) fn of(&self, vp: &Vp) -> Option<(Stats, Account)> {
-        self.0.get(vp.core)?.get(&vp.id).copied()
+        let here = self.0.get(vp.core)?;
+        let place = here.binary_search_by_key(&vp.id, |(id, ..)| *id).ok()?;
+        here.get(place).map(|(_, stats, account)| (*stats, *account))
     }
 }
 
@@ -29,12 +31,13 @@ impl Node {
                 here.push(vp.id);
             }
         }
-        let stats = self.cores.iter().zip(ids).map(|(core, ids)| {
+        let stats = self.cores.iter().zip(ids).map(|(core, mut ids)| {
             if ids.is_empty() {
-                return BTreeMap::new();
+                return Vec::new();
             }
+            ids.sort_unstable();
             let answer = core.ask(move |runner| {
-                ids.into_iter().filter_map(|id| Some((id, (runner.stats(id)?, runner.account(id))))).collect()
+                ids.into_iter().filter_map(|id| Some((id, runner.stats(id)?, runner.account(id)))).collect()
             });
             answer.unwrap_or_default()
         });

@@ -333,7 +333,7 @@ mod ledger {
     use weir_ledger::{Ledger, Options, Start};
     use weir_session::Name;
     use weir_session::ledger::{
-        ByteSeconds, Closed, Digest, DropCause, Event, Reserved, Session, Text, Usage, parse_time,
+        ByteSeconds, Closed, Digest, DropCause, Event, Idle, Reserved, Session, Text, Usage, parse_time,
     };
     use weir_units::{Bytes, Nanos, Timestamp};
 
@@ -341,7 +341,7 @@ mod ledger {
         parse_time(time).unwrap()
     }
 
-    /// Two sessions' usage of two days, in STATE/ledger.
+    /// Two sessions' usage of two days, and an hour in which they were idle, in STATE/ledger.
     fn written(state: &Path) {
         let start = Start {
             node: Name::new("ix-1").unwrap(),
@@ -370,6 +370,10 @@ mod ledger {
                 ledger.push(at(begin), at(end), event);
             }
         }
+        let memory = ByteSeconds::of(Bytes(64 << 20), Nanos(3_600_000_000_000));
+        for idle in Idle::of([("alice", 1), ("bob", 2)].map(|(name, id)| (session(name, id), memory))) {
+            ledger.push(at("2026-11-21T11:00:00Z"), at("2026-11-21T12:00:00Z"), Event::Idle { idle });
+        }
         let closed = Event::SessionClosed { session: session("alice", 1), reason: Closed::Asked };
         ledger.push_at(at("2026-11-21T12:00:00Z"), closed);
         ledger.stop(at("2026-11-21T13:00:00Z")).unwrap();
@@ -386,7 +390,7 @@ mod ledger {
         let alice: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(alice[..2], ["alice", "1"], "{}", bill.text());
         assert!(
-            lines[2].contains("1350 s") && lines[2].contains("128.00") && lines[2].contains("2.9 MiB"),
+            lines[2].contains("1350 s") && lines[2].contains("192.00") && lines[2].contains("2.9 MiB"),
             "{}",
             bill.text()
         );
@@ -404,7 +408,7 @@ mod ledger {
             csv.text()
         );
         assert!(rows[1].starts_with(
-            "bob,2,2026-11-21T10:00:00.000000000Z,2026-11-21T11:00:00.000000000Z,1,900.000000000"
+            "bob,2,2026-11-21T10:00:00.000000000Z,2026-11-21T12:00:00.000000000Z,2,900.000000000"
         ));
         let json = run(["ledger", state, "--json", "--until", "2026-11-21"]).good().json();
         assert_eq!((json.as_array().unwrap().len(), json[0]["queue-full"].as_u64()), (2, Some(7)));
@@ -413,7 +417,13 @@ mod ledger {
         let entries = run(["ledger", state, "--entries", "--session", "alice"]).good();
         let kinds: Vec<Value> =
             entries.text().lines().map(|line| super::json(line)["kind"].clone()).collect();
-        assert_eq!(kinds, ["session-created", "usage", "usage", "session-closed"]);
+        assert_eq!(kinds, ["session-created", "usage", "usage", "idle", "session-closed"]);
+        // Of those that were idle with her, nothing is said.
+        assert!(
+            entries.text().contains(r#"[["alice",1]]"#) && !entries.text().contains("bob"),
+            "{}",
+            entries.text()
+        );
     }
 
     #[test]
@@ -422,11 +432,11 @@ mod ledger {
         written(folder.path());
         let state = folder.path().to_str().unwrap();
         let whole = run(["ledger", state, "--verify"]).good();
-        assert!(whole.text().contains("is whole: 9 entries in 1 files, 0 crashes"), "{}", whole.text());
+        assert!(whole.text().contains("is whole: 10 entries in 1 files, 0 crashes"), "{}", whole.text());
         let head = whole.text().lines().last().unwrap().strip_prefix("head ").unwrap().to_owned();
         let kept = run(["ledger", state, "--verify", "--head", &head]).good();
         assert!(kept.text().contains("contains the head that was kept"));
-        let other = format!("9:{}", "0".repeat(64));
+        let other = format!("10:{}", "0".repeat(64));
         run(["ledger", state, "--verify", "--head", &other]).fails(1, &["not the one that was kept"]);
 
         let file = folder.path().join("ledger/ledger-000001.jsonl");

@@ -16,8 +16,10 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Backlog {
     entries: VecDeque<Waiting>,
+    /// How many these count for: one about several idle sessions counts once for each.
+    weight: usize,
     most: usize,
-    /// Usage entries that were added to others.
+    /// Intervals' usages of sessions that were added to others.
     pub(crate) merged: u64,
     /// Other entries for which there was no room.
     pub(crate) lost: u64,
@@ -27,10 +29,11 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Holds at most so many entries (at least 8).
+    /// Holds entries that count for at most so many (at least 8).
     pub(crate) fn new(most: usize) -> Self {
         Self {
             entries: VecDeque::new(),
+            weight: 0,
             most: most.max(8),
             merged: 0,
             lost: 0,
@@ -40,14 +43,16 @@ impl Backlog {
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        if self.entries.len() >= self.most {
+        self.weight += waiting.weight();
+        self.entries.push_back(waiting);
+        if self.weight > self.most {
             self.compact();
         }
-        self.entries.push_back(waiting);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// How many entries there are; one about several idle sessions counts once for each.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,8 +89,8 @@ impl Backlog {
         let mut sums: HashMap<Session, Waiting> = HashMap::new();
         let (mut events, mut kept) = (0, VecDeque::new());
         // From the latest to the earliest, so that each sum stands where the session's last entry stood, and ends stay in order.
-        for waiting in std::mem::take(&mut self.entries).into_iter().rev() {
-            let Waiting { begin, end, event } = waiting;
+        let latest_first = std::mem::take(&mut self.entries).into_iter().rev();
+        for Waiting { begin, end, event } in latest_first.flat_map(Waiting::apart) {
             match event {
                 Event::Usage { session, intervals, usage } => {
                     if let Some(sum) = sums.get_mut(&session) {
@@ -115,6 +120,7 @@ impl Backlog {
                 Kept::Other(waiting) => Some(waiting),
             })
             .collect();
+        self.weight = self.entries.iter().map(Waiting::weight).sum();
     }
 }
 
@@ -124,6 +130,26 @@ enum Kept {
 }
 
 impl Waiting {
+    /// How many entries it counts for.
+    fn weight(&self) -> usize {
+        if let Event::Idle { idle } = &self.event { idle.count() } else { 1 }
+    }
+
+    /// One about several idle sessions as one for each of them, the last one first; any other as it is.
+    fn apart(self) -> impl Iterator<Item = Waiting> {
+        let Waiting { begin, end, event } = self;
+        let (idle, other) = match event {
+            Event::Idle { idle } => (Some(idle), None),
+            event => (None, Some(event)),
+        };
+        let sessions = idle.into_iter().flat_map(|idle| idle.into_sessions().rev());
+        let usages = sessions.map(|(session, memory)| {
+            let usage = Box::new(Usage { memory, ..Usage::default() });
+            Event::Usage { session, intervals: 1, usage }
+        });
+        other.into_iter().chain(usages).map(move |event| Waiting { begin, end, event })
+    }
+
     fn add(&mut self, from: Timestamp, more: u64, other: &Usage) {
         self.begin = self.begin.min(from);
         if let Event::Usage { intervals, usage, .. } = &mut self.event {
@@ -136,24 +162,67 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
     use weir_session::Name;
+    use weir_session::ledger::{ByteSeconds, IDLE_MAX, Idle};
+    use weir_units::{Bytes, Nanos};
+
+    fn session(id: u64) -> Session {
+        Session { name: Name::new("s").unwrap(), id }
+    }
+
+    fn memory(bytes: u64) -> ByteSeconds {
+        ByteSeconds::of(Bytes(bytes), Nanos(7))
+    }
+
+    fn waiting(at: u64, event: Event) -> Waiting {
+        Waiting { begin: Timestamp(at), end: Timestamp(at + 1), event }
+    }
 
     fn usage(id: u64, at: u64) -> Waiting {
-        let session = Session { name: Name::new("s").unwrap(), id };
-        let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
-        Waiting {
-            begin: Timestamp(at),
-            end: Timestamp(at + 1),
-            event: Event::Usage { session, intervals: 1, usage },
+        let usage = Box::new(Usage { packets_in: 1, memory: memory(id), ..Usage::default() });
+        waiting(at, Event::Usage { session: session(id), intervals: 1, usage })
+    }
+
+    /// Sessions that were idle, from the first to before the last.
+    fn idle(sessions: std::ops::Range<u64>, at: u64) -> Vec<Waiting> {
+        let entries = Idle::of(sessions.map(|id| (session(id), memory(id))));
+        entries.into_iter().map(|idle| waiting(at, Event::Idle { idle })).collect()
+    }
+
+    /// How many intervals a session has, and what it used in them.
+    type Billed = BTreeMap<Session, (u64, Usage)>;
+
+    fn add(billed: &mut Billed, of: &Session, intervals: u64, usage: &Usage) {
+        let (sum, used) = billed.entry(of.clone()).or_default();
+        *sum += intervals;
+        used.merge(usage);
+    }
+
+    /// What entries say of each session.
+    fn billed<'a>(entries: impl Iterator<Item = &'a Waiting>) -> Billed {
+        let mut billed = Billed::new();
+        for waiting in entries {
+            match &waiting.event {
+                Event::Usage { session, intervals, usage } => add(&mut billed, session, *intervals, usage),
+                Event::Idle { idle } => {
+                    for (session, memory) in idle.iter() {
+                        add(&mut billed, session, 1, &Usage { memory, ..Usage::default() });
+                    }
+                }
+                _ => {}
+            }
         }
+        billed
+    }
+
+    fn total(billed: &Billed) -> Usage {
+        billed.values().map(|(_, usage)| usage).sum()
     }
 
     fn packets(backlog: &Backlog) -> u64 {
-        let of = |waiting: &Waiting| match &waiting.event {
-            Event::Usage { usage, .. } => usage.packets_in,
-            _ => 0,
-        };
-        backlog.iter().map(of).sum::<u64>() + backlog.others.packets_in
+        total(&billed(backlog.iter())).packets_in + backlog.others.packets_in
     }
 
     #[test]
@@ -162,14 +231,11 @@ mod tests {
             let mut backlog = Backlog::new(32);
             for at in 0..5_000 {
                 backlog.push(usage(at % sessions, at));
-                assert!(backlog.len() <= 32);
+                assert!(backlog.weight() <= 32);
             }
             assert_eq!(packets(&backlog), 5_000, "{sessions} sessions");
             assert!(backlog.iter().zip(backlog.iter().skip(1)).all(|(a, b)| a.end <= b.end));
-            let intervals: u64 = backlog
-                .iter()
-                .map(|waiting| if let Event::Usage { intervals, .. } = waiting.event { intervals } else { 0 })
-                .sum();
+            let intervals: u64 = billed(backlog.iter()).values().map(|(intervals, _)| intervals).sum();
             assert_eq!(backlog.others.is_empty(), sessions < 8);
             assert!(sessions == 1_000 || intervals == 5_000);
             let Some(Waiting { event: Event::Backlog { merged, lost: 0, others }, end, .. }) =
@@ -178,7 +244,71 @@ mod tests {
                 panic!("nothing was confessed")
             };
             assert_eq!((end, *others == backlog.others), (Timestamp(5_000), true));
-            assert_eq!(merged + backlog.len() as u64, 5_000);
+            assert_eq!(merged + backlog.weight() as u64, 5_000);
+        }
+    }
+
+    #[test]
+    fn idle_sessions_count_for_as_many_as_they_are() {
+        let (sessions, most) = (3 * IDLE_MAX as u64, 20 * IDLE_MAX);
+        let mut backlog = Backlog::new(most);
+        for at in 0..6 {
+            idle(0..sessions, at).into_iter().for_each(|waiting| backlog.push(waiting));
+        }
+        // As they came, as long as there is room for all.
+        assert_eq!((backlog.weight(), backlog.iter().count(), backlog.merged), (18 * IDLE_MAX, 18, 0));
+        for at in 6..1_000 {
+            idle(0..sessions, at).into_iter().for_each(|waiting| backlog.push(waiting));
+            assert!(backlog.weight() <= most);
+        }
+        let all = billed(backlog.iter());
+        assert!(backlog.others.is_empty() && all.len() as u64 == sessions);
+        for (session, (intervals, used)) in &all {
+            let held = ByteSeconds::of(Bytes(session.id), Nanos(7 * 1_000));
+            assert_eq!((*intervals, used), (1_000, &Usage { memory: held, ..Usage::default() }));
+        }
+        // One that is too large for itself alone leaves sums of those for which there is room.
+        let mut small = Backlog::new(32);
+        idle(0..100, 0).into_iter().for_each(|waiting| small.push(waiting));
+        assert_eq!((small.weight(), small.merged), (8, 92));
+        let kept = total(&billed(small.iter())).memory;
+        assert_eq!(kept.saturating_add(small.others.memory), memory((0..100).sum()));
+    }
+
+    proptest! {
+        #[test]
+        fn sums_of_all_sessions_are_exact_however_little_room_there_is(
+            pushed in proptest::collection::vec((0..3u8, 0..40u64, 0..30u64), 0..200),
+            most in 0..200usize,
+        ) {
+            let (mut backlog, mut expected, mut events) = (Backlog::new(most), Billed::new(), 0);
+            for (at, (kind, first, count)) in (0..).zip(pushed) {
+                let come = match kind {
+                    0 => vec![usage(first, at)],
+                    1 => idle(first..first + count, at),
+                    _ => vec![waiting(at, Event::NodeStop)],
+                };
+                events += u64::from(kind == 2);
+                for (session, (intervals, usage)) in billed(come.iter()) {
+                    add(&mut expected, &session, intervals, &usage);
+                }
+                come.into_iter().for_each(|waiting| backlog.push(waiting));
+                prop_assert!(backlog.weight() <= most.max(8));
+                prop_assert_eq!(backlog.iter().map(Waiting::weight).sum::<usize>(), backlog.weight());
+            }
+            let found = billed(backlog.iter());
+            let mut sum = total(&found);
+            sum.merge(&backlog.others);
+            prop_assert_eq!(sum, total(&expected));
+            if backlog.others.is_empty() {
+                prop_assert_eq!(&found, &expected);
+            }
+            prop_assert!(backlog.iter().zip(backlog.iter().skip(1)).all(|(a, b)| a.end <= b.end));
+            let kept = backlog.iter().filter(|waiting| waiting.event == Event::NodeStop).count() as u64;
+            prop_assert_eq!(kept + backlog.lost, events);
+            let intervals = |billed: &Billed| billed.values().map(|(intervals, _)| intervals).sum::<u64>();
+            let written = backlog.weight() as u64 - kept;
+            prop_assert_eq!(written + backlog.merged, intervals(&expected));
         }
     }
 
@@ -192,10 +322,10 @@ mod tests {
                 event: Event::ClockSet { before: Timestamp(at) },
             });
         }
-        assert_eq!(backlog.lost + backlog.len() as u64, 1_000);
+        assert_eq!(backlog.lost + backlog.weight() as u64, 1_000);
         let first = backlog.iter().next().unwrap().end.0;
-        assert_eq!(first + backlog.len() as u64, 1_000);
+        assert_eq!(first + backlog.weight() as u64, 1_000);
         backlog.clear();
-        assert_eq!((backlog.len(), backlog.confession()), (0, None));
+        assert_eq!((backlog.weight(), backlog.confession()), (0, None));
     }
 }

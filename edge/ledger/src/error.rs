@@ -40,9 +40,9 @@ pub enum LedgerError {
 pub struct CommitError {
     /// What the system said.
     pub cause: io::Error,
-    /// Entries that are held in memory.
+    /// Entries that are held in memory; one of several idle sessions counts once for each.
     pub held: usize,
-    /// Usage entries that were added to others since nothing could be written.
+    /// Intervals' usages of sessions that were added to others since nothing could be written.
     pub merged: u64,
     /// Other entries that were lost since nothing could be written.
     pub lost: u64,

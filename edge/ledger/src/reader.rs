@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use weir_session::Name;
-use weir_session::ledger::{Check, Entry, Fed, Verified, Verifier};
+use weir_session::ledger::{Check, Entry, Event, Fed, Verified, Verifier};
 use weir_units::Timestamp;
 
 /// Which entries are wanted.
@@ -28,11 +28,18 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Whether an entry is wanted.
-    pub fn takes(&self, entry: &Entry) -> bool {
-        let is_wanted = |name: &Name| entry.event.session().is_some_and(|session| session.name == *name);
+    /// What is wanted of an entry: all or nothing; of one about several idle sessions, those that are wanted.
+    pub fn pick(&self, entry: Entry) -> Option<Entry> {
         let is_late = entry.end > self.since || self.since == Timestamp(0);
-        is_late && entry.end <= self.until && self.session.as_ref().is_none_or(is_wanted)
+        if !is_late || entry.end > self.until {
+            return None;
+        }
+        let Some(name) = &self.session else { return Some(entry) };
+        match entry.event {
+            Event::Idle { idle } => Some(Entry { event: Event::Idle { idle: idle.named(name)? }, ..entry }),
+            ref event if event.session().is_some_and(|session| session.name == *name) => Some(entry),
+            _ => None,
+        }
     }
 }
 
@@ -116,8 +123,12 @@ impl Iterator for Reader {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_over {
             match self.step() {
-                Ok(Some(Fed::Entry(entry))) if self.filter.takes(&entry) => return Some(Ok(*entry)),
-                Ok(Some(_)) => {}
+                Ok(Some(Fed::Entry(entry))) => {
+                    if let Some(entry) = self.filter.pick(*entry) {
+                        return Some(Ok(entry));
+                    }
+                }
+                Ok(Some(Fed::Torn(_))) => {}
                 Ok(None) => {
                     self.is_over = true;
                     return self.verifier.finish().err().map(|wrong| Err(ReadError::Wrong(wrong)));

@@ -3,7 +3,7 @@
 use crate::{LedgerError, Storage, lines};
 use std::io::{self, BufReader};
 use weir_session::ledger::{
-    Check, Damage, Fed, Head, LINE_BYTES_MAX, Origin, Verified, Verifier, Wrong, unseal,
+    Check, Damage, FORMAT, Fed, Head, LINE_BYTES_MAX, Origin, Verified, Verifier, Wrong, unseal,
 };
 use weir_units::Timestamp;
 
@@ -15,6 +15,8 @@ pub(crate) const TORN_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Found {
     /// The last segment; 0 where there is none.
     pub(crate) segment: u64,
+    /// Whether it is written in an earlier format, in which not all can be said.
+    pub(crate) is_early: bool,
     /// The bytes of its whole lines.
     pub(crate) len: u64,
     /// What is behind them.
@@ -52,7 +54,8 @@ pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
         return Err(LedgerError::Damaged(wrong));
     }
     let Verified { head, stopped, .. } = *verifier.found();
-    Ok(Found { segment: last, len, torn, head, end: verifier.end(), stopped })
+    let is_early = len > 0 && verifier.format() != FORMAT;
+    Ok(Found { segment: last, is_early, len, torn, head, end: verifier.end(), stopped })
 }
 
 /// A segment's whole lines, and what comes after the last of them.

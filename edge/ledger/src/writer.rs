@@ -7,7 +7,7 @@ use crate::{CommitError, Folder, LedgerError, Storage};
 use std::io;
 use std::path::Path;
 use weir_session::Name;
-use weir_session::ledger::{Digest, Entry, Event, FORMAT, Head, Text, seal};
+use weir_session::ledger::{Digest, EntryRef, Event, FORMAT, Head, Text, seal};
 use weir_units::{Bytes, Timestamp};
 
 /// What a node says of itself when it opens its ledger.
@@ -28,7 +28,8 @@ pub struct Start {
 pub struct Options {
     /// A segment that has so many bytes gets no further interval: the next one begins a new segment.
     pub segment_bytes: Bytes,
-    /// How many entries are held in memory while they cannot be written. Up to a quarter as many sessions keep sums of their own.
+    /// How many entries are held in memory while they cannot be written; one of several idle sessions counts once for each. Up to a quarter as many
+    /// sessions keep sums of their own.
     pub held_max: usize,
 }
 
@@ -54,9 +55,9 @@ pub struct Opened {
 /// What waits in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Entries.
+    /// Entries; one of several idle sessions counts once for each.
     pub entries: usize,
-    /// Usage entries that were added to others, because there were too many.
+    /// Intervals' usages of sessions that were added to others, because there were too many.
     pub merged: u64,
     /// Other entries that were lost, because there were too many.
     pub lost: u64,
@@ -72,6 +73,8 @@ pub struct Ledger<S: Storage = Folder> {
     segment_bytes: u64,
     /// The current segment; 0 before the first.
     segment: u64,
+    /// Whether it gets no more lines, because it is written in an earlier format.
+    is_early: bool,
     /// The bytes of it that are synced.
     len: u64,
     /// Whether there may be other bytes behind them.
@@ -101,7 +104,7 @@ impl<S: Storage> Ledger<S> {
     /// # Errors
     /// The ledger was changed, or cannot be read, or not be written for another reason than a full disk.
     pub fn with_storage(storage: S, start: Start, options: Options) -> Result<(Self, Opened), LedgerError> {
-        let Found { segment, len, torn, head, end, stopped } = recover::find(&storage)?;
+        let Found { segment, is_early, len, torn, head, end, stopped } = recover::find(&storage)?;
         let Start { node, version, configuration, at } = start;
         let torn_bytes = torn.len() as u64;
         let crashed = segment > 0 && !stopped;
@@ -110,6 +113,7 @@ impl<S: Storage> Ledger<S> {
             node,
             segment_bytes: options.segment_bytes.0,
             segment,
+            is_early,
             len,
             is_dirty: false,
             torn,
@@ -170,7 +174,7 @@ impl<S: Storage> Ledger<S> {
 
     /// What waits to be written.
     pub fn held(&self) -> Held {
-        Held { entries: self.backlog.len(), merged: self.backlog.merged, lost: self.backlog.lost }
+        Held { entries: self.backlog.weight(), merged: self.backlog.merged, lost: self.backlog.lost }
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -185,10 +189,10 @@ impl<S: Storage> Ledger<S> {
         if self.backlog.is_empty() {
             return Ok(());
         }
-        if self.segment == 0 || self.len >= self.segment_bytes.max(1) {
+        if self.segment == 0 || self.is_early || self.len >= self.segment_bytes.max(1) {
             let next = self.segment.checked_add(1).ok_or(io::ErrorKind::FileTooLarge)?;
             self.storage.create(next)?;
-            (self.segment, self.len) = (next, 0);
+            (self.segment, self.is_early, self.len) = (next, false, 0);
         }
         let batch = self.seal_all();
         self.is_dirty = true;
@@ -210,13 +214,14 @@ impl<S: Storage> Ledger<S> {
             if std::mem::take(&mut begins_segment) {
                 // Not before the last entry, so that the clock is set behind the segment's first line.
                 let at = waiting.end.max(batch.end);
-                batch.add(&self.node, at, at, Event::Segment { format: FORMAT, segment: self.segment });
+                let first = Event::Segment { format: FORMAT, segment: self.segment };
+                batch.add(&self.node, at, at, &first);
             }
             if waiting.end < batch.end {
                 let before = batch.end;
-                batch.add(&self.node, waiting.end, waiting.end, Event::ClockSet { before });
+                batch.add(&self.node, waiting.end, waiting.end, &Event::ClockSet { before });
             }
-            batch.add(&self.node, waiting.begin, waiting.end, waiting.event.clone());
+            batch.add(&self.node, waiting.begin, waiting.end, &waiting.event);
         }
         batch
     }
@@ -230,14 +235,13 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, node: &Name, begin: Timestamp, end: Timestamp, event: Event) {
+    fn add(&mut self, node: &Name, begin: Timestamp, end: Timestamp, event: &Event) {
         let (sequence, prev) = match self.head {
             Some(head) => (head.sequence.saturating_add(1), head.hash),
             None => (1, Digest::NONE),
         };
-        let sealed = seal(&Entry { sequence, node: node.clone(), begin, end, event }, prev);
-        self.bytes.extend_from_slice(&sealed.line);
-        self.head = Some(Head { sequence, hash: sealed.hash });
+        let hash = seal(EntryRef { sequence, node, begin, end, event }, prev, &mut self.bytes);
+        self.head = Some(Head { sequence, hash });
         self.end = end;
     }
 }

@@ -116,13 +116,11 @@ impl Daemon {
         let (begin, end) = (books.since, now());
         let last =
             node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
+        let closed = node.billed(name);
         node.close(name)?;
-        if let Some((session, usage)) = last {
+        if let (Some(used), Some(session)) = (last, closed) {
             books.bill.forget(session.id);
-            if !usage.is_empty() {
-                let usage = Box::new(usage);
-                books.ledger.push(begin, end, Event::Usage { session: session.clone(), intervals: 1, usage });
-            }
+            used.events().for_each(|event| books.ledger.push(begin, end, event));
             books.enter(Event::SessionClosed { session, reason });
         }
         Ok(())

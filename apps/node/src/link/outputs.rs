@@ -11,6 +11,7 @@ use crate::plan::{PlanError, program};
 use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weir_demux::{Demux, JoinError, Limits};
 use weir_sched::link::Refused;
 use weir_session::ledger::{ReservedLink, Text, Usage};
@@ -85,20 +86,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// What it sent and lost; what went to its device's programs did not go out.
-    pub(crate) fn usage(&self) -> Usage {
-        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    /// Adds what it sent and lost; what went to its device's programs did not go out.
+    pub(crate) fn add_to(&self, used: &mut Usage) {
         let tally = self.outlet.tally();
-        let mut usage = Usage {
-            packets_out: get(&tally.packets),
-            bytes_out: Bytes(get(&tally.bytes)),
-            ..Usage::default()
-        };
+        for (sum, counter) in [(&mut used.packets_out, &tally.packets), (&mut used.bytes_out.0, &tally.bytes)]
+        {
+            *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
+        }
         let of_tap = self.tap.iter().flat_map(|tap| tap.end.tally.drops());
         for (cause, count) in tally.drops().into_iter().chain(of_tap) {
-            usage.drops.add(cause, count);
+            used.drops.add(cause, count);
         }
-        usage
     }
 }
 
@@ -187,7 +185,7 @@ impl Node {
         let mut gone = Usage::default();
         for (_, mut output) in outputs {
             self.close_output(&mut output);
-            gone.merge(&output.usage());
+            output.add_to(&mut gone);
         }
         if let Some(there) = self.sessions.get_mut(session) {
             there.gone.merge(&gone);

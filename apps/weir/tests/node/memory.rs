@@ -2,7 +2,8 @@
 
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
-use serde_json::json;
+use serde_json::{Value, json};
+use weir_session::ledger::parse_time;
 
 const PAGE: u64 = 65_536;
 
@@ -100,4 +101,60 @@ fn a_session_has_what_it_reserved_is_told_when_it_is_low_and_pays_for_what_it_re
         (changed("greedy").last(), changed("modest").last()),
         (Some(&(64 * PAGE)), Some(&(32 * PAGE)))
     );
+}
+
+/// What an entry says of a session's memory x time, in bytes x ns.
+fn held(entry: &Value, session: &str) -> Option<u128> {
+    let used = match entry["kind"].as_str()? {
+        "usage" if entry["session"]["name"] == session => &entry["usage"],
+        "idle" => {
+            let has =
+                |group: &&Value| group["sessions"].as_array().unwrap().iter().any(|it| it[0] == session);
+            entry["idle"].as_array()?.iter().find(has)?
+        }
+        _ => return None,
+    };
+    let part = |key: &str| u128::from(used[key].as_u64().unwrap_or(0));
+    Some(part("memory_byte_s") * 1_000_000_000 + part("memory_byte_ns"))
+}
+
+#[test]
+fn idle_sessions_pay_for_their_memory_in_lines_that_they_share() {
+    if !is_inside("memory::idle_sessions_pay_for_their_memory_in_lines_that_they_share") {
+        return;
+    }
+    let session = |name: &str, memory: &str, port: u16| {
+        format!(
+            "[[session]]\nname = \"{name}\"\nmemory = \"{memory}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
+             channel = [{{ interface = \"b\", filter = \"udp port {port}\" }}]\n"
+        )
+    };
+    let memory = [("alice", 1u128), ("bob", 1), ("carol", 2)];
+    let sessions = session("alice", "1 MiB", 1) + &session("bob", "1 MiB", 2) + &session("carol", "2 MiB", 3);
+    let mut place = Place::new(&sessions);
+    let is_shared =
+        |entry: &Value| entry["kind"] == "idle" && memory.iter().all(|(name, _)| held(entry, name).is_some());
+    let shared = |place: &Place| place.ledger().iter().filter(|entry| is_shared(entry)).count();
+    place.until("they share a line", |place| shared(place) > 0);
+    let reply = place.load("alice", json!({"module": "grower.wasm"}), &grower("grower", false));
+    assert!(reply.get("done").is_some(), "{reply}");
+    place.send(&[udp(1, b"x")]);
+    place.until("what one used is on its bill", |place| place.billed("alice", "packets_in") == 1);
+    let before = shared(&place);
+    place.until("they are all idle again", |place| shared(place) > before);
+    assert!(place.stop().success());
+
+    let ledger = place.ledger();
+    let at = |entry: &Value, key: &str| parse_time(entry[key].as_str().unwrap()).unwrap().0;
+    for (name, mib) in memory {
+        let bills: Vec<&Value> = ledger.iter().filter(|entry| held(entry, name).is_some()).collect();
+        for entry in &bills {
+            let time = u128::from(at(entry, "end") - at(entry, "begin"));
+            assert_eq!(held(entry, name), Some((mib << 20) * time), "{name}: {entry}");
+        }
+        // No time is missing, and none is billed twice.
+        assert!(bills.windows(2).all(|pair| pair[0]["end"] == pair[1]["begin"]), "{bills:?}");
+        let own = bills.iter().any(|entry| entry["kind"] == "usage");
+        assert_eq!(own, name == "alice", "{bills:?}");
+    }
 }

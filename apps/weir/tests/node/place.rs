@@ -380,7 +380,11 @@ impl Place {
         let entries = self.ledger();
         let bills =
             entries.iter().filter(|entry| entry["kind"] == "usage" && entry["session"]["name"] == session);
-        bills.filter_map(|entry| entry["usage"][what].as_u64()).sum()
+        // Where it was idle, it had nothing but memory.
+        let groups = entries.iter().filter_map(|entry| entry["idle"].as_array()).flatten();
+        let idle = groups
+            .filter(|group| group["sessions"].as_array().unwrap().iter().any(|there| there[0] == session));
+        bills.map(|entry| &entry["usage"]).chain(idle).filter_map(|used| used[what].as_u64()).sum()
     }
 }
 

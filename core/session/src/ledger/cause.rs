@@ -159,9 +159,19 @@ impl Drops {
 
     /// Adds the other's counters.
     pub fn merge(&mut self, other: &Drops) {
-        for (cause, count) in other.iter() {
-            self.add(cause, count);
+        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+            *sum = sum.saturating_add(*more);
         }
+    }
+
+    /// What was added to `before`; nothing for a counter that is not higher than it was.
+    #[must_use]
+    pub fn since(&self, before: &Drops) -> Drops {
+        let mut added = Drops::default();
+        for ((added, now), before) in added.0.iter_mut().zip(&self.0).zip(&before.0) {
+            *added = now.saturating_sub(*before);
+        }
+        added
     }
 }
 

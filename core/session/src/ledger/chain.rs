@@ -1,6 +1,6 @@
 //! Lines, and how each holds the one before it.
 
-use super::{Digest, Entry};
+use super::{Digest, Entry, EntryRef};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of a line, with its end. No entry needs more.
@@ -14,7 +14,7 @@ const HASH_DIGITS: usize = 64;
 #[derive(Serialize)]
 struct Body<'a> {
     #[serde(flatten)]
-    entry: &'a Entry,
+    entry: EntryRef<'a>,
     prev: Digest,
 }
 
@@ -23,15 +23,6 @@ struct OwnedBody {
     #[serde(flatten)]
     entry: Entry,
     prev: Digest,
-}
-
-/// An entry as a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
-    /// The line, with its end.
-    pub line: Vec<u8>,
-    /// Its hash.
-    pub hash: Digest,
 }
 
 /// A line as an entry. Its own hash is right; whether it follows the line before is for the [`super::Verifier`] to say.
@@ -59,15 +50,16 @@ pub enum LineError {
     Foreign,
 }
 
-/// Writes an entry as the line after the one with hash `prev`.
-pub fn seal(entry: &Entry, prev: Digest) -> Sealed {
-    let mut line = body(entry, prev);
-    let hash = Digest::of(&line);
-    line.extend_from_slice(BEFORE_HASH);
-    line.extend_from_slice(hash.to_string().as_bytes());
-    line.extend_from_slice(AFTER_HASH);
-    line.push(b'\n');
-    Sealed { line, hash }
+/// Writes an entry as the line after the one with hash `prev`, with its end, behind whatever `lines` holds. Returns the line's own hash.
+pub fn seal(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) -> Digest {
+    let begin = lines.len();
+    write_body(entry, prev, lines);
+    let hash = Digest::of(lines.get(begin..).unwrap_or_default());
+    lines.extend_from_slice(BEFORE_HASH);
+    lines.extend_from_slice(hash.digits().as_str().as_bytes());
+    lines.extend_from_slice(AFTER_HASH);
+    lines.push(b'\n');
+    hash
 }
 
 /// Reads a line, without its end.
@@ -90,16 +82,20 @@ pub fn unseal(line: &[u8]) -> Result<Line, LineError> {
     let text = [content, b"}"].concat();
     let OwnedBody { entry, prev } = serde_json::from_slice(&text).map_err(|_| LineError::Foreign)?;
     // One entry has one line: what jq or a person reads in it cannot differ from what weir does.
-    if body(&entry, prev) != content || entry.end < entry.begin {
+    let mut written = Vec::with_capacity(content.len() + 1);
+    write_body(EntryRef::from(&entry), prev, &mut written);
+    if written != content || entry.end < entry.begin {
         return Err(LineError::Foreign);
     }
     Ok(Line { entry, prev, hash })
 }
 
-/// The content of a line: the JSON object without its closing brace.
-fn body(entry: &Entry, prev: Digest) -> Vec<u8> {
+/// Writes the content of a line: the JSON object without its closing brace.
+fn write_body(entry: EntryRef<'_>, prev: Digest, lines: &mut Vec<u8>) {
+    let begin = lines.len();
     // Writing into memory cannot fail, and all keys are texts. Were it to fail, the line would be empty, and every reader would see that.
-    let mut content = serde_json::to_vec(&Body { entry, prev }).unwrap_or_default();
-    content.pop();
-    content
+    match serde_json::to_writer(&mut *lines, &Body { entry, prev }) {
+        Ok(()) => _ = lines.pop(),
+        Err(_) => lines.truncate(begin),
+    }
 }

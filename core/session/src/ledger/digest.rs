@@ -1,5 +1,6 @@
 //! Hashes, and the head of a chain of them.
 
+use super::wire::Ascii;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Digest as _;
 use std::fmt;
@@ -17,12 +18,22 @@ impl Digest {
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())
     }
+
+    /// As text: 64 lower-case hexadecimal digits, as `sha256sum` writes them.
+    pub(super) fn digits(&self) -> Ascii<64> {
+        let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(&self.0) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+        Ascii(digits)
+    }
 }
 
 impl fmt::Display for Digest {
     /// 64 lower-case hexadecimal digits, as `sha256sum` writes them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(self.digits().as_str())
     }
 }
 
@@ -51,7 +62,7 @@ impl FromStr for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        self.digits().serialize(serializer)
     }
 }
 

@@ -1,16 +1,22 @@
 //! What stands in a ledger.
 
-use super::{Digest, Reserved, Text, Usage, wire};
+use super::{Digest, Idle, Reserved, Text, Usage, wire};
 use crate::{Name, Tier};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use weir_units::{BitsPerSecond, Timestamp};
 
-/// The format of the lines, in the first line of each segment.
-pub const FORMAT: u64 = 1;
+/// The format of the lines, in the first line of each segment. Segments of all formats from 1 on are read; new ones are written in this one, and nothing is
+/// added to one of an earlier format.
+///
+/// | format | |
+/// |---|---|
+/// | 1 | a line for each session and interval ([`Event::Usage`]) |
+/// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
+pub const FORMAT: u64 = 2;
 
 /// One entry: what happened on a node, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Entry {
     /// The first is 1, and each one after it one more, over all segments and restarts of the node.
     #[serde(rename = "seq")]
@@ -27,6 +33,39 @@ pub struct Entry {
     /// What it was.
     #[serde(flatten)]
     pub event: Event,
+}
+
+/// An entry whose parts are somebody else's: what it takes to write one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct EntryRef<'a> {
+    /// See [`Entry`].
+    #[serde(rename = "seq")]
+    pub sequence: u64,
+    /// See [`Entry`].
+    #[serde(with = "wire::name")]
+    pub node: &'a Name,
+    /// See [`Entry`].
+    #[serde(with = "wire::time")]
+    pub begin: Timestamp,
+    /// See [`Entry`].
+    #[serde(with = "wire::time")]
+    pub end: Timestamp,
+    /// See [`Entry`].
+    #[serde(flatten)]
+    pub event: &'a Event,
+}
+
+impl<'a> From<&'a Entry> for EntryRef<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let Entry { sequence, node, begin, end, event } = entry;
+        Self { sequence: *sequence, node, begin: *begin, end: *end, event }
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EntryRef::from(self).serialize(serializer)
+    }
 }
 
 /// A session: whom something is charged to.
@@ -95,7 +134,7 @@ pub enum Event {
     },
     /// The ledger could not be written for a while, and more came together than could be held in memory.
     Backlog {
-        /// Usage entries that were added to others of the same session: their sums are right, their intervals are gone.
+        /// Intervals' usages of sessions that were added to others of the same session: their sums are right, their intervals are gone.
         merged: u64,
         /// Entries other than usage for which there was no room, and which are lost.
         lost: u64,
@@ -168,6 +207,12 @@ pub enum Event {
         /// What it used.
         usage: Box<Usage>,
     },
+    /// Sessions that from `begin` to `end` used nothing but the memory that they have reserved, each of them for one interval. A session that used
+    /// more, or whose intervals were added up, has a [`Event::Usage`].
+    Idle {
+        /// Which, and their memory x time.
+        idle: Idle,
+    },
 }
 
 /// Why a session was closed.
@@ -203,7 +248,7 @@ pub enum Unloaded {
 }
 
 impl Event {
-    /// The session that it is about.
+    /// The session that it is about; nothing where it is about the node, or about [several](Self::Idle).
     pub fn session(&self) -> Option<&Session> {
         match self {
             Self::SessionCreated { session, .. }
@@ -220,7 +265,8 @@ impl Event {
             | Self::NodeStop
             | Self::Recovered { .. }
             | Self::ClockSet { .. }
-            | Self::Backlog { .. } => None,
+            | Self::Backlog { .. }
+            | Self::Idle { .. } => None,
         }
     }
 }

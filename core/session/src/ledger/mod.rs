@@ -7,7 +7,8 @@
 //! sed -n 7p ledger-000001.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum
 //! ```
 //!
-//! is what line 7 says at its end, and line 8 as `prev`. The chain goes on from one segment to the next: the first line of each is an [`Event::Segment`].
+//! is what line 7 says at its end, and line 8 as `prev`. What a session used in an interval is a line ([`Event::Usage`]), but those that used nothing but their
+//! memory share one ([`Event::Idle`]). The chain goes on from one segment to the next: the first line of each is an [`Event::Segment`].
 //! Whoever keeps a [`Head`] elsewhere can tell later that nothing before it was changed or cut off ([`Verifier`]); without one, a chain that was
 //! computed anew from some line on, or that ends earlier, cannot be told from a true one.
 //!
@@ -17,6 +18,7 @@ mod cause;
 mod chain;
 mod digest;
 mod entry;
+mod idle;
 mod memory;
 mod reserved;
 mod summary;
@@ -28,9 +30,10 @@ mod verify;
 mod wire;
 
 pub use cause::{DropCause, Drops, Thing};
-pub use chain::{LINE_BYTES_MAX, Line, LineError, Sealed, seal, unseal};
+pub use chain::{LINE_BYTES_MAX, Line, LineError, seal, unseal};
 pub use digest::{Digest, Head, HeadError};
-pub use entry::{Closed, Entry, Event, FORMAT, Session, Unloaded};
+pub use entry::{Closed, Entry, EntryRef, Event, FORMAT, Session, Unloaded};
+pub use idle::{IDLE_MAX, Idle};
 pub use memory::ByteSeconds;
 pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooManyReserved};
 pub use summary::{Summary, SummaryRow};

@@ -12,7 +12,9 @@ use weir_units::Timestamp;
 pub struct Summary {
     since: Timestamp,
     until: Timestamp,
-    rows: BTreeMap<Option<Session>, SummaryRow>,
+    rows: BTreeMap<Session, SummaryRow>,
+    /// What could not be told apart.
+    others: Option<SummaryRow>,
 }
 
 /// What one session used.
@@ -38,40 +40,51 @@ impl Default for Summary {
 impl Summary {
     /// Over what ends after `since` (0: from the beginning) and not after `until`.
     pub fn new(since: Timestamp, until: Timestamp) -> Self {
-        Self { since, until, rows: BTreeMap::new() }
+        Self { since, until, rows: BTreeMap::new(), others: None }
     }
 
     /// Takes an entry of a ledger, in any order.
     pub fn add(&mut self, entry: &Entry) {
-        let (session, intervals, usage) = match &entry.event {
-            Event::Usage { session, intervals, usage } => (Some(session.clone()), *intervals, usage),
-            Event::Backlog { others, .. } if !others.is_empty() => (None, 1, others),
-            _ => return,
-        };
         let is_late = entry.end > self.since || self.since == Timestamp(0);
         if !is_late || entry.end > self.until {
             return;
         }
-        let row = self.rows.entry(session).or_insert_with(|| SummaryRow {
-            begin: entry.begin,
-            end: entry.end,
-            intervals: 0,
-            usage: Usage::default(),
-        });
-        row.begin = row.begin.min(entry.begin);
-        row.end = row.end.max(entry.end);
-        row.intervals = row.intervals.saturating_add(intervals);
-        row.usage.merge(usage);
+        match &entry.event {
+            Event::Usage { session, intervals, usage } => {
+                self.add_to(session, entry, *intervals, |sum| sum.merge(usage));
+            }
+            Event::Idle { idle } => {
+                for (session, memory) in idle.iter() {
+                    self.add_to(session, entry, 1, |sum| sum.memory = sum.memory.saturating_add(memory));
+                }
+            }
+            Event::Backlog { others, .. } if !others.is_empty() => {
+                let row = self.others.get_or_insert_with(|| SummaryRow::before(entry));
+                row.add(entry, 1);
+                row.usage.merge(others);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_to(&mut self, session: &Session, entry: &Entry, intervals: u64, add: impl FnOnce(&mut Usage)) {
+        let row = match self.rows.get_mut(session) {
+            Some(row) => row,
+            None => self.rows.entry(session.clone()).or_insert_with(|| SummaryRow::before(entry)),
+        };
+        row.add(entry, intervals);
+        add(&mut row.usage);
     }
 
     /// The rows in the order of their names. Under no session stands what could not be told apart while the ledger could not be written.
     pub fn rows(&self) -> impl Iterator<Item = (Option<&Session>, &SummaryRow)> {
-        self.rows.iter().map(|(session, row)| (session.as_ref(), row))
+        let others = self.others.iter().map(|row| (None, row));
+        others.chain(self.rows.iter().map(|(session, row)| (Some(session), row)))
     }
 
     /// All sessions together.
     pub fn total(&self) -> Usage {
-        self.rows.values().map(|row| &row.usage).sum()
+        self.rows().map(|(_, row)| &row.usage).sum()
     }
 
     /// As a table: always the same columns, a row for each session.
@@ -83,6 +96,20 @@ impl Summary {
             unit: cause.thing().unit(),
         }));
         Table::new(columns, self.rows().map(|(session, row)| cells(session, row)).collect())
+    }
+}
+
+impl SummaryRow {
+    /// Before the first entry, which is this one.
+    fn before(entry: &Entry) -> Self {
+        Self { begin: entry.begin, end: entry.end, intervals: 0, usage: Usage::default() }
+    }
+
+    /// So many intervals of this entry.
+    fn add(&mut self, entry: &Entry, intervals: u64) {
+        self.begin = self.begin.min(entry.begin);
+        self.end = self.end.max(entry.end);
+        self.intervals = self.intervals.saturating_add(intervals);
     }
 }
 

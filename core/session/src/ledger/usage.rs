@@ -91,6 +91,11 @@ impl Usage {
         self.drops.of(Thing::Record)
     }
 
+    /// Whether nothing was used but memory.
+    pub fn is_idle(&self) -> bool {
+        *self == Usage { memory: self.memory, ..Usage::default() }
+    }
+
     /// Whether nothing was used.
     pub fn is_empty(&self) -> bool {
         *self == Usage::default()

@@ -110,8 +110,11 @@ pub enum Damage {
     #[error("the first line of a segment stands inside of another")]
     SegmentInside,
     /// Written by a later weir.
-    #[error("the segment is written in format {0}; this weir reads format {FORMAT}")]
+    #[error("the segment is written in format {0}; this weir reads formats up to {FORMAT}")]
     Format(u64),
+    /// The segment is of an earlier format, which has no such entries.
+    #[error("the segment is written in format {0}, which has no such entry")]
+    NotInFormat(u64),
     /// The entry that was kept elsewhere is another one here.
     #[error("this entry {} is not the one that was kept: it was {}", .kept.sequence, .kept.hash)]
     OtherHead {
@@ -174,6 +177,8 @@ pub struct Verifier {
     /// Where the next line begins.
     place: Place,
     end: Timestamp,
+    /// The format of the present segment; 0 before its first line.
+    format: u64,
     found: Verified,
     wrong: Option<Wrong>,
 }
@@ -191,6 +196,7 @@ impl Verifier {
             next,
             place: Place { segment: 0, line: 1, offset: 0 },
             end: Timestamp(0),
+            format: 0,
             found: Verified {
                 first: 0,
                 head: None,
@@ -207,6 +213,7 @@ impl Verifier {
     /// The next lines are those of this segment, by the name of its file.
     pub fn segment(&mut self, number: u64) {
         self.place = Place { segment: number, line: 1, offset: 0 };
+        self.format = 0;
         self.found.segments += 1;
     }
 
@@ -238,6 +245,11 @@ impl Verifier {
     /// The end of the last entry so far.
     pub fn end(&self) -> Timestamp {
         self.end
+    }
+
+    /// The format of the last segment; 0 where there is no whole line in it.
+    pub fn format(&self) -> u64 {
+        self.format
     }
 
     /// What was found so far. It is not the last word, which is that of [`Self::finish`].
@@ -287,6 +299,9 @@ impl Verifier {
         let (Line { entry, hash, .. }, found) = (line, &mut self.found);
         self.next = Some((entry.sequence.saturating_add(1), hash));
         self.end = entry.end;
+        if let Event::Segment { format, .. } = entry.event {
+            self.format = format;
+        }
         if found.entries == 0 {
             found.first = entry.sequence;
         }
@@ -320,10 +335,13 @@ impl Verifier {
     /// Whether the entry may stand there.
     fn fits(&self, place: Place, line: &Line) -> Result<(), Damage> {
         match line.entry.event {
-            Event::Segment { format, .. } if format != FORMAT => return Err(Damage::Format(format)),
+            Event::Segment { format, .. } if !(1..=FORMAT).contains(&format) => {
+                return Err(Damage::Format(format));
+            }
             Event::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
             Event::Segment { segment, .. } if segment == place.segment => {}
             _ if place.line == 1 => return Err(Damage::Segment { expected: place.segment }),
+            Event::Idle { .. } if self.format < 2 => return Err(Damage::NotInFormat(self.format)),
             _ => {}
         }
         let backwards = line.entry.end < self.end;

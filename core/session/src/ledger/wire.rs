@@ -1,9 +1,26 @@
 //! How this crate's types stand in a line of JSON.
 
+use super::parse_time;
+use super::time::time_text;
 use crate::{Name, Tier};
 use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::Serializer;
+use serde::ser::{Serialize, Serializer};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
+
+/// A text of so many ASCII characters.
+pub(super) struct Ascii<const N: usize>(pub(super) [u8; N]);
+
+impl<const N: usize> Ascii<N> {
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> Serialize for Ascii<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
 
 /// Counters of zero are left out: most of a session's are.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -45,14 +62,11 @@ macro_rules! with {
     };
 }
 
-with!(name, Name, String, |name: &Name| name.as_str().to_owned(), |raw: &String| Name::new(raw).ok());
+with!(name, Name, String, Name::as_str, |raw: &String| Name::new(raw).ok());
 with!(nanos, Nanos, u64, |time: &Nanos| time.0, |raw: &u64| Some(Nanos(*raw)));
 with!(bytes, Bytes, u64, |amount: &Bytes| amount.0, |raw: &u64| Some(Bytes(*raw)));
-with!(rate, BitsPerSecond, u64, |rate: &BitsPerSecond| rate.0, |raw: &u64| Some(BitsPerSecond(*raw)));
-with!(time, Timestamp, String, |at: &Timestamp| super::show_time(*at), |raw: &String| super::parse_time(raw)
-    .ok());
+use serde::ser::{Serialize, Serializer};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 with!(tier, Tier, String, |tier: &Tier| tier.name(), |raw: &String| {
     Tier::ALL.iter().copied().find(|tier| tier.name() == raw)
 });
-
-use super::{parse_time, show_time};

@@ -2,11 +2,15 @@
 
 use crate::make::{any_usage, name, session};
 use proptest::prelude::*;
-use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Session, Summary, Usage};
+use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 fn sum(parts: &[&Usage]) -> Usage {
     parts.iter().copied().sum()
+}
+
+fn idle<const N: usize>(sessions: [(Session, ByteSeconds); N]) -> Event {
+    Event::Idle { idle: Idle::of(sessions).pop().unwrap() }
 }
 
 fn interval(session: Session, begin: u64, end: u64, usage: Usage) -> Entry {
@@ -32,11 +36,20 @@ proptest! {
 
     #[test]
     fn ranges_that_follow_one_another_add_up_to_the_whole(
-        usages in proptest::collection::vec((0..3u64, 0..1_000u64, 1..100u64, any_usage()), 0..30),
+        usages in proptest::collection::vec((0..3u64, 0..1_000u64, 1..100u64, any_usage(), any::<bool>()), 0..30),
         mut cuts in proptest::collection::vec(0..1_200u64, 0..5),
     ) {
-        let entries: Vec<Entry> =
-            usages.into_iter().map(|(id, begin, long, usage)| interval(session(id), begin, begin + long, usage)).collect();
+        let entries: Vec<Entry> = usages
+            .into_iter()
+            .map(|(id, begin, long, usage, is_idle)| {
+                let memory = usage.memory;
+                let mut entry = interval(session(id), begin, begin + long, usage);
+                if is_idle {
+                    entry.event = idle([(session(id), memory)]);
+                }
+                entry
+            })
+            .collect();
         cuts.extend([0, u64::MAX]);
         cuts.sort_unstable();
         let of = |since, until| {
@@ -76,6 +89,11 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     let mut lost = interval(session(1), 0, 1, Usage::default());
     lost.event = Event::Backlog { merged: 1, lost: 0, others: Box::new(usage) };
     summary.add(&lost);
+    // Two of them then did nothing.
+    let half = ByteSeconds::of(Bytes(64 << 20), Nanos(900 * second));
+    let mut nothing = interval(session(1), 20 * second, 30 * second, Usage::default());
+    nothing.event = idle([(session(1), half), (Session { name: name("carol"), id: 3 }, half)]);
+    summary.add(&nothing);
 
     let table = summary.table();
     let csv = table.without_empty_columns().to_csv();
@@ -83,8 +101,9 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
         csv,
         "session,id,begin,end,intervals,cpu_s,packets_in,memory_mib_h,records_emitted,records_written,records_lost,packets_dropped,lagged,cap,disk-full\n\
          ,,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:00.000000001Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n\
-         alice,1,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:20.000000000Z,2,3.000000002,20,64.000000,10,6,4,10,8,2,4\n\
-         bob,2,1970-01-01T00:00:10.000000000Z,1970-01-01T00:00:20.000000000Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n"
+         alice,1,1970-01-01T00:00:00.000000000Z,1970-01-01T00:00:30.000000000Z,3,3.000000002,20,80.000000,10,6,4,10,8,2,4\n\
+         bob,2,1970-01-01T00:00:10.000000000Z,1970-01-01T00:00:20.000000000Z,1,1.500000001,10,32.000000,5,3,2,5,4,1,2\n\
+         carol,3,1970-01-01T00:00:20.000000000Z,1970-01-01T00:00:30.000000000Z,1,0.000000000,0,16.000000,0,0,0,0,0,0,0\n"
     );
     let rows: serde_json::Value = serde_json::from_str(&table.to_json()).unwrap();
     assert_eq!((&rows[1]["session"], &rows[1]["cpu_s"]), (&"alice".into(), &3.000_000_002.into()));

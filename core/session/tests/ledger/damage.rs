@@ -1,9 +1,9 @@
 //! Whatever was done to a ledger is found, and where.
 
-use crate::make::{head, joined, ledger, name, session, verify};
+use crate::make::{head, idle, joined, ledger, name, seal, session, verify};
 use weir_session::ledger::{
     Check, Closed, Damage, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError, Origin,
-    Place, Verifier, Wrong, seal, unseal,
+    Place, Verifier, Wrong, unseal,
 };
 use weir_units::Timestamp;
 
@@ -243,8 +243,15 @@ fn time_goes_back_only_where_an_entry_says_so() {
     for events in [vec![(9, segment()), (5, Event::NodeStop)], vec![(9, segment()), (5, set(8))]] {
         assert_eq!(wrong(&seal_all(events)).what, time);
     }
-    let format = Event::Segment { format: FORMAT + 1, segment: 1 };
-    assert_eq!(wrong(&seal_all(vec![(1, format)])).what, Damage::Format(FORMAT + 1));
+    for format in [0, FORMAT + 1] {
+        let segment = Event::Segment { format, segment: 1 };
+        assert_eq!(wrong(&seal_all(vec![(1, segment)])).what, Damage::Format(format));
+    }
+    // What the first format does not have.
+    let idle = || Event::Idle { idle: idle(&[(1, 1)]) };
+    let first = Event::Segment { format: 1, segment: 1 };
+    assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).what, Damage::NotInFormat(1));
+    assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), Check::default()).0.is_ok());
     assert_eq!(wrong(&seal_all(vec![(1, Event::NodeStop)])).what, Damage::Segment { expected: 1 });
     assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);
 }

@@ -1,11 +1,11 @@
 //! One entry is one line, and one line one entry.
 
-use crate::make::{any_usage, events, joined, ledger, name, reserved, session, verify};
+use crate::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
 use proptest::prelude::*;
 use weir_session::Name;
 use weir_session::ledger::{
-    Check, Digest, Entry, Event, LINE_BYTES_MAX, LineError, RESERVED_MAX, Reserved, ReservedLink,
-    ReservedProcessor, Session, Text, seal, unseal,
+    ByteSeconds, Check, Digest, Entry, Event, IDLE_MAX, Idle, LINE_BYTES_MAX, LineError, RESERVED_MAX,
+    Reserved, ReservedLink, ReservedProcessor, Session, Text, unseal,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -35,6 +35,47 @@ fn a_line_is_what_the_documentation_says() {
     assert_eq!(end, format!("\"{}\"}}\n", Digest::of(content.as_bytes())));
     let read: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&read["usage"]["drops"]["disk-full"], &read["seq"]), (&2.into(), &7.into()));
+}
+
+#[test]
+fn idle_sessions_share_a_line_in_which_each_takes_little_more_than_its_name() {
+    let entry = entry(Event::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) });
+    let sealed = seal(&entry, Digest::NONE);
+    let text = String::from_utf8(sealed.line).unwrap();
+    let (content, _) = text.split_once(",\"prev\":").unwrap();
+    assert_eq!(
+        content,
+        "{\"seq\":7,\"node\":\"edge-1\",\"begin\":\"2026-11-21T12:10:05.000000000Z\",\"end\":\"2026-11-21T12:10:06.000000000Z\",\
+         \"kind\":\"idle\",\"idle\":[{\"memory_byte_s\":1048576,\"memory_byte_ns\":1048576,\"sessions\":[[\"alice\",1]]},\
+         {\"memory_byte_s\":16777216,\"memory_byte_ns\":16777216,\"sessions\":[[\"alice\",2],[\"alice\",3]]}]"
+    );
+    assert_eq!(unseal(text.trim_end().as_bytes()).unwrap().entry, entry);
+}
+
+#[test]
+fn a_thousand_idle_sessions_take_some_15_kb() {
+    let memory = ByteSeconds::of(Bytes(1 << 20), Nanos(1_000_000_001));
+    let session = |id| (Session { name: name(&format!("s{id}")), id }, memory);
+    let idle = Idle::of((0..1_000).map(session));
+    let lines = idle.into_iter().map(|idle| seal(&entry(Event::Idle { idle }), Digest::NONE).line.len());
+    let all: usize = lines.sum();
+    assert!((12_000..15_000).contains(&all), "{all}");
+}
+
+#[test]
+fn a_ledger_of_the_first_format_is_read_as_it_was() {
+    let text = include_bytes!("format-1.jsonl");
+    let (verified, entries) = verify(&[text.to_vec()], Check::default());
+    let verified = verified.unwrap();
+    assert_eq!((verified.entries, verified.stopped), (5, true));
+    let expected = [
+        Event::Segment { format: 1, segment: 1 },
+        Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
+        Event::SessionCreated { session: session(1), reserved: reserved() },
+        events().swap_remove(3),
+        Event::NodeStop,
+    ];
+    assert_eq!(entries.into_iter().map(|entry| entry.event).collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -92,6 +133,16 @@ fn the_longest_entry_is_a_line() {
     let sealed = seal(&entry, Digest([0xff; 32]));
     assert!((40_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
     assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
+
+    // No two of them with the same memory.
+    let session = |_| Session { name: entry.node.clone(), id: u64::MAX };
+    let memory = |less: usize| ByteSeconds::of(Bytes(u64::MAX - less as u64), Nanos(999_999_999));
+    let idle = Idle::of((0..IDLE_MAX).map(|n| (session(n), memory(n)))).pop().unwrap();
+    assert_eq!(idle.count(), IDLE_MAX);
+    let entry = Entry { event: Event::Idle { idle }, ..entry };
+    let sealed = seal(&entry, Digest([0xff; 32]));
+    assert!((55_000..LINE_BYTES_MAX).contains(&sealed.line.len()), "{}", sealed.line.len());
+    assert_eq!(unseal(content(&sealed.line)).unwrap().entry, entry);
 }
 
 #[test]
@@ -124,6 +175,32 @@ fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
         assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LineError::Foreign), "{to}");
     }
     assert_eq!(unseal(original.as_bytes()), Err(LineError::NoHash));
+
+    let sealed = seal(&entry(Event::Idle { idle: idle(&[(1, 1), (2, 16), (3, 16)]) }), Digest::NONE);
+    let text = String::from_utf8(sealed.line).unwrap();
+    let (original, _) = text.split_once(",\"hash\":").unwrap();
+    for (from, to) in [
+        ("[\"alice\",2],[\"alice\",3]", "[\"alice\",3],[\"alice\",2]"),
+        (
+            "[\"alice\",2],[\"alice\",3]",
+            "[\"alice\",2]]},{\"memory_byte_s\":16777216,\"memory_byte_ns\":16777216,\"sessions\":[[\"alice\",3]",
+        ),
+        ("[\"alice\",2],[\"alice\",3]", ""),
+        ("[\"alice\",2]", "[\"alice\",2,0]"),
+        ("[\"alice\",2]", "{\"name\":\"alice\",\"id\":2}"),
+        ("[\"alice\",2]", "[\"Alice\",2]"),
+        ("1048576,", "1048576,\"cpu_ns\":1,"),
+        ("\"memory_byte_s\":1048576", "\"memory_byte_s\":16777217"),
+        ("\"memory_byte_ns\":1048576", "\"memory_byte_ns\":1000000000"),
+        (
+            "\"memory_byte_s\":1048576,\"memory_byte_ns\":1048576",
+            "\"memory_byte_ns\":1048576,\"memory_byte_s\":1048576",
+        ),
+    ] {
+        let changed = original.replacen(from, to, 1);
+        assert_ne!(changed, original, "{from}");
+        assert_eq!(unseal(rehashed(&changed).as_bytes()), Err(LineError::Foreign), "{to}");
+    }
 }
 
 proptest! {
@@ -131,6 +208,20 @@ proptest! {
     fn any_usage_is_read_as_it_was_written(usage in any_usage(), intervals in 1..u64::MAX, at in any::<u64>()) {
         let event = Event::Usage { session: session(at), intervals, usage: Box::new(usage) };
         let entry = Entry { sequence: at, node: name("n"), begin: Timestamp(0), end: Timestamp(at), event };
+        let sealed = seal(&entry, Digest::of(b"before"));
+        let line = unseal(content(&sealed.line)).unwrap();
+        prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
+    }
+
+    #[test]
+    fn any_idle_sessions_are_read_as_they_were_written(sessions in proptest::collection::vec((0..9u64, any::<u64>()), 1..50)) {
+        let of = |(id, memory)| (session(id), ByteSeconds::of(Bytes(memory), Nanos(memory)));
+        let idle = Idle::of(sessions.iter().copied().map(of)).pop().unwrap();
+        let mut kept: Vec<_> = idle.iter().map(|(session, memory)| (session.clone(), memory)).collect();
+        let mut given: Vec<_> = sessions.iter().copied().map(of).collect();
+        (kept.sort(), given.sort());
+        prop_assert_eq!(kept, given);
+        let entry = entry(Event::Idle { idle });
         let sealed = seal(&entry, Digest::of(b"before"));
         let line = unseal(content(&sealed.line)).unwrap();
         prop_assert_eq!((line.entry, line.prev, line.hash), (entry, Digest::of(b"before"), sealed.hash));
@@ -167,12 +258,16 @@ fn any_json() -> impl Strategy<Value = String> {
         "cpu_ns",
         "prev",
         "memory_byte_s",
+        "idle",
+        "sessions",
     ];
     let leaf = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),
         any::<f64>().prop_map(|n| n.to_string()),
         Just("null".to_owned()),
         Just("\"usage\"".to_owned()),
+        Just("\"idle\"".to_owned()),
+        Just("[\"alice\",1]".to_owned()),
         Just("\"2026-11-21T12:10:05.000000000Z\"".to_owned()),
         Just("99999999999999999999999".to_owned()),
     ];

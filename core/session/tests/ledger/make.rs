@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use weir_session::ledger::{
-    ByteSeconds, Check, Closed, Digest, DropCause, Entry, Event, FORMAT, Fed, Head, Reserved, ReservedLink,
-    ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier, Wrong, seal,
+    ByteSeconds, Check, Closed, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head, Idle, Reserved,
+    ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier, Wrong,
 };
 use weir_session::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
@@ -14,6 +14,25 @@ pub fn name(text: &str) -> Name {
 
 pub fn session(id: u64) -> Session {
     Session { name: name("alice"), id }
+}
+
+/// An entry as a line.
+pub struct Sealed {
+    /// With its end.
+    pub line: Vec<u8>,
+    pub hash: Digest,
+}
+
+pub fn seal(entry: &Entry, prev: Digest) -> Sealed {
+    let mut line = Vec::new();
+    let hash = weir_session::ledger::seal(EntryRef::from(entry), prev, &mut line);
+    Sealed { line, hash }
+}
+
+/// Some sessions that were idle, with so many MiB for a second.
+pub fn idle(sessions: &[(u64, u64)]) -> Idle {
+    let of = |(id, mib): &(u64, u64)| (session(*id), ByteSeconds::of(Bytes(mib << 20), Nanos(1_000_000_001)));
+    Idle::of(sessions.iter().map(of)).pop().unwrap()
 }
 
 pub fn reserved() -> Reserved {
@@ -49,6 +68,7 @@ pub fn events() -> Vec<Event> {
         Event::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
         Event::Usage { session: session(1), intervals: 1, usage: usage.clone() },
         Event::SessionChanged { session: session(1), reserved: Reserved::default() },
+        Event::Idle { idle: idle(&[(3, 16), (1, 1), (2, 16)]) },
         Event::ModuleRefused {
             session: session(1),
             module: Text::new("../x"),

@@ -1,11 +1,13 @@
 //! Every call of the disk fails once, for a while, or for ever; or the machine crashes there.
 
-use crate::make::{SESSIONS, options, start, sums, used};
+use crate::make::{SESSIONS, interval, options, start, sums, used};
 use crate::memory_disk::MemoryDisk;
 use proptest::prelude::*;
 use std::io::ErrorKind;
 use weir_ledger::{Ledger, LedgerError, Opened};
-use weir_session::ledger::{Check, Entry, Event, Fed, Head, Verified, Verifier, Wrong};
+use weir_session::ledger::{
+    Check, Digest, Entry, EntryRef, Event, FORMAT, Fed, Head, Verified, Verifier, Wrong, seal,
+};
 use weir_units::Timestamp;
 
 const INTERVALS: u64 = 40;
@@ -32,8 +34,8 @@ fn open(disk: &MemoryDisk, at: u64) -> Result<(Ledger<MemoryDisk>, Opened), Ledg
 fn run(ledger: &mut Ledger<MemoryDisk>, intervals: std::ops::Range<u64>) -> (u64, Option<Head>, u64) {
     let (mut failed, mut safe) = (0, intervals.start);
     for n in intervals {
-        for id in 0..SESSIONS {
-            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        for event in interval(n) {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
         }
         match ledger.commit() {
             Ok(_) => safe = n + 1,
@@ -46,7 +48,7 @@ fn run(ledger: &mut Ledger<MemoryDisk>, intervals: std::ops::Range<u64>) -> (u64
     (failed, ledger.head(), safe)
 }
 
-/// The CPU time and packets of all intervals up to this one.
+/// How many intervals of sessions there are, and the sum of their numbers, in all intervals up to this one.
 fn expected(intervals: u64) -> (u64, u64) {
     let usages = intervals * SESSIONS;
     (usages, usages * usages.saturating_sub(1) / 2)
@@ -121,8 +123,11 @@ fn a_disk_that_stays_full_costs_detail_and_no_usage() {
     assert_eq!(sums(&entries), expected(1_000));
     let last = &entries[entries.len() - 1].event;
     assert!(matches!(last, Event::Backlog { merged, lost: 0, .. } if *merged >= held.merged), "{last:?}");
-    let intervals =
-        |entry: &Entry| if let Event::Usage { intervals, .. } = entry.event { intervals } else { 0 };
+    let intervals = |entry: &Entry| match &entry.event {
+        Event::Usage { intervals, .. } => *intervals,
+        Event::Idle { idle } => idle.count() as u64,
+        _ => 0,
+    };
     assert_eq!(entries.iter().map(intervals).sum::<u64>(), 3_000);
 }
 
@@ -137,8 +142,8 @@ fn a_crash_at_any_call_costs_at_most_what_was_not_committed() {
             let mut safe = 0;
             let mut head = ledger.head();
             for n in 0..INTERVALS {
-                for id in 0..SESSIONS {
-                    ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+                for event in interval(n) {
+                    ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
                 }
                 if ledger.commit().is_err() {
                     break;
@@ -206,6 +211,40 @@ fn a_disk_that_cannot_be_written_at_all_is_told_at_once() {
     disk.fail(0, u64::MAX, ErrorKind::PermissionDenied);
     let Err(error) = open(&disk, 0) else { panic!("a ledger that cannot be written was opened") };
     assert!(matches!(error, LedgerError::Io(_)), "{error}");
+}
+
+#[test]
+fn a_ledger_of_an_earlier_format_is_gone_on_with_in_a_new_segment() {
+    let (mut bytes, mut prev) = (Vec::new(), Digest::NONE);
+    for (sequence, event) in (1..).zip([Event::Segment { format: 1, segment: 1 }, used(0), used(1), used(2)])
+    {
+        let (node, begin, end) = (&start(0).node, Timestamp(0), Timestamp(10));
+        prev = seal(EntryRef { sequence, node, begin, end, event: &event }, prev, &mut bytes);
+    }
+    // Whole, with a torn line behind it, and torn in its first line, so that there is nothing of an earlier format.
+    for (cut, torn) in [(bytes.len(), 0), (bytes.len() - 40, 1), (40, 4)] {
+        let disk = MemoryDisk::with(&[bytes[..cut].to_vec()]);
+        let (mut ledger, opened) = open(&disk, 20).unwrap();
+        assert!(opened.crashed && opened.held.is_none());
+        run(&mut ledger, 1..3);
+        ledger.stop(Timestamp(99)).unwrap();
+        let (verified, entries) = verify(&disk, Check::default());
+        let verified = verified.unwrap();
+        assert!(verified.stopped);
+        let formats: Vec<u64> = entries
+            .iter()
+            .filter_map(
+                |entry| if let Event::Segment { format, .. } = entry.event { Some(format) } else { None },
+            )
+            .collect();
+        let expected = if torn == 4 { vec![FORMAT] } else { vec![1, FORMAT] };
+        assert_eq!(formats, expected);
+        assert_eq!(sums(&entries).0, 3 - torn.min(3) + 2 * SESSIONS);
+        // The old one is as it was, but for what was torn.
+        let (_, old) = &disk.segments_bytes()[0];
+        assert!(torn == 4 || bytes.starts_with(old) && old.ends_with(b"\n"));
+        assert!(entries.iter().any(|entry| matches!(entry.event, Event::Idle { .. })));
+    }
 }
 
 #[test]

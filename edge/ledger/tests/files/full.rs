@@ -1,6 +1,6 @@
 //! Disks without room.
 
-use crate::make::{SESSIONS, options, start, sums, used};
+use crate::make::{SESSIONS, interval, options, start, sums};
 use std::path::Path;
 use std::process::Command;
 use weir_ledger::{Filter, Ledger, Reader, verify};
@@ -14,8 +14,8 @@ fn node(folder: &Path, says: &str, make_room: impl FnOnce()) {
     let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
     let (mut failed, mut make_room) = (0, Some(make_room));
     for n in 0..INTERVALS {
-        for id in 0..SESSIONS {
-            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        for event in interval(n) {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
         }
         if let Err(error) = ledger.commit() {
             assert!(error.to_string().contains(says), "{error}");

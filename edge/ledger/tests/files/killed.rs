@@ -1,6 +1,6 @@
 //! A node that is killed while it writes.
 
-use crate::make::{SESSIONS, name, options, start, sums, used};
+use crate::make::{SESSIONS, interval, name, numbers, options, start, used};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,8 +17,8 @@ fn node(folder: &str, first: u64) {
     let (mut ledger, opened) = Ledger::open(folder.as_ref(), start(first * 10), options()).unwrap();
     println!("opened {} {}", opened.crashed, opened.torn.0);
     for n in first.. {
-        for id in 0..SESSIONS {
-            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        for event in interval(n) {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
         }
         let head = ledger.commit().unwrap().unwrap();
         println!("committed {n} {head}");
@@ -68,14 +68,9 @@ fn a_node_killed_at_any_time_loses_at_most_an_interval() {
             .collect::<Result<_, _>>()
             .unwrap();
         let safe = committed.map_or(next, |(n, _)| n + 1);
-        let usages: Vec<u64> = entries
-            .iter()
-            .filter_map(
-                |entry| if let Event::Usage { usage, .. } = &entry.event { Some(usage.cpu.0) } else { None },
-            )
-            .collect();
-        let (packets, _) = sums(&entries);
-        assert_eq!(packets, usages.len() as u64);
+        let usages: Vec<(u64, u64)> = entries.iter().flat_map(numbers).collect();
+        assert!(usages.iter().all(|(intervals, _)| *intervals == 1), "none was added to another");
+        let usages: Vec<u64> = usages.into_iter().map(|(_, number)| number).collect();
         let said: Vec<u64> = usages.iter().copied().filter(|n| *n < safe * SESSIONS).collect();
         assert_eq!(
             said.iter().filter(|n| **n >= next * SESSIONS).count() as u64,

@@ -2,7 +2,7 @@
 
 use weir_ledger::{Options, Start};
 use weir_session::Name;
-use weir_session::ledger::{Digest, Entry, Event, Session, Text, Usage};
+use weir_session::ledger::{ByteSeconds, Digest, Entry, Event, Idle, Session, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// Sessions that use something in every interval.
@@ -36,11 +36,43 @@ pub fn used(n: u64) -> Event {
     Event::Usage { session: session(n % SESSIONS), intervals: 1, usage: Box::new(usage) }
 }
 
-/// Packets and CPU time over all entries, as a bill would have them.
+/// What all sessions used in interval `n`, with numbers that go on from one interval to the next: in every other one most of them were idle.
+pub fn interval(n: u64) -> Vec<Event> {
+    let (first, others) = (n * SESSIONS, n * SESSIONS + 1..(n + 1) * SESSIONS);
+    let mut events = vec![used(first)];
+    if n % 2 == 0 {
+        events.extend(others.map(used));
+    } else {
+        let idle = Idle::of(others.map(|n| (session(n % SESSIONS), memory(n))));
+        events.extend(idle.into_iter().map(|idle| Event::Idle { idle }));
+    }
+    events
+}
+
+/// The memory x time of an idle session, by which an interval is known again, also where it was added to others.
+fn memory(n: u64) -> ByteSeconds {
+    ByteSeconds::of(Bytes(n << 20 | 1), Nanos::SECOND)
+}
+
+/// How many intervals of sessions there are in what was added up, and the sum of their numbers.
+fn counted(usage: &Usage) -> (u64, u64) {
+    let memory = usage.memory.whole();
+    (usage.packets_in + (memory & 0xf_ffff), usage.cpu.0 + (memory >> 20))
+}
+
+/// The same of each session in an entry.
+pub fn numbers(entry: &Entry) -> Vec<(u64, u64)> {
+    match &entry.event {
+        Event::Usage { usage, .. } | Event::Backlog { others: usage, .. } => vec![counted(usage)],
+        Event::Idle { idle } => {
+            idle.iter().map(|(_, memory)| counted(&Usage { memory, ..Usage::default() })).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The same over all entries, as a bill would have them.
 pub fn sums<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> (u64, u64) {
-    let of = |entry: &Entry| match &entry.event {
-        Event::Usage { usage, .. } | Event::Backlog { others: usage, .. } => (usage.packets_in, usage.cpu.0),
-        _ => (0, 0),
-    };
-    entries.into_iter().map(of).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
+    let all = entries.into_iter().flat_map(numbers);
+    all.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1))
 }

@@ -1,17 +1,17 @@
 //! Reading a ledger, as a bill does.
 
-use crate::make::{SESSIONS, name, options, start, sums, used};
+use crate::make::{interval, name, options, start, sums};
 use std::io::Write;
 use std::path::Path;
 use weir_ledger::{Filter, Ledger, ReadError, Reader, verify};
-use weir_session::ledger::{Check, Damage, Entry, Summary};
+use weir_session::ledger::{Check, Damage, Entry, Event, Summary};
 use weir_units::Timestamp;
 
 fn write(folder: &Path, intervals: u64) {
     let (mut ledger, _) = Ledger::open(folder, start(0), options()).unwrap();
     for n in 0..intervals {
-        for id in 0..SESSIONS {
-            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), used(n * SESSIONS + id));
+        for event in interval(n) {
+            ledger.push(Timestamp(n * 10), Timestamp(n * 10 + 10), event);
         }
         ledger.commit().unwrap();
     }
@@ -30,6 +30,14 @@ fn entries_are_chosen_by_session_and_time() {
     let alice = Filter { session: Some(name("alice")), since, until };
     let entries = read(dir.path(), alice.clone());
     assert_eq!((entries.len(), entries[0].begin, entries[9].end), (10, since, until));
+    // Of an entry about several, only what was asked for.
+    let bob = read(dir.path(), Filter { session: Some(name("bob")), ..alice.clone() });
+    assert_eq!((bob.len(), sums(&bob).0), (10, 10));
+    let of_bob = |entry: &&Entry| match &entry.event {
+        Event::Idle { idle } => idle.iter().all(|(session, _)| session.name == name("bob")),
+        _ => false,
+    };
+    assert_eq!(bob.iter().filter(of_bob).count(), 5);
     let all = Filter { session: None, ..alice.clone() };
     assert_eq!(sums(&read(dir.path(), all.clone())).0, 30);
     assert!(read(dir.path(), Filter { session: Some(name("nobody")), ..all }).is_empty());
@@ -38,10 +46,13 @@ fn entries_are_chosen_by_session_and_time() {
     let (mut whole, mut chosen) = (Summary::new(since, until), Summary::default());
     read(dir.path(), Filter::default()).iter().for_each(|entry| whole.add(entry));
     entries.iter().for_each(|entry| chosen.add(entry));
-    let alice =
-        |summary: &Summary| summary.rows().next().map(|(session, row)| (session.cloned(), row.clone()));
-    assert_eq!(alice(&whole), alice(&chosen));
+    let row =
+        |summary: &Summary, at| summary.rows().nth(at).map(|(session, row)| (session.cloned(), row.clone()));
+    assert_eq!(row(&whole, 0), row(&chosen, 0));
     assert_eq!((whole.rows().count(), chosen.rows().count()), (3, 1));
+    let mut chosen = Summary::default();
+    bob.iter().for_each(|entry| chosen.add(entry));
+    assert_eq!((row(&whole, 1), chosen.rows().count()), (row(&chosen, 0), 1));
 }
 
 #[test]

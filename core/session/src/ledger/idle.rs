@@ -1,0 +1,168 @@
+//! Sessions that did nothing.
+
+use super::{ByteSeconds, Session};
+use crate::Name;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The most sessions of one entry: it has to stay a line.
+pub const IDLE_MAX: usize = 400;
+
+/// Sessions that in an interval used nothing but the memory that they have reserved. Most sessions of a node do nothing most of the time, and share an
+/// entry, in which a session takes little more than its name.
+///
+/// There is at least one and there are at most [`IDLE_MAX`], in rising order of their memory x time, and of themselves where that is the same. So the same
+/// sessions are always written alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Idle(Vec<Alike>);
+
+/// Sessions with the same memory x time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Alike {
+    #[serde(flatten)]
+    memory: ByteSeconds,
+    #[serde(with = "pairs")]
+    sessions: Vec<Session>,
+}
+
+impl Idle {
+    /// These sessions, each with its memory x time, as so many entries as they need: none for none.
+    pub fn of(sessions: impl IntoIterator<Item = (Session, ByteSeconds)>) -> Vec<Idle> {
+        let (mut sessions, mut entries) = (sessions.into_iter(), Vec::new());
+        loop {
+            let mut some: Vec<_> = sessions.by_ref().take(IDLE_MAX).collect();
+            if some.is_empty() {
+                return entries;
+            }
+            some.sort_by(|(a, of_a), (b, of_b)| (of_a, a).cmp(&(of_b, b)));
+            let mut groups: Vec<Alike> = Vec::new();
+            for (session, memory) in some {
+                match groups.last_mut() {
+                    Some(group) if group.memory == memory => group.sessions.push(session),
+                    _ => groups.push(Alike { memory, sessions: vec![session] }),
+                }
+            }
+            entries.push(Idle(groups));
+        }
+    }
+
+    /// How many sessions there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|group| group.sessions.len()).sum()
+    }
+
+    /// Each session with its memory x time.
+    pub fn iter(&self) -> impl Iterator<Item = (&Session, ByteSeconds)> {
+        self.0.iter().flat_map(|group| group.sessions.iter().map(|session| (session, group.memory)))
+    }
+
+    /// The same, of whoever wants to keep them.
+    pub fn into_sessions(self) -> impl DoubleEndedIterator<Item = (Session, ByteSeconds)> {
+        let of = |group: Alike| group.sessions.into_iter().map(move |session| (session, group.memory));
+        self.0.into_iter().flat_map(of)
+    }
+
+    /// Those of this name alone; nothing where there are none.
+    #[must_use]
+    pub fn named(mut self, name: &Name) -> Option<Idle> {
+        self.0.iter_mut().for_each(|group| group.sessions.retain(|session| session.name == *name));
+        self.0.retain(|group| !group.sessions.is_empty());
+        (!self.0.is_empty()).then_some(self)
+    }
+
+    /// Whether it is as it is written.
+    fn is_legal(&self) -> bool {
+        let is_full = |group: &Alike| !group.sessions.is_empty() && group.sessions.is_sorted();
+        (1..=IDLE_MAX).contains(&self.count())
+            && self.0.iter().all(is_full)
+            && self.0.is_sorted_by(|a, b| a.memory < b.memory)
+    }
+}
+
+impl<'de> Deserialize<'de> for Idle {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let idle = Self(Vec::deserialize(deserializer)?);
+        let refuse = || serde::de::Error::custom("not as idle sessions are written");
+        idle.is_legal().then_some(idle).ok_or_else(refuse)
+    }
+}
+
+/// Sessions as `["alice",3]`: there are many of them in a line.
+mod pairs {
+    use super::{Name, Session};
+    use serde::de::{Deserialize, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(sessions: &[Session], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(sessions.iter().map(|session| (session.name.as_str(), session.id)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Session>, D::Error> {
+        let pairs = Vec::<(String, u64)>::deserialize(deserializer)?;
+        let session = |(name, id): (String, u64)| Some(Session { name: Name::new(&name).ok()?, id });
+        let sessions: Option<Vec<Session>> = pairs.into_iter().map(session).collect();
+        sessions.ok_or_else(|| D::Error::custom("no name"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_units::{Bytes, Nanos};
+
+    fn session(name: &str, id: u64, bytes: u64) -> (Session, ByteSeconds) {
+        (Session { name: Name::new(name).unwrap(), id }, ByteSeconds::of(Bytes(bytes), Nanos(1_500_000_000)))
+    }
+
+    #[test]
+    fn the_same_sessions_are_written_alike_and_read_again() {
+        let one = [session("b", 2, 8), session("a", 1, 8), session("c", 3, 1)];
+        let mut other = one.clone();
+        other.reverse();
+        let (one, other) = (Idle::of(one), Idle::of(other));
+        assert_eq!((one.len(), &one), (1, &other));
+        let text = serde_json::to_string(&one[0]).unwrap();
+        assert_eq!(
+            text,
+            r#"[{"memory_byte_s":1,"memory_byte_ns":500000000,"sessions":[["c",3]]},{"memory_byte_s":12,"sessions":[["a",1],["b",2]]}]"#
+        );
+        assert_eq!(serde_json::from_str::<Idle>(&text).unwrap(), one[0]);
+        let all: Vec<_> = one[0].iter().map(|(session, memory)| (session.clone(), memory)).collect();
+        assert_eq!(all, [session("c", 3, 1), session("a", 1, 8), session("b", 2, 8)]);
+        assert_eq!(one[0].clone().into_sessions().collect::<Vec<_>>(), all);
+        assert_eq!(one[0].clone().named(&Name::new("a").unwrap()), Idle::of([session("a", 1, 8)]).pop());
+        assert_eq!(one[0].clone().named(&Name::new("d").unwrap()), None);
+    }
+
+    #[test]
+    fn there_are_as_many_entries_as_sessions_need() {
+        for (sessions, entries) in [(0, 0), (1, 1), (IDLE_MAX, 1), (IDLE_MAX + 1, 2), (3 * IDLE_MAX, 3)] {
+            let all = Idle::of((0..sessions as u64).map(|id| session("a", id, id % 7)));
+            assert_eq!((all.len(), all.iter().map(Idle::count).sum()), (entries, sessions));
+            assert!(all.iter().all(Idle::is_legal));
+        }
+    }
+
+    #[test]
+    fn what_is_not_written_so_is_refused() {
+        let group =
+            |memory: u64, sessions: &str| format!(r#"{{"memory_byte_s":{memory},"sessions":[{sessions}]}}"#);
+        let (a, b) = (r#"["a",1]"#, r#"["b",2]"#);
+        let read = |groups: &[String]| serde_json::from_str::<Idle>(&format!("[{}]", groups.join(",")));
+        assert!(read(&[group(1, a), group(2, b)]).is_ok());
+        for wrong in [
+            vec![],
+            vec![group(1, "")],
+            vec![group(1, a), group(2, "")],
+            vec![group(2, a), group(1, b)],
+            vec![group(1, a), group(1, b)],
+            vec![group(1, &format!("{b},{a}"))],
+            vec![group(1, r#"["A",1]"#)],
+            vec![group(1, r#"["a",-1]"#)],
+            vec![group(1, r#"["a",1,1]"#)],
+            vec![group(1, &vec![a; IDLE_MAX + 1].join(","))],
+        ] {
+            assert!(read(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
