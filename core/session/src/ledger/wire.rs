@@ -65,8 +65,8 @@ macro_rules! with {
 with!(name, Name, String, Name::as_str, |raw: &String| Name::new(raw).ok());
 with!(nanos, Nanos, u64, |time: &Nanos| time.0, |raw: &u64| Some(Nanos(*raw)));
 with!(bytes, Bytes, u64, |amount: &Bytes| amount.0, |raw: &u64| Some(Bytes(*raw)));
-use serde::ser::{Serialize, Serializer};
-use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
+with!(rate, BitsPerSecond, u64, |rate: &BitsPerSecond| rate.0, |raw: &u64| Some(BitsPerSecond(*raw)));
+with!(time, Timestamp, String, time_text, |raw: &String| parse_time(raw).ok());
 with!(tier, Tier, String, |tier: &Tier| tier.name(), |raw: &String| {
     Tier::ALL.iter().copied().find(|tier| tier.name() == raw)
 });
