@@ -6,7 +6,7 @@ use crate::tables::{
     WINDOW, follow, load, memory_used, next, publisher, reader, refused, said, seen, session, table,
 };
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufReader, Lines};
 use std::os::unix::net::UnixStream;
 
 /// What `publish` answers who may not.
