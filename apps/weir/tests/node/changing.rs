@@ -151,7 +151,7 @@ fn modules_are_admitted_by_the_profile_that_a_session_has_then() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tight.toml");
-    std::fs::write(&file, "memory = \"64 KiB\"\n").unwrap();
+    std::fs::write(&file, "packet = \"1ns\"\ntiers = [\"proved\"]\n").unwrap();
     let profiles = format!("[[profile]]\nname = \"tight\"\nfile = \"{}\"\n", file.display());
     let place =
         Place::new(&(profiles + &session("alice", "channel = [{ interface = \"b\", filter = \"udp\" }]")));
@@ -159,7 +159,7 @@ fn modules_are_admitted_by_the_profile_that_a_session_has_then() {
     said(&place, &["session", "change", "alice", "--profile", "tight"]);
     let why = place.load("alice", json!({"module": "trajectory", "name": "after"}), &[])["refused"]["why"]
         .to_string();
-    assert!(why.contains("allows 64 KiB (`memory`)"), "{why}");
+    assert!(why.contains("`tiers`"), "{why}");
     // Those that are there stay.
     assert_eq!(place.part("alice", "modules", "before")["state"], "running");
     let why = refused(&place, &["session", "change", "alice", "--profile", "none"]);
