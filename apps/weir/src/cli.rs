@@ -41,7 +41,7 @@ pub enum Command {
     #[command(subcommand)]
     Config(args::Config),
     /// Create, change, close, list and show a node's sessions
-    Session(args::Session),
+    Session(Box<args::Session>),
     /// Publish, remove and list a node's named tables, which modules read
     Table(args::Table),
     /// List and show a node's links, and give them other rates

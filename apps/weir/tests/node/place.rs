@@ -240,7 +240,7 @@ impl Place {
             }
             if begin.elapsed() >= PATIENCE {
                 let is_there = self.path().join("node.sock").exists();
-                let shown = is_there.then(|| self.ask(json!("show"))).unwrap_or_default();
+                let shown = if is_there { self.ask(json!("show")) } else { Value::Null };
                 panic!("{what}: {}\n{shown}\n{:?}", self.said(), self.holdings());
             }
             std::thread::sleep(Duration::from_millis(10));

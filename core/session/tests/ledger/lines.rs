@@ -219,7 +219,8 @@ proptest! {
         let idle = Idle::of(sessions.iter().copied().map(of)).pop().unwrap();
         let mut kept: Vec<_> = idle.iter().map(|(session, memory)| (session.clone(), memory)).collect();
         let mut given: Vec<_> = sessions.iter().copied().map(of).collect();
-        (kept.sort(), given.sort());
+        kept.sort();
+        given.sort();
         prop_assert_eq!(kept, given);
         let entry = entry(Event::Idle { idle });
         let sealed = seal(&entry, Digest::of(b"before"));

@@ -40,7 +40,7 @@ pub fn used(n: u64) -> Event {
 pub fn interval(n: u64) -> Vec<Event> {
     let (first, others) = (n * SESSIONS, n * SESSIONS + 1..(n + 1) * SESSIONS);
     let mut events = vec![used(first)];
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         events.extend(others.map(used));
     } else {
         let idle = Idle::of(others.map(|n| (session(n % SESSIONS), memory(n))));
