@@ -47,10 +47,12 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A cable between two new interfaces, when both have a carrier: until then what is sent can be lost without a word.
+/// A cable between two new interfaces, when both have a carrier: until then what is sent can be lost without a word. They have no addresses of IPv6, so
+/// that nothing looks for neighbours and routers through it while packets are counted.
 pub fn cable(one: &str, other: &str) {
     ip(&format!("link add name {one} type veth peer name {other}"));
     for end in [one, other] {
+        ip(&format!("link set dev {end} addrgenmode none"));
         ip(&format!("link set dev {end} up"));
     }
     let begin = Instant::now();
