@@ -77,9 +77,7 @@ fn said(text: &str) -> Option<Costs> {
 /// The node does not start, or refuses.
 pub fn child() -> Result<Costs, FigureError> {
     scene::cable("a", "b")?;
-    let mut config = String::from(
-        "memory = \"2 GiB\"\ninterval = \"1s\"\n[cpu]\ncores = [1]\n[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n",
-    );
+    let mut config = String::from("[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n");
     for number in 0..SESSIONS {
         _ = write!(
             config,
