@@ -21,8 +21,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/confine", &[]),
-    ("edge/sandbox", &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/confine"]),
-    ("edge/netio", &["abi", "core/demux", "core/units", "core/wire"]),
+    ("edge/memory", &[]),
+    (
+        "edge/sandbox",
+        &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/confine", "edge/memory"],
+    ),
+    ("edge/netio", &["abi", "core/demux", "core/units", "core/wire", "edge/memory"]),
     ("edge/ledger", &["core/session", "core/units"]),
     ("edge/records", &["abi", "core/session", "core/units"]),
 ];

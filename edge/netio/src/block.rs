@@ -3,10 +3,10 @@
 use crate::arena::Hold;
 use crate::live::{FrameHold, RingHold};
 use crate::ring::Slot;
-use crate::view::copy_once;
 use crate::window::Window;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
+use weir_memory::copy_once;
 use weir_units::Timestamp;
 
 /// How many batches a block has at most.

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use weir_memory::memory_file;
 
 /// How many bytes a page has.
 pub(crate) fn page_bytes() -> u64 {
@@ -96,17 +97,6 @@ impl Drop for Mapping {
             libc::munmap(self.base.as_ptr().cast(), self.len);
         }
     }
-}
-
-/// An empty memory file that can be sealed.
-fn memory_file(name: &std::ffi::CStr) -> io::Result<File> {
-    // SAFETY: the name ends with a zero byte; the call touches no other memory of ours.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made for us, owned by nobody else.
-    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// A memory file with these bytes.

@@ -1,6 +1,7 @@
 //! Reading memory that can change while it is read.
 
 use std::marker::PhantomData;
+use weir_memory::copy_once;
 
 /// A range of the capture's bytes that is in memory now: the bytes from offset `start` to `end` of the capture.
 ///
@@ -17,11 +18,6 @@ pub(crate) struct View<'a> {
 
 /// Bytes that come into a core at once.
 const LINE: usize = 64;
-
-/// Eight bytes at any address.
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Word([u8; 8]);
 
 impl<'a> View<'a> {
     /// The bytes at `base` as offsets `start..end` of the capture; sandboxes see the first of them at `guest_base`.
@@ -138,42 +134,6 @@ impl<const N: usize> Head<N> {
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         &self.0[..len.min(N)]
     }
-}
-
-/// Copies `len` bytes that may change meanwhile, each read once.
-///
-/// # Safety
-///
-/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
-    let words = len / 8;
-    for i in 0..words {
-        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` has no alignment.
-        unsafe {
-            let word = from.add(8 * i).cast::<u64>();
-            to.add(8 * i).cast::<Word>().write(Word(read_word(word).to_ne_bytes()));
-        }
-    }
-    for i in words * 8..len {
-        // SAFETY: byte i is below `len`.
-        unsafe { to.add(i).write(from.add(i).read_volatile()) };
-    }
-}
-
-/// One volatile load of eight bytes at any address.
-///
-/// # Safety
-///
-/// Eight bytes are readable at `from`.
-#[inline(always)]
-unsafe fn read_word(from: *const u64) -> u64 {
-    #[repr(C, packed)]
-    #[derive(Clone, Copy)]
-    struct Unaligned(u64);
-    // SAFETY: readable by the promise of the caller; the packed type has alignment 1.
-    let word = unsafe { from.cast::<Unaligned>().read_volatile() };
-    word.0
 }
 
 #[cfg(test)]

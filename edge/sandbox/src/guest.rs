@@ -6,17 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
 use weir_abi::{export, limit};
-
-/// Eight bytes at any address.
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Word(u64);
-
-/// Sixteen bytes at any address: one vector load.
-#[cfg(target_arch = "x86_64")]
-#[repr(C, packed)]
-#[derive(Clone, Copy)]
-struct Wide(std::arch::x86_64::__m128i);
+use weir_memory::copy_once;
 
 /// A module's memory and the host's state, for one call of a host function.
 pub(crate) struct Guest<'a> {
@@ -137,31 +127,5 @@ fn exported(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Mem
     match caller.get_export(export::MEMORY) {
         Some(Extern::Memory(memory)) => Ok(memory),
         _ => Err(FaultKind::WildPointer { function }),
-    }
-}
-
-/// Copies `len` bytes that may change meanwhile, each read once.
-///
-/// # Safety
-/// `from` is readable and `to` writable for `len` bytes, and they do not overlap.
-#[inline]
-unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    let wide = len / 16;
-    #[cfg(not(target_arch = "x86_64"))]
-    let wide = 0;
-    #[cfg(target_arch = "x86_64")]
-    for i in 0..wide {
-        // SAFETY: bytes 16i..16i+16 are below `len`; `Wide` has no alignment.
-        unsafe { to.cast::<Wide>().add(i).write(from.cast::<Wide>().add(i).read_volatile()) };
-    }
-    let words = len / 8;
-    for i in wide * 2..words {
-        // SAFETY: bytes 8i..8i+8 are below `len`; `Word` has no alignment.
-        unsafe { to.cast::<Word>().add(i).write(from.cast::<Word>().add(i).read_volatile()) };
-    }
-    for i in words * 8..len {
-        // SAFETY: byte i is below `len`.
-        unsafe { to.add(i).write(from.add(i).read_volatile()) };
     }
 }

@@ -10,10 +10,11 @@ use crate::instance::Instance;
 use crate::space::{Area, map_area};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, OnceLock};
 use wasmtime::Caller;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
+use weir_memory::memory_file;
 use weir_session::Access;
 use weir_units::Bytes;
 
@@ -44,7 +45,7 @@ impl TableVersion {
         let mut header = [0; HEADER];
         header[table::VERSION..][..size_of::<u64>()].copy_from_slice(&number.to_le_bytes());
         header[table::LEN..][..size_of::<u32>()].copy_from_slice(&len.to_le_bytes());
-        let mut file = memory_file()?;
+        let mut file = memory_file(c"weir-table")?;
         file.write_all(&header)?;
         file.write_all(bytes)?;
         // Of what is sealed for all writing, older kernels refuse mappings for reading, too. Nobody has mapped it for writing before.
@@ -89,17 +90,6 @@ fn nothing() -> io::Result<&'static TableVersion> {
     }
     let nothing = TableVersion::new(0, &[])?;
     Ok(NOTHING.get_or_init(|| nothing))
-}
-
-fn memory_file() -> io::Result<File> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a C string that outlives the call, which touches no other memory of ours.
-    let fd = unsafe { libc::memfd_create(c"weir-table".as_ptr(), flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was just made for us, owned by nobody else.
-    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 impl Instance {
