@@ -210,7 +210,15 @@ pub(crate) unsafe fn map_area(
                 0,
             )
         };
-        if cleared == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if cleared != libc::MAP_FAILED {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // The process has as many mappings as it can have, and then the old one is still there. To make whole ones inaccessible takes no further one; where
+        // there is a hole this fails.
+        // SAFETY: the same range, all of it ours.
+        let hidden = unsafe { libc::mprotect(at.cast(), len, libc::PROT_NONE) };
+        if hidden == 0 { Ok(()) } else { Err(error) }
     };
     if old > area.len {
         clear(old)?;

@@ -346,3 +346,47 @@ fn a_thousand_versions_leave_nothing_behind() {
     assert!(after.0 <= before.0 + 50 && after.1 <= before.1 + 50, "{before:?} {after:?}");
     drop(instance);
 }
+
+/// Runs in a process of its own, which has no room for another mapping: others of a node can bring it there.
+#[test]
+fn a_process_without_room_for_a_mapping_goes_on() {
+    const INSIDE: &str = "WEIR_TEST_WITHOUT_MAPPINGS";
+    if std::env::var_os(INSIDE).is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_process_without_room_for_a_mapping_goes_on", "--nocapture"]);
+        let output = command.env(INSIDE, "1").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let mut instance = started(&loading(&format!("i64.load {}", at(FIRST))));
+    let (short, long) = (version(1, &[1; 100]), version(2, &[2; 8192]));
+    instance.show_table(0, Some(&short)).unwrap();
+    assert_eq!(loaded(&mut instance), Some(1));
+    // Neighbours that differ are not joined. Where they go is reserved before, for there will be no room.
+    let mut all: Vec<*mut libc::c_void> = Vec::with_capacity(1 << 21);
+    loop {
+        let protection = if all.len() % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, where the kernel chooses.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
+        if page == libc::MAP_FAILED || all.len() == all.capacity() {
+            break;
+        }
+        all.push(page);
+    }
+    let refused = instance.show_table(0, Some(&long));
+    for page in &all {
+        // SAFETY: mapped above, and used by nobody.
+        unsafe { libc::munmap(*page, 4096) };
+    }
+    if all.len() == all.capacity() {
+        eprintln!("skipped: a process can have more mappings here than are worth making");
+        return;
+    }
+    assert!(refused.is_err());
+    assert_eq!(loaded(&mut instance), None, "what it may not see any more is not to be read");
+    instance.show_table(0, Some(&long)).unwrap();
+    assert_eq!(loaded(&mut instance), Some(2));
+    instance.show_table(0, None).unwrap();
+    assert_eq!(loaded(&mut instance), Some(0));
+}
