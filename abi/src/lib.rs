@@ -135,7 +135,8 @@ pub mod answer {
 /// What is in front of the bytes of a named table, in its window. It is there also where the table is empty, or not there: then it has the length 0. What
 /// lies behind the table's bytes in its last page is zero; further pages of the window are nothing, and an access ends the call.
 pub mod table {
-    /// Offset of the table's version, a u64: 0 where there is none, and more than before whenever the bytes are others.
+    /// Offset of the table's version, a u64: 0 where there is none, and another one whenever the bytes are others. What is taken back shows the earlier
+    /// one again, with the earlier bytes.
     pub const VERSION: usize = 0;
     /// Offset of the number of bytes that the table has, a u32.
     pub const LEN: usize = 8;

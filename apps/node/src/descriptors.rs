@@ -31,7 +31,12 @@ pub(crate) fn spare(tidy: impl Fn() -> bool) -> Result<(), NodeError> {
     Ok(())
 }
 
-fn check() -> Result<(), NodeError> {
+/// The same without waiting for anybody, and nothing is let go of.
+///
+/// # Errors
+///
+/// Only those are left that are not for sessions and modules.
+pub(crate) fn check() -> Result<(), NodeError> {
     let Ok(limit) = descriptor_limit() else { return Ok(()) };
     // The system gives the lowest that is free.
     let next = io::stdin().as_fd().try_clone_to_owned();

@@ -43,6 +43,9 @@ pub enum NodeError {
         /// As it was named.
         module: Name,
     },
+    /// It is about to be there no longer.
+    #[error("session `{0}` is being closed: no module can be loaded into it any more")]
+    Closing(Name),
     /// There are no more sessions.
     #[error("there are {0} sessions; that is the most")]
     TooMany(usize),

@@ -130,13 +130,17 @@ impl Node {
         self.still(session, id).is_ok_and(|there| !there.leaving.is_empty())
     }
 
-    /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that came since, or does not stop, is waited for here.
+    /// The session with this number is to end: from now on no module comes to it, and nothing is left to wait for when those that there are have been taken
+    /// out. Says which these are, with their numbers.
+    pub(crate) fn begin_close(&mut self, session: &Name, id: u64) -> Result<Vec<(Name, u64)>, NodeError> {
+        let there = self.sessions.get_mut(session).filter(|there| there.id == id);
+        let there = there.ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        there.is_closing = true;
+        Ok(there.modules.iter().map(|(name, module)| (name.clone(), module.guest)).collect())
+    }
+
+    /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that does not stop is given up.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        for module in there.modules.keys().cloned().collect::<Vec<_>>() {
-            let left = self.begin_unload(session, &module, None)?.wait();
-            self.end_unload(left)?;
-        }
         self.silence(session);
         if let Some(gone) = self.sessions.remove(session) {
             self.evict(gone.leaving, &gone.vps);

@@ -96,6 +96,8 @@ pub(crate) struct Session {
     pub(crate) modules: BTreeMap<Name, Module>,
     /// Modules that stop, by their numbers.
     pub(crate) leaving: BTreeMap<u64, Module>,
+    /// It is about to end: no module comes to it any more.
+    pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
@@ -337,7 +339,7 @@ impl Node {
         let bell: Arc<Bell> = Arc::default();
         let rings = Arc::clone(&bell);
         memory.on_low(move || rings.ring());
-        let claims = self.workshop.shelf.claim(&spec)?;
+        let claims = self.workshop.shelf.claim(&spec, &memory)?;
         let mut channels = BTreeMap::new();
         for channel in &spec.channels {
             let made = self.channel(channel)?;
@@ -372,6 +374,7 @@ impl Node {
             claims,
             modules: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            is_closing: false,
             refusals: 0,
             memory,
             bell,
@@ -398,6 +401,9 @@ impl Node {
         let Prepared { spec, name, program, instance, longest, desk, mut tables, binding, profile } =
             prepared;
         let admitted = program.admitted();
+        if there.is_closing {
+            return Err(NodeError::Closing(session.clone()));
+        }
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
         }
@@ -529,12 +535,6 @@ impl Node {
     pub(crate) fn still(&self, name: &Name, id: u64) -> Result<&Session, NodeError> {
         let there = self.sessions.get(name).filter(|there| there.id == id);
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
-    }
-
-    /// A session's modules, with their numbers.
-    pub(crate) fn modules_of(&self, session: &Name, id: u64) -> Result<Vec<(Name, u64)>, NodeError> {
-        let modules = &self.still(session, id)?.modules;
-        Ok(modules.iter().map(|(name, module)| (name.clone(), module.guest)).collect())
     }
 
     /// Modules that get no more packets, with their sessions and their numbers.

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Clients at a time, at most.
 const CLIENTS_MAX: usize = 64;
+/// Bytes of the files that all clients together send at a time, at most: each is kept whole until it is dealt with, in memory that is nobody's.
+const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
 /// A client that says nothing for so long, or takes nothing, is left.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
@@ -177,8 +179,30 @@ impl Drop for Seat<'_> {
     }
 }
 
+/// Room for a client's file, for as long as this is there.
+struct Room<'a> {
+    taken: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl<'a> Room<'a> {
+    /// Nothing where others have taken too much.
+    fn take(taken: &'a AtomicUsize, bytes: usize) -> Option<Self> {
+        let more = |taken: usize| taken.checked_add(bytes).filter(|all| *all <= BODIES_MAX);
+        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Self { taken, bytes })
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
 fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, is_over: &Arc<AtomicBool>) {
     let clients: Arc<AtomicUsize> = Arc::default();
+    let bodies: Arc<AtomicUsize> = Arc::default();
     for stream in listener.incoming() {
         if is_over.load(Ordering::Acquire) {
             return;
@@ -195,11 +219,12 @@ fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, is_over: &Arc<AtomicBoo
             continue;
         }
         let (daemon, clients, is_over) = (Arc::clone(daemon), Arc::clone(&clients), Arc::clone(is_over));
+        let bodies = Arc::clone(&bodies);
         let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
             let _seat = Seat(&clients);
             if let Ok(mut client) = Client::new(stream) {
                 // What a client does to its connection is its own business.
-                _ = client.serve(&daemon, &is_over);
+                _ = client.serve(&daemon, &is_over, &bodies);
             }
         });
         if let Err(error) = spawned {
@@ -252,7 +277,7 @@ impl Client {
         self.say(Reply::Refused { why: why.to_string() })
     }
 
-    fn serve(&mut self, daemon: &Daemon, is_over: &AtomicBool) -> io::Result<()> {
+    fn serve(&mut self, daemon: &Daemon, is_over: &AtomicBool, bodies: &AtomicUsize) -> io::Result<()> {
         while !is_over.load(Ordering::Acquire) {
             self.be_patient();
             if self.reads.fill_buf()?.is_empty() {
@@ -278,14 +303,20 @@ impl Client {
                 Err(error) => return self.refuse(&format!("this is no request: {error}")),
             };
             let (what, most) = body_of(&ask.ask);
-            let body = match usize::try_from(ask.body) {
-                Ok(0) => None,
-                Ok(len) if len <= most => {
-                    let mut body = vec![0; len];
-                    self.reads.read_exact(&mut body)?;
-                    Some(body)
-                }
-                _ => return self.refuse(&format!("a {what}'s file has at most {most} bytes")),
+            let Some(len) = usize::try_from(ask.body).ok().filter(|len| *len <= most) else {
+                return self.refuse(&format!("a {what}'s file has at most {most} bytes"));
+            };
+            // Until it is answered.
+            let Some(_room) = Room::take(bodies, len) else {
+                let why = "other clients are sending so much to the node that there is no room for this file; try again";
+                return self.refuse(&why);
+            };
+            let body = if len == 0 {
+                None
+            } else {
+                let mut body = vec![0; len];
+                self.reads.read_exact(&mut body)?;
+                Some(body)
             };
             self.answer(daemon, is_over, ask.ask, body)?;
         }
@@ -386,4 +417,23 @@ impl Client {
 #[derive(serde::Deserialize)]
 struct Version {
     weir: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_bytes_of_files_and_it_comes_back() {
+        let taken = AtomicUsize::new(0);
+        let first = Room::take(&taken, BODIES_MAX - 10).unwrap();
+        let second = Room::take(&taken, 10).unwrap();
+        assert!(Room::take(&taken, 1).is_none() && Room::take(&taken, usize::MAX).is_none());
+        // Who sends none needs none.
+        assert!(Room::take(&taken, 0).is_some());
+        drop(second);
+        assert!(Room::take(&taken, 11).is_none() && Room::take(&taken, 10).is_some());
+        drop(first);
+        assert_eq!(taken.load(Ordering::Acquire), 0);
+    }
 }

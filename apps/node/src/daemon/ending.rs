@@ -96,7 +96,7 @@ impl Daemon {
 
     /// The session with this number, and no other one that has its name by now.
     fn close_for(&self, name: &Name, id: u64, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
-        let modules = lock(&self.node).modules_of(name, id)?;
+        let modules = lock(&self.node).begin_close(name, id)?;
         for (module, guest) in modules {
             match self.unload_for(name, &module, Some(guest), unloaded) {
                 // Somebody else has unloaded it meanwhile.

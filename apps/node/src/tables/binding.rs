@@ -41,7 +41,7 @@ impl Shelf {
         memory: &Arc<MemoryReservation>,
     ) -> Result<(Readings, Arc<Publisher>, Binding), TableError> {
         let mut readings = Readings::new(self, memory);
-        let mut publisher = Publisher::new(self, Owner::Session(session.name.clone()));
+        let mut publisher = Publisher::new(self, Owner::Session(session.name.clone(), Arc::clone(memory)));
         let mut bound = Vec::with_capacity(manifest.tables.len());
         for (place, declared) in manifest.tables.iter().enumerate() {
             let Some(meant) = session.meant(declared) else {
@@ -78,9 +78,10 @@ impl Shelf {
 }
 
 impl Binding {
-    /// Whether the session still grants what it did when this was made.
+    /// Whether the session still grants what it did when this was made, and did so all the time: what it publishes would be nobody's otherwise.
     pub(crate) fn holds(&self, session: &SessionSpec) -> bool {
         self.declared.iter().map(|declared| session.meant(declared)).eq(self.bound.iter().map(Some))
+            && self.publisher.upgrade().is_some_and(|publisher| publisher.has_all())
     }
 
     /// The session grants this from now on. What the module reads otherwise it sees from its next call on, and what it may read no longer is empty then;

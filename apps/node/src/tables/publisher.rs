@@ -1,10 +1,13 @@
 //! What a module publishes.
 
-use super::shelf::{Owner, Shelf, Table, lock};
+use super::TableGrant;
+use super::shelf::{Claims, Owner, Shelf, Table, lock};
+use crate::error::NodeError;
+use crate::spec::SessionSpec;
 use std::sync::{Arc, Mutex};
-use weir_abi::code;
-use weir_sandbox::TableVersion;
-use weir_session::{Holding, MemoryReservation};
+use weir_abi::{code, limit};
+use weir_sandbox::{Press, TableVersion};
+use weir_session::{Holding, Manifest, MemoryReservation, NodeMemory};
 use weir_units::Bytes;
 
 /// By what one module publishes its tables. They are gone with it.
@@ -36,12 +39,17 @@ impl Publisher {
     ) -> Result<(), Option<Bytes>> {
         let wanted = Bytes(TableVersion::memory_of(bytes).0 * 2);
         let holding = Holding::of(memory, wanted).ok_or(Some(wanted))?;
-        if !table.press(self.number) {
+        if !table.press(&self.owner, self.number) {
             return Err(None);
         }
         lock(&self.tables).push((place, Some(table)));
         self.holdings.push(holding);
         Ok(())
+    }
+
+    /// Whether it is the one that publishes each of its tables still.
+    pub(super) fn has_all(&self) -> bool {
+        lock(&self.tables).iter().all(|(_, table)| table.as_ref().is_some_and(|it| it.is_of(self.number)))
     }
 
     /// Has it publish these from now on, in the same places. What it publishes no longer shows nothing any more.
@@ -53,11 +61,11 @@ impl Publisher {
         let changes = || pairs().filter(|(old, new)| old.map(Arc::as_ptr) != new.map(Arc::as_ptr));
         // First all ends: two may have changed places.
         changes().filter_map(|(old, _)| old).for_each(|old| old.end_press(self.number));
-        changes().filter_map(|(_, new)| new).for_each(|new| new.take_press(self.number));
+        changes().filter_map(|(_, new)| new).for_each(|new| new.take_press(&self.owner, self.number));
     }
 }
 
-impl weir_sandbox::Press for Publisher {
+impl Press for Publisher {
     fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
         let found = {
             let tables = lock(&self.tables);
@@ -65,14 +73,16 @@ impl weir_sandbox::Press for Publisher {
             found.map(|(_, table)| table.clone())
         };
         match found {
-            Some(Some(table)) => match table.publish(&self.owner, Some(self.number), bytes) {
+            None => code::UNKNOWN,
+            Some(None) => code::DENIED,
+            // A version takes a descriptor, and nobody is waited for here who may let go of some.
+            Some(Some(_)) if crate::descriptors::check().is_err() => code::FULL,
+            Some(Some(table)) => match table.publish(self.number, bytes) {
                 Ok(true) => code::OK,
                 // Its session is being closed, or has just lost it.
                 Ok(false) => code::DENIED,
                 Err(_) => code::FULL,
             },
-            Some(None) => code::DENIED,
-            None => code::UNKNOWN,
         }
     }
 }
@@ -85,4 +95,38 @@ impl Drop for Publisher {
         }
         self.shelf.tidy();
     }
+}
+
+/// A module that publishes its tables on a node of its own, where nobody reads them.
+#[derive(Debug)]
+struct Alone {
+    publisher: Arc<Publisher>,
+    _claims: Claims,
+}
+
+impl Press for Alone {
+    fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
+        self.publisher.publish(table, bytes)
+    }
+}
+
+/// By what a module publishes its tables as on a node, with nobody to read them: for whoever measures what that costs.
+///
+/// # Errors
+///
+/// Two of its tables have one name, which no manifest has.
+pub fn alone(manifest: &Manifest) -> Result<Arc<dyn Press>, NodeError> {
+    let most = TableVersion::memory_of(limit::TABLE_BYTES).0 * 2 * u64::from(limit::TABLES);
+    let memory = NodeMemory::new(Bytes(most));
+    let memory = MemoryReservation::new(&memory, Bytes(most), Bytes(most))
+        .map_err(|error| NodeError::of_memory(&manifest.name, error))?;
+    let mut session = SessionSpec::new(manifest.name.clone());
+    let grant =
+        |table: &weir_session::Table| TableGrant { local: table.name.clone(), table: table.name.clone() };
+    session.publish = manifest.tables.iter().map(grant).collect();
+    session.read.clone_from(&session.publish);
+    let shelf: Arc<Shelf> = Arc::default();
+    let _claims = shelf.claim(&session, &memory)?;
+    let (_, publisher, _) = shelf.bind(&session, &manifest.name, manifest, &memory)?;
+    Ok(Arc::new(Alone { publisher, _claims }))
 }

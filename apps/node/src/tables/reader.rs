@@ -132,18 +132,22 @@ impl Readings {
             if reading.seen == seen {
                 continue;
             }
+            // What was said of the table that it has read before says nothing of this one.
+            let is_other = is_granted_anew && reading.seen == 0;
             // What is not mapped any more is let go of after that.
-            let before = reading.shown.take();
+            let (before, trouble) = (reading.shown.take(), reading.trouble.take());
             reading.move_on();
             match instance.show_table(reading.place, reading.shown.as_deref()) {
                 Ok(_) => reading.seen = seen,
                 Err(error) => {
                     reading.shown = None;
+                    _ = reading.holding.set(Bytes(0));
                     reading.trouble = Some(format!("it cannot be mapped: {error}"));
                 }
             }
-            drop(before);
-            if let Some((guest, title)) = &self.guest {
+            before.into_iter().for_each(|before| self.shelf.attic.take(before));
+            let is_news = is_other || reading.trouble != trouble;
+            if let Some((guest, title)) = self.guest.as_ref().filter(|_| is_news) {
                 if let Some(table) = &reading.table {
                     table.note(*guest, reading.trouble.clone());
                 }

@@ -1,5 +1,6 @@
 //! All tables of a node: what each one shows, who publishes it and who reads it.
 
+use super::attic::Attic;
 use crate::protocol::TableShot;
 use crate::runner::Waker;
 use crate::spec::SessionSpec;
@@ -9,8 +10,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_sandbox::TableVersion;
-use weir_session::Name;
 use weir_session::ledger::Digest;
+use weir_session::{MemoryReservation, Name};
 use weir_units::Bytes;
 
 /// Why something cannot be done with a table. Nothing has changed.
@@ -80,19 +81,29 @@ pub enum TableError {
 }
 
 /// Who publishes a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Owner {
     /// Whoever runs the node.
     Operator,
-    /// A session's module.
-    Session(Name),
+    /// A session, with its memory: a later one of the same name has another, and is somebody else.
+    Session(Name, Arc<MemoryReservation>),
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Operator, Self::Operator) => true,
+            (Self::Session(_, one), Self::Session(_, other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operator => f.write_str("the operator"),
-            Self::Session(name) => write!(f, "session {name}"),
+            Self::Session(name, _) => write!(f, "session {name}"),
         }
     }
 }
@@ -115,6 +126,8 @@ pub(crate) struct Table {
     /// How often what it shows has changed: who reads looks here first.
     changes: AtomicU64,
     inner: Mutex<Inner>,
+    /// Apart, because there can be thousands, and who reads or publishes is not to wait for somebody who goes through them all.
+    readers: Mutex<BTreeMap<u64, Reader>>,
     /// The number of the version that was made last. Held while one is made, so that they come in the order of their numbers.
     made: Mutex<u64>,
 }
@@ -122,10 +135,9 @@ pub(crate) struct Table {
 #[derive(Debug, Default)]
 struct Inner {
     owner: Option<Owner>,
-    /// The number of the publisher by which a module of its owner does.
+    /// The number of the publisher by which a module of its owner does. No other has it, and it goes with the owner.
     press: Option<u64>,
     shown: Option<Arc<TableVersion>>,
-    readers: BTreeMap<u64, Reader>,
 }
 
 /// All tables of a node.
@@ -134,6 +146,7 @@ pub(crate) struct Shelf {
     tables: Mutex<BTreeMap<Name, Arc<Table>>>,
     /// How many publishers there have been.
     publishers: AtomicU64,
+    pub(super) attic: Attic,
 }
 
 /// A table of the configuration.
@@ -195,29 +208,65 @@ impl Table {
     /// What it shows, and whether that is a session's.
     pub(super) fn look(&self) -> (Option<Arc<TableVersion>>, bool) {
         let inner = lock(&self.inner);
-        (inner.shown.clone(), matches!(inner.owner, Some(Owner::Session(_))))
+        (inner.shown.clone(), matches!(inner.owner, Some(Owner::Session(..))))
     }
 
-    /// Shows the next version, if it is this one who publishes it; of a session, by this press. Says whether it is.
-    pub(super) fn publish(&self, by: &Owner, press: Option<u64>, bytes: &[u8]) -> io::Result<bool> {
+    /// Makes the next version of all, whoever shows it.
+    fn make(made: &mut u64, bytes: &[u8]) -> io::Result<Arc<TableVersion>> {
+        let version = TableVersion::new(*made + 1, bytes)?;
+        *made += 1;
+        Ok(Arc::new(version))
+    }
+
+    /// Whether it is by this press that a module publishes it.
+    pub(super) fn is_of(&self, press: u64) -> bool {
+        lock(&self.inner).press == Some(press)
+    }
+
+    /// Shows the next version, if it is by this press that a module publishes it. Says whether it is.
+    pub(super) fn publish(&self, press: u64, bytes: &[u8]) -> io::Result<bool> {
         // Who does not publish it keeps nobody waiting who does.
-        if !lock(&self.inner).is_of(by, press) {
+        if !self.is_of(press) {
             return Ok(false);
         }
         let mut made = lock(&self.made);
-        let version = Arc::new(TableVersion::new(*made + 1, bytes)?);
-        *made += 1;
-        Ok(self.show(by, press, Some(version)))
+        let version = Self::make(&mut made, bytes)?;
+        Ok(self.show(press, version))
     }
 
-    fn show(&self, by: &Owner, press: Option<u64>, version: Option<Arc<TableVersion>>) -> bool {
+    /// Shows the operator's next version, unless somebody else publishes it.
+    fn put(&self, bytes: &[u8]) -> Result<(), TableError> {
+        // Before it takes memory and time; and again when it is made.
+        self.may_own(&lock(&self.inner), &Owner::Operator)?;
+        let mut made = lock(&self.made);
+        let version = Self::make(&mut made, bytes)
+            .map_err(|source| TableError::System { table: self.name.clone(), source })?;
+        self.show_operators(version)
+    }
+
+    /// Shows this version of the operator's, whose table it is from now on, unless somebody else publishes it. Who reads is told: what nobody is to see any
+    /// more is not to be held by one who has nothing to do.
+    fn show_operators(&self, version: Arc<TableVersion>) -> Result<(), TableError> {
         let before = {
             let mut inner = lock(&self.inner);
-            if !inner.is_of(by, press) {
+            self.may_own(&inner, &Owner::Operator)?;
+            inner.owner = Some(Owner::Operator);
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            inner.shown.replace(version)
+        };
+        drop(before);
+        self.wake();
+        Ok(())
+    }
+
+    fn show(&self, press: u64, version: Arc<TableVersion>) -> bool {
+        let before = {
+            let mut inner = lock(&self.inner);
+            if inner.press != Some(press) {
                 return false;
             }
             self.changes.fetch_add(1, Ordering::AcqRel);
-            std::mem::replace(&mut inner.shown, version)
+            inner.shown.replace(version)
         };
         // Its memory may be freed now, which takes a while.
         drop(before);
@@ -240,24 +289,27 @@ impl Table {
 
     /// Has those who read it move on, also where no packet comes for them.
     fn wake(&self) {
-        lock(&self.inner).readers.iter().for_each(|(guest, reader)| reader.waker.wake_for_news(*guest));
+        lock(&self.readers).iter().for_each(|(guest, reader)| reader.waker.wake_for_news(*guest));
+    }
+
+    fn may_own(&self, inner: &Inner, owner: &Owner) -> Result<(), TableError> {
+        match &inner.owner {
+            Some(there) if there != owner => {
+                Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// From now on this one publishes it, who may do so already.
     fn own(&self, owner: Owner) -> Result<(), TableError> {
         let mut inner = lock(&self.inner);
-        match &inner.owner {
-            Some(there) if *there != owner => {
-                Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
-            }
-            _ => {
-                inner.owner = Some(owner);
-                Ok(())
-            }
-        }
+        self.may_own(&inner, &owner)?;
+        inner.owner = Some(owner);
+        Ok(())
     }
 
-    /// From now on nobody publishes it, and it shows nothing.
+    /// From now on nobody publishes it, and it shows nothing, if it was this one's. At once: whoever publishes just now does so before or in vain.
     fn disown(&self, by: &Owner) {
         self.end(|inner| {
             let is_theirs = inner.owner.as_ref() == Some(by);
@@ -268,9 +320,13 @@ impl Table {
         });
     }
 
-    /// A module publishes it from now on, by this press. Says whether it does, and none does by another one.
-    pub(super) fn press(&self, press: u64) -> bool {
+    /// A module of this one's publishes it from now on, by this press. Says whether it does, and none does by another one. Of one whose table it is no
+    /// longer, nobody will see anything.
+    pub(super) fn press(&self, by: &Owner, press: u64) -> bool {
         let mut inner = lock(&self.inner);
+        if inner.owner.as_ref() != Some(by) {
+            return true;
+        }
         let is_free = inner.press.is_none_or(|there| there == press);
         if is_free {
             inner.press = Some(press);
@@ -279,8 +335,11 @@ impl Table {
     }
 
     /// The same in any case: whoever does by another press is not on the node yet, and will see that it has lost it.
-    pub(super) fn take_press(&self, press: u64) {
-        self.end(|inner| inner.press.replace(press).is_some_and(|before| before != press));
+    pub(super) fn take_press(&self, by: &Owner, press: u64) {
+        self.end(|inner| {
+            inner.owner.as_ref() == Some(by)
+                && inner.press.replace(press).is_some_and(|before| before != press)
+        });
     }
 
     /// No module publishes it any more, if one did by this press, and it shows nothing.
@@ -295,15 +354,15 @@ impl Table {
     }
 
     pub(super) fn enter(&self, guest: u64, reader: Reader) {
-        lock(&self.inner).readers.insert(guest, reader);
+        lock(&self.readers).insert(guest, reader);
     }
 
     pub(super) fn leave(&self, guest: u64) {
-        lock(&self.inner).readers.remove(&guest);
+        lock(&self.readers).remove(&guest);
     }
 
     pub(super) fn note(&self, guest: u64, trouble: Option<String>) {
-        if let Some(reader) = lock(&self.inner).readers.get_mut(&guest) {
+        if let Some(reader) = lock(&self.readers).get_mut(&guest) {
             reader.trouble = trouble;
         }
     }
@@ -313,28 +372,25 @@ impl Table {
     }
 
     fn shot(&self) -> Option<TableShot> {
-        let inner = lock(&self.inner);
-        if inner.owner.is_none() && inner.readers.is_empty() {
+        let (owner, shown) = {
+            let inner = lock(&self.inner);
+            (inner.owner.clone(), inner.shown.clone())
+        };
+        let readers = lock(&self.readers);
+        if owner.is_none() && readers.is_empty() {
             return None;
         }
-        let troubles = inner.readers.values().filter_map(|reader| {
+        let troubles = readers.values().filter_map(|reader| {
             reader.trouble.as_ref().map(|trouble| format!("{}: {trouble}", reader.title))
         });
         Some(TableShot {
             name: self.name.to_string(),
-            publisher: inner.owner.as_ref().map(ToString::to_string),
-            version: inner.shown.as_ref().map_or(0, |shown| shown.number()),
-            bytes: inner.shown.as_ref().map(|shown| shown.len().into()),
-            readers: inner.readers.values().map(|reader| reader.title.clone()).collect(),
+            publisher: owner.as_ref().map(ToString::to_string),
+            version: shown.as_ref().map_or(0, |shown| shown.number()),
+            bytes: shown.as_ref().map(|shown| shown.len().into()),
+            readers: readers.values().map(|reader| reader.title.clone()).collect(),
             troubles: troubles.collect(),
         })
-    }
-}
-
-impl Inner {
-    /// Whether this one publishes it; of a session, by this press.
-    fn is_of(&self, by: &Owner, press: Option<u64>) -> bool {
-        self.owner.as_ref() == Some(by) && press.is_none_or(|press| self.press == Some(press))
     }
 }
 
@@ -348,7 +404,7 @@ impl Shelf {
     pub(super) fn table(&self, name: &Name) -> Arc<Table> {
         let new = || {
             let (changes, inner, made) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
-            Arc::new(Table { name: name.clone(), changes, inner, made })
+            Arc::new(Table { name: name.clone(), changes, inner, readers: Mutex::default(), made })
         };
         Arc::clone(lock(&self.tables).entry(name.clone()).or_insert_with(new))
     }
@@ -360,19 +416,7 @@ impl Shelf {
 
     /// The operator's next version of a table.
     pub(crate) fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), TableError> {
-        let table = self.table(name);
-        let was_shown = table.look().0.is_some();
-        let put = table.own(Owner::Operator).and_then(|()| {
-            table.publish(&Owner::Operator, None, bytes).map(|_| ()).map_err(|source| {
-                if !was_shown {
-                    table.disown(&Owner::Operator);
-                }
-                TableError::System { table: name.clone(), source }
-            })
-        });
-        // What is seen no more is not to be held by who has nothing to do.
-        table.wake();
-        drop(table);
+        let put = self.table(name).put(bytes);
         self.tidy();
         put
     }
@@ -435,20 +479,21 @@ impl Shelf {
         for Before { name, shown } in before {
             let table = self.table(&name);
             match shown {
-                Some(shown) if table.own(Owner::Operator).is_ok() => {
-                    table.show(&Owner::Operator, None, Some(shown));
-                    table.wake();
-                }
-                // It was not there, or it is somebody else's.
-                _ => _ = self.remove(&name),
+                // Nothing is to be restored where it is somebody else's by now.
+                Some(shown) => _ = table.show_operators(shown),
+                None => _ = self.remove(&name),
             }
         }
         self.tidy();
     }
 
     /// Has a session be the only one to publish the tables that it is to.
-    pub(crate) fn claim(self: &Arc<Self>, session: &SessionSpec) -> Result<Claims, TableError> {
-        let owner = Owner::Session(session.name.clone());
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        session: &SessionSpec,
+        memory: &Arc<MemoryReservation>,
+    ) -> Result<Claims, TableError> {
+        let owner = Owner::Session(session.name.clone(), Arc::clone(memory));
         Claims { shelf: Arc::clone(self), owner, tables: Vec::new() }.more(session)
     }
 
@@ -489,5 +534,123 @@ impl Drop for Claims {
             table.disown(&self.owner);
         }
         self.shelf.tidy();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_abi::{code, limit};
+    use weir_sandbox::Press;
+    use weir_session::{Manifest, NodeMemory};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn memory() -> Arc<MemoryReservation> {
+        MemoryReservation::new(&NodeMemory::new(Bytes(1 << 20)), Bytes(1 << 20), Bytes(1 << 20)).unwrap()
+    }
+
+    /// A session that publishes `t`, and a module that does so.
+    fn publishing() -> (SessionSpec, Manifest) {
+        let manifest = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\n\
+            [[table]]\nname = 't'\naccess = 'publish'\nbytes = '1 KiB'\n";
+        let spec = toml::from_str("name = \"a\"\npublish = [\"t\"]").unwrap();
+        (spec, Manifest::parse(manifest.as_bytes()).unwrap())
+    }
+
+    /// The version that `t` shows, and how long it is.
+    fn shown(shelf: &Shelf) -> Option<(u64, u32)> {
+        shelf.table(&name("t")).look().0.map(|version| (version.number(), version.len()))
+    }
+
+    #[test]
+    fn what_is_left_of_a_session_has_nothing_to_do_with_the_next_one_of_its_name() {
+        let shelf: Arc<Shelf> = Arc::default();
+        let ((spec, manifest), module) = (publishing(), name("m"));
+        let (before, now) = (memory(), memory());
+        let claims = shelf.claim(&spec, &before).unwrap();
+        let (_, old, _) = shelf.bind(&spec, &module, &manifest, &before).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::OK, Some((1, 3))));
+        drop(claims);
+        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::DENIED, None));
+        // Its module has not ended yet, and there is a session of the same name again.
+        let claims = shelf.claim(&spec, &now).unwrap();
+        assert_eq!((old.publish(0, b"old"), shown(&shelf)), (code::DENIED, None));
+        let (_, new, _) = shelf.bind(&spec, &module, &manifest, &now).unwrap();
+        assert_eq!(new.publish(0, b"newer"), code::OK);
+        let is_shown = shown(&shelf);
+        // It ends: that takes nothing away from the other, and makes no room for a third one.
+        drop(old);
+        assert_eq!((shown(&shelf), is_shown.unwrap().1), (is_shown, 5));
+        let third = shelf.bind(&spec, &module, &manifest, &now).unwrap_err();
+        assert!(matches!(third, TableError::Publishes { .. }), "{third}");
+        drop((new, claims));
+        assert!(lock(&shelf.tables).is_empty());
+    }
+
+    #[test]
+    fn who_was_bound_to_a_table_that_was_taken_away_meanwhile_does_not_go_on_as_if_it_had_not_been() {
+        let shelf: Arc<Shelf> = Arc::default();
+        let ((spec, manifest), module, memory) = (publishing(), name("m"), memory());
+        let bind = || shelf.bind(&spec, &module, &manifest, &memory).unwrap();
+        let claims = shelf.claim(&spec, &memory).unwrap();
+        let (_, _before, before) = bind();
+        assert!(before.holds(&spec));
+        drop(claims);
+        let (_, _between, between) = bind();
+        // The same session has it again: both would publish what nobody sees.
+        let _claims = shelf.claim(&spec, &memory).unwrap();
+        assert_eq!((before.holds(&spec), between.holds(&spec)), (false, false));
+        let (_, after, binding) = bind();
+        assert!(binding.holds(&spec));
+        assert_eq!((after.publish(0, b"x"), shown(&shelf)), (code::OK, Some((1, 1))));
+    }
+
+    #[test]
+    fn nothing_is_shown_of_what_is_published_while_the_table_is_taken_away() {
+        let owner = Owner::Session(name("a"), memory());
+        for _ in 0..300 {
+            let shelf = Shelf::default();
+            let table = shelf.table(&name("t"));
+            table.own(owner.clone()).unwrap();
+            assert!(table.press(&owner, 1));
+            std::thread::scope(|scope| {
+                scope.spawn(|| while table.publish(1, b"x").unwrap() {});
+                while shown(&shelf).is_none() {
+                    std::thread::yield_now();
+                }
+                table.disown(&owner);
+            });
+            assert_eq!(shown(&shelf), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_put_changes_nothing() {
+        let shelf = Shelf::default();
+        let long = vec![0; limit::TABLE_BYTES as usize + 1];
+        let error = shelf.put(&name("t"), &long).unwrap_err();
+        assert!(matches!(error, TableError::System { .. }), "{error}");
+        assert!(lock(&shelf.tables).is_empty());
+        shelf.put(&name("t"), b"one").unwrap();
+        assert!(shelf.put(&name("t"), &long).is_err());
+        assert_eq!(shown(&shelf), Some((1, 3)));
+    }
+
+    #[test]
+    fn a_number_stands_for_the_same_bytes_also_where_they_are_restored() {
+        let shelf = Shelf::default();
+        let sheet = |bytes: &[u8]| vec![Sheet::new(name("t"), bytes.to_vec())];
+        let first = shelf.configure(&[], sheet(b"one")).unwrap();
+        let second = shelf.configure(&first.sheets, sheet(b"second")).unwrap();
+        assert_eq!(shown(&shelf), Some((2, 6)));
+        shelf.restore(second.before);
+        assert_eq!(shown(&shelf), Some((1, 3)));
+        shelf.put(&name("t"), b"other").unwrap();
+        assert_eq!(shown(&shelf), Some((3, 5)));
+        shelf.restore(first.before);
+        assert!(lock(&shelf.tables).is_empty());
     }
 }

@@ -109,6 +109,39 @@ fn a_session_is_closed_when_all_its_modules_have_stopped() {
     assert_eq!(kinds.last().unwrap().as_str(), Some("session-closed"), "{kinds:?}");
 }
 
+#[test]
+fn a_session_that_is_being_closed_takes_no_more_modules_and_its_name_is_free_afterwards() {
+    if !is_inside(
+        "leaving::a_session_that_is_being_closed_takes_no_more_modules_and_its_name_is_free_afterwards",
+    ) {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow()).get("done").is_some());
+    // So little of the processor that it does not stop before it has more, and does by then.
+    has(&place, "1s", "100us");
+    let mut closes = place.connect();
+    writeln!(closes, "{}", json!({"weir": 1, "ask": {"close": {"session": "slow"}}})).unwrap();
+    place.until("its module has been taken out", |place| {
+        let sessions = place.snapshot()["sessions"].as_array().unwrap().clone();
+        sessions.iter().all(|it| it["name"] != "slow" || it["modules"] == json!([]))
+    });
+    // What came now would have to be waited for by all.
+    let late = place.load("slow", json!({"module": "port-count", "set": {"ports": [1]}}), &[]);
+    let why = late["refused"]["why"].as_str().unwrap_or_else(|| panic!("{late}"));
+    assert!(why.contains("session `slow` is being closed"), "{why}");
+    has(&place, "20ms", "8ms");
+    let mut line = String::new();
+    BufReader::new(closes).read_line(&mut line).unwrap();
+    assert!(line.contains("done"), "{line}");
+    place.done(json!({"create": {"name": "slow", "channel": [{"interface": "b", "filter": "udp"}]}}));
+    let again =
+        json!({"load": {"session": "slow", "module": {"module": "port-count", "set": {"ports": [1]}}}});
+    place.done(again);
+    assert!(place.stop().success());
+    place.ledger();
+}
+
 /// What is left in a node after this was done a thousand times: no more than after it was done a hundred times, and the last hundred took no longer than
 /// the first, in processor time.
 fn leaves_nothing(place: &mut Place, act: impl Fn(&Place)) {

@@ -352,6 +352,67 @@ fn files_that_are_no_tables_are_refused_with_words() {
 }
 
 #[test]
+fn who_publishes_leaves_the_last_descriptors_to_those_who_ask_for_something() {
+    if !is_inside("tables::who_publishes_leaves_the_last_descriptors_to_those_who_ask_for_something") {
+        return;
+    }
+    let mut place = Place::new(&session("maker", 1, "publish = [\"t\"]"));
+    load(&place, "maker", &publisher("publisher", 1, 8));
+    let mut rows = follow(&place, "maker");
+    let mut answer = |place: &mut Place| {
+        place.send(&[udp(1, b"x")]);
+        let row: Value = serde_json::from_str(&rows.next().unwrap().unwrap()).unwrap();
+        row["reply"]["record"]["value"].clone()
+    };
+    assert_eq!(answer(&mut place), 0);
+    let process = place.process().to_string();
+    let may_have = |limit: usize| {
+        let limit = format!("--nofile={limit}:");
+        assert!(Command::new("prlimit").args(["--pid", &process, &limit]).status().unwrap().success());
+    };
+    let free = (0..).find(|fd| !std::path::Path::new(&format!("/proc/{process}/fd/{fd}")).exists()).unwrap();
+    may_have(free + free / 4);
+    assert_eq!(answer(&mut place), u64::MAX.to_string(), "there is no room for it: -1");
+    // Others are answered all the same, and it goes on when there are more.
+    assert_eq!(table(&place, "t").unwrap()["version"], 1);
+    may_have(1024);
+    assert_eq!(answer(&mut place), 0);
+    assert!(place.stop().success());
+}
+
+#[test]
+fn files_that_clients_send_slowly_take_no_more_memory_than_there_is_for_them() {
+    if !is_inside("tables::files_that_clients_send_slowly_take_no_more_memory_than_there_is_for_them") {
+        return;
+    }
+    let mut place = Place::new(&session("alice", 1, ""));
+    let put =
+        |len: u32| json!({"weir": 1, "ask": {"put-table": {"table": "t"}}, "body": len}).to_string() + "\n";
+    let mut slow: Vec<UnixStream> = (0..4)
+        .map(|_| {
+            let mut stream = place.connect();
+            stream.write_all(put(64 << 20).as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let short = |place: &Place| {
+        let mut stream = place.connect();
+        stream.write_all((put(1) + "x").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    };
+    place.until("all of them are being served", |place| {
+        short(place).contains("there is no room for this file")
+    });
+    // Who sends nothing needs no room.
+    place.done(json!({"close": {"session": "alice"}}));
+    slow.pop();
+    place.until("there is room again", |place| short(place).contains("done"));
+    assert!(place.stop().success());
+}
+
+#[test]
 fn a_thousand_versions_and_sessions_leave_nothing_behind() {
     if !is_inside("tables::a_thousand_versions_and_sessions_leave_nothing_behind") {
         return;
