@@ -29,7 +29,9 @@ fn what_is_measured_is_shown_kept_and_used() {
     let ended = with_state(home.path(), &["calibrate"]).good();
     let said = ended.text();
     assert_eq!(ended.stderr, "", "no progress bar where nobody looks");
-    for kernel in ["arithmetic", "branches", "read", "table", "vectors", "hash", "emit"] {
+    for kernel in
+        ["arithmetic", "branches", "read", "table", "vectors", "hash", "emit", "send", "keep", "publish"]
+    {
         let row = said.lines().find(|line| line.starts_with(kernel)).unwrap_or_else(|| panic!("{said}"));
         let figures: Vec<u64> = row.split_whitespace().skip(1).take(3).map(|n| n.parse().unwrap()).collect();
         assert!(figures.is_sorted() && figures[0] > 0, "{row}");

@@ -1,6 +1,8 @@
-//! Pieces of work of every kind that the cost table knows, each a module whose tick does it many times.
+//! Pieces of work of every kind that the cost table knows, each a module whose tick does it many times, or its packet where it has to do with one.
 //!
 //! Their loops have a constant number of trips and no way that is cheaper than another, so what the analysis says that they use is what they use.
+
+use weir_bounds::EntryPoint;
 
 /// A piece of work.
 #[derive(Clone, Copy, Debug)]
@@ -9,8 +11,12 @@ pub struct Kernel {
     pub name: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
-    /// How often it is done in a tick: about a millisecond's worth.
+    /// Which call does it.
+    pub entry: EntryPoint,
+    /// How often it is done in a call: about a millisecond's worth.
     trips: u32,
+    /// What the manifest says beside what all say.
+    manifest: &'static str,
     /// Imports, functions, globals, tables, and what is done at the start.
     declarations: &'static str,
     /// Pages of memory.
@@ -20,6 +26,19 @@ pub struct Kernel {
     /// How often the work stands in the loop, so that the loop itself counts little.
     copies: usize,
 }
+
+/// What is not said of a kernel.
+const TICK: Kernel = Kernel {
+    name: "",
+    summary: "",
+    entry: EntryPoint::Tick,
+    trips: 1,
+    manifest: "",
+    declarations: "",
+    pages: 1,
+    body: "",
+    copies: 1,
+};
 
 /// All of them.
 pub const KERNELS: &[Kernel] = &[
@@ -31,6 +50,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.rotl (i64.xor (i64.add (local.get $a) (i64.const 0x9e3779b97f4a7c15)) (local.get $b)) (i64.const 7)))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "multiply",
@@ -40,6 +60,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.add (i64.mul (local.get $a) (i64.const 6364136223846793005)) (i64.const 1442695040888963407)))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "divide",
@@ -49,6 +70,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.div_u (i64.const 0x7fffffffffffffff) (i64.or (i64.and (local.get $a) (i64.const 0xffff)) (i64.const 1))))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "float",
@@ -58,6 +80,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $x (f64.sqrt (f64.add (f64.mul (local.get $x) (f64.const 1.5)) (f64.const 0.25))))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "branches",
@@ -72,6 +95,7 @@ pub const KERNELS: &[Kernel] = &[
                  (then (i64.store8 (i32.const 8) (local.get $a)) (local.set $a (i64.add (local.get $a) (local.get $b)))) \
                  (else (i64.store8 (i32.const 9) (local.get $b)) (local.set $a (i64.xor (local.get $a) (local.get $b)))))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "calls",
@@ -84,6 +108,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.or (call $long (local.get $a)) (i64.const 1)))",
         copies: 32,
+        ..TICK
     },
     Kernel {
         name: "indirect",
@@ -97,6 +122,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (call_indirect (type $f) (local.get $a) (i32.and (local.get $i) (i32.const 3))))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "globals",
@@ -106,6 +132,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(global.set $g (i64.add (global.get $g) (local.get $b))) (global.set $h (i64.xor (global.get $h) (global.get $g)))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "read",
@@ -116,6 +143,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 8)) (i32.const 16376))) \
                (local.set $a (i64.add (local.get $a) (i64.load offset=4096 (local.get $p))))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "update",
@@ -126,6 +154,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 72)) (i32.const 16376))) \
                (i64.store offset=4096 (local.get $p) (i64.add (i64.load offset=4096 (local.get $p)) (local.get $b)))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "table",
@@ -147,6 +176,7 @@ pub const KERNELS: &[Kernel] = &[
                  (then (i64.store offset=65568 (local.get $p) (local.get $b))) \
                  (else (i64.store offset=65576 (local.get $p) (local.get $a))))",
         copies: 1,
+        ..TICK
     },
     Kernel {
         name: "vectors",
@@ -157,6 +187,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 16)) (i32.const 16368))) \
                (local.set $v (i8x16.add (local.get $v) (v128.xor (v128.load offset=4096 (local.get $p)) (v128.const i64x2 3 5))))",
         copies: 8,
+        ..TICK
     },
     Kernel {
         name: "copy",
@@ -167,6 +198,7 @@ pub const KERNELS: &[Kernel] = &[
         body: "(local.set $p (i32.and (i32.add (local.get $p) (i32.const 256)) (i32.const 16128))) \
                (memory.copy (i32.add (local.get $p) (i32.const 32768)) (i32.add (local.get $p) (i32.const 4096)) (i32.const 256))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "hash",
@@ -176,6 +208,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (call $hash (i32.const 64) (i32.const 40) (local.get $a)))",
         copies: 4,
+        ..TICK
     },
     Kernel {
         name: "find",
@@ -191,6 +224,7 @@ pub const KERNELS: &[Kernel] = &[
         pages: 1,
         body: "(local.set $a (i64.add (local.get $a) (call $find (i32.load (i32.const 80)) (i32.const 4096) (i32.const 512))))",
         copies: 1,
+        ..TICK
     },
     Kernel {
         name: "emit",
@@ -201,11 +235,52 @@ pub const KERNELS: &[Kernel] = &[
         body: "(i64.store (i32.const 64) (local.get $b)) (i64.store (i32.const 72) (local.get $a)) \
                (local.set $p (call $emit (i32.const 0) (i32.const 64) (i32.const 24)))",
         copies: 1,
+        ..TICK
+    },
+    Kernel {
+        name: "send",
+        summary: "frames of 1000 bytes",
+        trips: 2_000,
+        manifest: r"[[output]]\nname='frames'\n",
+        declarations: r#"(import "weir" "send" (func $send (param i32 i32 i32) (result i32)))"#,
+        body: "(if (call $send (i32.const 0) (i32.const 4096) (i32.const 1000)) (then (unreachable)))",
+        ..TICK
+    },
+    Kernel {
+        name: "keep",
+        summary: "a packet is kept and let go of",
+        entry: EntryPoint::Packet,
+        trips: 1_000,
+        manifest: r"keep=4\n",
+        declarations: r#"(import "weir" "keep" (func $keep (param i32) (result i32)))
+                         (import "weir" "release" (func $release (param i32) (result i32)))"#,
+        body: "(if (call $release (call $keep (local.get $d))) (then (unreachable)))",
+        ..TICK
+    },
+    Kernel {
+        name: "publish",
+        summary: "tables of 1 KiB",
+        trips: 60,
+        manifest: r"[[table]]\nname='t'\naccess='publish'\nbytes='1 KiB'\n",
+        declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
+        body: "(if (call $publish (i32.const 0) (i32.const 4096) (i32.const 1024)) (then (unreachable)))",
+        ..TICK
+    },
+    Kernel {
+        name: "publish-long",
+        summary: "tables of 1 MiB",
+        trips: 2,
+        manifest: r"[[table]]\nname='t'\naccess='publish'\nbytes='1 MiB'\n",
+        declarations: r#"(import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))"#,
+        pages: 17,
+        body: "(if (call $publish (i32.const 0) (i32.const 4096) (i32.const 1048576)) (then (unreachable)))",
+        ..TICK
     },
 ];
 
-const MANIFEST: &str = "name='kernel'\\nversion='1'\\nabi=1\\nlicense='MIT'\\nsummary='a piece of work'\\nmemory='64 MiB'\\ntick='1s'\\n\
-    [[stream]]\\nname='rows'\\nfield=[{name='a',type='u64'},{name='b',type='u64'},{name='c',type='u64'}]\\n";
+const MANIFEST: &str = "name='kernel'\\nversion='1'\\nabi=1\\nlicense='MIT'\\nsummary='a piece of work'\\nmemory='64 MiB'\\ntick='1s'\\n";
+const STREAM: &str =
+    "[[stream]]\\nname='rows'\\nfield=[{name='a',type='u64'},{name='b',type='u64'},{name='c',type='u64'}]\\n";
 
 impl Kernel {
     /// The module, as text.
@@ -214,22 +289,37 @@ impl Kernel {
             self.declarations.lines().partition(|line| line.trim_start().starts_with("(import"));
         let (imports, others) = (imports.join("\n"), others.join("\n"));
         let body = [self.body].repeat(self.copies).join("\n");
-        let (pages, trips) = (self.pages, self.trips);
+        let Self { pages, trips, manifest, .. } = self;
+        let (idle, header, begin, answer) = match self.entry {
+            EntryPoint::Packet => (
+                "",
+                r#"(export "weir_packet") (param $d i32) (result i32)"#,
+                "(local.set $a (i64.const 1)) (local.set $b (i64.const 0x9e3779b97f4a7c15))",
+                "(i32.const 0)",
+            ),
+            _ => (
+                r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#,
+                r#"(export "weir_tick") (param i64 i64)"#,
+                "(local.set $a (local.get 0)) (local.set $b (i64.or (local.get 1) (i64.const 0x9e3779b97f4a7c15)))",
+                "",
+            ),
+        };
         format!(
             r#"(module {imports}
               (memory (export "memory") {pages})
               {others}
-              (func (export "weir_packet") (param i32) (result i32) (i32.const 0))
-              (func (export "weir_tick") (param i64 i64)
+              {idle}
+              (func {header}
                 (local $i i32) (local $p i32) (local $a i64) (local $b i64) (local $x f64) (local $v v128)
-                (local.set $a (local.get 0)) (local.set $b (i64.or (local.get 1) (i64.const 0x9e3779b97f4a7c15)))
+                {begin}
                 (loop $again
                   {body}
                   (br_if $again (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {trips}))))
                 (i64.store (i32.const 0) (local.get $a)) (i64.store (i32.const 16) (local.get $b))
                 (i32.store (i32.const 24) (local.get $p)) (f64.store (i32.const 32) (local.get $x))
-                (v128.store (i32.const 48) (local.get $v)))
-              (@custom "weir.manifest" "{MANIFEST}"))"#
+                (v128.store (i32.const 48) (local.get $v))
+                {answer})
+              (@custom "weir.manifest" "{MANIFEST}{manifest}{STREAM}"))"#
         )
     }
 }

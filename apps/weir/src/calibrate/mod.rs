@@ -11,7 +11,10 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use weir_bounds::EntryPoint;
-use weir_sandbox::{Engine, Instance, LoadError, Options, thread_time};
+use weir_netio::{Block, Capture, Input, Next};
+use weir_node::seat::{Seat, SeatError};
+use weir_node::tables::alone;
+use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
 use weir_session::{Admitted, Calibration, CalibrationError, Records};
 use weir_units::{Nanos, Timestamp};
 
@@ -34,6 +37,15 @@ pub enum CalibrateError {
         /// Why.
         why: String,
     },
+    /// There is no packet to work on: to blame is the node.
+    #[error("a packet in memory cannot be read: {0}")]
+    Packet(#[from] weir_netio::OpenError),
+    /// It is not there: to blame is weir.
+    #[error("a packet that was put into memory is not there")]
+    NoPacket,
+    /// It cannot be shown to a kernel: to blame is the node.
+    #[error(transparent)]
+    Seat(#[from] SeatError),
     /// No sandbox: to blame is the node.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -53,11 +65,35 @@ pub enum CalibrateError {
     },
 }
 
+/// What kernels are called with: a packet in memory like that of an interface, in which packets can be kept.
+struct Scene {
+    capture: Capture,
+    block: Block,
+}
+
+impl Scene {
+    fn set() -> Result<Self, CalibrateError> {
+        let mut bytes = Vec::new();
+        // A pcap file with 60 bytes of nothing in it, of Ethernet.
+        bytes.extend([0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0]);
+        [1, 0, 60, 60].iter().for_each(|field: &u32| bytes.extend(field.to_le_bytes()));
+        bytes.resize(bytes.len() + 60, 0);
+        let as_stream = weir_netio::Options { stream: true, ..weir_netio::Options::default() };
+        let mut capture = Capture::open_with(Input::Bytes(bytes), as_stream)?;
+        match capture.next_block() {
+            Ok(Next::Block(block)) => Ok(Self { capture, block }),
+            _ => Err(CalibrateError::NoPacket),
+        }
+    }
+}
+
 /// A kernel at work.
 struct Worker {
     kernel: &'static Kernel,
-    instance: Instance,
-    /// What a tick of it uses.
+    seat: Seat,
+    /// The packet, for one that is called with it.
+    batch: Batch,
+    /// What a call of it uses.
     fuel: u64,
     /// Nanoseconds for 1000 units of fuel, in each round.
     rates: Vec<u64>,
@@ -67,8 +103,9 @@ struct Worker {
 pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> {
     let path = if args.dry_run { None } else { Some(calibration_file().ok_or(CalibrateError::NoHome)?) };
     let engine = Engine::new(Options::default(), None).map_err(CalibrateError::from)?;
+    let scene = Scene::set()?;
     let mut workers =
-        KERNELS.iter().map(|kernel| Worker::new(&engine, kernel)).collect::<Result<Vec<_>, _>>()?;
+        KERNELS.iter().map(|kernel| Worker::new(&engine, &scene, kernel)).collect::<Result<Vec<_>, _>>()?;
     measure(&mut workers, progress(!args.quiet))?;
     let medians: Vec<u64> = workers.iter_mut().map(|worker| worker.spread()[1]).collect();
     let [min, median, max] = spread(&mut medians.clone());
@@ -82,25 +119,35 @@ pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> 
 }
 
 impl Worker {
-    fn new(engine: &Engine, kernel: &'static Kernel) -> Result<Self, CalibrateError> {
+    fn new(engine: &Engine, scene: &Scene, kernel: &'static Kernel) -> Result<Self, CalibrateError> {
         let failed = |why: String| CalibrateError::Kernel { name: kernel.name, why };
         let bytes = wat::parse_str(kernel.text()).map_err(|error| failed(error.to_string()))?;
         let admitted = Admitted::admit(bytes, &[]).map_err(|refusal| failed(refusal.to_string()))?;
-        let tick = admitted.analysis().entry(EntryPoint::Tick);
-        let fuel = tick.map(|tick| tick.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
+        let entry = admitted.analysis().entry(kernel.entry);
+        let fuel = entry.map(|entry| entry.usage.fuel).filter(|fuel| fuel.is_bounded() && fuel.constant > 0);
         let fuel = fuel.ok_or_else(|| failed("it has no bound".to_owned()))?.constant;
-        let instance = Instance::start(engine, &engine.load(admitted)?)?;
-        Ok(Self { kernel, instance, fuel, rates: Vec::new() })
+        let press = alone(admitted.manifest()).map_err(|error| failed(error.to_string()))?;
+        let means = Means { press: Some(press), ..Means::default() };
+        let instance = Instance::start_with(engine, &engine.load(admitted)?, means)?;
+        let mut seat = Seat::new(instance, scene.capture.descriptors(), None)?;
+        seat.face(&scene.block)?;
+        let descriptors = scene.block.batch(0).guest_address;
+        Ok(Self { kernel, seat, batch: Batch { descriptors, mask: 1, first: 0 }, fuel, rates: Vec::new() })
     }
 
-    /// One tick. What others do on the processor meanwhile does not count.
+    /// One call. What others do on the processor meanwhile does not count.
     fn work(&mut self) -> Result<Nanos, CalibrateError> {
-        self.instance.begin_block();
+        let instance = &mut self.seat.instance;
+        instance.begin_block();
         let begin = thread_time();
-        self.instance.tick(Timestamp(0), 1, 0);
+        match self.kernel.entry {
+            EntryPoint::Packet => _ = instance.run(self.batch),
+            _ => instance.tick(Timestamp(0), 1, 0),
+        }
         let took = Nanos(thread_time().0.saturating_sub(begin.0));
-        drop(self.instance.take_records(Records::default()));
-        match self.instance.incidents().first() {
+        drop(instance.take_records(Records::default()));
+        drop(instance.take_frames(Records::default()));
+        match instance.incidents().first() {
             Some(incident) => {
                 Err(CalibrateError::Kernel { name: self.kernel.name, why: incident.fault.to_string() })
             }
@@ -212,11 +259,11 @@ mod tests {
 
     #[test]
     fn every_kernel_is_proved_and_does_its_work() {
-        let engine = Engine::new(Options::default(), None).unwrap();
+        let (engine, scene) = (Engine::new(Options::default(), None).unwrap(), Scene::set().unwrap());
         for kernel in KERNELS {
             let admitted = Admitted::admit(wat::parse_str(kernel.text()).unwrap(), &[]).unwrap();
             assert_eq!(admitted.tier(), Tier::Proved, "{}: {:?}", kernel.name, admitted.why());
-            let mut worker = Worker::new(&engine, kernel).unwrap();
+            let mut worker = Worker::new(&engine, &scene, kernel).unwrap();
             assert!(worker.work().unwrap() > Nanos(0), "{}", kernel.name);
             assert!(worker.fuel > 100_000, "{}: {}", kernel.name, worker.fuel);
         }
@@ -225,11 +272,11 @@ mod tests {
     #[test]
     fn a_kernel_uses_what_it_is_taken_to_use() {
         let exact = Options { control: Control::Exact(u64::MAX), ..Options::default() };
-        let engine = Engine::new(exact, None).unwrap();
+        let (engine, scene) = (Engine::new(exact, None).unwrap(), Scene::set().unwrap());
         for kernel in KERNELS {
-            let mut worker = Worker::new(&engine, kernel).unwrap();
+            let mut worker = Worker::new(&engine, &scene, kernel).unwrap();
             worker.work().unwrap();
-            let used = worker.instance.fuel_used().unwrap();
+            let used = worker.seat.instance.fuel_used().unwrap();
             assert!(
                 used <= worker.fuel && used + used / 100 >= worker.fuel,
                 "{}: {used} of {}",
