@@ -1,8 +1,9 @@
 //! Admits, compiles and runs an arbitrary module over some packets.
 //!
 //! Input that begins as WebAssembly does is taken as a module's bytes. Any other is what wasm-smith makes a valid module of, one with the
-//! imports and exports of weir's interface. Whatever the module does, the host goes on: a fault is the module's own, the masks and
-//! counters agree with what was asked for, records can be read, and packets and descriptors are what they were.
+//! imports and exports of weir's interface; or, where its first byte is a multiple of four, loops as compilers emit them. Whatever the module does, the host
+//! goes on: a fault is the module's own, the masks and counters agree with what was asked for, records can be read, what is published is of tables that the
+//! module publishes and what it has written, and packets and descriptors are what they were.
 
 #![no_main]
 #![forbid(unsafe_code)]
@@ -10,28 +11,43 @@
 #[path = "../../core/bounds/tests/generate/mod.rs"]
 mod generate;
 
-use generate::smith;
+use generate::{loops, smith};
 use libfuzzer_sys::fuzz_target;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir_abi::{Descriptor, limit};
+use weir_abi::{Descriptor, code, limit};
 use weir_netio::{Block, Capture, Input, Next};
-use weir_sandbox::{Area, Batch, Engine, Instance, NotPinned, Options, Pinned};
-use weir_session::{Admitted, Records};
+use weir_sandbox::{Area, Batch, Engine, Instance, Means, NotPinned, Options, Pinned, Press, TableVersion};
+use weir_session::{Access, Admitted, Records};
 use weir_units::Timestamp;
 
 fuzz_target!(|input: &[u8]| {
-    let Some(bytes) = module(input) else { return };
+    let Some((bytes, are_loops)) = module(input) else { return };
     let Ok(admitted) = Admitted::admit(bytes, &[]) else { return };
-    STAGE.with(|stage| stage.play(admitted));
+    STAGE.with(|stage| stage.play(admitted, are_loops));
 });
 
-/// The module that an input stands for.
-fn module(input: &[u8]) -> Option<Vec<u8>> {
-    if input.starts_with(b"\0asm") {
-        return Some(input.to_vec());
+/// The module that an input stands for, and whether it is one of loops.
+fn module(input: &[u8]) -> Option<(Vec<u8>, bool)> {
+    match input.split_first() {
+        _ if input.starts_with(b"\0asm") => Some((input.to_vec(), false)),
+        Some((first, rest)) if first.is_multiple_of(4) => {
+            Some((generate::assembled(&loops::module(rest)), true))
+        }
+        _ => smith::module(input).map(|module| (module, false)),
     }
-    smith::module(input)
+}
+
+/// Takes what is published.
+#[derive(Debug, Default)]
+struct Taken(Mutex<Vec<(u32, Vec<u8>)>>);
+
+impl Press for Taken {
+    fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
+        self.0.lock().expect("nobody panics").push((table, bytes.to_vec()));
+        // Now and then there is no room.
+        if bytes.len() % 7 == 6 { code::FULL } else { code::OK }
+    }
 }
 
 /// What all modules are run on: an engine, and a block of packets in an arena of its own.
@@ -41,6 +57,8 @@ struct Stage {
     block: Block,
     descriptors: Vec<Descriptor>,
     packets: Vec<Vec<u8>>,
+    /// Versions of a table: short, empty, and longer than most modules declare.
+    versions: Vec<Arc<TableVersion>>,
 }
 
 thread_local! {
@@ -58,14 +76,21 @@ impl Stage {
         let Ok(Next::Block(block)) = capture.next_block() else { panic!("a capture with packets") };
         let descriptors = block.descriptors().to_vec();
         let packets = copies(&block);
-        Self { engine, capture, block, descriptors, packets }
+        let versions = [&b"0123456789"[..], b"", &[7; 5000], &[9; 100_000]].into_iter().zip(1..);
+        let version = |(bytes, number)| Arc::new(TableVersion::new(number, bytes).expect("there is memory"));
+        let versions = versions.map(version).collect();
+        Self { engine, capture, block, descriptors, packets, versions }
     }
 
-    fn play(&self, admitted: Admitted) {
+    fn play(&self, admitted: Admitted, are_loops: bool) {
         // Cranelift may refuse what is too large for it.
         let Ok(program) = self.engine.load(admitted) else { return };
         let admitted = program.admitted();
-        let mut instance = Instance::start(&self.engine, &program)
+        let taken: Arc<Taken> = Arc::default();
+        let press: Arc<dyn Press> = Arc::clone(&taken) as _;
+        let tables = self.versions.iter().rev().cloned().map(Some).collect();
+        let means = Means { press: Some(press), tables, ..Means::default() };
+        let mut instance = Instance::start_with(&self.engine, &program, means)
             .unwrap_or_else(|error| panic!("the node is to blame: {error}"));
         let ring = self.capture.descriptors();
         let area = Area { fd: ring.fd(), offset: 0, len: bytes(ring.len()) };
@@ -82,7 +107,14 @@ impl Stage {
         instance.keep_by(Some(Box::new(keep))).expect("nothing is under way");
 
         let mut asked = 0;
-        for batch in self.block.batches() {
+        for (round, batch) in self.block.batches().enumerate() {
+            for (place, table) in admitted.manifest().tables.iter().enumerate() {
+                let version = self.versions.get((place + round) % (self.versions.len() + 1));
+                let fits =
+                    instance.show_table(place, version.map(|version| &**version)).expect("it is mapped");
+                let is_read = table.access != Access::Publish;
+                assert!(fits || is_read && version.is_some_and(|version| version.len() > table.bytes));
+            }
             let first = u32::try_from(batch.first).expect("a small block");
             let dropped = instance.run(Batch { descriptors: batch.guest_address, mask: batch.mask, first });
             assert_eq!(dropped & !batch.mask, 0, "drops packets that it was not called for");
@@ -112,6 +144,17 @@ impl Stage {
                     field.name
                 );
             }
+        }
+        for (place, bytes) in taken.0.lock().expect("nobody panics").drain(..) {
+            let table = &admitted.manifest().tables[usize::try_from(place).expect("64 bits")];
+            assert!(
+                table.access == Access::Publish
+                    && bytes.len() <= usize::try_from(table.bytes).expect("64 bits")
+            );
+            assert!(
+                !are_loops || place != loops::TOLD || loops::is_told(&bytes),
+                "not what was written: {bytes:?}"
+            );
         }
         for patch in instance.take_patches() {
             let packet = &self.packets[usize::try_from(patch.packet).expect("64 bits")];

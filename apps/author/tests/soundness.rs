@@ -41,7 +41,7 @@ fn at_every_level(name: &str, files: &[PathBuf], engine: &Engine, shown: &Shown,
         let built = build(&dir, &Options { level: Some(level), ..options() }).unwrap();
         let module = std::fs::read(built.path).unwrap();
         for seed in 0..SEEDS {
-            run((engine, PLENTY), shown, module.clone(), seed, tally)
+            run((engine, PLENTY), shown, (module.clone(), false), seed, tally)
                 .unwrap_or_else(|error| panic!("{name} -O{}, packets {seed}: {error}", level.name()));
         }
     }

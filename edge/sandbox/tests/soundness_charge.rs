@@ -59,6 +59,7 @@ impl Runner {
         linker.func_wrap("weir", "send", |_: i32, _: i32, _: i32, _: i64| 0_i32).unwrap();
         linker.func_wrap("weir", "keep", |_: i32, _: i64| 0_i32).unwrap();
         linker.func_wrap("weir", "release", |_: i32| 0_i32).unwrap();
+        linker.func_wrap("weir", "publish", |_: i32, _: i32, _: i32| 0_i32).unwrap();
         linker.func_wrap("weir", "find", |_: i32, at: i32, len: i32| i64::from(at ^ len)).unwrap();
         linker
             .func_wrap("weir", "hash", |at: i32, len: i32, _: i64| i64::from(at) * 31 + i64::from(len))

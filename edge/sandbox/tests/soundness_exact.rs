@@ -3,7 +3,7 @@
 
 mod oracle;
 
-use oracle::exact::{NOW, Tally, batch, map, run};
+use oracle::exact::{NOW, Tally, batch, change_table, map, run, start};
 use oracle::generate::{self, loops, smith};
 use oracle::plain::{PACKETS, fill, packet_bytes};
 use oracle::space::Shown;
@@ -29,11 +29,12 @@ fn loops_use_no_more_than_their_bound() {
     let (engine, shown, mut tally) = (engine(Control::Exact(FUEL)), Shown::new(), Tally::default());
     for seed in seeds(500) {
         let text = loops::module(&generate::bytes(seed, 400));
-        run((&engine, FUEL), &shown, generate::assembled(&text), seed, &mut tally)
+        run((&engine, FUEL), &shown, (generate::assembled(&text), true), seed, &mut tally)
             .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"));
     }
     println!("{tally:?}");
     assert!(tally.bounded > tally.calls / 4 && tally.tight > tally.calls / 50, "{tally:?}");
+    assert!(tally.told > 100 && tally.published > tally.told, "{tally:?}");
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn arbitrary_modules_use_no_more_than_their_bound() {
     let (engine, shown, mut tally) = (engine(Control::Exact(FUEL)), Shown::new(), Tally::default());
     for seed in seeds(200) {
         let Some(module) = smith::module(&generate::bytes(seed, 2_500)) else { continue };
-        run((&engine, FUEL), &shown, module.clone(), seed, &mut tally).unwrap_or_else(|error| {
+        run((&engine, FUEL), &shown, (module.clone(), false), seed, &mut tally).unwrap_or_else(|error| {
             panic!("seed {seed}: {error}\n{}", wasmprinter::print_bytes(&module).unwrap_or_default())
         });
     }
@@ -58,6 +59,7 @@ struct Done {
     log: Vec<weir_sandbox::LogLine>,
     counters: weir_sandbox::Counters,
     faults: Vec<weir_sandbox::FaultKind>,
+    published: Vec<(u32, Vec<u8>)>,
     memory: u64,
 }
 
@@ -65,10 +67,11 @@ fn done(control: Control, shown: &Shown, bytes: &[u8], seed: u64) -> Option<Done
     let engine = engine(control);
     let program = engine.load(Admitted::admit(bytes.to_vec(), &[]).ok()?).ok()?;
     fill(shown, seed);
-    let mut instance = Instance::start(&engine, &program).unwrap();
+    let (mut instance, taken) = start(&engine, &program).unwrap();
     map(&mut instance, shown);
     let mut drops = Vec::new();
     for round in 0..3 {
+        change_table(&mut instance, seed + round);
         instance.begin_block();
         drops.push(instance.run(batch(0x0fff_ffff_ffff_fffe >> round)));
         instance.tick(NOW, 1, 0);
@@ -82,6 +85,7 @@ fn done(control: Control, shown: &Shown, bytes: &[u8], seed: u64) -> Option<Done
         log: instance.take_log(),
         counters: instance.counters(),
         faults: instance.incidents().iter().map(|incident| incident.fault.kind).collect(),
+        published: taken.take(),
         memory: instance.memory().0,
     })
 }

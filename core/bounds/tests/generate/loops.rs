@@ -9,7 +9,8 @@ const IMPORTS: &str = r#"
     (import "weir" "patch" (func $patch (param i32 i32 i32 i32) (result i32)))
     (import "weir" "send" (func $send (param i32 i32 i32) (result i32)))
     (import "weir" "keep" (func $keep (param i32) (result i32)))
-(import "weir" "release" (func $release (param i32) (result i32)))
+    (import "weir" "release" (func $release (param i32) (result i32)))
+    (import "weir" "publish" (func $publish (param i32 i32 i32) (result i32)))
     (import "weir" "find" (func $find (param i32 i32 i32) (result i64)))
     (import "weir" "hash" (func $hash (param i32 i32 i64) (result i64)))
     (import "weir" "log" (func $log (param i32 i32 i32) (result i32)))
@@ -19,6 +20,25 @@ const IMPORTS: &str = r#"
     (data $bytes "0123456789abcdefghijklmnopqrstuvwxyz")
     (data (i32.const 8) "\09\00\00\00\00\00\00\00\07\00\00\00\00\00\00\00\ff\ff\ff\ff\01\00\00\00")
     (type $helper (func (param i32 i32) (result i32)))"#;
+
+/// Writes bytes that go up by one, and publishes some of them: whoever takes them can see whether they are what was written.
+const TELL: &str = r#"
+    (func $tell (param $first i32) (result i32) (local $i i32)
+      (loop $next
+        (i32.store8 offset=3072 (local.get $i) (i32.add (local.get $first) (local.get $i)))
+        (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 48))))
+      (call $publish (i32.const 2) (i32.const 3072) (i32.sub (i32.const 48) (i32.and (local.get $first) (i32.const 15)))))
+"#;
+
+/// The table that modules of loops publish by no other way.
+pub const TOLD: u32 = 2;
+
+/// Whether these bytes are what is published there: as many as the first of them says, each more by one than the one before.
+pub fn is_told(bytes: &[u8]) -> bool {
+    let Some(first) = bytes.first() else { return false };
+    bytes.len() == 48 - usize::from(first & 15)
+        && bytes.windows(2).all(|two| two[1] == two[0].wrapping_add(1))
+}
 
 /// Header, named parameters, and the answer.
 type Entry = (&'static str, &'static [(&'static str, Type)], &'static str);
@@ -32,6 +52,7 @@ pub fn module(input: &[u8]) -> String {
     text += &format!("(global $sp (mut i32) (i32.const {bottom}))\n");
     let names: String = (0..helpers).map(|i| format!(" $helper{i}")).collect();
     text += &format!("(table funcref (elem{names}))\n");
+    text += TELL;
     text += &shapes::data();
     text += &shapes::lone(&mut choices);
     text += &shapes::picky(&mut choices);

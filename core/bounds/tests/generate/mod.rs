@@ -18,7 +18,10 @@ pub const MANIFEST: &str = "name = 'm'\nversion = '1'\nabi = 1\nlicense = 'MIT'\
     [[parameter]]\nname = 'large'\ntype = 'u64'\ndefault = 4294967299\n\
     [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'value'\ntype = 'u64'\n\
     [[stream]]\nname = 'texts'\n[[stream.field]]\nname = 'text'\ntype = 'string'\n\
-    [[output]]\nname = 'frames'\n";
+    [[output]]\nname = 'frames'\n\
+    [[table]]\nname = 'seen'\naccess = 'read'\nbytes = '8 KiB'\n\
+    [[table]]\nname = 'shared'\naccess = 'publish'\nbytes = '1 KiB'\n\
+    [[table]]\nname = 'told'\naccess = 'publish'\nbytes = '48 B'\n";
 
 /// Appends a manifest to a module, as the custom section that it is.
 pub fn with_manifest(mut module: Vec<u8>, manifest: &str) -> Vec<u8> {

@@ -189,7 +189,7 @@ impl<'a, 'b> Maker<'a, 'b> {
     fn host_call(&mut self) {
         let len = if self.seldom(4) { self.value(Type::I32, 1) } else { self.small(Type::I32) };
         let address = self.address();
-        let text = match self.below(9) {
+        let text = match self.below(11) {
             0 => "(drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))".to_owned(),
             1 if self.has_packet => {
                 format!("(drop (call $patch (local.get $d) (i32.const 0) {address} {len}))")
@@ -200,6 +200,11 @@ impl<'a, 'b> Maker<'a, 'b> {
             5 => format!("(drop (call $send (i32.const 0) {address} {len}))"),
             6 if self.has_packet => "(drop (call $keep (local.get $d)))".to_owned(),
             7 => format!("(drop (call $release {len}))"),
+            8 => {
+                let table = [1, 1, 0, 7][self.below(4)];
+                format!("(drop (call $publish (i32.const {table}) {address} {len}))")
+            }
+            9 => format!("(drop (call $tell {len}))"),
             // It writes into memory.
             _ => format!(
                 "(drop (call $param_bytes (i32.const {}) {address} {len}))",

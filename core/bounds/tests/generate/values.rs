@@ -1,6 +1,7 @@
 //! Expressions: numbers from everywhere that a module has them.
 
 use super::pieces::{Maker, Type};
+use weir_abi::TABLES_BASE;
 
 /// Numbers at which arithmetic goes wrong.
 const EDGES: [i64; 14] = [
@@ -101,14 +102,26 @@ impl Maker<'_, '_> {
 
     /// Where a load or store goes: mostly to private memory, often to the same few cells.
     pub fn address(&mut self) -> String {
-        match self.below(9) {
+        match self.below(10) {
             0..=3 => format!("(i32.const {})", 8 * self.below(8)),
             4 => format!("(i32.and {} (i32.const 56))", self.value(Type::I32, 1)),
             5 => format!("(i32.and {} (i32.const 65528))", self.value(Type::I32, 1)),
             6 if self.has_packet => "(i32.load offset=8 (local.get $d))".to_owned(),
             7 => format!("(i32.sub (global.get $sp) (i32.const {}))", 8 * (1 + self.below(4))),
             8 => self.value(Type::I32, 1),
+            9 => self.in_table(),
             _ => "(i32.const 16)".to_owned(),
+        }
+    }
+
+    /// Somewhere in the window on a table: its version, its length, its bytes, or beyond them.
+    fn in_table(&mut self) -> String {
+        let at = |offset: u32| format!("(i32.const {})", (TABLES_BASE + offset).cast_signed());
+        match self.below(4) {
+            0 => at(0),
+            1 => at(8),
+            2 => at(64 + [0, 8, 16, 4032][self.below(4)]),
+            _ => format!("(i32.add {} (i32.and {} (i32.const 16383)))", at(64), self.value(Type::I32, 1)),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Runs modules in the sandbox, where what they use is counted to the unit.
 
+use super::generate;
 use super::plain::{PACKETS, fill, packet_bytes};
 use super::space::{ARENA, DESCRIPTORS, Shown};
 use std::os::fd::AsFd;
-use weir_abi::DESCRIPTORS_BASE;
+use std::sync::{Arc, Mutex, PoisonError};
+use weir_abi::{DESCRIPTORS_BASE, code};
 use weir_bounds::{Analysis, EntryPoint};
-use weir_sandbox::{Area, Batch, During, Engine, Instance};
+use weir_sandbox::{Area, Batch, During, Engine, Instance, LoadError, Means, Press, Program, TableVersion};
 use weir_session::{Admitted, Records};
 use weir_units::Timestamp;
 
@@ -14,6 +16,40 @@ pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 pub fn map(instance: &mut Instance, shown: &Shown) {
     instance.map_descriptors(Area { fd: shown.descriptors.as_fd(), offset: 0, len: DESCRIPTORS }).unwrap();
     instance.map_packets(Area { fd: shown.arena.as_fd(), offset: 0, len: ARENA }).unwrap();
+}
+
+/// Has the module see another version of the table that it reads: of any length up to what it declares, one that is too long, or none.
+pub fn change_table(instance: &mut Instance, seed: u64) {
+    let len = usize::try_from(seed.wrapping_mul(2_654_435_761) % 8_200).unwrap_or(0);
+    let version = TableVersion::new(1 + seed, &generate::bytes(seed, len)).unwrap();
+    let shown = (!seed.is_multiple_of(5)).then_some(&version);
+    instance.show_table(0, shown).unwrap();
+}
+
+/// Takes what is published.
+#[derive(Debug, Default)]
+pub struct Taken(Mutex<Vec<(u32, Vec<u8>)>>);
+
+impl Taken {
+    /// What was published since this was asked last.
+    pub fn take(&self) -> Vec<(u32, Vec<u8>)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Press for Taken {
+    fn publish(&self, table: u32, bytes: &[u8]) -> i32 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((table, bytes.to_vec()));
+        code::OK
+    }
+}
+
+/// Starts a module whose tables are taken.
+pub fn start(engine: &Engine, program: &Program) -> Result<(Instance, Arc<Taken>), LoadError> {
+    let taken: Arc<Taken> = Arc::default();
+    let press: Arc<dyn Press> = Arc::clone(&taken) as _;
+    let means = Means { press: Some(press), ..Means::default() };
+    Ok((Instance::start_with(engine, program, means)?, taken))
 }
 
 pub fn batch(mask: u64) -> Batch {
@@ -27,11 +63,19 @@ pub struct Tally {
     pub bounded: usize,
     /// Calls that used more than half of their bound.
     pub tight: usize,
+    /// Versions of tables that were published.
+    pub published: usize,
+    /// Of these, of the table of which it is known what is in it.
+    pub told: usize,
 }
 
 /// A module at work, and what it may use.
 struct Running<'a> {
     instance: Instance,
+    taken: Arc<Taken>,
+    /// How long each of its tables can be that it publishes.
+    published: Vec<Option<u32>>,
+    seed: u64,
     analysis: Analysis,
     shown: &'a Shown,
     /// Fuel after which the engine abandons a call.
@@ -41,6 +85,22 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
+    /// Looks at what was published: it is of a table that the module publishes, no longer than that is, and what was written.
+    fn look_at_published(&mut self, are_loops: bool) -> Result<(), String> {
+        for (table, bytes) in self.taken.take() {
+            self.tally.published += 1;
+            let most = self.published.get(table as usize).copied().flatten();
+            let is_told = are_loops && table == generate::loops::TOLD;
+            self.tally.told += usize::from(is_told);
+            if most.is_none_or(|most| bytes.len() > most as usize)
+                || is_told && !generate::loops::is_told(&bytes)
+            {
+                return Err(format!("as table {table} was published what never was: {bytes:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Compares the last call with its bound, for a packet of so many bytes.
     fn compare(&mut self, entry: EntryPoint, packet_bytes: u64) -> Result<(), String> {
         let records = self.instance.take_records(Records::default()).iter().count() as u64;
@@ -76,6 +136,7 @@ impl Running<'_> {
             if self.instance.has_ended() {
                 return Ok(());
             }
+            change_table(&mut self.instance, self.seed.wrapping_add(packet.into()) >> 1);
             self.instance.run(batch(1 << packet));
             if self.analysis.entry(EntryPoint::Batch).is_some() {
                 self.compare(EntryPoint::Batch, longest)?;
@@ -103,7 +164,7 @@ impl Running<'_> {
 pub fn run(
     (engine, most): (&Engine, u64),
     shown: &Shown,
-    bytes: Vec<u8>,
+    (bytes, are_loops): (Vec<u8>, bool),
     seed: u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
@@ -111,8 +172,12 @@ pub fn run(
     let analysis = admitted.analysis().clone();
     let Ok(program) = engine.load(admitted) else { return Ok(()) };
     fill(shown, seed);
-    let mut instance = Instance::start(engine, &program).map_err(|error| error.to_string())?;
+    let (mut instance, taken) = start(engine, &program).map_err(|error| error.to_string())?;
     map(&mut instance, shown);
     tally.modules += 1;
-    Running { instance, analysis, shown, most, faults: 0, tally }.packets()
+    let tables = program.admitted().manifest().tables.iter();
+    let published = tables.map(|table| table.window().is_none().then_some(table.bytes)).collect();
+    let mut running = Running { instance, taken, published, seed, analysis, shown, most, faults: 0, tally };
+    running.packets()?;
+    running.look_at_published(are_loops)
 }

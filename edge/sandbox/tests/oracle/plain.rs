@@ -2,7 +2,7 @@
 
 use super::FUEL;
 use super::generate;
-use super::space::{ARENA, Creator, DESCRIPTORS, GUARD, RESERVED, Shown};
+use super::space::{ARENA, Creator, DESCRIPTORS, GUARD, RESERVED, Shown, TABLE};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use wasmtime::{
@@ -115,7 +115,7 @@ impl Plain {
     }
 }
 
-/// Fills packets and descriptors.
+/// Fills packets, descriptors and the table.
 pub fn fill(shown: &Shown, seed: u64) {
     let mut arena = generate::bytes(seed ^ 0x5555, ARENA);
     if seed.is_multiple_of(3) {
@@ -128,6 +128,9 @@ pub fn fill(shown: &Shown, seed: u64) {
     }
     shown.arena.write_at(&arena, 0).unwrap_or_else(|error| panic!("{error}"));
     shown.descriptors.write_at(&descriptors, 0).unwrap_or_else(|error| panic!("{error}"));
+    // Its header too: what modules rely on is nothing that a bound may rely on.
+    let table = generate::bytes(seed ^ 0xaaaa, TABLE);
+    shown.table.write_at(&table, 0).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Captured bytes of a packet.

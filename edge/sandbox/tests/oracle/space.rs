@@ -1,4 +1,4 @@
-//! An address space as a sandbox has it, for modules that run without weir's loader: private memory, and above it packets and descriptors.
+//! An address space as a sandbox has it, for modules that run without weir's loader: private memory, and above it packets, a table and descriptors.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
-use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, POLL_PAGE};
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, POLL_PAGE, TABLES_BASE};
 
 pub const RESERVED: usize = 4 << 30;
 pub const GUARD: usize = 32 << 20;
@@ -14,19 +14,23 @@ pub const GUARD: usize = 32 << 20;
 pub const ARENA: usize = 1 << 16;
 /// Bytes of descriptors.
 pub const DESCRIPTORS: usize = 4096;
+/// Bytes of a table, with what is in front of them.
+pub const TABLE: usize = 8192;
 /// Bytes of the page that the loader's own checks read.
 const POLL: usize = 65_536;
 
-/// What all spaces show at the addresses of packets and descriptors. Whoever writes to these files changes it while modules look at it.
+/// What all spaces show at the addresses of packets, descriptors and the first table. Whoever writes to these files changes it while modules look at it.
 #[derive(Clone)]
 pub struct Shown {
     pub arena: Arc<File>,
     pub descriptors: Arc<File>,
+    pub table: Arc<File>,
 }
 
 impl Shown {
     pub fn new() -> Self {
-        Self { arena: Arc::new(memfd(ARENA)), descriptors: Arc::new(memfd(DESCRIPTORS)) }
+        let new = |len| Arc::new(memfd(len));
+        Self { arena: new(ARENA), descriptors: new(DESCRIPTORS), table: new(TABLE) }
     }
 }
 
@@ -98,9 +102,11 @@ impl Space {
         if unsafe { libc::mprotect(space.base.add(POLL_PAGE as usize).cast(), POLL, libc::PROT_READ) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        for (file, at, len) in
-            [(&shown.arena, ARENA_BASE, ARENA), (&shown.descriptors, DESCRIPTORS_BASE, DESCRIPTORS)]
-        {
+        for (file, at, len) in [
+            (&shown.arena, ARENA_BASE, ARENA),
+            (&shown.descriptors, DESCRIPTORS_BASE, DESCRIPTORS),
+            (&shown.table, TABLES_BASE, TABLE),
+        ] {
             // SAFETY: the target lies inside the reservation, above the private memory.
             let done = unsafe {
                 libc::mmap(
