@@ -24,6 +24,11 @@ struct lab_host {
     double (*param_float)(void *, uint32_t index);
     int32_t (*param_bytes)(void *, uint32_t index, void *destination, uint32_t room);
     uint32_t (*address)(void *, const void *bytes, uint32_t len);
+    int32_t (*send)(void *, uint32_t output, const void *frame, uint32_t len);
+    int32_t (*keep)(void *, const struct weir_packet *p);
+    int32_t (*release)(void *, int32_t handle);
+    int32_t (*publish)(void *, uint32_t table, const void *bytes, uint32_t len);
+    int64_t (*reserve)(void *, int64_t bytes);
 };
 
 static struct lab_host host;
@@ -43,7 +48,11 @@ int32_t weir_host_param_bytes(uint32_t index, void *destination, uint32_t room)
 {
     return host.param_bytes(host.context, index, destination, room);
 }
-int64_t weir_host_reserve(int64_t bytes) { (void)bytes; return WEIR_DENIED; }
+int32_t weir_host_send(uint32_t output, const void *frame, uint32_t len) { return host.send(host.context, output, frame, len); }
+int32_t weir_host_keep(const struct weir_packet *p) { return host.keep(host.context, p); }
+int32_t weir_host_release(int32_t handle) { return host.release(host.context, handle); }
+int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len) { return host.publish(host.context, table, bytes, len); }
+int64_t weir_host_reserve(int64_t bytes) { return host.reserve(host.context, bytes); }
 int64_t weir_host_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline)
 {
     (void)service, (void)bytes, (void)len, (void)deadline;

@@ -20,6 +20,12 @@ pub trait Contestant {
     fn tick(&mut self, tick: Tick);
     /// Tells it that no more packets come.
     fn stop(&mut self, now: Timestamp);
+    /// A block of packets begins: what ticks may ask for is limited for each.
+    fn begin_block(&mut self);
+    /// What it sent since the last call; the stream of each frame is its output, and `empty` is used from then on.
+    fn take_frames(&mut self, empty: Records) -> Records;
+    /// What it published since the last call, with the tables' places.
+    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)>;
     /// What it emitted since the last call; `empty` is used from then on.
     fn take_records(&mut self, empty: Records) -> Records;
     /// What it patched since the last call.
@@ -43,6 +49,14 @@ pub struct Deeds {
     pub patches: usize,
     /// Hash of the patches.
     pub patched: u64,
+    /// Frames sent.
+    pub frames: usize,
+    /// Hash of their outputs and bytes.
+    pub sent: u64,
+    /// Versions of tables published.
+    pub versions: usize,
+    /// Hash of their tables and bytes.
+    pub published: u64,
 }
 
 impl Deeds {
@@ -55,6 +69,10 @@ impl Deeds {
         self.verdicts = join(self.verdicts, later.verdicts);
         self.patches += later.patches;
         self.patched = join(self.patched, later.patched);
+        self.frames += later.frames;
+        self.sent = join(self.sent, later.sent);
+        self.versions += later.versions;
+        self.published = join(self.published, later.published);
     }
 }
 
@@ -98,6 +116,8 @@ pub struct Entry<'a> {
     spare: Vec<Records>,
     patches: usize,
     patched: Vec<u8>,
+    frames: Vec<Records>,
+    published: Vec<(u32, Vec<u8>)>,
 }
 
 impl<'a> Entry<'a> {
@@ -116,6 +136,8 @@ impl<'a> Entry<'a> {
             spare: Vec::new(),
             patches: 0,
             patched: Vec::new(),
+            frames: Vec::new(),
+            published: Vec::new(),
         }
     }
 
@@ -132,6 +154,7 @@ impl<'a> Entry<'a> {
         let mut ticks = ticks.iter().peekable();
         let begin = thread_time();
         for (block, batches) in batches.chunks(BLOCK_BATCHES).enumerate() {
+            self.build.begin_block();
             for (i, ready) in batches.iter().enumerate() {
                 let drops = self.build.run(ready.batch);
                 deeds.dropped += u64::from(drops.count_ones());
@@ -160,6 +183,11 @@ impl<'a> Entry<'a> {
     fn take(&mut self) {
         let records = self.build.take_records(self.spare.pop().unwrap_or_default());
         self.taken.push(records);
+        let frames = self.build.take_frames(Records::default());
+        if !frames.is_empty() {
+            self.frames.push(frames);
+        }
+        self.published.append(&mut self.build.take_published());
         for patch in self.build.take_patches() {
             self.patches += 1;
             self.patched.extend_from_slice(&patch.packet.to_le_bytes());
@@ -189,6 +217,23 @@ impl<'a> Entry<'a> {
         (deeds.patches, deeds.patched) = (self.patches, xxhash_rust::xxh3::xxh3_64(&self.patched));
         self.patches = 0;
         self.patched.clear();
+        let mut hash = Xxh3::new();
+        for frames in self.frames.drain(..) {
+            deeds.frames += frames.len();
+            for frame in frames.iter() {
+                hash.write_u16(frame.stream);
+                hash.write(frame.row);
+            }
+        }
+        deeds.sent = hash.finish();
+        let mut hash = Xxh3::new();
+        for (table, bytes) in self.published.drain(..) {
+            deeds.versions += 1;
+            hash.write_u32(table);
+            hash.write_usize(bytes.len());
+            hash.write(&bytes);
+        }
+        deeds.published = hash.finish();
     }
 }
 

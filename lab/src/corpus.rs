@@ -181,7 +181,8 @@ fn cached(shape: &Shape, level: Level, recipe: &str, options: &Options) -> Resul
     };
     let manifest = Manifest::parse(MANIFEST.replace("{{name}}", &name).as_bytes())
         .map_err(|error| BenchError::Manifest { module: name.clone(), error: Box::new(error) })?;
-    let module = Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header };
+    let module =
+        Module { name, source: PathBuf::new(), wasm, manifest, class: Class::Header, tables: Vec::new() };
     Ok(Sample { shape: shape.name.clone(), lang: shape.lang, level, module })
 }
 

@@ -17,6 +17,8 @@ pub struct Module {
     pub manifest: Manifest,
     /// Which promise holds for it.
     pub class: Class,
+    /// What it sees of tables that it reads, by their places in the manifest.
+    pub tables: Vec<(usize, Vec<u8>)>,
 }
 
 /// What the time of a module is spent on.
@@ -26,6 +28,8 @@ pub enum Class {
     Header,
     /// Searches payloads.
     Search,
+    /// Sends, or is a load.
+    Active,
     /// Does nothing.
     Empty,
 }
@@ -42,6 +46,9 @@ const SHIPPED: &[(&str, Class)] = &[
     ("payload-match", Class::Search),
 ];
 
+/// Shipped modules in C that do something to the network, or to their neighbours. Their price is not measured.
+const ACTIVE: &[&str] = &["arm", "flood", "spin"];
+
 const EMPTY_MANIFEST: &str = "name = 'empty'\nversion = '1'\nabi = 1\nlicense = 'Apache-2.0 OR MIT'\nsummary = 'does nothing'\nmemory = '64 KiB'\n";
 const EMPTY_WAT: &str = r#"(module (memory (export "memory") 1)
     (func (export "weir_packet") (param i32) (result i32) (i32.const 0)))"#;
@@ -53,6 +60,14 @@ impl Module {
     /// Where one of their files cannot be read.
     pub fn shipped() -> Result<Vec<Self>, BenchError> {
         SHIPPED.iter().map(|(name, class)| Self::read(name, *class)).collect()
+    }
+
+    /// The other shipped modules that there is a C source of.
+    ///
+    /// # Errors
+    /// Where one of their files cannot be read.
+    pub fn active() -> Result<Vec<Self>, BenchError> {
+        ACTIVE.iter().map(|name| Self::read(name, Class::Active)).collect()
     }
 
     /// The shipped module of that name, or `empty`.
@@ -82,6 +97,7 @@ impl Module {
             wasm,
             manifest: manifest("empty", EMPTY_MANIFEST.as_bytes())?,
             class: Class::Empty,
+            tables: Vec::new(),
         })
     }
 
@@ -97,6 +113,7 @@ impl Module {
             wasm: read(&format!("{name}.wasm"))?,
             manifest: manifest(name, &read("weir.toml")?)?,
             class,
+            tables: Vec::new(),
         })
     }
 

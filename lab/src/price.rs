@@ -339,6 +339,8 @@ pub fn verdicts(prices: &[Price], set: &str) -> Table {
                 add(format!("{name} ÷ clang -O3 with a byte loop"), 1.0, ratio(How::Clang(NAIVE)));
                 add(format!("{name} ÷ clang -O3 with the same search"), 1.15, ratio(How::Clang(PLAIN)));
             }
+            // Nothing is promised of these.
+            Class::Active => {}
             Class::Empty => {
                 let cycles =
                     price.nanos(How::Sandbox).map(|nanos| nanos.median() / price.clock.nanos_per_cycle);

@@ -1,32 +1,49 @@
 //! A module in the sandbox does exactly what the same source does natively: the same records, verdicts and patches over the same packets.
 
-use weir_lab::contest::Effort;
-use weir_lab::module::Module;
+use std::io::Write;
+use weir_author::BuildError;
+use weir_lab::contest::{Deeds, Effort};
+use weir_lab::module::{Class, Module};
 use weir_lab::native::Compiler;
 use weir_lab::packets::{Packets, packets_of};
 use weir_lab::place;
 use weir_lab::price::{How, Workshop};
+use weir_session::Manifest;
 
-#[test]
-fn sandboxed_and_native_builds_of_all_modules_do_the_same() {
-    if Compiler::clang().is_none() && Compiler::gcc().is_none() {
+/// Two passes: the second one finds the tables as the first one left them.
+const TWICE: Effort = Effort { rounds: 1, warm: false, passes: 1 };
+
+/// Whether there is anything to compare with; where not, that is said.
+fn has_compiler() -> bool {
+    let has = Compiler::clang().is_some() || Compiler::gcc().is_some();
+    if !has {
         eprintln!(
             "SKIPPED: neither clang-19 nor gcc is installed, so there is nothing native to compare with"
         );
+    }
+    has
+}
+
+/// What all builds of a module do over these packets.
+fn deeds(module: &Module, packets: &Packets) -> Deeds {
+    let workshop = Workshop::open(packets).unwrap();
+    let price = workshop.measure(module, packets.batches(), TWICE).unwrap_or_else(|error| panic!("{error}"));
+    assert!(price.nanos(How::Sandbox).is_some());
+    price.deeds
+}
+
+#[test]
+fn sandboxed_and_native_builds_of_all_modules_do_the_same() {
+    if !has_compiler() {
         return;
     }
     let packets = Packets::read(&place::sample(), usize::MAX).unwrap();
-    let workshop = Workshop::open(&packets).unwrap();
-    // Two passes: the second one finds the tables as the first one left them.
-    let effort = Effort { rounds: 1, warm: false, passes: 1 };
-    let mut silent = Vec::new();
-    for module in Module::shipped().unwrap() {
-        let price = workshop.measure(&module, packets.batches(), effort).unwrap_or_else(|e| panic!("{e}"));
-        assert!(price.nanos(How::Sandbox).is_some());
-        if price.deeds.records == 0 {
-            silent.push(module.name);
-        }
-    }
+    let silent: Vec<String> = Module::shipped()
+        .unwrap()
+        .into_iter()
+        .filter(|module| deeds(module, &packets).records == 0)
+        .map(|module| module.name)
+        .collect();
     // The sample has something for each of them: that nothing is the same as nothing would prove little.
     assert_eq!(silent, Vec::<String>::new(), "{} packets", packets_of(packets.batches()));
 }
@@ -49,7 +66,91 @@ fn a_module_that_does_something_else_natively_is_noticed() {
     assert_ne!(source, changed);
     std::fs::write(&module.source, changed).unwrap();
 
-    let effort = Effort { rounds: 1, warm: false, passes: 1 };
-    let error = workshop.measure(&module, packets.batches(), effort).unwrap_err().to_string();
+    let error = workshop.measure(&module, packets.batches(), TWICE).unwrap_err().to_string();
     assert!(error.contains("differ"), "{} built it: {error}", compiler.version);
+}
+
+/// A stream of the module `arm` in which packets are lost, a millisecond apart: data, and each tenth time a request for what was sent a moment ago, for what
+/// was sent long ago, and for what was never sent.
+fn multicast() -> Vec<u8> {
+    let mut out = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+    let mut put = |millis: u32, payload: &[u8]| {
+        let len = u16::try_from(payload.len()).unwrap();
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+        frame.extend((28 + len).to_be_bytes());
+        frame.extend([0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 239, 0, 0, 1]);
+        frame.extend([1000u16, 5350, 8 + len, 0].iter().flat_map(|field| field.to_be_bytes()));
+        frame.extend(payload);
+        let len = u32::try_from(frame.len()).unwrap();
+        for field in [1_600_000_000 + millis / 1000, millis % 1000 * 1000, len, len] {
+            out.extend(field.to_le_bytes());
+        }
+        out.extend(frame);
+    };
+    let header = |kind: u8, last: u32| {
+        let stream = 7u32.to_be_bytes();
+        [[kind, 1, 0, 0], stream, last.to_be_bytes()].concat()
+    };
+    for sequence in 0..5000u32 {
+        let data = vec![sequence.to_le_bytes()[0]; 20 + sequence as usize % 80];
+        put(sequence, &[header(1, sequence), data].concat());
+        if sequence % 10 == 9 {
+            let wanted = [sequence - 5, sequence.saturating_sub(90), sequence + 100_000];
+            let wanted: Vec<u8> = wanted.iter().flat_map(|number| number.to_be_bytes()).collect();
+            put(sequence, &[header(2, 3), wanted].concat());
+        }
+    }
+    out
+}
+
+#[test]
+fn modules_that_send_do_the_same_natively() {
+    if !has_compiler() {
+        return;
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&multicast()).unwrap();
+    let packets = Packets::read(file.path(), usize::MAX).unwrap();
+    assert_eq!(packets_of(packets.batches()), 5500);
+    let done: Vec<_> = Module::active().unwrap().iter().map(|module| deeds(module, &packets)).collect();
+    let [arm, flood, spin] = &done[..] else { panic!("{done:?}") };
+    // It answers what it has a copy of, and has others ask the sender.
+    assert!(arm.frames > 1000 && arm.dropped > 0 && arm.records > 5, "{arm:?}");
+    // Each block's ticks send as much as they may.
+    assert!(flood.frames > 4096 && flood.frames % 4096 == 0 && flood.records == 1, "{flood:?}");
+    assert_eq!((spin.records, spin.frames), (1, 0), "{spin:?}");
+}
+
+#[test]
+fn what_is_kept_read_and_published_is_the_same_natively() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = place::root().join("lab/native/sharing");
+    for name in ["sharing.c", "weir.toml"] {
+        std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
+    }
+    let built = match weir_author::build(folder.path(), &weir_author::Options::default()) {
+        Ok(built) => built,
+        Err(BuildError::NoClang { .. } | BuildError::NoLinker) => {
+            eprintln!("SKIPPED: nothing here compiles C to WebAssembly");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let module = Module {
+        name: "sharing".to_owned(),
+        source: source.join("sharing.c"),
+        wasm: std::fs::read(built.path).unwrap(),
+        manifest: Manifest::parse(&std::fs::read(source.join("weir.toml")).unwrap()).unwrap(),
+        class: Class::Active,
+        tables: vec![(0, (0..=255).collect())],
+    };
+    let packets = Packets::read(&place::sample(), 5000).unwrap();
+    let done = deeds(&module, &packets);
+    assert!(done.records > 5000 && done.dropped > 100 && done.versions > 100, "{done:?}");
+    // Without the table it is another one.
+    let without = deeds(&Module { tables: Vec::new(), ..module }, &packets);
+    assert!(without.dropped == 0 && without.rows != done.rows, "{without:?}");
 }

@@ -1,14 +1,16 @@
 //! The functions `weir_host_*` for natively built modules. They do the same work with the same libraries as those of the sandbox; what
-//! they leave out is what makes a sandbox: no check of a pointer, no copy of what could change meanwhile, no limit.
+//! they leave out is what makes a sandbox: no check of a pointer, no copy of what could change meanwhile, no limit; but for what a tick may send, which
+//! decides about what a module that sends as fast as it may does.
 
 use super::Space;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use memchr::memmem::Finder;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use weir_abi::{Descriptor, code};
+use weir_abi::{Descriptor, code, limit};
 use weir_sandbox::Patch;
-use weir_session::{Manifest, Order, Records, Value};
+use weir_session::{Access, Admitted, Manifest, Order, Records, Value};
+use weir_units::Bytes;
 use weir_wire::{PEEK_MAX, PatchError};
 
 /// What `struct lab_host` of lab/native/host.c is.
@@ -26,6 +28,28 @@ pub(super) struct Table {
     param_float: unsafe extern "C" fn(*mut c_void, u32) -> f64,
     param_bytes: unsafe extern "C" fn(*mut c_void, u32, *mut u8, u32) -> i32,
     address: unsafe extern "C" fn(*mut c_void, *const u8, u32) -> u32,
+    send: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32) -> i32,
+    keep: unsafe extern "C" fn(*mut c_void, *const Descriptor) -> i32,
+    release: unsafe extern "C" fn(*mut c_void, i32) -> i32,
+    publish: unsafe extern "C" fn(*mut c_void, u32, *const u8, u32) -> i32,
+    reserve: unsafe extern "C" fn(*mut c_void, i64) -> i64,
+}
+
+/// What a module is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Start,
+    Packets,
+    /// A tick or its stop.
+    Periodic,
+}
+
+/// A place in which a packet can be kept.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// How often it has been given back: part of the next handle.
+    used: i32,
+    is_taken: bool,
 }
 
 /// The state of one natively built module's host.
@@ -38,6 +62,16 @@ pub(super) struct Host<'a> {
     /// Index in the block of the batch's first packet, and where its descriptors begin.
     pub(super) first: u32,
     pub(super) descriptors: *const Descriptor,
+    pub(super) phase: Phase,
+    /// Frames that were sent; the stream of each is its output.
+    pub(super) frames: Records,
+    /// What was published, by the tables' places.
+    pub(super) published: Vec<(u32, Vec<u8>)>,
+    memory: Bytes,
+    /// Frames and bytes that ticks have sent since the block began.
+    sent: (u32, u32),
+    kept: Vec<Place>,
+    free: Vec<usize>,
     patterns: Vec<Patterns>,
     strings: usize,
 }
@@ -50,11 +84,18 @@ enum Patterns {
 }
 
 impl<'a> Host<'a> {
-    pub(super) fn new(space: &'a Space, manifest: Manifest, values: Vec<Value>) -> Self {
+    pub(super) fn new(space: &'a Space, admitted: &Admitted) -> Self {
         Self {
             space,
-            manifest,
-            values,
+            manifest: admitted.manifest().clone(),
+            values: admitted.values().to_vec(),
+            phase: Phase::Start,
+            frames: Records::default(),
+            published: Vec::new(),
+            memory: admitted.memory(),
+            sent: (0, 0),
+            kept: Vec::new(),
+            free: Vec::new(),
             records: Records::default(),
             patches: Vec::new(),
             first: 0,
@@ -62,6 +103,11 @@ impl<'a> Host<'a> {
             patterns: Vec::new(),
             strings: 0,
         }
+    }
+
+    /// A block begins: its ticks may send as much again.
+    pub(super) fn begin_block(&mut self) {
+        self.sent = (0, 0);
     }
 
     /// The functions, for a host that stays where it is as long as the module is used.
@@ -81,6 +127,11 @@ impl<'a> Host<'a> {
             param_float,
             param_bytes,
             address,
+            send,
+            keep,
+            release,
+            publish,
+            reserve,
         }
     }
 }
@@ -241,4 +292,91 @@ unsafe extern "C" fn address(context: *mut c_void, bytes: *const u8, len: u32) -
     let Some(address) = host.space.keep(bytes, host.strings) else { return 0 };
     host.strings += bytes.len();
     address
+}
+
+/// What a packet may send is not counted: no module that is built natively sends so much.
+unsafe extern "C" fn send(context: *mut c_void, output: u32, frame: *const u8, len: u32) -> i32 {
+    // SAFETY: as in `emit`.
+    let (host, frame) = unsafe { (host(context), given(frame, len)) };
+    let outputs = host.manifest.outputs.len();
+    let Some(output) = u16::try_from(output).ok().filter(|output| usize::from(*output) < outputs) else {
+        return code::UNKNOWN;
+    };
+    if host.phase == Phase::Start {
+        return code::WHEN;
+    }
+    if !(limit::FRAME_BYTES_MIN..=limit::FRAME_BYTES).contains(&len) {
+        return code::RANGE;
+    }
+    if host.phase == Phase::Periodic {
+        let (number, bytes) = (host.sent.0 + 1, host.sent.1.saturating_add(len));
+        if number > limit::FRAMES_PER_CALL || bytes > limit::FRAME_BYTES_PER_CALL {
+            return code::FULL;
+        }
+        host.sent = (number, bytes);
+    }
+    host.frames.begin(Order::packet(host.first), output, frame);
+    code::OK
+}
+
+/// Bits of a handle that say which place it is of, as in edge/sandbox/src/kept.rs.
+const PLACE_BITS: u32 = limit::KEPT_PACKETS.trailing_zeros();
+
+/// Packets stay where they are anyway, so what is kept is a handle.
+unsafe extern "C" fn keep(context: *mut c_void, _: *const Descriptor) -> i32 {
+    // SAFETY: as in `emit`.
+    let host = unsafe { host(context) };
+    if host.phase != Phase::Packets {
+        return code::WHEN;
+    }
+    let most = host.manifest.keep.min(limit::KEPT_PACKETS) as usize;
+    if most == 0 {
+        return code::DENIED;
+    }
+    if host.kept.len() - host.free.len() >= most {
+        return code::FULL;
+    }
+    let place = host.free.pop().unwrap_or_else(|| {
+        host.kept.push(Place::default());
+        host.kept.len() - 1
+    });
+    host.kept[place].is_taken = true;
+    host.kept[place].used << PLACE_BITS | i32::try_from(place).unwrap_or(0)
+}
+
+unsafe extern "C" fn release(context: *mut c_void, handle: i32) -> i32 {
+    // SAFETY: as in `emit`.
+    let host = unsafe { host(context) };
+    let Ok(place) = usize::try_from(handle & (1 << PLACE_BITS) - 1) else { return code::UNKNOWN };
+    match host.kept.get_mut(place) {
+        Some(there) if handle >= 0 && there.is_taken && there.used == handle >> PLACE_BITS => {
+            *there = Place { used: there.used + 1, is_taken: false };
+            host.free.push(place);
+            code::OK
+        }
+        _ => code::UNKNOWN,
+    }
+}
+
+unsafe extern "C" fn publish(context: *mut c_void, table: u32, bytes: *const u8, len: u32) -> i32 {
+    // SAFETY: as in `emit`.
+    let (host, bytes) = unsafe { (host(context), given(bytes, len)) };
+    match host.manifest.tables.get(table as usize) {
+        Some(declared) if declared.access == Access::Publish && len <= declared.bytes => {
+            host.published.push((table, bytes.to_vec()));
+            code::OK
+        }
+        Some(declared) if declared.access == Access::Publish => code::RANGE,
+        _ => code::UNKNOWN,
+    }
+}
+
+/// Outside of a session: the module's own ceiling.
+unsafe extern "C" fn reserve(context: *mut c_void, bytes: i64) -> i64 {
+    // SAFETY: as in `emit`.
+    let host = unsafe { host(context) };
+    match u64::try_from(bytes) {
+        Ok(wanted) if wanted <= host.memory.0 => host.memory.0.cast_signed(),
+        _ => code::DENIED.into(),
+    }
 }

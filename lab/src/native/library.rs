@@ -1,7 +1,7 @@
 //! A natively built module, loaded into this process.
 
 use super::Space;
-use super::host::{Host, Table};
+use super::host::{Host, Phase, Table};
 use crate::BenchError;
 use crate::contest::Contestant;
 use crate::module::Module;
@@ -59,7 +59,13 @@ impl<'a> Native<'a> {
             )
         };
         let admitted = module.admit()?;
-        let host = Box::new(Host::new(space, admitted.manifest().clone(), admitted.values().to_vec()));
+        for (place, bytes) in &module.tables {
+            if let Some(window) = admitted.manifest().tables.get(*place).and_then(weir_session::Table::window)
+            {
+                space.show_table(window, bytes).map_err(BenchError::Map)?;
+            }
+        }
+        let host = Box::new(Host::new(space, &admitted));
         let host = NonNull::from(Box::leak(host));
         let this = Self { host, run, tick, stop, library };
         let table = Host::table(host);
@@ -85,15 +91,31 @@ impl Contestant for Native<'_> {
         let descriptors = host.space.base().wrapping_add(batch.descriptors as usize).cast::<Descriptor>();
         host.first = batch.first;
         host.descriptors = descriptors;
+        host.phase = Phase::Packets;
         (self.run)(descriptors, batch.mask)
     }
 
     fn tick(&mut self, tick: Tick) {
+        self.host().phase = Phase::Periodic;
         (self.tick)(tick.now.0, tick.periods);
     }
 
     fn stop(&mut self, now: Timestamp) {
+        self.begin_block();
+        self.host().phase = Phase::Periodic;
         (self.stop)(now.0);
+    }
+
+    fn begin_block(&mut self) {
+        self.host().begin_block();
+    }
+
+    fn take_frames(&mut self, empty: Records) -> Records {
+        std::mem::replace(&mut self.host().frames, empty)
+    }
+
+    fn take_published(&mut self) -> Vec<(u32, Vec<u8>)> {
+        std::mem::take(&mut self.host().published)
     }
 
     fn take_records(&mut self, empty: Records) -> Records {

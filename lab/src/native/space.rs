@@ -5,7 +5,7 @@ use crate::packets::Packets;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
-use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE};
+use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, TABLES_BASE, TABLES_MAX, table};
 use weir_sandbox::Area;
 
 /// Addresses that an offset of 32 bits reaches.
@@ -42,7 +42,35 @@ impl Space {
         if made != 0 {
             return Err(BenchError::Map(io::Error::last_os_error()));
         }
+        // Zeros: of each table that it is not there.
+        this.protect_tables(libc::PROT_READ).map_err(BenchError::Map)?;
         Ok(this)
+    }
+
+    fn protect_tables(&self, protection: libc::c_int) -> io::Result<()> {
+        // SAFETY: inside the reservation that this value owns, where tables are and nothing else.
+        let made = unsafe {
+            libc::mprotect(self.base.add(TABLES_BASE as usize).cast(), TABLES_MAX as usize, protection)
+        };
+        if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Shows the first version of a table in the window that begins at this address, as a sandbox does. No module runs meanwhile.
+    pub(crate) fn show_table(&self, window: u32, bytes: &[u8]) -> io::Result<()> {
+        let (at, room) = (window as usize, (TABLES_BASE + TABLES_MAX) as usize);
+        let header = table::HEADER_BYTES as usize;
+        let len = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        if window < TABLES_BASE || at + header + bytes.len() > room {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut all = vec![0; header];
+        all[table::VERSION..][..8].copy_from_slice(&1u64.to_le_bytes());
+        all[table::LEN..][..4].copy_from_slice(&len.to_le_bytes());
+        all.extend_from_slice(bytes);
+        self.protect_tables(libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: inside the room for tables, by the check above, which has just been made writable and which nobody else writes.
+        unsafe { ptr::copy_nonoverlapping(all.as_ptr(), self.base.add(at), all.len()) };
+        self.protect_tables(libc::PROT_READ)
     }
 
     fn place(&self, at: usize, area: Area<'_>) -> io::Result<()> {
