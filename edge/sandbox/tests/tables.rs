@@ -365,7 +365,7 @@ fn a_process_without_room_for_a_mapping_goes_on() {
     // Neighbours that differ are not joined. Where they go is reserved before, for there will be no room.
     let mut all: Vec<*mut libc::c_void> = Vec::with_capacity(1 << 21);
     loop {
-        let protection = if all.len() % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+        let protection = if all.len().is_multiple_of(2) { libc::PROT_NONE } else { libc::PROT_READ };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping, where the kernel chooses.
         let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };

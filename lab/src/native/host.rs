@@ -347,7 +347,7 @@ unsafe extern "C" fn keep(context: *mut c_void, _: *const Descriptor) -> i32 {
 unsafe extern "C" fn release(context: *mut c_void, handle: i32) -> i32 {
     // SAFETY: as in `emit`.
     let host = unsafe { host(context) };
-    let Ok(place) = usize::try_from(handle & (1 << PLACE_BITS) - 1) else { return code::UNKNOWN };
+    let Ok(place) = usize::try_from(handle & ((1 << PLACE_BITS) - 1)) else { return code::UNKNOWN };
     match host.kept.get_mut(place) {
         Some(there) if handle >= 0 && there.is_taken && there.used == handle >> PLACE_BITS => {
             *there = Place { used: there.used + 1, is_taken: false };
