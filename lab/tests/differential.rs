@@ -115,7 +115,7 @@ fn modules_that_send_do_the_same_natively() {
     let done: Vec<_> = Module::active().unwrap().iter().map(|module| deeds(module, &packets)).collect();
     let [arm, flood, spin] = &done[..] else { panic!("{done:?}") };
     // It answers what it has a copy of, and has others ask the sender.
-    assert!(arm.frames > 1000 && arm.dropped > 0 && arm.records > 5, "{arm:?}");
+    assert!(arm.frames > 1000 && arm.records > 5, "{arm:?}");
     // Each block's ticks send as much as they may.
     assert!(flood.frames > 4096 && flood.frames % 4096 == 0 && flood.records == 1, "{flood:?}");
     assert_eq!((spin.records, spin.frames), (1, 0), "{spin:?}");
