@@ -17,7 +17,6 @@ mod excess;
 mod inspect;
 pub mod ledger;
 mod manifest;
-mod name;
 mod parameter;
 mod profile;
 mod records;
@@ -35,7 +34,6 @@ pub use compare::{Comparison, Resource, Standing};
 pub use excess::Excess;
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Output, Parallel, Service, Tick};
-pub use name::{Name, NameError};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};
 pub use records::{Order, Record, Records};
@@ -43,7 +41,7 @@ pub use reservation::{Holding, MemoryReservation, MemoryState, NodeMemory, Reser
 pub use stream::{Field, FieldValue, Stream};
 pub use table::{Access, Table};
 pub use tier::{Limits, Tier};
-pub use weir_units::{is_plain, shown};
+pub use weir_units::{Name, NameError, is_plain, shown};
 
 /// The most stack that a call of a module has, whatever its profile says: what the engine gives it.
 pub const STACK_MAX: weir_units::Bytes = weir_units::Bytes(512 << 10);

@@ -1,17 +1,21 @@
-//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed; and what strangers' text becomes before
-//! anybody reads it.
+//! Quantities as types, so that no signature takes a bare number whose unit has to be guessed; names and points in time as text; and what
+//! strangers' text becomes before anybody reads it.
 
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod name;
 mod nanos;
 mod rate;
 mod text;
+mod time;
 
 pub use bytes::Bytes;
+pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};
 pub use rate::BitsPerSecond;
 pub use text::{is_plain, shown};
+pub use time::{TimeError, parse_time, show_time, time_text};
 
 /// A quantity that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,6 @@ mod reserved;
 mod summary;
 mod table;
 mod text;
-mod time;
 mod usage;
 mod verify;
 mod wire;
@@ -39,6 +38,6 @@ pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooM
 pub use summary::{Summary, SummaryRow};
 pub use table::{Cell, Column, Table};
 pub use text::Text;
-pub use time::{TimeError, parse_time, show_time};
 pub use usage::Usage;
 pub use verify::{Check, Damage, Fed, Origin, Place, Torn, Verified, Verifier, Wrong};
+pub use weir_units::{TimeError, parse_time, show_time};

@@ -1,11 +1,9 @@
 //! How this crate's types stand in a line of JSON.
 
-use super::parse_time;
-use super::time::time_text;
 use crate::{Name, Tier};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
-use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp, parse_time, time_text};
 
 /// A text of so many ASCII characters.
 pub(super) struct Ascii<const N: usize>(pub(super) [u8; N]);
@@ -66,7 +64,7 @@ with!(name, Name, String, Name::as_str, |raw: &String| Name::new(raw).ok());
 with!(nanos, Nanos, u64, |time: &Nanos| time.0, |raw: &u64| Some(Nanos(*raw)));
 with!(bytes, Bytes, u64, |amount: &Bytes| amount.0, |raw: &u64| Some(Bytes(*raw)));
 with!(rate, BitsPerSecond, u64, |rate: &BitsPerSecond| rate.0, |raw: &u64| Some(BitsPerSecond(*raw)));
-with!(time, Timestamp, String, time_text, |raw: &String| parse_time(raw).ok());
+with!(time, Timestamp, String, |at: &Timestamp| Ascii(time_text(*at)), |raw: &String| parse_time(raw).ok());
 with!(tier, Tier, String, |tier: &Tier| tier.name(), |raw: &String| {
     Tier::ALL.iter().copied().find(|tier| tier.name() == raw)
 });

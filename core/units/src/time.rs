@@ -1,7 +1,6 @@
 //! Points in time as people and jq read them (RFC 3339): as text they sort by time, and no digit is lost in a floating-point number.
 
-use super::wire::Ascii;
-use weir_units::Timestamp;
+use crate::Timestamp;
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
@@ -15,11 +14,11 @@ pub struct TimeError;
 
 /// As `2026-11-21T12:30:00.000000000Z`, always 30 characters.
 pub fn show_time(at: Timestamp) -> String {
-    time_text(&at).as_str().to_owned()
+    time_text(at).iter().copied().map(char::from).collect()
 }
 
-/// The same without an allocation: each line of a ledger has two.
-pub(super) fn time_text(at: &Timestamp) -> Ascii<30> {
+/// The same without an allocation, in ASCII: each line of a ledger has two.
+pub fn time_text(at: Timestamp) -> [u8; 30] {
     let (seconds, nanos) = (at.0 / SECOND, at.0 % SECOND);
     let (year, month, day) = civil(seconds / DAY);
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
@@ -39,7 +38,7 @@ pub(super) fn time_text(at: &Timestamp) -> Ascii<30> {
             rest /= 10;
         }
     }
-    Ascii(text)
+    text
 }
 
 /// Reads a day (its beginning) or a day and a time in UTC, with up to nine decimals of a second.

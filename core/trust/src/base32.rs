@@ -1,0 +1,73 @@
+//! Base 32 as in RFC 4648, in lower case and without padding: 5 bits a character, nothing that a shell, a file system or a double click
+//! stops at, and no letters that differ only in their case.
+
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Bytes as text.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for byte in bytes {
+        held = held << 8 | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            text.push(digit(held >> bits));
+        }
+        held &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        text.push(digit(held << (5 - bits)));
+    }
+    text
+}
+
+fn digit(value: u32) -> char {
+    char::from(ALPHABET[(value & 31) as usize])
+}
+
+/// The bytes of a text; `None` for other characters, for lengths that no bytes have, and for bits in the last character that mean nothing:
+/// every sequence of bytes has exactly one text.
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for character in text.bytes() {
+        let value = ALPHABET.iter().position(|known| *known == character)?;
+        held = held << 5 | u32::try_from(value).ok()?;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(held >> bits).ok()?);
+            held &= (1 << bits) - 1;
+        }
+    }
+    (held == 0 && bits < 5).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vectors_of_rfc_4648() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "my"),
+            ("fo", "mzxq"),
+            ("foo", "mzxw6"),
+            ("foob", "mzxw6yq"),
+            ("fooba", "mzxw6ytb"),
+            ("foobar", "mzxw6ytboi"),
+        ] {
+            assert_eq!(encode(bytes.as_bytes()), text);
+            assert_eq!(decode(text).as_deref(), Some(bytes.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn every_sequence_of_bytes_has_one_text() {
+        for text in ["m", "mz1w6", "MZXW6", "mzxw6y=", "mz", "mzx", "mzxw6yr", "mzé"] {
+            assert_eq!(decode(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The file that a private key is kept in: a few lines of text, plain or sealed with a passphrase.
+//!
+//! ```text
+//! weir private key 1
+//! public weir-key:…
+//! argon2id memory 65536 passes 3 salt …
+//! sealed …
+//! ```
+//!
+//! or, in place of the last two lines, `plain …`. Bytes are in base 32. A sealed key is encrypted with ChaCha20-Poly1305 (RFC 8439) under the key that
+//! Argon2id (RFC 9106) makes of the passphrase and the salt; all lines before are authenticated with it. Each file has a salt and so a key of its
+//! own, with which one message is encrypted: its nonce is zero.
+
+use super::{Identity, KeyError, PublicKey};
+use crate::base32;
+use argon2::{Algorithm, Argon2, Params, Version};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{ChaCha20Poly1305, Key, Nonce};
+use rand_core::{CryptoRng, RngCore};
+use std::fmt::Write;
+use std::ops::RangeInclusive;
+use weir_units::Bytes;
+use zeroize::Zeroizing;
+
+/// The longest file of a private key, in bytes: twice what one has.
+pub const FILE_BYTES_MAX: usize = 1024;
+/// The longest passphrase, in bytes.
+pub const PASSPHRASE_BYTES_MAX: usize = 1024;
+
+const FIRST_LINE: &str = "weir private key ";
+const VERSION: &str = "1";
+const SALT_BYTES: usize = 16;
+const MEMORY_KIB: RangeInclusive<u32> = 8 << 10..=1 << 20;
+const PASSES: RangeInclusive<u32> = 1..=16;
+
+/// What trying one passphrase costs: whoever has the file has to pay it for each guess, and its owner for each use. A file cannot ask for more than
+/// 1 GiB of memory and 16 passes over it, nor for less than 8 MiB and one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    memory_kib: u32,
+    passes: u32,
+}
+
+impl Cost {
+    /// What RFC 9106, section 4, recommends where memory is limited: 64 MiB, three passes (with one lane in place of four: it is one
+    /// person at one machine who waits).
+    pub const USUAL: Self = Self { memory_kib: 64 << 10, passes: 3 };
+    /// The least that a file can ask for.
+    pub const LEAST: Self = Self { memory_kib: *MEMORY_KIB.start(), passes: *PASSES.start() };
+
+    fn new(memory_kib: u32, passes: u32) -> Option<Self> {
+        (MEMORY_KIB.contains(&memory_kib) && PASSES.contains(&passes)).then_some(Self { memory_kib, passes })
+    }
+
+    /// The memory that it takes.
+    pub fn memory(self) -> Bytes {
+        Bytes(u64::from(self.memory_kib) << 10)
+    }
+}
+
+/// Why a private key could not be read. To blame is whoever keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFileError {
+    /// Something else.
+    #[error(
+        "this is not the file of a private key: one begins with `weir private key 1`; `weir key new FILE` makes one"
+    )]
+    NotAKey,
+    /// Too long to be one.
+    #[error("the file has {0} bytes; that of a private key has at most {FILE_BYTES_MAX}")]
+    TooLong(usize),
+    /// Of a later weir.
+    #[error("the file is of version `{}`; this weir reads version {VERSION}", .0.escape_debug())]
+    Version(String),
+    /// Its end is missing.
+    #[error("the file ends where {wanted} should follow, in line {line}: restore it from a copy")]
+    Cut {
+        /// Line, from 1.
+        line: usize,
+        /// What is missing.
+        wanted: &'static str,
+    },
+    /// A line that is not what it should be.
+    #[error("line {line} should be {wanted}: restore the file from a copy")]
+    Line {
+        /// Line, from 1.
+        line: usize,
+        /// What should be there.
+        wanted: &'static str,
+    },
+    /// Its public key cannot be.
+    #[error("line 2: {0}")]
+    Public(#[from] KeyError),
+    /// More than reading a key may cost, or less than is safe.
+    #[error(
+        "line 3 asks for {} of memory and {passes} passes; from {} to {} and from {} to {} are allowed", Bytes(u64::from(*memory_kib) << 10),
+        Bytes(u64::from(*MEMORY_KIB.start()) << 10), Bytes(u64::from(*MEMORY_KIB.end()) << 10), PASSES.start(), PASSES.end()
+    )]
+    Cost {
+        /// KiB.
+        memory_kib: u32,
+        /// Passes over it.
+        passes: u32,
+    },
+    /// It is sealed.
+    #[error("the private key is sealed with a passphrase, and none was given")]
+    NoPassphrase,
+    /// It does not open.
+    #[error("the passphrase is wrong, or the file was changed")]
+    WrongPassphrase,
+    /// The private key is not that of the public one.
+    #[error(
+        "the private key in line 3 is not that of the public key in line 2: restore the file from a copy"
+    )]
+    Mismatch,
+    /// Longer than [`PASSPHRASE_BYTES_MAX`].
+    #[error("the passphrase has {0} bytes; {PASSPHRASE_BYTES_MAX} is the most")]
+    LongPassphrase(usize),
+    /// There is not so much memory.
+    #[error("deriving the key from the passphrase takes {0} of memory, which there is not")]
+    Memory(Bytes),
+}
+
+/// The file of a private key, read but not opened.
+#[derive(Debug)]
+pub struct KeyFile {
+    public: PublicKey,
+    kept: Kept,
+}
+
+enum Kept {
+    Plain(Zeroizing<Vec<u8>>),
+    Sealed { cost: Cost, salt: Vec<u8>, sealed: Vec<u8>, lines_before: String },
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Self::Plain(_)) { "Plain" } else { "Sealed" })
+    }
+}
+
+impl KeyFile {
+    /// Reads a file's text. Costs nothing worth mentioning: it is [`KeyFile::open`] that does.
+    ///
+    /// # Errors
+    /// A [`KeyFileError`] for the first line that is not as it should be.
+    pub fn parse(text: &str) -> Result<Self, KeyFileError> {
+        if text.len() > FILE_BYTES_MAX {
+            return Err(KeyFileError::TooLong(text.len()));
+        }
+        let mut lines = text.lines();
+        let version =
+            lines.next().and_then(|line| line.strip_prefix(FIRST_LINE)).ok_or(KeyFileError::NotAKey)?;
+        if version != VERSION {
+            return Err(KeyFileError::Version(version.chars().take(20).collect()));
+        }
+        let wanted = "`public` and a public key";
+        let line = lines.next().ok_or(KeyFileError::Cut { line: 2, wanted })?;
+        let public = line.strip_prefix("public ").ok_or(KeyFileError::Line { line: 2, wanted })?.parse()?;
+        let wanted = "`plain` or `argon2id` with what belongs to it";
+        let line = lines.next().ok_or(KeyFileError::Cut { line: 3, wanted })?;
+        let kept = if let Some(secret) = line.strip_prefix("plain ") {
+            let secret = base32::decode(secret).ok_or(KeyFileError::Line { line: 3, wanted })?;
+            Kept::Plain(Zeroizing::new(secret))
+        } else {
+            let (cost, salt) = read_derivation(line)?;
+            let wanted = "`sealed` and the encrypted key";
+            let cut = KeyFileError::Cut { line: 4, wanted };
+            let sealed = lines.next().ok_or(cut)?.strip_prefix("sealed ").and_then(base32::decode);
+            let sealed = sealed.ok_or(KeyFileError::Line { line: 4, wanted })?;
+            Kept::Sealed { cost, sealed, lines_before: lines_before(&public, cost, &salt), salt }
+        };
+        match lines.next() {
+            Some(_) => Err(KeyFileError::Line { line: text.lines().count(), wanted: "the end of the file" }),
+            None => Ok(Self { public, kept }),
+        }
+    }
+
+    /// The public key that the file names; only opening it shows whether the private one is that one's.
+    pub fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// What opening it costs, where it takes a passphrase.
+    pub fn cost(&self) -> Option<Cost> {
+        match &self.kept {
+            Kept::Plain(_) => None,
+            Kept::Sealed { cost, .. } => Some(*cost),
+        }
+    }
+
+    /// The identity in it. A passphrase that a plain file does not need is not looked at.
+    ///
+    /// # Errors
+    /// Where it takes a passphrase and none is given or it does not fit, and where the file was damaged.
+    pub fn open(&self, passphrase: Option<&[u8]>) -> Result<Identity, KeyFileError> {
+        let secret = match &self.kept {
+            Kept::Plain(secret) => secret.clone(),
+            Kept::Sealed { cost, salt, sealed, lines_before } => {
+                let passphrase = passphrase.ok_or(KeyFileError::NoPassphrase)?;
+                let payload = Payload { msg: sealed, aad: lines_before.as_bytes() };
+                let opened = cipher(passphrase, salt, *cost)?.decrypt(&Nonce::default(), payload);
+                Zeroizing::new(opened.map_err(|_| KeyFileError::WrongPassphrase)?)
+            }
+        };
+        let seed = secret.as_slice().try_into().map_err(|_| KeyFileError::Mismatch)?;
+        let identity = Identity::from_seed(seed);
+        if identity.public() == self.public { Ok(identity) } else { Err(KeyFileError::Mismatch) }
+    }
+
+    /// The text of a file that keeps a private key as it is: whoever can read it has the key.
+    pub fn plain(identity: &Identity) -> Zeroizing<String> {
+        let secret = Zeroizing::new(base32::encode(identity.seed().as_slice()));
+        Zeroizing::new(format!(
+            "{FIRST_LINE}{VERSION}\npublic {}\nplain {}\n",
+            identity.public(),
+            secret.as_str()
+        ))
+    }
+
+    /// The text of a file that keeps it sealed.
+    ///
+    /// # Errors
+    /// Passphrases that are too long, and where there is not the memory that it costs.
+    pub fn sealed(
+        identity: &Identity,
+        passphrase: &[u8],
+        cost: Cost,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<String, KeyFileError> {
+        let mut salt = [0; SALT_BYTES];
+        random.fill_bytes(&mut salt);
+        let mut text = lines_before(&identity.public(), cost, &salt);
+        let seed = identity.seed();
+        let payload = Payload { msg: seed.as_slice(), aad: text.as_bytes() };
+        // Its only error is a message of more than 256 GiB.
+        let sealed = cipher(passphrase, &salt, cost)?.encrypt(&Nonce::default(), payload);
+        let sealed = sealed.map_err(|_| KeyFileError::Mismatch)?;
+        let _ = writeln!(text, "sealed {}", base32::encode(&sealed));
+        Ok(text)
+    }
+}
+
+fn lines_before(public: &PublicKey, cost: Cost, salt: &[u8]) -> String {
+    let Cost { memory_kib, passes } = cost;
+    let salt = base32::encode(salt);
+    format!(
+        "{FIRST_LINE}{VERSION}\npublic {public}\nargon2id memory {memory_kib} passes {passes} salt {salt}\n"
+    )
+}
+
+fn read_derivation(line: &str) -> Result<(Cost, Vec<u8>), KeyFileError> {
+    let wrong =
+        || KeyFileError::Line { line: 3, wanted: "`plain …` or `argon2id memory … passes … salt …`" };
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["argon2id", "memory", memory, "passes", passes, "salt", salt] = words.as_slice() else {
+        return Err(wrong());
+    };
+    let memory_kib = memory.parse().map_err(|_| wrong())?;
+    let passes = passes.parse().map_err(|_| wrong())?;
+    let cost = Cost::new(memory_kib, passes).ok_or(KeyFileError::Cost { memory_kib, passes })?;
+    let salt = base32::decode(salt).filter(|salt| salt.len() == SALT_BYTES).ok_or_else(wrong)?;
+    Ok((cost, salt))
+}
+
+fn cipher(passphrase: &[u8], salt: &[u8], cost: Cost) -> Result<ChaCha20Poly1305, KeyFileError> {
+    if passphrase.len() > PASSPHRASE_BYTES_MAX {
+        return Err(KeyFileError::LongPassphrase(passphrase.len()));
+    }
+    let no_memory = |_| KeyFileError::Memory(cost.memory());
+    let params = Params::new(cost.memory_kib, cost.passes, 1, Some(32)).map_err(no_memory)?;
+    let mut key = Zeroizing::new([0; 32]);
+    let derivation = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    derivation.hash_password_into(passphrase, salt, key.as_mut()).map_err(no_memory)?;
+    Ok(ChaCha20Poly1305::new(Key::from_slice(key.as_slice())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::{Error, impls};
+
+    /// Counts, so that tests are the same every time.
+    struct Counting(u64);
+
+    impl RngCore for Counting {
+        fn next_u32(&mut self) -> u32 {
+            impls::next_u32_via_fill(self)
+        }
+        fn next_u64(&mut self) -> u64 {
+            self.0 += 1;
+            self.0
+        }
+        fn fill_bytes(&mut self, dest: &mut [u8]) {
+            impls::fill_bytes_via_next(self, dest);
+        }
+        fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
+            self.fill_bytes(dest);
+            Ok(())
+        }
+    }
+
+    impl CryptoRng for Counting {}
+
+    fn sealed() -> (Identity, String) {
+        let identity = Identity::generate(&mut Counting(0));
+        let text = KeyFile::sealed(&identity, b"open sesame", Cost::LEAST, &mut Counting(9)).unwrap();
+        (identity, text)
+    }
+
+    #[test]
+    fn a_plain_key_is_kept() {
+        let identity = Identity::generate(&mut Counting(0));
+        let file = KeyFile::parse(&KeyFile::plain(&identity)).unwrap();
+        assert_eq!((file.public(), file.cost()), (identity.public(), None));
+        assert_eq!(file.open(None).unwrap().seed(), identity.seed());
+        assert_eq!(format!("{file:?}"), format!("KeyFile {{ public: {}, kept: Plain }}", identity.public()));
+    }
+
+    #[test]
+    fn a_sealed_key_opens_with_its_passphrase_only() {
+        let (identity, text) = sealed();
+        let file = KeyFile::parse(&text).unwrap();
+        assert_eq!((file.public(), file.cost()), (identity.public(), Some(Cost::LEAST)));
+        assert_eq!(file.open(Some(b"open sesame")).unwrap().seed(), identity.seed());
+        assert_eq!(file.open(None).unwrap_err(), KeyFileError::NoPassphrase);
+        for wrong in [b"open sesame ".as_slice(), b"", b"Open sesame"] {
+            assert_eq!(file.open(Some(wrong)).unwrap_err(), KeyFileError::WrongPassphrase);
+        }
+        let long = [b'x'; PASSPHRASE_BYTES_MAX + 1];
+        assert_eq!(file.open(Some(&long)).unwrap_err(), KeyFileError::LongPassphrase(long.len()));
+    }
+
+    #[test]
+    fn two_files_of_one_key_and_passphrase_have_nothing_in_common() {
+        let (identity, first) = sealed();
+        let second = KeyFile::sealed(&identity, b"open sesame", Cost::LEAST, &mut Counting(99)).unwrap();
+        for line in [2, 3] {
+            assert_ne!(first.lines().nth(line), second.lines().nth(line));
+        }
+    }
+
+    #[test]
+    fn a_changed_file_does_not_open() {
+        let (_, text) = sealed();
+        let other = Identity::from_seed(&[3; 32]).public().to_string();
+        let public = text.lines().nth(1).unwrap().strip_prefix("public ").unwrap();
+        for changed in [
+            text.replace(public, &other),
+            text.replace("passes 1", "passes 2"),
+            text.replace("memory 8192", "memory 8193"),
+        ] {
+            assert_ne!(changed, text);
+            let opened = KeyFile::parse(&changed).unwrap().open(Some(b"open sesame"));
+            assert_eq!(opened.unwrap_err(), KeyFileError::WrongPassphrase, "{changed}");
+        }
+        let plain = KeyFile::plain(&Identity::from_seed(&[5; 32]))
+            .replace(&Identity::from_seed(&[5; 32]).public().to_string(), &other);
+        assert_eq!(KeyFile::parse(&plain).unwrap().open(None).unwrap_err(), KeyFileError::Mismatch);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said() {
+        let (_, text) = sealed();
+        let read = |text: &str| KeyFile::parse(text).unwrap_err();
+        assert_eq!(read(""), KeyFileError::NotAKey);
+        assert_eq!(read("-----BEGIN PRIVATE KEY-----"), KeyFileError::NotAKey);
+        assert_eq!(read("weir private key 2\n"), KeyFileError::Version("2".to_owned()));
+        assert_eq!(read(&"x".repeat(2000)), KeyFileError::TooLong(2000));
+        let lines: Vec<&str> = text.lines().collect();
+        for kept in 1..4 {
+            let cut = read(&lines[..kept].join("\n"));
+            assert!(matches!(cut, KeyFileError::Cut { line, .. } if line == kept + 1), "{cut}");
+        }
+        assert!(matches!(read(&text.replace("public", "pubic")), KeyFileError::Line { line: 2, .. }));
+        assert!(matches!(read(&text.replace("argon2id", "md5")), KeyFileError::Line { line: 3, .. }));
+        assert!(matches!(read(&text.replace("salt ", "salt a")), KeyFileError::Line { line: 3, .. }));
+        assert!(matches!(read(&text.replace("sealed", "saved")), KeyFileError::Line { line: 4, .. }));
+        assert!(matches!(read(&format!("{text}more\n")), KeyFileError::Line { line: 5, .. }));
+        let expensive = read(&text.replace("memory 8192", "memory 4194304"));
+        assert_eq!(
+            expensive.to_string(),
+            "line 3 asks for 4 GiB of memory and 1 passes; from 8 MiB to 1 GiB and from 1 to 16 are allowed"
+        );
+        assert!(matches!(read(&text.replace("memory 8192", "memory 8")), KeyFileError::Cost { .. }));
+        assert!(matches!(read(&text.replace("passes 1", "passes 4294967295")), KeyFileError::Cost { .. }));
+        assert!(matches!(read(&text.replace("passes 1", "passes -1")), KeyFileError::Line { line: 3, .. }));
+    }
+
+    #[test]
+    fn no_cut_of_a_sealed_file_opens() {
+        let (_, text) = sealed();
+        let whole = text.trim_end().len();
+        // Cuts within the last line leave a shorter sealed text; those before it leave none.
+        for end in (0..whole).step_by(7).chain([whole - 1]) {
+            if let Ok(file) = KeyFile::parse(&text[..end]) {
+                assert_eq!(file.open(Some(b"open sesame")).unwrap_err(), KeyFileError::WrongPassphrase);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Identities: Ed25519 keys (RFC 8032), how they sign, how they are written, and the file that a private one is kept in.
+
+mod file;
+mod identity;
+mod public;
+
+pub use file::{Cost, FILE_BYTES_MAX, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
+pub use identity::{Context, Identity};
+pub use public::{BadSignature, KeyError, PublicKey, Signature};

@@ -1,0 +1,185 @@
+//! The public half: what others know an identity by, and check its signatures with.
+
+use super::Context;
+use crate::base32;
+use ed25519_dalek::VerifyingKey;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+const PREFIX: &str = "weir-key:";
+/// With these the key's 32 bytes make 56 characters with no bit left over; one wrong character in 2^24 goes unnoticed.
+const CHECKSUM_BYTES: usize = 3;
+const TEXT_CHARACTERS: usize = (32 + CHECKSUM_BYTES) * 8 / 5;
+
+/// A public key: an identity's name for everybody else. As text it is `weir-key:` and 56 lower-case letters and digits, the last of which tell
+/// when it was copied wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; 32]);
+
+/// Why bytes or a text are no public key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No [`PublicKey`] begins so.
+    #[error("a public key begins with `weir-key:`; `weir key show FILE` prints it")]
+    Prefix,
+    /// Too short or too long.
+    #[error(
+        "a public key has {TEXT_CHARACTERS} characters after `weir-key:`, this one has {0}: was it copied whole?"
+    )]
+    Length(usize),
+    /// A character that does not occur.
+    #[error("`{}` at character {at} is in no public key: there are only lower-case letters and the digits 2 to 7", .found.escape_debug())]
+    Character {
+        /// Which character after `weir-key:`, from 1.
+        at: usize,
+        /// What is there.
+        found: char,
+    },
+    /// Its checksum is another.
+    #[error("a character of this public key is wrong or in another's place: copy it again")]
+    Checksum,
+    /// Nobody can have made it: for such a key signatures can be found without a private key.
+    #[error("these are not the bytes of an Ed25519 key that anybody could have made")]
+    Weak,
+}
+
+/// A signature of [`super::Identity::sign`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature(pub [u8; 64]);
+
+/// A signature that is not this key's for this message in this context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the signature is not by {0}, or what it signs was changed")]
+pub struct BadSignature(pub PublicKey);
+
+impl PublicKey {
+    /// From its 32 bytes.
+    ///
+    /// # Errors
+    /// [`KeyError::Weak`] for what is no point of the curve, for points of small order (for them a signature can be valid for any message),
+    /// and for a second encoding of a point: an identity has one name.
+    pub fn from_bytes(bytes: [u8; 32]) -> Result<Self, KeyError> {
+        let key = VerifyingKey::from_bytes(&bytes).map_err(|_| KeyError::Weak)?;
+        let is_only_encoding = key.to_edwards().compress().to_bytes() == bytes;
+        if key.is_weak() || !is_only_encoding { Err(KeyError::Weak) } else { Ok(Self(bytes)) }
+    }
+
+    pub(super) fn from_verifying(key: &VerifyingKey) -> Self {
+        Self(key.to_bytes())
+    }
+
+    /// Its 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether a signature is by this key, for this message in this context. Strict: of a key and a message there is no second form of a signature.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn verify(
+        &self,
+        context: Context,
+        message: &[u8],
+        signature: &Signature,
+    ) -> Result<(), BadSignature> {
+        let bad = BadSignature(*self);
+        let key = VerifyingKey::from_bytes(&self.0).map_err(|_| bad)?;
+        let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
+        key.verify_strict(&context.signed(message), &signature).map_err(|_| bad)
+    }
+
+    fn checksum(&self) -> [u8; CHECKSUM_BYTES] {
+        let hash = Sha256::new().chain_update(b"weir public key 1\0").chain_update(self.0).finalize();
+        [hash[0], hash[1], hash[2]]
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", base32::encode(&[self.0.as_slice(), &self.checksum()].concat()))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let text = text.trim().strip_prefix(PREFIX).ok_or(KeyError::Prefix)?;
+        let known = |c: char| c.is_ascii_lowercase() || ('2'..='7').contains(&c);
+        if let Some((at, found)) = text.chars().enumerate().find(|(_, c)| !known(*c)) {
+            return Err(KeyError::Character { at: at + 1, found });
+        }
+        if text.len() != TEXT_CHARACTERS {
+            return Err(KeyError::Length(text.len()));
+        }
+        let bytes = base32::decode(text).ok_or(KeyError::Checksum)?;
+        let (key, checksum) = bytes.split_first_chunk().ok_or(KeyError::Checksum)?;
+        // The checksum first: what was copied wrongly is mostly no point of the curve either.
+        if checksum != Self(*key).checksum() {
+            return Err(KeyError::Checksum);
+        }
+        Self::from_bytes(*key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Identity;
+    use super::*;
+
+    #[test]
+    fn a_key_is_written_and_read_again() {
+        let key = Identity::from_seed(&[7; 32]).public();
+        let text = key.to_string();
+        assert_eq!(text.len(), "weir-key:".len() + 56);
+        assert_eq!(text.parse(), Ok(key));
+        assert_eq!(format!(" {text}\n").parse(), Ok(key));
+        assert_eq!(PublicKey::from_bytes(*key.as_bytes()), Ok(key));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_text_is_said() {
+        let text = Identity::from_seed(&[7; 32]).public().to_string();
+        let read = |text: &str| text.parse::<PublicKey>();
+        assert_eq!(read(&text[5..]), Err(KeyError::Prefix));
+        assert_eq!(read(&text[..40]), Err(KeyError::Length(31)));
+        assert_eq!(read(&format!("{text}a")), Err(KeyError::Length(57)));
+        assert_eq!(read("weir-key:A"), Err(KeyError::Character { at: 1, found: 'A' }));
+        assert_eq!(read("weir-key:ab1"), Err(KeyError::Character { at: 3, found: '1' }));
+        assert_eq!(read("weir-key:é"), Err(KeyError::Character { at: 1, found: 'é' }));
+        let mut swapped = text.into_bytes();
+        let at = (20..60).find(|at| swapped[*at] != swapped[at + 1]).unwrap();
+        swapped.swap(at, at + 1);
+        assert_eq!(read(&String::from_utf8(swapped).unwrap()), Err(KeyError::Checksum));
+    }
+
+    #[test]
+    fn keys_that_nobody_can_have_made_are_refused() {
+        // The neutral element and the point of order 2; a coordinate that is on no curve; p + 1, the neutral element's second encoding.
+        let mut order_two = [0xff; 32];
+        (order_two[0], order_two[31]) = (0xec, 0x7f);
+        let mut one = [0; 32];
+        one[0] = 1;
+        let mut two = [0; 32];
+        two[0] = 2;
+        let mut second = [0xff; 32];
+        (second[0], second[31]) = (0xee, 0x7f);
+        for bytes in [one, order_two, [0; 32], second, two] {
+            assert_eq!(PublicKey::from_bytes(bytes), Err(KeyError::Weak), "{bytes:?}");
+        }
+        // p + 3 is a second encoding of y = 3 if that is on the curve, and otherwise on no curve.
+        for low in 0xed_u8..=0xff {
+            let mut bytes = [0xff; 32];
+            (bytes[0], bytes[31]) = (low, 0x7f);
+            assert_eq!(PublicKey::from_bytes(bytes), Err(KeyError::Weak), "{low}");
+        }
+    }
+}
