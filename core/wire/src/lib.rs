@@ -5,7 +5,7 @@
 //! right ones right, wrong ones wrong. [`verify`] looks whether checksums are right, [`fragment`] says to which datagram a fragment belongs, and a
 //! [`Reassembler`] puts it together. All of them walk the headers with the same code, so they cannot disagree about them.
 //!
-//! [`complete`] computes checksums that a sender has left to its network card.
+//! [`complete`] computes checksums that a sender has left to its network card. A [`View`] says what may be seen of a packet.
 //!
 //! Everything here is pure: bytes in, values out. No input panics, and no loop runs longer than [`PEEK_MAX`] bytes are many.
 
@@ -25,6 +25,7 @@ pub mod patch;
 mod reassembly;
 mod upper;
 mod verify;
+pub mod view;
 
 pub use classify::{MoreHeader, PEEK, PEEK_MAX, classify, classify_into};
 pub use complete::complete;
@@ -33,3 +34,4 @@ pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
 pub use verify::{BadChecksum, verify};
+pub use view::View;

@@ -1,0 +1,170 @@
+//! Single fields of headers, and sets of them.
+
+use std::ops::BitOr;
+
+/// A field that can be zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Field {
+    /// The identification of IPv4 and of the fragment header of IPv6: it tells machines behind one address apart.
+    IpId,
+    /// The time to live of IPv4 and the hop limit of IPv6: they tell operating systems and distances.
+    Ttl,
+    /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6. ECN stays.
+    Dscp,
+    /// The flow label of IPv6.
+    FlowLabel,
+    /// The options of IPv4; the options of IPv6 in hop-by-hop and destination headers.
+    IpOptions,
+    /// The tag control information of every VLAN tag.
+    Vlan,
+    /// Label, traffic class and TTL of every MPLS label.
+    Mpls,
+    /// The session of PPPoE.
+    Pppoe,
+    /// Sequence number of TCP.
+    TcpSequence,
+    /// Acknowledgement number of TCP.
+    TcpAcknowledgement,
+    /// Window of TCP.
+    TcpWindow,
+    /// Both values of the timestamps option of TCP (RFC 7323): they tell clocks, and so machines.
+    TcpTimestamps,
+    /// All options of TCP.
+    TcpOptions,
+    /// Identifier and sequence number of ICMP and ICMPv6 echoes.
+    IcmpEcho,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::IpId,
+        Self::Ttl,
+        Self::Dscp,
+        Self::FlowLabel,
+        Self::IpOptions,
+        Self::Vlan,
+        Self::Mpls,
+        Self::Pppoe,
+        Self::TcpSequence,
+        Self::TcpAcknowledgement,
+        Self::TcpWindow,
+        Self::TcpTimestamps,
+        Self::TcpOptions,
+        Self::IcmpEcho,
+    ];
+
+    /// As a view's text names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IpId => "ip-id",
+            Self::Ttl => "ttl",
+            Self::Dscp => "dscp",
+            Self::FlowLabel => "flow-label",
+            Self::IpOptions => "ip-options",
+            Self::Vlan => "vlan",
+            Self::Mpls => "mpls",
+            Self::Pppoe => "pppoe",
+            Self::TcpSequence => "tcp-seq",
+            Self::TcpAcknowledgement => "tcp-ack",
+            Self::TcpWindow => "tcp-window",
+            Self::TcpTimestamps => "tcp-timestamps",
+            Self::TcpOptions => "tcp-options",
+            Self::IcmpEcho => "icmp-echo",
+        }
+    }
+
+    /// What people call it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::IpId => "IP identifications",
+            Self::Ttl => "times to live",
+            Self::Dscp => "DSCP",
+            Self::FlowLabel => "flow labels",
+            Self::IpOptions => "IP options",
+            Self::Vlan => "VLAN tags",
+            Self::Mpls => "MPLS labels",
+            Self::Pppoe => "PPPoE sessions",
+            Self::TcpSequence => "TCP sequence numbers",
+            Self::TcpAcknowledgement => "TCP acknowledgement numbers",
+            Self::TcpWindow => "TCP windows",
+            Self::TcpTimestamps => "TCP timestamps",
+            Self::TcpOptions => "TCP options",
+            Self::IcmpEcho => "ICMP echo identifiers and sequence numbers",
+        }
+    }
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// A set of fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fields(u32);
+
+impl Fields {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+
+    /// Whether this one is among them.
+    #[inline(always)]
+    pub const fn has(self, field: Field) -> bool {
+        self.0 & field.bit() != 0
+    }
+
+    /// Whether any of these is among them.
+    #[inline(always)]
+    pub const fn has_any(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Whether there is none.
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them, in the order of [`Field::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        Field::ALL.iter().copied().filter(move |field| self.has(*field))
+    }
+}
+
+impl From<Field> for Fields {
+    fn from(field: Field) -> Self {
+        Self(field.bit())
+    }
+}
+
+impl BitOr for Fields {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl FromIterator<Field> for Fields {
+    fn from_iter<T: IntoIterator<Item = Field>>(fields: T) -> Self {
+        fields.into_iter().fold(Self::NONE, |all, field| all | field.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_field_is_one_of_its_own() {
+        for (place, &field) in Field::ALL.iter().enumerate() {
+            let alone = Fields::from(field);
+            assert_eq!(alone.iter().collect::<Vec<_>>(), [field]);
+            for &other in &Field::ALL[..place] {
+                assert!(!alone.has(other) && other.name() != field.name(), "{field:?} and {other:?}");
+            }
+        }
+        let all: Fields = Field::ALL.iter().copied().collect();
+        assert!(all.iter().eq(Field::ALL.iter().copied()));
+    }
+}

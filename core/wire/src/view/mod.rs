@@ -1,0 +1,164 @@
+//! Views: what the holder of a channel may see of a packet.
+//!
+//! A [`View`] says which parts of a packet are shown, hidden or anonymised. It can be written down ([`text`]), said in words, and held against
+//! another one: of two views there is the most restrictive of both, so what is passed on is never more than what was given.
+
+mod field;
+mod text;
+mod words;
+
+pub use field::{Field, Fields};
+pub use text::ViewError;
+
+/// What may be seen of a packet. Its parts are independent; of each, what is less is smaller.
+///
+/// As text it is `all`, or a list such as `payload=none,addresses=anonymised,macs=zeroed,ttl=zeroed`: see the implementation of
+/// [`FromStr`](std::str::FromStr).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// What is above the last header.
+    pub payload: Payload,
+    /// IP addresses, wherever there are any in headers.
+    pub addresses: Addresses,
+    /// Hardware addresses, wherever there are any in headers.
+    pub macs: Exposure,
+    /// TCP and UDP ports.
+    pub ports: Exposure,
+    /// Fields of headers that are zeroed.
+    pub zeroed: Fields,
+}
+
+/// What is shown of the payload: of everything above the last header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Payload {
+    /// At most so many bytes.
+    First(u32),
+    /// All of it.
+    All,
+}
+
+impl Payload {
+    /// Nothing but headers.
+    pub const NONE: Self = Self::First(0);
+}
+
+/// What is shown of IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Addresses {
+    /// Zeros stand for them.
+    Zeroed,
+    /// Others stand for them: two that have their first n bits in common have others that have so too (Crypto-PAn).
+    Anonymised,
+    /// They are as they are.
+    Visible,
+}
+
+/// Whether something is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Exposure {
+    /// Zeros stand for it.
+    Zeroed,
+    /// It is as it is.
+    Visible,
+}
+
+impl View {
+    /// Everything, as it is.
+    pub const ALL: Self = Self {
+        payload: Payload::All,
+        addresses: Addresses::Visible,
+        macs: Exposure::Visible,
+        ports: Exposure::Visible,
+        zeroed: Fields::NONE,
+    };
+
+    /// Headers as they are, and nothing else.
+    pub const HEADERS: Self = Self { payload: Payload::NONE, ..Self::ALL };
+
+    /// Headers with other IP addresses and without hardware addresses: what can be given to people who are to learn about traffic, and nothing
+    /// about those who send it.
+    pub const ANONYMISED: Self =
+        Self { addresses: Addresses::Anonymised, macs: Exposure::Zeroed, ..Self::HEADERS };
+
+    /// The most restrictive of both: what may be seen of a packet by somebody whom both views bind. Which of them comes first, and how
+    /// several are put together, makes no difference.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        Self {
+            payload: self.payload.min(other.payload),
+            addresses: self.addresses.min(other.addresses),
+            macs: self.macs.min(other.macs),
+            ports: self.ports.min(other.ports),
+            zeroed: self.zeroed | other.zeroed,
+        }
+    }
+
+    /// Whether this view shows nothing that `other` does not show.
+    pub fn is_at_most(&self, other: &Self) -> bool {
+        self.meet(other) == *self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(super) fn views() -> impl Strategy<Value = View> {
+        let payload = prop_oneof![
+            Just(Payload::All),
+            Just(Payload::NONE),
+            (0..200u32).prop_map(Payload::First),
+            any::<u32>().prop_map(Payload::First),
+        ];
+        let addresses =
+            prop_oneof![Just(Addresses::Zeroed), Just(Addresses::Anonymised), Just(Addresses::Visible)];
+        let exposure = || prop_oneof![Just(Exposure::Zeroed), Just(Exposure::Visible)];
+        let zeroed = prop::collection::vec(prop::sample::select(Field::ALL), 0..5)
+            .prop_map(|fields| fields.into_iter().collect::<Fields>());
+        (payload, addresses, exposure(), exposure(), zeroed).prop_map(
+            |(payload, addresses, macs, ports, zeroed)| View { payload, addresses, macs, ports, zeroed },
+        )
+    }
+
+    proptest! {
+        /// A meet-semilattice with [`View::ALL`] on top, ordered by `is_at_most`.
+        #[test]
+        fn the_most_restrictive_of_both_is_what_mathematics_calls_a_meet(a in views(), b in views(), c in views()) {
+            prop_assert_eq!(a.meet(&b), b.meet(&a));
+            prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
+            prop_assert_eq!(a.meet(&a), a);
+            prop_assert_eq!(a.meet(&View::ALL), a);
+            prop_assert!(a.meet(&b).is_at_most(&a) && a.meet(&b).is_at_most(&b));
+            prop_assert_eq!(c.is_at_most(&a) && c.is_at_most(&b), c.is_at_most(&a.meet(&b)));
+            prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
+        }
+
+        /// Each part alone decides.
+        #[test]
+        fn what_shows_more_in_one_part_is_not_at_most_the_other(view in views()) {
+            let wider = [
+                View { payload: Payload::All, ..view },
+                View { addresses: Addresses::Visible, ..view },
+                View { macs: Exposure::Visible, ..view },
+                View { ports: Exposure::Visible, ..view },
+                View { zeroed: Fields::NONE, ..view },
+            ];
+            for wider in wider.into_iter().filter(|wider| *wider != view) {
+                prop_assert!(view.is_at_most(&wider) && !wider.is_at_most(&view), "{wider} and {view}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_meet_takes_the_less_of_each_part() {
+        let both = View { payload: Payload::First(64), addresses: Addresses::Zeroed, ..View::ALL }
+            .meet(&View { zeroed: Field::Ttl.into(), ..View::ANONYMISED });
+        assert_eq!(
+            both,
+            View { addresses: Addresses::Zeroed, zeroed: Field::Ttl.into(), ..View::ANONYMISED }
+        );
+        assert!(View::ANONYMISED.is_at_most(&View::HEADERS));
+        assert!(!View::HEADERS.is_at_most(&View::ANONYMISED));
+    }
+}

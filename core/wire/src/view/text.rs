@@ -1,0 +1,330 @@
+//! A view's text, as configurations, credentials and command lines have it.
+
+use super::{Addresses, Exposure, Field, Fields, Payload, View};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest text of a view, in bytes; every view has one that is shorter.
+const TEXT_MAX: usize = 512;
+
+/// Why a text is no view. To blame is who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// Longer than any view is.
+    #[error("a view's text has at most {TEXT_MAX} bytes; this one has {0}")]
+    TooLong(usize),
+    /// Not a word that a view is made of.
+    #[error("`{}` is no part of a view; a part is {}", .0.escape_debug(), parts())]
+    Unknown(String),
+    /// A value that the part cannot have.
+    #[error("`{}` cannot be `{}`; it is {}", .part, .given.escape_debug(), .wanted)]
+    Value {
+        /// The part.
+        part: &'static str,
+        /// What was given.
+        given: String,
+        /// What it can be.
+        wanted: &'static str,
+    },
+    /// The same part more than once.
+    #[error("`{0}` is there twice; say it once")]
+    Twice(&'static str),
+}
+
+const PAYLOAD: &str = "payload";
+const ADDRESSES: &str = "addresses";
+const MACS: &str = "macs";
+const PORTS: &str = "ports";
+const NONE: &str = "none";
+const ALL: &str = "all";
+const VISIBLE: &str = "visible";
+const ANONYMISED: &str = "anonymised";
+const ZEROED: &str = "zeroed";
+
+fn parts() -> String {
+    let mut parts = format!("`{ALL}` alone, `{PAYLOAD}=`, `{ADDRESSES}=`, `{MACS}=`, `{PORTS}=`");
+    for field in Field::ALL {
+        parts += &format!(", `{}={ZEROED}`", field.name());
+    }
+    parts
+}
+
+impl fmt::Display for View {
+    /// The shortest text that is this view again, and does not rely on what stands for parts that are not named: `all`, or its parts, separated by
+    /// commas.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::ALL {
+            return f.write_str(ALL);
+        }
+        let are_hidden = self.addresses != Addresses::Visible;
+        let mut between = "";
+        let mut part = |name: &str, value: fmt::Arguments<'_>| {
+            let written = write!(f, "{between}{name}={value}");
+            between = ",";
+            written
+        };
+        match self.payload {
+            Payload::NONE => part(PAYLOAD, format_args!("{NONE}"))?,
+            Payload::First(bytes) => part(PAYLOAD, format_args!("{bytes}"))?,
+            Payload::All if are_hidden => part(PAYLOAD, format_args!("{ALL}"))?,
+            Payload::All => {}
+        }
+        match self.addresses {
+            Addresses::Zeroed => part(ADDRESSES, format_args!("{ZEROED}"))?,
+            Addresses::Anonymised => part(ADDRESSES, format_args!("{ANONYMISED}"))?,
+            Addresses::Visible => {}
+        }
+        match self.macs {
+            Exposure::Zeroed => part(MACS, format_args!("{ZEROED}"))?,
+            Exposure::Visible if are_hidden => part(MACS, format_args!("{VISIBLE}"))?,
+            Exposure::Visible => {}
+        }
+        if self.ports == Exposure::Zeroed {
+            part(PORTS, format_args!("{ZEROED}"))?;
+        }
+        for field in self.zeroed.iter() {
+            part(field.name(), format_args!("{ZEROED}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for View {
+    type Err = ViewError;
+
+    /// Reads `all`, or a list of parts in any order, separated by commas; there may be spaces around them. What is not named is visible, but
+    /// where addresses are not, there is no payload and there are no hardware addresses unless they are named.
+    ///
+    /// | part | values |
+    /// |---|---|
+    /// | `payload` | `all`, `none`, or a number of bytes after the last header |
+    /// | `addresses` | `visible`, `anonymised`, `zeroed` |
+    /// | `macs`, `ports`, and each [`Field`] by its name | `visible`, `zeroed` |
+    ///
+    /// # Errors
+    ///
+    /// See [`ViewError`].
+    fn from_str(text: &str) -> Result<Self, ViewError> {
+        if text.len() > TEXT_MAX {
+            return Err(ViewError::TooLong(text.len()));
+        }
+        let text = text.trim();
+        if text == ALL {
+            return Ok(Self::ALL);
+        }
+        let mut given = Given::default();
+        for part in text.split(',') {
+            given.take(part.trim())?;
+        }
+        let addresses = given.addresses.unwrap_or(Addresses::Visible);
+        let (payload, macs) = match addresses {
+            Addresses::Visible => (Payload::All, Exposure::Visible),
+            Addresses::Anonymised | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
+        };
+        Ok(Self {
+            payload: given.payload.unwrap_or(payload),
+            addresses,
+            macs: given.macs.unwrap_or(macs),
+            ports: given.ports.unwrap_or(Exposure::Visible),
+            zeroed: given.zeroed,
+        })
+    }
+}
+
+/// What a text has named so far.
+#[derive(Default)]
+struct Given {
+    payload: Option<Payload>,
+    addresses: Option<Addresses>,
+    macs: Option<Exposure>,
+    ports: Option<Exposure>,
+    named: Fields,
+    zeroed: Fields,
+}
+
+impl Given {
+    fn take(&mut self, part: &str) -> Result<(), ViewError> {
+        let unknown = || ViewError::Unknown(part.to_owned());
+        let (name, value) = part.split_once('=').ok_or_else(unknown)?;
+        let value = value.trim_start();
+        match name.trim_end() {
+            PAYLOAD => set(&mut self.payload, PAYLOAD, payload(value)?),
+            ADDRESSES => set(&mut self.addresses, ADDRESSES, addresses(value)?),
+            MACS => set(&mut self.macs, MACS, exposure(MACS, value)?),
+            PORTS => set(&mut self.ports, PORTS, exposure(PORTS, value)?),
+            name => {
+                let field =
+                    Field::ALL.iter().copied().find(|field| field.name() == name).ok_or_else(unknown)?;
+                if self.named.has(field) {
+                    return Err(ViewError::Twice(field.name()));
+                }
+                self.named = self.named | field.into();
+                if exposure(field.name(), value)? == Exposure::Zeroed {
+                    self.zeroed = self.zeroed | field.into();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn set<T>(place: &mut Option<T>, part: &'static str, value: T) -> Result<(), ViewError> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ViewError::Twice(part)),
+    }
+}
+
+fn payload(value: &str) -> Result<Payload, ViewError> {
+    match value {
+        ALL => Ok(Payload::All),
+        NONE => Ok(Payload::NONE),
+        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+            value.parse().map(Payload::First).map_err(|_| value_error(PAYLOAD, value))
+        }
+        _ => Err(value_error(PAYLOAD, value)),
+    }
+}
+
+fn addresses(value: &str) -> Result<Addresses, ViewError> {
+    match value {
+        VISIBLE => Ok(Addresses::Visible),
+        ANONYMISED => Ok(Addresses::Anonymised),
+        ZEROED => Ok(Addresses::Zeroed),
+        _ => Err(value_error(ADDRESSES, value)),
+    }
+}
+
+fn exposure(part: &'static str, value: &str) -> Result<Exposure, ViewError> {
+    match value {
+        VISIBLE => Ok(Exposure::Visible),
+        ZEROED => Ok(Exposure::Zeroed),
+        _ => Err(value_error(part, value)),
+    }
+}
+
+fn value_error(part: &'static str, given: &str) -> ViewError {
+    let wanted = match part {
+        PAYLOAD => "`all`, `none`, or a number of bytes, such as `payload=64`",
+        ADDRESSES => "`visible`, `anonymised` or `zeroed`",
+        _ => "`visible` or `zeroed`",
+    };
+    ViewError::Value { part, given: given.to_owned(), wanted }
+}
+
+impl Serialize for View {
+    /// As its text.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for View {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::views;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_view_has_a_text_that_is_that_view(view in views()) {
+            let text = view.to_string();
+            prop_assert!(text.len() <= TEXT_MAX);
+            prop_assert_eq!(text.parse::<View>(), Ok(view));
+            prop_assert_eq!(text.replace(',', " , ").replace('=', " = ").parse::<View>(), Ok(view));
+        }
+
+        #[test]
+        fn no_text_panics_and_what_is_read_is_written_as_itself(text in "[a-z0-9=, -]{0,60}") {
+            if let Ok(view) = text.parse::<View>() {
+                prop_assert_eq!(view.to_string().parse::<View>(), Ok(view));
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_text_is_not_too_long() {
+        let most = View {
+            payload: Payload::First(u32::MAX),
+            addresses: Addresses::Anonymised,
+            macs: Exposure::Visible,
+            ports: Exposure::Zeroed,
+            zeroed: Field::ALL.iter().copied().collect(),
+        };
+        let with_spaces = most.to_string().replace(',', " , ").replace('=', " = ");
+        assert_eq!(with_spaces.parse(), Ok(most));
+    }
+
+    #[test]
+    fn texts_are_read_as_they_are_meant() {
+        let read = |text: &str| text.parse::<View>().unwrap();
+        assert_eq!(read("all"), View::ALL);
+        assert_eq!(read("payload=none"), View::HEADERS);
+        assert_eq!(read("payload=0"), View::HEADERS);
+        assert_eq!(read("payload=all, ttl=visible"), View::ALL);
+        assert_eq!(
+            read("addresses=anonymised"),
+            View::ANONYMISED,
+            "what is not named is hidden with addresses"
+        );
+        assert_eq!(
+            read("addresses=anonymised,payload=all,macs=visible"),
+            View { payload: Payload::All, macs: Exposure::Visible, ..View::ANONYMISED }
+        );
+        assert_eq!(
+            read(" ttl=zeroed , payload=64,vlan=zeroed").to_string(),
+            "payload=64,ttl=zeroed,vlan=zeroed"
+        );
+        assert_eq!(View::ANONYMISED.to_string(), "payload=none,addresses=anonymised,macs=zeroed");
+    }
+
+    #[test]
+    fn a_text_that_is_no_view_is_refused_with_what_would_be_right() {
+        let refused = |text: &str| text.parse::<View>().unwrap_err().to_string();
+        assert!(refused("").starts_with("`` is no part of a view; a part is `all` alone, `payload=`"));
+        assert!(refused("headers").contains("`headers` is no part of a view"));
+        assert!(refused("all,ttl=zeroed").contains("`all` is no part"));
+        assert!(refused("payload=none,").contains("is no part"));
+        assert_eq!(
+            refused("payload=-1"),
+            "`payload` cannot be `-1`; it is `all`, `none`, or a number of bytes, such as `payload=64`"
+        );
+        assert!(refused("payload=4294967296").contains("cannot be `4294967296`"));
+        assert!(refused("payload=").contains("cannot be ``"));
+        assert!(refused("addresses=hidden").contains("it is `visible`, `anonymised` or `zeroed`"));
+        assert!(refused("macs=anonymised").contains("it is `visible` or `zeroed`"));
+        assert_eq!(refused("ttl=zeroed,ttl=visible"), "`ttl` is there twice; say it once");
+        assert_eq!(refused("payload=1,payload=1"), "`payload` is there twice; say it once");
+        assert!(refused("\u{1b}[2J").starts_with("`\\u{1b}[2J` is no part"), "no terminal obeys it");
+        assert_eq!(
+            refused(&" ".repeat(TEXT_MAX + 1)),
+            "a view's text has at most 512 bytes; this one has 513"
+        );
+    }
+
+    #[test]
+    fn in_a_configuration_it_is_its_text() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Profile {
+            view: View,
+        }
+        let read: Profile = toml::from_str("view = 'addresses=zeroed,payload=8'").unwrap();
+        assert_eq!(
+            read.view,
+            View { payload: Payload::First(8), addresses: Addresses::Zeroed, ..View::ANONYMISED }
+        );
+        let refused = toml::from_str::<Profile>("view = 'payload=some'").unwrap_err().to_string();
+        assert!(refused.contains("`payload` cannot be `some`"), "{refused}");
+        assert_eq!(
+            serde_json::to_string(&read).unwrap(),
+            r#"{"view":"payload=8,addresses=zeroed,macs=zeroed"}"#
+        );
+    }
+}
