@@ -121,8 +121,25 @@ def capture_inputs():
     yield "pcapng.zst", zstd(pcapng("<"))
 
 
+def handshake_inputs():
+    """The first byte says who gets the rest (fuzz_targets/handshake.rs): the responder, the initiator, and so on; or how an honest handshake is edited."""
+    first = b"weir\x01\x01" + bytes(range(32)) + bytes(155)
+    yield "first", b"\x00" + first
+    yield "first-of-zeros", b"\x00weir\x01\x01" + bytes(187)
+    yield "later-version", b"\x00weir\x02\x03" + bytes(100)
+    yield "second", b"\x01\x01" + bytes(range(192))
+    yield "third", b"\x02" + bytes(range(171))
+    yield "fourth", b"\x03" + bytes(range(23))
+    yield "stream", b"\x04" + struct.pack(">H", 17) + bytes(17) + struct.pack(">H", 16401) + bytes(40)
+    yield "datagram", b"\x05" + struct.pack(">Q", 1) + bytes(30)
+    yield "not-edited", b"\x06"
+    for message, at in [(0, 5), (0, 20), (1, 0), (1, 60), (2, 10), (2, 160), (3, 3)]:
+        yield f"edited-{message}-{at}", b"\x06" + struct.pack(">BHB", message, at, 1)
+
+
 def main():
-    for target, inputs in [("capture", capture_inputs()), ("classify", classify_inputs())]:
+    targets = {"capture": capture_inputs(), "classify": classify_inputs(), "handshake": handshake_inputs()}
+    for target, inputs in targets.items():
         folder = FOLDER / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, contents in inputs:

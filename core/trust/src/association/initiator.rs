@@ -1,0 +1,130 @@
+//! The side that connects.
+
+use super::message::{Head, PADDING_BYTES, PAYLOAD_BYTES_MAX};
+use super::statement::{Statement, hash, remote};
+use super::{
+    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, HandshakeError, Message, Peer, Role, THIRD_BYTES_MAX,
+    VERSION, frame, noise,
+};
+use crate::key::{Identity, PublicKey};
+use crate::transport::{Keys, Kind};
+use rand_core::{CryptoRng, RngCore};
+use snow::HandshakeState;
+
+/// Has sent the first message, and waits for the second.
+#[derive(Debug)]
+pub struct Initiator {
+    noise: HandshakeState,
+    own: [u8; 32],
+    expected: Option<PublicKey>,
+}
+
+impl Initiator {
+    /// A handshake with a node: a certain one, or whoever answers. The message is to be sent as it is.
+    ///
+    /// # Errors
+    /// There is no randomness.
+    pub fn begin(
+        expected: Option<PublicKey>,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        let head = Head::own();
+        let (mut noise, own) = noise::begin(head, true, random)?;
+        let mut message = vec![0; FIRST_BYTES + 16];
+        message[..head.0.len()].copy_from_slice(&head.0);
+        let written = noise.write_message(&[0; PADDING_BYTES], &mut message[head.0.len()..]);
+        let written = written.map_err(|_| HandshakeError::Library("the first message cannot be written"))?;
+        message.truncate(head.0.len() + written);
+        Ok((Self { noise, own, expected }, message))
+    }
+
+    /// The second message has come: the node is who it says, and who was expected.
+    ///
+    /// # Errors
+    /// Anything else. There is no way on then.
+    pub fn second(mut self, message: &[u8]) -> Result<Met, HandshakeError> {
+        let which = Message::Second;
+        frame::check(which, message)?;
+        let (version, message) = message.split_first().ok_or(HandshakeError::Damaged(which))?;
+        if *version != VERSION {
+            return Err(HandshakeError::Chosen(*version));
+        }
+        let before = hash(&self.noise)?;
+        let mut payload = vec![0; message.len()];
+        let read =
+            self.noise.read_message(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        payload.truncate(read);
+        let (node, signature, _) = Statement::parse(&payload, which)?;
+        // Cheaper than a signature, and the same end.
+        if let Some(expected) = self.expected
+            && expected != node
+        {
+            return Err(HandshakeError::Unexpected { expected, found: node });
+        }
+        let theirs = remote(&self.noise, which)?;
+        Statement::new(Role::Responder, &before, &theirs).verify(node, &signature)?;
+        Ok(Met { noise: self.noise, own: self.own, node })
+    }
+}
+
+/// Knows whom it talks to, and has said nothing of itself yet.
+#[derive(Debug)]
+pub struct Met {
+    noise: HandshakeState,
+    own: [u8; 32],
+    node: PublicKey,
+}
+
+impl Met {
+    /// The node's identity.
+    pub fn node(&self) -> PublicKey {
+        self.node
+    }
+
+    /// Shows one's own identity and credentials to that node. The message is to be sent as it is.
+    ///
+    /// # Errors
+    /// The credentials are too long.
+    pub fn introduce(
+        mut self,
+        identity: &Identity,
+        credentials: &[u8],
+    ) -> Result<(Confirming, Vec<u8>), HandshakeError> {
+        if credentials.len() > CREDENTIALS_BYTES_MAX {
+            return Err(HandshakeError::Credentials(credentials.len()));
+        }
+        let statement = Statement::new(Role::Initiator, &hash(&self.noise)?, &self.own);
+        let payload = [statement.sign(identity).as_slice(), credentials].concat();
+        let mut message = vec![0; THIRD_BYTES_MAX];
+        let written = self.noise.write_message(&payload, &mut message);
+        message
+            .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
+        let binding = hash(&self.noise)?;
+        let keys = Keys::of(self.noise, Role::Initiator)?;
+        Ok((Confirming { keys, binding, node: self.node }, message))
+    }
+}
+
+/// Has sent the third message, and waits to be accepted.
+#[derive(Debug)]
+pub struct Confirming {
+    keys: Keys,
+    binding: [u8; 32],
+    node: PublicKey,
+}
+
+impl Confirming {
+    /// The node has accepted, and shows its credentials.
+    ///
+    /// # Errors
+    /// What came is not from that node. There is no way on then.
+    pub fn fourth(mut self, message: &[u8]) -> Result<Association, HandshakeError> {
+        let which = Message::Fourth;
+        frame::check(which, message)?;
+        let mut payload = vec![0; PAYLOAD_BYTES_MAX];
+        let opened = self.keys.open_next(message, &mut payload);
+        let Some((Kind::Accepted, credentials)) = opened else { return Err(HandshakeError::Damaged(which)) };
+        let peer = Peer { key: self.node, credentials: credentials.to_vec() };
+        Ok(Association { peer, binding: self.binding, keys: self.keys })
+    }
+}

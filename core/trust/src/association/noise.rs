@@ -1,0 +1,141 @@
+//! The primitives that the handshake is made of: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by ring, and randomness that was given.
+//!
+//! snow's own X25519 takes keys of small order as they come. This one refuses them.
+
+use super::error::{HandshakeError, Message};
+use super::message::{Head, prologue};
+use rand_core::{CryptoRng, RngCore};
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, RingResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
+
+const PROTOCOL: &str = "Noise_XX_25519_AESGCM_SHA256";
+const SECRET_BYTES: usize = 32;
+
+/// A handshake's state with two new keys, and the public one of those that are signed.
+pub(super) fn begin(
+    head: Head,
+    is_initiator: bool,
+    random: &mut (impl RngCore + CryptoRng),
+) -> Result<(HandshakeState, [u8; 32]), HandshakeError> {
+    let mut secret = || {
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
+        let filled = random.try_fill_bytes(bytes.as_mut()).map(|()| bytes);
+        filled.map_err(|_| HandshakeError::Library("there is no randomness"))
+    };
+    let (own, ephemeral) = (secret()?, secret()?);
+    let public = PublicKey::from(&StaticSecret::from(*own));
+    let params: NoiseParams =
+        PROTOCOL.parse().map_err(|_| HandshakeError::Library("the protocol is unknown"))?;
+    let prologue = prologue(head);
+    let builder = Builder::with_resolver(params, Box::new(Primitives { ephemeral, own: public }));
+    let built = builder
+        .local_private_key(own.as_slice())
+        .and_then(|builder| builder.prologue(&prologue))
+        .and_then(|builder| if is_initiator { builder.build_initiator() } else { builder.build_responder() });
+    Ok((built.map_err(|_| HandshakeError::Library("it cannot be begun"))?, public.to_bytes()))
+}
+
+/// What the library says of a message that came.
+pub(super) fn fault(message: Message, error: &snow::Error) -> HandshakeError {
+    match error {
+        snow::Error::Dh => HandshakeError::WeakKey(message),
+        _ => HandshakeError::Damaged(message),
+    }
+}
+
+struct Primitives {
+    ephemeral: Zeroizing<[u8; SECRET_BYTES]>,
+    /// The public half of the key that is signed.
+    own: PublicKey,
+}
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Once(Some(self.ephemeral.clone()))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        let key = X25519 { secret: StaticSecret::from([0; SECRET_BYTES]), public: self.own };
+        matches!(choice, DHChoice::Curve25519).then(|| Box::new(key) as Box<dyn Dh>)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        RingResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        RingResolver.resolve_cipher(choice)
+    }
+}
+
+/// The randomness of one key: XX needs no more, and asking for more is a fault.
+struct Once(Option<Zeroizing<[u8; SECRET_BYTES]>>);
+
+impl Random for Once {
+    fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), snow::Error> {
+        let bytes = self.0.take().ok_or(snow::Error::Rng)?;
+        if into.len() != bytes.len() {
+            return Err(snow::Error::Rng);
+        }
+        into.copy_from_slice(bytes.as_slice());
+        Ok(())
+    }
+}
+
+/// A key pair. It has no secret half until `set` or `generate` gives it one; the library uses it only then.
+struct X25519 {
+    secret: StaticSecret,
+    public: PublicKey,
+}
+
+impl Dh for X25519 {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        32
+    }
+
+    fn priv_len(&self) -> usize {
+        SECRET_BYTES
+    }
+
+    /// Only the key that is signed is set; its public half is there already, for a multiplication less.
+    fn set(&mut self, secret: &[u8]) {
+        if let Ok(secret) = <[u8; SECRET_BYTES]>::try_from(secret) {
+            self.secret = StaticSecret::from(secret);
+        }
+    }
+
+    fn generate(&mut self, random: &mut dyn Random) -> Result<(), snow::Error> {
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        random.try_fill_bytes(secret.as_mut())?;
+        self.secret = StaticSecret::from(*secret);
+        self.public = PublicKey::from(&self.secret);
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        self.public.as_bytes()
+    }
+
+    fn privkey(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+
+    fn dh(&self, theirs: &[u8], into: &mut [u8]) -> Result<(), snow::Error> {
+        let theirs: [u8; 32] = *theirs.first_chunk().ok_or(snow::Error::Dh)?;
+        let into = into.get_mut(..32).ok_or(snow::Error::Dh)?;
+        let shared = self.secret.diffie_hellman(&PublicKey::from(theirs));
+        if !shared.was_contributory() {
+            return Err(snow::Error::Dh);
+        }
+        into.copy_from_slice(shared.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The side that is connected to: it answers strangers, so what it does for them is to be limited before ([`crate::gate`]).
+
+use super::message::{Head, PAYLOAD_BYTES_MAX, VERSION};
+use super::statement::{Statement, hash, remote};
+use super::{
+    Association, CREDENTIALS_BYTES_MAX, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame, noise,
+};
+use crate::key::Identity;
+use crate::transport::{Keys, Kind};
+use rand_core::{CryptoRng, RngCore};
+use snow::HandshakeState;
+
+/// Has answered a stranger, and waits for it to show itself.
+#[derive(Debug)]
+pub struct Responder {
+    noise: HandshakeState,
+}
+
+impl Responder {
+    /// A stranger's first message has come. The answer is to be sent as it is.
+    ///
+    /// Takes four multiplications on the curve and a signature: ask [`crate::gate::Gate::answer`] before.
+    ///
+    /// # Errors
+    /// It is no first message, or of another version; or there is no randomness.
+    pub fn begin(
+        identity: &Identity,
+        message: &[u8],
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        let which = Message::First;
+        // The head first: another version may have another length.
+        let (head, rest) =
+            Head::split(message).ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+        let version = head.choose()?;
+        frame::check(which, message)?;
+        let (mut noise, own) = noise::begin(head, false, random)?;
+        let mut padding = vec![0; rest.len()];
+        noise.read_message(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
+        let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(identity);
+        let mut answer = vec![version; SECOND_BYTES];
+        let written =
+            noise.write_message(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
+        answer.truncate(1 + written);
+        debug_assert!(version == VERSION && answer.len() == SECOND_BYTES);
+        Ok((Self { noise }, answer))
+    }
+
+    /// The third message has come: its sender has the identity that it names.
+    ///
+    /// # Errors
+    /// Anything else. There is no way on then.
+    pub fn third(mut self, message: &[u8]) -> Result<Authenticated, HandshakeError> {
+        let which = Message::Third;
+        frame::check(which, message)?;
+        let before = hash(&self.noise)?;
+        let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
+        let read =
+            self.noise.read_message(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        payload.truncate(read);
+        let (key, signature, credentials) = Statement::parse(&payload, which)?;
+        let theirs = remote(&self.noise, which)?;
+        Statement::new(Role::Initiator, &before, &theirs).verify(key, &signature)?;
+        let peer = Peer { key, credentials: credentials.to_vec() };
+        let binding = hash(&self.noise)?;
+        Ok(Authenticated { keys: Keys::of(self.noise, Role::Responder)?, binding, peer })
+    }
+}
+
+/// Knows who the peer is. Whether that one may do anything is for whoever reads its credentials; to drop this is to say no.
+#[derive(Debug)]
+pub struct Authenticated {
+    keys: Keys,
+    binding: [u8; 32],
+    peer: Peer,
+}
+
+impl Authenticated {
+    /// Who it is, and what it has shown.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Lets it in, and shows it one's own credentials. The message is to be sent as it is.
+    ///
+    /// # Errors
+    /// The credentials are too long.
+    pub fn accept(mut self, credentials: &[u8]) -> Result<(Association, Vec<u8>), HandshakeError> {
+        if credentials.len() > CREDENTIALS_BYTES_MAX {
+            return Err(HandshakeError::Credentials(credentials.len()));
+        }
+        let sealed = self.keys.seal_next(Kind::Accepted, credentials);
+        let message = sealed.ok_or(HandshakeError::Library("the fourth message cannot be written"))?;
+        Ok((Association { peer: self.peer, binding: self.binding, keys: self.keys }, message))
+    }
+}

@@ -1,0 +1,12 @@
+//! Key establishment and what follows it, against those who would like to be somebody else.
+
+#![forbid(unsafe_code)]
+
+mod altered;
+mod datagrams;
+mod forged;
+mod honest;
+mod middle;
+mod pair;
+mod raw;
+mod stream;

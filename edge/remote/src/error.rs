@@ -1,0 +1,83 @@
+//! Why there is no association.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use weir_trust::association::HandshakeError;
+use weir_trust::gate::Refusal;
+
+/// Why a client has none.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers there.
+    #[error("{address} cannot be reached: {source}")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It took too long.
+    #[error("{address} did not finish the handshake within {} s: it may be busy, or something on the way holds back what is sent", .within.as_secs_f64())]
+    Late {
+        /// Where.
+        address: SocketAddr,
+        /// How long was waited.
+        within: Duration,
+    },
+    /// The connection was closed. A node says no more than that.
+    #[error("{0} closed the connection: it does not let you in, or is busy; its log says why")]
+    Closed(SocketAddr),
+    /// What answers is not who was expected, or somebody is in between.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+}
+
+/// Why a node does not let somebody in. For its log: the peer is told nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum MeetError {
+    /// It may not be answered, or gave way to others.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What it sent is no handshake.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// It went away, or gave way to others while it was waited for.
+    #[error("it closed the connection, or gave way to others")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+}
+
+/// What a broken or silent connection is called.
+pub(crate) enum Broken {
+    Late,
+    Closed,
+    Io(io::Error),
+}
+
+impl Broken {
+    pub(crate) fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::Late,
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Self::Closed
+            }
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<Broken> for MeetError {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Late => Self::Refused(Refusal::Late),
+            Broken::Closed => Self::Closed,
+            Broken::Io(error) => Self::Io(error),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Ten thousand who connect and say nothing, and one who means it.
+
+use crate::node::{CREDENTIALS, Node, PATIENCE, connect_from};
+use rand_core::OsRng;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use weir_trust::association::{Initiator, frame};
+
+const CONNECTIONS: u32 = 10_000;
+/// Connected at a time: descriptors are few where these tests run, and so many fit into the queue of a socket that listens.
+const ROUND: u32 = 100;
+
+#[test]
+fn ten_thousand_half_open_connections_do_not_keep_an_honest_one_out() {
+    let node = Node::start(64, PATIENCE);
+    let mut open: Vec<TcpStream> = Vec::new();
+    for round in 0..CONNECTIONS / ROUND {
+        // Those of the round before are still there while these come: no place is ever free.
+        let before = std::mem::take(&mut open);
+        for number in 0..ROUND {
+            let [.., host] = number.to_be_bytes();
+            let mut stream =
+                connect_from(IpAddr::V4(Ipv4Addr::new(127, 7, host % 4, 1 + host % 2)), node.address);
+            // Some cost the node its answer, too. They may have been closed already.
+            if number % 10 == 0 {
+                let (_, first) = Initiator::begin(None, &mut OsRng).unwrap();
+                _ = stream.write_all(&frame::framed(&first).unwrap());
+            }
+            open.push(stream);
+        }
+        drop(before);
+        // The first try, each time.
+        let mut stream = node.connect().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        stream.write_all(CREDENTIALS).unwrap();
+        let mut answer = [0; CREDENTIALS.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, CREDENTIALS);
+    }
+}

@@ -1,0 +1,160 @@
+//! The node: this program once more, as another process. It lets everybody in but those who show `nothing`, and says again what it is told.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_remote::{ConnectError, Door, Stream};
+use weir_trust::gate::{Limits, Rate};
+use weir_trust::key::{Identity, PublicKey};
+use weir_units::Nanos;
+
+/// Where the other process finds its limits.
+const LIMITS: &str = "WEIR_REMOTE_TEST_NODE";
+/// How long anything honest may take, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const CREDENTIALS: &[u8] = b"what the guest may do";
+pub const NOTHING: &[u8] = b"nothing";
+pub const OFFERS: &[u8] = b"what the node is";
+
+pub fn identity() -> Identity {
+    Identity::from_seed(&[1; 32])
+}
+
+pub fn guest() -> Identity {
+    Identity::from_seed(&[2; 32])
+}
+
+/// A node's process. It ends with this.
+pub struct Node {
+    child: Child,
+    /// What it says. Kept open: who writes where nobody reads any more would end.
+    _says: BufReader<ChildStdout>,
+    pub address: SocketAddr,
+}
+
+impl Node {
+    /// With so many half-open handshakes of so long.
+    pub fn start(half_open: usize, deadline: Duration) -> Self {
+        Self::with(half_open, deadline, 1000)
+    }
+
+    /// In which so many of a source are answered at once, and another one each second.
+    pub fn with(half_open: usize, deadline: Duration, burst: u32) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "node::serve_as_a_process_of_its_own", "--ignored", "--nocapture"])
+            .env(LIMITS, format!("{half_open} {} {burst}", deadline.as_nanos()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut says = BufReader::new(child.stdout.take().unwrap());
+        let address = loop {
+            let mut line = String::new();
+            assert_ne!(says.read_line(&mut line).unwrap(), 0, "the node ended");
+            // The test harness says something, too, on the same line perhaps.
+            if let Some((_, address)) = line.split_once("listens at ") {
+                break address.trim().parse().unwrap();
+            }
+        };
+        Self { child, _says: says, address }
+    }
+
+    pub fn key(&self) -> PublicKey {
+        identity().public()
+    }
+
+    pub fn connect(&self) -> Result<Stream, ConnectError> {
+        self.connect_at(self.address)
+    }
+
+    /// By way of somebody else's address.
+    pub fn connect_at(&self, address: SocketAddr) -> Result<Stream, ConnectError> {
+        weir_remote::connect(address, &guest(), Some(self.key()), CREDENTIALS, PATIENCE)
+    }
+
+    /// Ends it in the middle of what it does.
+    pub fn kill(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Connects from a certain address of this machine.
+pub fn connect_from(source: IpAddr, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let (IpAddr::V4(source), SocketAddr::V4(to)) = (source, to) else { panic!("these tests are IPv4's") };
+    let fd: OwnedFd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&fd, &SocketAddrV4::new(source, 0)).unwrap();
+    connect(&fd, &to).unwrap();
+    TcpStream::from(fd)
+}
+
+/// Whether the other side closes without a word.
+pub fn is_closed_silently(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut byte = [0];
+    match stream.read(&mut byte) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// What the other process does. It does nothing where nobody has asked for it.
+#[test]
+#[ignore = "run by the other tests, as a process of its own"]
+fn serve_as_a_process_of_its_own() {
+    let Ok(limits) = std::env::var(LIMITS) else { return };
+    let limits: Vec<u64> = limits.split(' ').map(|number| number.parse().unwrap()).collect();
+    let limits = Limits {
+        half_open: usize::try_from(limits[0]).unwrap(),
+        deadline: Nanos(limits[1]),
+        source: Rate { every: Nanos::SECOND, burst: u32::try_from(limits[2]).unwrap() },
+        overall: Rate { every: Nanos::MILLISECOND, burst: 100_000 },
+        ..Limits::default()
+    };
+    let door = Arc::new(Door::new(limits));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("listens at {}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        loop {
+            let Ok((socket, from)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            if let Ok(visitor) = door.knock(socket, from) {
+                std::thread::spawn(move || {
+                    let Ok(guest) = visitor.meet(&identity()) else { return };
+                    if guest.peer().credentials == NOTHING {
+                        return;
+                    }
+                    if let Ok(stream) = guest.accept(OFFERS) {
+                        // What becomes of a connection is its guest's business.
+                        _ = echo(stream);
+                    }
+                });
+            }
+        }
+    });
+    // Until whoever started it is gone.
+    _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn echo(mut stream: Stream) -> std::io::Result<()> {
+    stream.set_deadline(Some(Instant::now() + PATIENCE));
+    let mut bytes = [0; 10_000];
+    loop {
+        match stream.read(&mut bytes)? {
+            0 => return stream.finish(),
+            count => stream.write_all(&bytes[..count])?,
+        }
+    }
+}
