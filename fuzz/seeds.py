@@ -137,8 +137,28 @@ def handshake_inputs():
         yield f"edited-{message}-{at}", b"\x06" + struct.pack(">BHB", message, at, 1)
 
 
+# Views.
+
+
+def view_inputs():
+    """Each packet under a view that anonymises, without payload and with all of it, and more that have addresses inside."""
+    inner = ipv4(6, TCP)
+    nested = {
+        "ip-in-ip": ethernet(0x0800, ipv4(4, inner)),
+        "gre": ethernet(0x0800, ipv4(47, bytes([0, 0, 8, 0]) + inner)),
+        "vxlan": ethernet(0x0800, ipv4(17, struct.pack(">HHHH", 9, 4789, 30 + len(inner), 0) + bytes([8, 0, 0, 0, 0, 0, 1, 0]) + ethernet(0x0800, inner))),
+        "unreachable": ethernet(0x0800, ipv4(1, bytes([3, 1, 0, 0, 0, 0, 0, 0]) + inner)),
+        "neighbour": ethernet(0x86DD, ipv6(58, bytes([135, 0, 0, 0, 0, 0, 0, 0]) + bytes(range(16)) + bytes([1, 1, 2, 3, 4, 5, 6, 7]))),
+        "listener": ethernet(0x86DD, ipv6(58, bytes([143, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0]) + bytes(range(16)))),
+    }
+    packets = PACKETS | {name: (1, packet) for name, packet in nested.items()}
+    for name, (link_type, packet) in packets.items():
+        for payload in range(2):
+            yield f"{name}-{payload}", bytes([LINK_TYPES.index(link_type), payload, 0, 2]) + bytes(12) + packet
+
+
 def main():
-    targets = {"capture": capture_inputs(), "classify": classify_inputs(), "handshake": handshake_inputs()}
+    targets = {"capture": capture_inputs(), "classify": classify_inputs(), "handshake": handshake_inputs(), "view": view_inputs()}
     for target, inputs in targets.items():
         folder = FOLDER / target
         folder.mkdir(parents=True, exist_ok=True)

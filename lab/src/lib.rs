@@ -39,6 +39,7 @@ pub mod start;
 pub mod statistics;
 pub mod suspending;
 pub mod table;
+pub mod views;
 pub mod worst;
 
 pub use error::BenchError;

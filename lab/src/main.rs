@@ -19,7 +19,7 @@ use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
     BenchError, analysis, compiling, demultiplexing, idle, live, looped, machine, memory, place, ratios, run,
-    scheduling, shares, start, suspending,
+    scheduling, shares, start, suspending, views,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -86,6 +86,8 @@ enum Part {
     Analysis,
     /// Who wants a packet: joined filters against libpcap's
     Demux,
+    /// What it costs to show a packet as a view allows
+    View,
     /// A decision of the schedulers
     Schedule,
     /// A call that can be suspended, and a suspension
@@ -199,6 +201,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Demux) {
         add("demux", demultiplexing::tables(&trace, if cli.quick { 21 } else { 101 })?);
+    }
+    if wants(Part::View) {
+        add("view", views::tables(&trace, if cli.quick { 5 } else { 41 })?);
     }
     if wants(Part::Schedule) {
         add("schedule", scheduling::tables(if cli.quick { 11 } else { 101 })?);

@@ -4,6 +4,7 @@ use crate::flow_hash;
 use crate::fragment::Piece;
 use crate::link::ETHERNET_HEADER;
 use crate::meta::Meta;
+use crate::upper::Upper;
 use weir_abi::{Descriptor, flag};
 
 /// Bytes that are enough for nearly all packets: Ethernet, IPv4 and a TCP header with all options are 94.
@@ -68,6 +69,39 @@ pub(crate) trait Marks {
     /// The packet is part of a datagram.
     #[inline(always)]
     fn fragment(&mut self, _: Piece) {}
+    /// A part of the link layer, of so many bytes, all of which are there.
+    #[inline(always)]
+    fn link(&mut self, _: LinkPart, _at: usize, _len: usize) {}
+    /// What follows the link layer is neither IPv4 nor IPv6.
+    #[inline(always)]
+    fn other(&mut self, _at: usize) {}
+    /// The IPv4 header at `at`, with options up to `data`, of a packet up to `end`. Its fixed part is there, and consistent.
+    #[inline(always)]
+    fn ipv4(&mut self, _at: usize, _data: usize, _end: usize) {}
+    /// The IPv6 header at `at`, of a packet up to `end`. It is there.
+    #[inline(always)]
+    fn ipv6(&mut self, _at: usize, _end: usize) {}
+    /// An IPv6 extension header, inside the packet.
+    #[inline(always)]
+    fn extension(&mut self, _protocol: u8, _at: usize, _len: usize) {}
+    /// What is above IP; that of a later fragment too.
+    #[inline(always)]
+    fn upper(&mut self, _: Upper) {}
+}
+
+/// A part of the link layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkPart {
+    /// What a packet of its link type begins with.
+    Header,
+    /// A VLAN tag.
+    Tag,
+    /// An MPLS label.
+    Label,
+    /// A PPPoE session header, with the PPP protocol.
+    Session,
+    /// LLC and SNAP, with an EtherType.
+    Snap,
 }
 
 impl Marks for () {
@@ -93,7 +127,7 @@ pub(crate) struct Short {
 pub(crate) enum Network {
     Ipv4(usize),
     Ipv6(usize),
-    Other,
+    Other(usize),
 }
 
 /// One packet while it is walked through.
@@ -106,6 +140,24 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) wire: usize,
     pub(crate) out: &'a mut Descriptor,
     pub(crate) marks: &'a mut M,
+}
+
+/// Walks through a packet that another one carries, from the header that this EtherType names: `head` are all bytes of it that are captured,
+/// and it may have had `wire` bytes. What is found goes into `out`, offsets counted from its beginning.
+pub(crate) fn walk_inside<M: Marks>(
+    head: &[u8],
+    wire: usize,
+    ether_type: u16,
+    out: &mut Descriptor,
+    marks: &mut M,
+) {
+    let cap = head.len();
+    let head = head.get(..cap.min(PEEK_MAX)).unwrap_or(head);
+    *out = Descriptor::default();
+    let mut walk = Walk { head, cap, wire: wire.max(cap), out, marks };
+    if let Err(short) = walk.inside(ether_type) {
+        walk.ends_early(&short);
+    }
 }
 
 /// [`classify`], with somebody listening.
@@ -152,10 +204,25 @@ pub(crate) fn walk<M: Marks>(
 impl<'a, M: Marks> Walk<'a, M> {
     #[inline(never)]
     fn any(&mut self, link_type: crate::LinkType) -> Result<(), Short> {
-        match self.link(link_type)? {
+        let network = self.link(link_type)?;
+        self.network(network)
+    }
+
+    #[inline(never)]
+    fn inside(&mut self, ether_type: u16) -> Result<(), Short> {
+        let network = self.ether_type(ether_type, 0)?;
+        self.network(network)
+    }
+
+    #[inline(always)]
+    fn network(&mut self, network: Network) -> Result<(), Short> {
+        match network {
             Network::Ipv4(at) => self.ipv4(at),
             Network::Ipv6(at) => self.ipv6(at),
-            Network::Other => Ok(()),
+            Network::Other(at) => {
+                self.marks.other(at);
+                Ok(())
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use crate::{
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
 
+pub use crate::view::exercise::{is_tunnel, view};
+
 /// Bytes of the input that say what to do; the rest is the packet.
 pub const CONTROL_BYTES: usize = 16;
 

@@ -52,6 +52,7 @@ impl<M: Marks> Walk<'_, M> {
         self.out.ttl = header[8];
         self.out.ip_proto = protocol;
         self.mark_ipv4(at, header_len, end, protocol);
+        self.marks.ipv4(at, at + header_len, end);
         if header_len > 20 {
             self.out.flags |= flag::OPTIONS;
         }
@@ -119,6 +120,7 @@ impl<M: Marks> Walk<'_, M> {
         self.out.ip_proto = next;
         self.marks.fixed_bits(at, 0xf0);
         self.marks.fixed(at + 4, 3);
+        self.marks.ipv6(at, end);
         let first = Upper { protocol: next, at: at + IPV6_HEADER, end };
         let mut fragment_protocol = None;
         let upper = if is_extension(next) {
@@ -167,6 +169,7 @@ impl<M: Marks> Walk<'_, M> {
                 self.stop(at);
                 return Ok(None);
             }
+            self.marks.extension(protocol, at, len);
             let kind = std::mem::replace(&mut protocol, header[0]);
             self.out.ip_proto = protocol;
             let begin = at;

@@ -1,14 +1,17 @@
 //! Link layers, tags, labels and PPPoE: everything before the outermost IP header.
 
-use crate::classify::{Marks, Network, Short, Walk, be16};
+use crate::classify::{LinkPart, Marks, Network, Short, Walk, be16};
 use crate::meta::LinkType;
 use weir_abi::flag;
 
 pub(crate) const ETHERNET_HEADER: usize = 14;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
-const MPLS: u16 = 0x8847;
-const MPLS_UPSTREAM: u16 = 0x8848;
+pub(crate) const ARP: u16 = 0x0806;
+/// What GRE calls a whole frame ("transparent Ethernet bridging").
+pub(crate) const ETHERNET_IN_GRE: u16 = 0x6558;
+pub(crate) const MPLS: u16 = 0x8847;
+pub(crate) const MPLS_UPSTREAM: u16 = 0x8848;
 const PPPOE_SESSION: u16 = 0x8864;
 /// What is smaller is the length of an IEEE 802.3 frame, and an LLC header follows.
 const SMALLEST_ETHER_TYPE: u16 = 0x0600;
@@ -28,6 +31,7 @@ impl<M: Marks> Walk<'_, M> {
         if is {
             self.out.ether_type = IPV4;
             self.marks.fixed(12, 2);
+            self.marks.link(LinkPart::Header, 0, ETHERNET_HEADER);
         }
         is
     }
@@ -38,6 +42,7 @@ impl<M: Marks> Walk<'_, M> {
             LinkType::Ethernet => {
                 let header: &[u8; ETHERNET_HEADER] = self.need(0)?;
                 self.marks.fixed(12, 2);
+                self.marks.link(LinkPart::Header, 0, ETHERNET_HEADER);
                 self.ether_type(be16(header, 12), ETHERNET_HEADER)
             }
             LinkType::Ipv4 => Ok(Network::Ipv4(0)),
@@ -49,7 +54,7 @@ impl<M: Marks> Walk<'_, M> {
                     6 => Network::Ipv6(0),
                     _ => {
                         self.stop(0);
-                        Network::Other
+                        Network::Other(0)
                     }
                 })
             }
@@ -66,11 +71,13 @@ impl<M: Marks> Walk<'_, M> {
                 let header: &[u8; 16] = self.need(0)?;
                 self.marks.fixed(0, 6);
                 self.marks.fixed(14, 2);
+                self.marks.link(LinkPart::Header, 0, 16);
                 self.cooked(be16(header, 2), be16(header, 14), 16)
             }
             LinkType::LinuxSll2 => {
                 let header: &[u8; 20] = self.need(0)?;
                 self.marks.fixed(0, 12);
+                self.marks.link(LinkPart::Header, 0, 20);
                 self.cooked(be16(header, 8), be16(header, 0), 20)
             }
         }
@@ -79,26 +86,27 @@ impl<M: Marks> Walk<'_, M> {
     /// BSD address families; IPv6 has another number on each system.
     fn address_family(&mut self, family: u32) -> Network {
         self.marks.fixed(0, 4);
+        self.marks.link(LinkPart::Header, 0, 4);
         match family {
             2 => Network::Ipv4(4),
             10 | 23 | 24 | 26 | 28 | 30 => Network::Ipv6(4),
-            _ => Network::Other,
+            _ => Network::Other(4),
         }
     }
 
     fn cooked(&mut self, hardware: u16, protocol: u16, at: usize) -> Result<Network, Short> {
         match protocol {
-            _ if hardware == ARPHRD_NETLINK => Ok(Network::Other),
+            _ if hardware == ARPHRD_NETLINK => Ok(Network::Other(at)),
             // ETH_P_802_2: an LLC header follows, as after an IEEE 802.3 length.
             4 => self.llc(at),
-            0..SMALLEST_ETHER_TYPE => Ok(Network::Other),
+            0..SMALLEST_ETHER_TYPE => Ok(Network::Other(at)),
             _ => self.ether_type(protocol, at),
         }
     }
 
     /// Follows EtherTypes, from one whose header begins at `at`.
     #[inline(never)]
-    fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<Network, Short> {
+    pub(crate) fn ether_type(&mut self, mut ether_type: u16, mut at: usize) -> Result<Network, Short> {
         loop {
             if ether_type < SMALLEST_ETHER_TYPE {
                 return self.llc(at);
@@ -110,6 +118,7 @@ impl<M: Marks> Walk<'_, M> {
                 0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
                     let tag: &[u8; 4] = self.need(at)?;
                     self.marks.fixed(at + 2, 2);
+                    self.marks.link(LinkPart::Tag, at, 4);
                     if self.out.flags & flag::VLAN == 0 {
                         self.out.flags |= flag::VLAN;
                         self.out.vlan_tci = be16(tag, 0);
@@ -120,7 +129,7 @@ impl<M: Marks> Walk<'_, M> {
                 }
                 MPLS | MPLS_UPSTREAM => return self.labels(at),
                 PPPOE_SESSION => return self.pppoe(at),
-                _ => return Ok(Network::Other),
+                _ => return Ok(Network::Other(at)),
             }
         }
     }
@@ -131,15 +140,16 @@ impl<M: Marks> Walk<'_, M> {
         let llc: &[u8; 3] = self.need(at)?;
         self.marks.fixed(at, 3);
         if llc[..] != SNAP[..3] {
-            return Ok(Network::Other);
+            return Ok(Network::Other(at));
         }
         let snap: &[u8; 8] = self.need(at)?;
         self.marks.fixed(at, 8);
         let ether_type = be16(snap, 6);
         // A length here would be LLC in LLC.
         if snap[..6] != SNAP || ether_type < SMALLEST_ETHER_TYPE {
-            return Ok(Network::Other);
+            return Ok(Network::Other(at));
         }
+        self.marks.link(LinkPart::Snap, at, 8);
         self.ether_type(ether_type, at + 8)
     }
 
@@ -148,6 +158,7 @@ impl<M: Marks> Walk<'_, M> {
         loop {
             let label: &[u8; 4] = self.need(at)?;
             self.marks.fixed_bits(at + 2, 1);
+            self.marks.link(LinkPart::Label, at, 4);
             self.out.flags |= flag::MPLS;
             self.out.mpls_count = self.out.mpls_count.saturating_add(1);
             at += 4;
@@ -166,7 +177,7 @@ impl<M: Marks> Walk<'_, M> {
                 self.out.ether_type = IPV6;
                 Ok(Network::Ipv6(at))
             }
-            _ => Ok(Network::Other),
+            _ => Ok(Network::Other(at)),
         }
     }
 
@@ -178,8 +189,9 @@ impl<M: Marks> Walk<'_, M> {
         self.out.flags |= flag::PPPOE;
         if header[..2] != [0x11, 0] {
             self.stop(at);
-            return Ok(Network::Other);
+            return Ok(Network::Other(at));
         }
+        self.marks.link(LinkPart::Session, at, 8);
         match be16(header, 6) {
             PPP_IPV4 => {
                 self.out.ether_type = IPV4;
@@ -189,7 +201,7 @@ impl<M: Marks> Walk<'_, M> {
                 self.out.ether_type = IPV6;
                 Ok(Network::Ipv6(at + 8))
             }
-            _ => Ok(Network::Other),
+            _ => Ok(Network::Other(at + 8)),
         }
     }
 }

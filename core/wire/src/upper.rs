@@ -25,6 +25,7 @@ impl<M: Marks> Walk<'_, M> {
     #[inline(always)]
     pub(crate) fn upper(&mut self, upper: Upper) -> Result<(), Short> {
         let Upper { protocol, at, end } = upper;
+        self.marks.upper(upper);
         if self.out.flags & flag::LATER_FRAGMENT != 0 {
             self.marks.fixed(at, end.saturating_sub(at));
             return Ok(());

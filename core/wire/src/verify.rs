@@ -105,7 +105,7 @@ pub fn verify(packet: &[u8], descriptor: &Descriptor) -> Result<(), BadChecksum>
 }
 
 /// Whether IPv4 options have a source route (RFC 791, 3.1): the header's destination is then not the one that checksums above IP cover.
-fn has_source_route(mut options: &[u8]) -> bool {
+pub(crate) fn has_source_route(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         options = match kind {
             0 => return false,

@@ -1,14 +1,27 @@
 //! Views: what the holder of a channel may see of a packet.
 //!
-//! A [`View`] says which parts of a packet are shown, hidden or anonymised. It can be written down ([`text`]), said in words, and held against
-//! another one: of two views there is the most restrictive of both, so what is passed on is never more than what was given.
+//! A [`View`] says which parts of a packet are shown, hidden or anonymised. It can be written down, said in words, and held against
+//! another one: of two views there is the most restrictive of both, so what is passed on is never more than what was given. A [`Transform`] applies it
+//! to packets.
 
+mod anonymise;
+mod control;
+mod crypto_pan;
+pub(crate) mod exercise;
 mod field;
+mod key;
+mod network;
+mod scene;
 mod text;
+mod transform;
+mod tunnel;
+mod upper;
 mod words;
 
 pub use field::{Field, Fields};
+pub use key::ViewKey;
 pub use text::ViewError;
+pub use transform::{Shown, Transform};
 
 /// What may be seen of a packet. Its parts are independent; of each, what is less is smaller.
 ///

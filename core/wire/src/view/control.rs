@@ -1,0 +1,239 @@
+//! Views of control messages: ICMP (RFC 792, RFC 1256), ICMPv6 (RFC 4443) with neighbour discovery (RFC 4861, RFC 4191, RFC 8106) and multicast listener
+//! discovery (RFC 2710, RFC 3810), IGMP (RFC 2236, RFC 3376).
+//!
+//! Their bodies count as headers, as far as they are understood. A message that quotes a packet shows what the view shows of that packet's headers.
+
+use super::scene::{Kind, Rest, Scene};
+use super::{Exposure, Field};
+use crate::link::{IPV4, IPV6};
+
+/// Options of neighbour discovery.
+mod option_nd {
+    pub(super) const SOURCE_LINK: u8 = 1;
+    pub(super) const TARGET_LINK: u8 = 2;
+    pub(super) const PREFIX: u8 = 3;
+    pub(super) const REDIRECTED: u8 = 4;
+    pub(super) const MTU: u8 = 5;
+    pub(super) const ROUTE: u8 = 24;
+    pub(super) const DNS_SERVERS: u8 = 25;
+}
+
+impl Scene<'_> {
+    /// Where a message that goes to `end` ends for whoever looks at captured bytes.
+    fn limit(&self, end: usize) -> usize {
+        end.min(self.from.len())
+    }
+
+    /// An ICMP message, of which 8 bytes are there.
+    pub(super) fn icmp(&mut self, at: usize, end: usize, depth: u8) {
+        let Some(&[kind]) = self.read::<1>(at) else { return };
+        self.show(at + 8);
+        match kind {
+            0 | 8 | 13 | 14 => self.echo(at, end),
+            3 | 4 | 11 | 12 => self.quoted(at + 8, end, Kind::Type(IPV4), depth),
+            5 => {
+                self.address_v4(at + 4);
+                self.quoted(at + 8, end, Kind::Type(IPV4), depth);
+            }
+            9 => self.routers(at, end),
+            10 => self.finish(&Rest::Payload { at: at + 8, end }),
+            _ => self.unknown_message(at),
+        }
+    }
+
+    /// An ICMPv6 message, of which 8 bytes are there.
+    pub(super) fn icmpv6(&mut self, at: usize, end: usize, depth: u8) {
+        let Some(&[kind]) = self.read::<1>(at) else { return };
+        self.show(at + 8);
+        match kind {
+            1..=4 => self.quoted(at + 8, end, Kind::Type(IPV6), depth),
+            128 | 129 => self.echo(at, end),
+            130..=132 => self.listeners(at, end),
+            133 => self.discovery(at, end, 8, &[]),
+            134 => self.discovery(at, end, 16, &[]),
+            135 | 136 => self.discovery(at, end, 24, &[8]),
+            137 => self.discovery(at, end, 40, &[8, 24]),
+            143 => self.records(at, end, 16),
+            _ => self.unknown_message(at),
+        }
+    }
+
+    fn echo(&mut self, at: usize, end: usize) {
+        if self.hides(Field::IcmpEcho) {
+            self.zero(at + 4, 4);
+        }
+        self.finish(&Rest::Payload { at: at + 8, end });
+    }
+
+    fn unknown_message(&mut self, at: usize) {
+        if self.hides_fields {
+            self.zero(at + 4, 4);
+        }
+        self.finish(&Rest::Unknown { at: at + 8 });
+    }
+
+    /// A router advertisement of IPv4 (RFC 1256): pairs of an address and a preference.
+    fn routers(&mut self, at: usize, end: usize) {
+        let Some(&[count, words]) = self.read::<2>(at + 4) else { return };
+        let limit = self.limit(end);
+        let mut entry = at + 8;
+        for _ in 0..count {
+            if words != 2 || entry + 8 > limit {
+                break;
+            }
+            self.show(entry + 8);
+            self.address_v4(entry);
+            entry += 8;
+        }
+        self.finish(&Rest::Unknown { at: entry });
+    }
+
+    /// Multicast listener discovery, up to its second version's queries.
+    fn listeners(&mut self, at: usize, end: usize) {
+        let limit = self.limit(end);
+        if at + 24 > limit {
+            return self.finish(&Rest::Unknown { at: at + 8 });
+        }
+        self.show(at + 24);
+        self.address_v6(at + 8);
+        let is_query = self.read(at) == Some(&[130]);
+        match self.read::<4>(at + 24) {
+            Some(&[_, _, high, low]) if is_query && at + 28 <= limit => {
+                self.show(at + 28);
+                let sources = self.sources(at + 28, u16::from_be_bytes([high, low]), 16, limit);
+                self.finish(&Rest::Unknown { at: sources });
+            }
+            _ => self.finish(&Rest::Unknown { at: at + 24 }),
+        }
+    }
+
+    /// IGMP, from `at` to `end`.
+    pub(super) fn igmp(&mut self, at: usize, end: usize) {
+        let limit = self.limit(end);
+        let Some(&[kind]) = self.read::<1>(at).filter(|_| at + 8 <= limit) else {
+            return self.finish(&Rest::Unknown { at });
+        };
+        match kind {
+            0x11 | 0x12 | 0x16 | 0x17 => {
+                self.show(at + 8);
+                self.address_v4(at + 4);
+                match self.read::<4>(at + 8) {
+                    Some(&[_, _, high, low]) if kind == 0x11 && at + 12 <= limit => {
+                        self.show(at + 12);
+                        let sources = self.sources(at + 12, u16::from_be_bytes([high, low]), 4, limit);
+                        self.finish(&Rest::Unknown { at: sources });
+                    }
+                    _ => self.finish(&Rest::Unknown { at: at + 8 }),
+                }
+            }
+            0x22 => {
+                self.show(at + 8);
+                self.records(at, end, 4);
+            }
+            _ => self.finish(&Rest::Unknown { at }),
+        }
+    }
+
+    /// The records of a report of IGMPv3 or MLDv2, whose groups have so many bytes.
+    fn records(&mut self, at: usize, end: usize, address: usize) {
+        let limit = self.limit(end);
+        let Some(&[high, low]) = self.read::<2>(at + 6) else { return };
+        let mut record = at + 8;
+        for _ in 0..u16::from_be_bytes([high, low]) {
+            // What records have besides addresses is nobody's.
+            let Some(&[_, 0, high, low]) = self.read::<4>(record).filter(|_| record + 4 + address <= limit)
+            else {
+                break;
+            };
+            self.show(record + 4);
+            let first = self.sources(record + 4, 1, address, limit);
+            let count = u16::from_be_bytes([high, low]);
+            let next = self.sources(first, count, address, limit);
+            if next != first + usize::from(count) * address {
+                record = next;
+                break;
+            }
+            record = next;
+        }
+        self.finish(&Rest::Unknown { at: record });
+    }
+
+    /// So many addresses of so many bytes, as far as they are there. Says where they end.
+    fn sources(&mut self, mut at: usize, count: u16, address: usize, limit: usize) -> usize {
+        for _ in 0..count {
+            if at + address > limit {
+                break;
+            }
+            self.show(at + address);
+            if address == 4 {
+                self.address_v4(at)
+            } else {
+                self.address_v6(at)
+            }
+            at += address;
+        }
+        at
+    }
+
+    /// A message of neighbour discovery: a fixed part, with addresses at these places, and options.
+    fn discovery(&mut self, at: usize, end: usize, fixed: usize, addresses: &[usize]) {
+        let limit = self.limit(end);
+        if at + fixed > limit {
+            return self.finish(&Rest::Unknown { at: at + 8 });
+        }
+        self.show(at + fixed);
+        for address in addresses {
+            self.address_v6(at + address);
+        }
+        let mut option = at + fixed;
+        while let Some(&[kind, words]) = self.read::<2>(option) {
+            let len = usize::from(words) * 8;
+            if len == 0 || option + len > limit {
+                break;
+            }
+            self.show(option + len);
+            self.option_nd(kind, option, len);
+            option += len;
+        }
+        self.finish(&Rest::Unknown { at: option });
+    }
+
+    fn option_nd(&mut self, kind: u8, at: usize, len: usize) {
+        match (kind, len) {
+            // The packet that is redirected has a payload.
+            (option_nd::REDIRECTED, _) => {
+                self.zero(at + 8, len - 8);
+                self.is_changed = true;
+            }
+            _ if !self.hides_fields => {}
+            (option_nd::SOURCE_LINK | option_nd::TARGET_LINK, _) => {
+                if self.view.macs == Exposure::Zeroed || len != 8 {
+                    self.zero(at + 2, len - 2);
+                }
+            }
+            (option_nd::PREFIX, 32) => self.prefix(at + 2, at + 16, 16),
+            (option_nd::ROUTE, 8 | 16 | 24) => self.prefix(at + 2, at + 8, len - 8),
+            (option_nd::DNS_SERVERS, _) if len % 16 == 8 => {
+                for server in (at + 8..at + len).step_by(16) {
+                    self.address_v6(server);
+                }
+            }
+            (option_nd::MTU, 8) => {}
+            _ => self.zero(at + 2, len - 2),
+        }
+    }
+
+    /// A prefix of which `len` bytes are at `at`, and how many of its bits count at `bits`.
+    fn prefix(&mut self, bits: usize, at: usize, len: usize) {
+        if !self.hides_addresses {
+            return;
+        }
+        let mut prefix = [0; 16];
+        let there = self.from.get(at..at + len).unwrap_or_default();
+        prefix.iter_mut().zip(there).for_each(|(to, byte)| *to = *byte);
+        let counts = self.read::<1>(bits).map_or(0, |&[bits]| u32::from(bits).min(128));
+        let kept = !u128::MAX.checked_shr(counts).unwrap_or(0);
+        let other = self.other_v6(u128::from_be_bytes(prefix)) & kept;
+        self.write(at, other.to_be_bytes().get(..len).unwrap_or_default());
+    }
+}

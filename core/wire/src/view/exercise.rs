@@ -1,0 +1,172 @@
+//! What a view does, over arbitrary bytes: the entry point of the fuzz target `view`, and of property tests.
+
+use super::tunnel::is_tunnel_port;
+use super::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
+use crate::exercise::{CONTROL_BYTES, assert_consistent, described};
+use crate::verify::{BadChecksum, verify};
+use crate::{LinkType, Meta};
+use std::cell::RefCell;
+use weir_abi::{Descriptor, flag};
+use weir_units::Timestamp;
+
+/// Bytes of the buffer behind the packet.
+const BEHIND: usize = 16;
+const UNTOUCHED: u8 = 0xd7;
+
+/// Whether UDP with this port may be a tunnel, so that what follows is no payload.
+pub fn is_tunnel(port: u16) -> bool {
+    is_tunnel_port(port)
+}
+
+/// Shows a packet that is made of `input` under a view that is made of it, and checks what views promise: no panic, no more bytes than there
+/// are, right checksums, and no planted address or payload in what is shown.
+///
+/// Input: link type (1 byte), parts of the view (4), fields (2), wire length (1), what is not used (8), packet.
+///
+/// # Panics
+///
+/// When one of the promises is broken: that is what it is for.
+pub fn view(input: &[u8]) {
+    let Some((control, packet)) = input.split_first_chunk::<CONTROL_BYTES>() else { return };
+    let &[link, payload, addresses, exposures, bytes, f0, f1, wire, ..] = control;
+    let captured = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+    let meta = Meta {
+        ts: Timestamp(1),
+        cap_len: captured,
+        wire_len: captured.saturating_add(if wire < 128 { 0 } else { u32::from(wire) * 8 }),
+        link_type: LinkType::ALL[usize::from(link) % LinkType::ALL.len()],
+        interface: 0,
+        number: 0,
+        data: 0,
+    };
+    let exposure = |bit: u8| if exposures >> bit & 1 == 1 { Exposure::Visible } else { Exposure::Zeroed };
+    let fields = u16::from_be_bytes([f0, f1]);
+    let view = View {
+        payload: match payload % 3 {
+            0 => Payload::All,
+            1 => Payload::NONE,
+            _ => Payload::First(bytes.into()),
+        },
+        addresses: [Addresses::Anonymised, Addresses::Zeroed, Addresses::Visible][usize::from(addresses) % 3],
+        macs: exposure(0),
+        ports: exposure(1),
+        // Half of the inputs zero none of them.
+        zeroed: (Field::ALL.iter().zip(0..))
+            .filter(|(_, bit)| exposures & 4 != 0 && fields >> bit & 1 == 1)
+            .map(|(field, _)| *field)
+            .collect(),
+    };
+    with_transform(view, |transform| check(transform, packet, &meta));
+}
+
+/// Precomputing what a transform needs takes a thousand times as long as using it.
+fn with_transform(view: View, work: impl FnOnce(&mut Transform)) {
+    thread_local! {
+        static LAST: RefCell<Vec<Transform>> = const { RefCell::new(Vec::new()) };
+    }
+    LAST.with_borrow_mut(|known| {
+        let anonymises = view.addresses == Addresses::Anonymised;
+        let mut transform = known
+            .pop()
+            .filter(|transform| anonymises == (transform.view().addresses == Addresses::Anonymised))
+            .unwrap_or_else(|| Transform::new(view, &ViewKey::derive(&[3; 32], b"exercise")));
+        transform.set_view(view);
+        work(&mut transform);
+        known.push(transform);
+    });
+}
+
+fn check(transform: &mut Transform, packet: &[u8], meta: &Meta) {
+    let view = *transform.view();
+    let before = described(packet, meta);
+    let out = show(transform, packet, &before);
+    let after = transform.describe(&out, &before);
+    let cap_len = u32::try_from(out.len()).unwrap_or(u32::MAX);
+    assert_consistent(&after, &Meta { cap_len, ..*meta });
+    if (View { payload: Payload::All, ..view }) != View::ALL {
+        let field = usize::from(after.l4_offset) + 6;
+        let is_none_over_v6 = after.flags & flag::IPV6 != 0
+            && verify(&out, &after) == Err(BadChecksum::Udp)
+            && out.get(field..field + 2) == Some(&[0, 0]);
+        assert!(is_none_over_v6 || verify(&out, &after).is_ok(), "{view}: {:?}", verify(&out, &after));
+    }
+    for place in places(&before, &view) {
+        plant(transform, packet, &before, &place);
+    }
+}
+
+fn show(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor) -> Vec<u8> {
+    let mut out = vec![UNTOUCHED; packet.len() + BEHIND];
+    let Shown { len, wire_len } = transform.apply(packet, descriptor, &mut out);
+    assert!(len <= packet.len() && wire_len == descriptor.wire_len);
+    assert!(out[packet.len()..].iter().all(|byte| *byte == UNTOUCHED), "more was written than there is");
+    out.truncate(len);
+    out
+}
+
+/// Bytes that a view hides.
+struct Place {
+    at: usize,
+    len: usize,
+    /// Nothing depends on them, so what is shown is the same whatever they are.
+    is_without_trace: bool,
+}
+
+fn places(d: &Descriptor, view: &View) -> Vec<Place> {
+    let mut places = Vec::new();
+    let ip = usize::from(d.l3_offset);
+    let is_without_trace = view.addresses == Addresses::Zeroed;
+    if view.addresses != Addresses::Visible {
+        match d.flags & (flag::IPV4 | flag::IPV6) {
+            flag::IPV4 => places.extend([12, 16].map(|at| Place { at: ip + at, len: 4, is_without_trace })),
+            flag::IPV6 => places.extend([8, 24].map(|at| Place { at: ip + at, len: 16, is_without_trace })),
+            _ => {}
+        }
+    }
+    if view.macs == Exposure::Zeroed && d.link_type == LinkType::Ethernet.number() && d.cap_len >= 14 {
+        places.extend([0, 6].map(|at| Place { at, len: 6, is_without_trace: true }));
+    }
+    if view.payload == Payload::NONE && d.flags & flag::TCP != 0 && d.payload_len >= 8 {
+        places.push(Place { at: usize::from(d.payload_offset), len: 8, is_without_trace: true });
+    }
+    places
+}
+
+/// Puts bytes into a place that are nowhere else in the packet, and looks for them in what is shown. Anonymised bytes can look like anything, but
+/// not twice like what was planted.
+fn plant(transform: &mut Transform, packet: &[u8], descriptor: &Descriptor, place: &Place) {
+    let mut seeds = 1..40_u64;
+    let mut shown = Vec::new();
+    let mut leaks = 0;
+    for _ in 0..2 {
+        let Some((planted, secret)) = seeds.find_map(|seed| planted(packet, place, seed)) else { return };
+        let out = show(transform, &planted, descriptor);
+        let is_there = secret.windows(4).any(|part| out.windows(4).any(|window| window == part));
+        leaks += u32::from(is_there);
+        shown.push(out);
+    }
+    let view = transform.view();
+    assert!(leaks < 2, "{view} shows what was planted at {}: {:02x?} of {packet:02x?}", place.at, shown[0]);
+    let is_same = shown[0] == shown[1];
+    assert!(
+        is_same || !place.is_without_trace,
+        "{view} tells of what is at {}: {shown:02x?} of {packet:02x?}",
+        place.at
+    );
+}
+
+/// The packet with something planted, unless a part of that is somewhere else too.
+fn planted(packet: &[u8], place: &Place, seed: u64) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut secret = Vec::new();
+    for word in 1..=place.len.div_ceil(8) as u64 {
+        secret.extend((seed * 32 + word).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    }
+    secret.truncate(place.len);
+    let mut planted = packet.to_vec();
+    planted.get_mut(place.at..place.at + place.len)?.copy_from_slice(&secret);
+    let is_elsewhere = secret.windows(4).any(|part| {
+        let found = planted.windows(4).enumerate().filter(|(_, window)| *window == part);
+        found.count() > 1
+    });
+    (!is_elsewhere).then_some((planted, secret))
+}

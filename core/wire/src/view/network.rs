@@ -1,0 +1,235 @@
+//! Views of link layers, IP headers and ARP.
+
+use super::scene::{Ip, Rest, Scene};
+use super::{Exposure, Field};
+use crate::classify::LinkPart;
+use crate::ip::protocol;
+use crate::link::ARP;
+use crate::verify::has_source_route;
+
+const RARP: u16 = 0x8035;
+/// Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826).
+pub(super) const ARP_OF_ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const ARPHRD_ETHER: [u8; 2] = [0, 1];
+
+/// Options of IPv4 (RFC 791, 3.1; RFC 2113; RFC 4782) that are shown where addresses are not.
+mod option_v4 {
+    pub(super) const END: u8 = 0;
+    pub(super) const NOTHING: u8 = 1;
+    pub(super) const QUICK_START: u8 = 25;
+    pub(super) const TIMESTAMP: u8 = 68;
+    pub(super) const STREAM: u8 = 136;
+    pub(super) const ROUTER_ALERT: u8 = 148;
+}
+
+/// Options of IPv6 (RFC 8200, 4.2; RFC 2473, RFC 2711, RFC 2675) that are shown where addresses are not.
+mod option_v6 {
+    pub(super) const PAD1: u8 = 0;
+    pub(super) const PADN: u8 = 1;
+    pub(super) const TUNNEL_LIMIT: u8 = 4;
+    pub(super) const ROUTER_ALERT: u8 = 5;
+    pub(super) const JUMBO: u8 = 0xc2;
+}
+
+impl Scene<'_> {
+    #[inline(always)]
+    pub(super) fn link(&mut self, part: LinkPart, at: usize, len: usize) {
+        self.show(at + len);
+        match part {
+            LinkPart::Header => match len {
+                14 => {
+                    self.mac(at);
+                    self.mac(at + 6);
+                }
+                16 => self.cooked(at + 2, at + 6),
+                20 => self.cooked(at + 8, at + 12),
+                _ => {}
+            },
+            LinkPart::Tag if self.hides(Field::Vlan) => self.zero(at, 2),
+            LinkPart::Label if self.hides(Field::Mpls) => {
+                // The parser has to find the bottom of the stack where it was.
+                self.zero(at, 2);
+                self.mask(at + 2, 1);
+                self.zero(at + 3, 1);
+            }
+            LinkPart::Session if self.hides(Field::Pppoe) => self.zero(at + 2, 2),
+            LinkPart::Tag | LinkPart::Label | LinkPart::Session | LinkPart::Snap => {}
+        }
+    }
+
+    /// The hardware address in a cooked header, which is an IP address where the hardware is a tunnel.
+    fn cooked(&mut self, hardware: usize, address: usize) {
+        let is_mac = self.read(hardware) == Some(&ARPHRD_ETHER);
+        if self.view.macs == Exposure::Zeroed || self.hides_addresses && !is_mac {
+            self.zero(address, 8);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn ipv4(&mut self, at: usize, data: usize) -> Ip {
+        self.show(data);
+        let mut routed = false;
+        if data > at + 20 {
+            routed = self.options_v4(at + 20, data);
+        }
+        if self.hides_fields {
+            if !self.view.zeroed.is_empty() {
+                self.fields_v4(at);
+            }
+            self.address_v4(at + 12);
+            self.address_v4(at + 16);
+            self.seal_ipv4(at, data);
+        }
+        Ip { at, is_v6: false, routed }
+    }
+
+    fn fields_v4(&mut self, at: usize) {
+        if self.hides(Field::Dscp) {
+            self.mask(at + 1, 3);
+        }
+        if self.hides(Field::IpId) {
+            self.zero(at + 4, 2);
+        }
+        if self.hides(Field::Ttl) {
+            self.zero(at + 8, 1);
+        }
+    }
+
+    /// Says whether a source route is left.
+    #[inline(never)]
+    fn options_v4(&mut self, from: usize, data: usize) -> bool {
+        let end = data.min(self.from.len());
+        if self.hides(Field::IpOptions) {
+            self.zero(from, end - from);
+            return false;
+        }
+        let options = self.from.get(from..end).unwrap_or_default();
+        if !self.hides_addresses {
+            return has_source_route(options);
+        }
+        let mut at = from;
+        while let Some(&[kind]) = self.read::<1>(at).filter(|_| at < end) {
+            let len = match (kind, self.read::<4>(at)) {
+                (option_v4::NOTHING, _) => 1,
+                // A timestamp option has addresses if its flags say so.
+                (option_v4::TIMESTAMP, Some([_, len, _, flags])) if flags & 15 == 0 => usize::from(*len),
+                (
+                    option_v4::STREAM | option_v4::ROUTER_ALERT | option_v4::QUICK_START,
+                    Some([_, len @ 4..=8, ..]),
+                ) => usize::from(*len),
+                (option_v4::END, _) => 0,
+                _ => {
+                    let len = self.read::<2>(at).map_or(0, |&[_, len]| usize::from(len));
+                    if len >= 2 {
+                        // Not there any more, in the same place.
+                        self.fill(at, len.min(end - at), option_v4::NOTHING);
+                    }
+                    len
+                }
+            };
+            if len == 0 || kind != option_v4::NOTHING && len < 2 || len > end - at {
+                self.zero(at, end - at);
+                break;
+            }
+            at += len;
+        }
+        false
+    }
+
+    #[inline(always)]
+    pub(super) fn ipv6(&mut self, at: usize) -> Ip {
+        self.show(at + 40);
+        if self.hides_fields {
+            if !self.view.zeroed.is_empty() {
+                self.fields_v6(at);
+            }
+            self.address_v6(at + 8);
+            self.address_v6(at + 24);
+        }
+        Ip { at, is_v6: true, routed: false }
+    }
+
+    fn fields_v6(&mut self, at: usize) {
+        if self.hides(Field::Dscp) {
+            self.mask(at, 0xf0);
+            self.mask(at + 1, 0x3f);
+        }
+        if self.hides(Field::FlowLabel) {
+            self.mask(at + 1, 0xf0);
+            self.zero(at + 2, 2);
+        }
+        if self.hides(Field::Ttl) {
+            self.zero(at + 7, 1);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn extension(&mut self, protocol: u8, at: usize, len: usize) {
+        self.show(at + len);
+        if !self.hides_fields {
+            return;
+        }
+        match protocol {
+            protocol::FRAGMENT if self.hides(Field::IpId) => self.zero(at + 4, 4),
+            protocol::FRAGMENT => {}
+            protocol::HOP_BY_HOP | protocol::DESTINATION => self.options_v6(at + 2, at + len),
+            // What is left of a routing header has no segments left, so the destination is that of the IPv6 header.
+            protocol::ROUTING if self.hides_addresses => self.zero(at + 3, len - 3),
+            protocol::ROUTING => {}
+            // SPI and sequence number stay; the value that covers everything does not.
+            protocol::AH => self.zero(at + 12, len.saturating_sub(12)),
+            // These have addresses and checksums of their own.
+            _ => self.zero(at + 2, len - 2),
+        }
+    }
+
+    fn options_v6(&mut self, from: usize, to: usize) {
+        let end = to.min(self.from.len());
+        if self.hides(Field::IpOptions) {
+            // So many times Pad1.
+            return self.zero(from, end - from);
+        }
+        if !self.hides_addresses {
+            return;
+        }
+        let mut at = from;
+        while at < end {
+            let Some(&[kind, len]) = self.read::<2>(at).filter(|[kind, _]| *kind != option_v6::PAD1) else {
+                self.zero(at, 1);
+                at += 1;
+                continue;
+            };
+            let len = usize::from(len) + 2;
+            if len > end - at {
+                return self.zero(at, end - at);
+            }
+            let is_kept = matches!(
+                (kind, len),
+                (option_v6::TUNNEL_LIMIT, 3) | (option_v6::ROUTER_ALERT, 4) | (option_v6::JUMBO, 6)
+            );
+            if !is_kept {
+                self.fill(at, 1, option_v6::PADN);
+                self.zero(at + 2, len - 2);
+            }
+            at += len;
+        }
+    }
+
+    /// What is neither IPv4 nor IPv6: ARP is understood, and nothing else.
+    #[inline(never)]
+    pub(super) fn neither(&mut self, at: usize, ether_type: u16) {
+        if !matches!(ether_type, ARP | RARP)
+            || self.read(at) != Some(&ARP_OF_ETHERNET_AND_IPV4)
+            || self.read::<28>(at).is_none()
+            || self.shown() != at
+        {
+            return self.finish(&Rest::Unknown { at });
+        }
+        self.show(at + 28);
+        self.mac(at + 8);
+        self.address_v4(at + 14);
+        self.mac(at + 18);
+        self.address_v4(at + 24);
+        self.finish(&Rest::Unknown { at: at + 28 });
+    }
+}

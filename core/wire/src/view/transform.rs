@@ -1,0 +1,104 @@
+//! A view, applied to packets.
+
+use super::anonymise::Anonymiser;
+use super::key::ViewKey;
+use super::scene::{Kind, Scene};
+use super::{Addresses, View};
+use crate::classify::{classify_into, size};
+use crate::meta::{LinkType, Meta};
+use weir_abi::Descriptor;
+use weir_units::Bytes;
+
+/// Makes of packets what a [`View`] shows of them.
+///
+/// Nothing is shown that is not understood: bytes are let through header by header, as the parser comes by, and each header without what the
+/// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload.
+/// What is shown keeps its place, so a packet is only ever cut at its end, and lengths say what they said.
+///
+/// Checksums over anything that is hidden are computed anew, also where they were wrong, so that they tell nothing of what was there; those over
+/// bytes that are not shown, or that were not captured, become 0. A UDP checksum of 0 stays 0.
+#[derive(Debug)]
+pub struct Transform {
+    view: View,
+    anonymiser: Option<Box<Anonymiser>>,
+    flow: [u64; 3],
+}
+
+/// How much of a packet is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Bytes that were written, from the first one on.
+    pub len: usize,
+    /// Bytes that the packet had on the link. A view does not hide lengths.
+    pub wire_len: u32,
+}
+
+impl Transform {
+    /// With a memory of addresses of its own, if it anonymises: see [`memory`](Self::memory).
+    pub fn new(view: View, key: &ViewKey) -> Self {
+        let anonymises = view.addresses == Addresses::Anonymised;
+        let (words, _) = key.flow.as_chunks::<8>();
+        let flow = std::array::from_fn(|i| words.get(i).copied().map_or(1, u64::from_le_bytes) | 1);
+        Self { view, anonymiser: anonymises.then(|| Box::new(Anonymiser::new(key))), flow }
+    }
+
+    /// Shows something else from now on. Whether addresses are anonymised has to stay as it was.
+    pub(super) fn set_view(&mut self, view: View) {
+        self.view = view;
+    }
+
+    /// What it shows.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The memory that it has for addresses: as much from the start on as ever.
+    pub fn memory(&self) -> Bytes {
+        self.anonymiser.as_ref().map_or(Bytes(0), |anonymiser| anonymiser.memory())
+    }
+
+    /// Writes what may be seen of a packet to the beginning of `out`, and says how much that is. `packet` are all captured bytes of the packet that
+    /// `descriptor` describes; nobody may change them meanwhile.
+    ///
+    /// `out` must not be where the holder can look yet: hidden bytes may stand in it while this runs, though never in what is shown when it
+    /// returns. Where it is shorter than the packet, less is shown.
+    pub fn apply(&mut self, packet: &[u8], descriptor: &Descriptor, out: &mut [u8]) -> Shown {
+        let wire_len = descriptor.wire_len;
+        let len = packet.len().min(size(descriptor.cap_len)).min(out.len());
+        let (packet, out) = (packet.get(..len).unwrap_or_default(), out.get_mut(..len).unwrap_or_default());
+        if self.view == View::ALL {
+            out.copy_from_slice(packet);
+            return Shown { len, wire_len };
+        }
+        let Ok(link_type) = LinkType::try_from(u32::from(descriptor.link_type)) else {
+            return Shown { len: 0, wire_len };
+        };
+        let mut scene = Scene::new(&self.view, self.anonymiser.as_deref_mut(), packet, out);
+        scene.packet(0, size(wire_len).max(len), Kind::Link(link_type), 0);
+        Shown { len: scene.shown(), wire_len }
+    }
+
+    /// Describes what is shown of a packet, from the bytes that are shown and from nothing else; `like` has what is known of it besides: time,
+    /// length on the link, link type, interface, number and guest address.
+    pub fn describe(&self, shown: &[u8], like: &Descriptor) -> Descriptor {
+        let mut descriptor = Descriptor::default();
+        let cap_len = u32::try_from(shown.len()).unwrap_or(u32::MAX);
+        // All bytes are always enough for the parser.
+        if let Some(meta) = Meta::of(&Descriptor { cap_len, ..*like })
+            && classify_into(shown, &meta, &mut descriptor).is_ok()
+        {
+            descriptor.flow_hash = self.flow_hash(descriptor.flow_hash);
+        }
+        descriptor
+    }
+
+    /// The flow hash as this view's holder sees it, of that of the bytes that are shown. Equal ones stay equal, different ones different; two
+    /// views have nothing in common.
+    pub fn flow_hash(&self, hash: u64) -> u64 {
+        // Odd factors and shifted bits are undone by others, so this only puts the hashes in another order.
+        let [a, b, c] = self.flow;
+        let hash = (hash ^ a).wrapping_mul(b);
+        let hash = (hash ^ hash >> 32).wrapping_mul(c);
+        hash ^ hash >> 29
+    }
+}

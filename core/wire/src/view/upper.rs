@@ -1,0 +1,207 @@
+//! Views of what is above IP: TCP and UDP here, control messages and tunnels in files of their own.
+
+use super::scene::{Above, Ip, Kind, Rest, Scene, Sum};
+use super::{Exposure, Field};
+use crate::ip::protocol;
+use crate::link::{IPV4, IPV6, MPLS};
+use crate::upper::Upper;
+use weir_abi::flag;
+
+const IGMP: u8 = 2;
+const IP_IN_IP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+const MPLS_IN_IP: u8 = 137;
+
+/// Where TCP has its options, and how much of its header an error message quotes at least: ports and sequence number.
+const TCP_OPTIONS: usize = 20;
+const TCP_QUOTED: usize = 8;
+
+/// Options of TCP.
+mod option_tcp {
+    pub(super) const END: u8 = 0;
+    pub(super) const NOTHING: u8 = 1;
+    pub(super) const SEGMENT_SIZE: u8 = 2;
+    pub(super) const WINDOW_SCALE: u8 = 3;
+    pub(super) const SACK_PERMITTED: u8 = 4;
+    pub(super) const SACK: u8 = 5;
+    pub(super) const TIMESTAMPS: u8 = 8;
+    pub(super) const MULTIPATH: u8 = 30;
+    pub(super) const FAST_OPEN: u8 = 34;
+}
+/// The subtype of multipath TCP that has an address in it (RFC 8684, 3.4.1).
+const ADD_ADDRESS: u8 = 3;
+
+/// Where protocols that are not shown, or not there as a whole, have their checksums, and of how many bytes.
+fn checksum_of(protocol: u8) -> (usize, usize) {
+    const DCCP: u8 = 33;
+    const SCTP: u8 = 132;
+    const UDP_LITE: u8 = 136;
+    match protocol {
+        protocol::UDP | UDP_LITE | DCCP => (6, 2),
+        protocol::ICMP | protocol::ICMPV6 => (2, 2),
+        SCTP => (8, 4),
+        _ => (0, 0),
+    }
+}
+
+impl Scene<'_> {
+    /// What an IP header carries.
+    #[inline(always)]
+    pub(super) fn above_ip(&mut self, above: Above, depth: u8) {
+        let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = above;
+        if flags & flag::LATER_FRAGMENT != 0 {
+            // Without the first fragment nobody knows what these bytes are.
+            return self.finish(&Rest::Unknown { at });
+        }
+        let in_part = flags & flag::FRAGMENT != 0;
+        match (protocol, payload) {
+            (protocol::TCP, Some(payload)) => {
+                self.tcp(at, payload);
+                self.finish(&Rest::Payload { at: payload, end });
+                self.seal(&Sum { field: at + 16, from: at, end, pseudo: Some((ip, protocol)), in_part });
+            }
+            (protocol::TCP, None) => self.part_of_tcp(at, end),
+            (protocol::UDP, Some(_)) => self.udp(ip, at, end, in_part, depth),
+            _ => self.other_above_ip(&above, depth),
+        }
+    }
+
+    #[inline(never)]
+    fn other_above_ip(&mut self, above: &Above, depth: u8) {
+        let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = *above;
+        let in_part = flags & flag::FRAGMENT != 0;
+        match (protocol, ip.is_v6, payload) {
+            (protocol::ICMP, false, Some(_)) => {
+                self.icmp(at, end, depth);
+                self.seal(&Sum { field: at + 2, from: at, end, pseudo: None, in_part });
+            }
+            (protocol::ICMPV6, true, Some(_)) => {
+                self.icmpv6(at, end, depth);
+                self.seal(&Sum { field: at + 2, from: at, end, pseudo: Some((ip, protocol)), in_part });
+            }
+            (IGMP, false, _) => {
+                self.igmp(at, end);
+                self.seal(&Sum { field: at + 2, from: at, end, pseudo: None, in_part });
+            }
+            (IP_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV4), depth),
+            (IPV6_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV6), depth),
+            (MPLS_IN_IP, ..) => self.inside(at, end, Kind::Type(MPLS), depth),
+            (GRE, ..) => self.gre(at, end, in_part, depth),
+            _ => {
+                self.finish(&Rest::Unknown { at });
+                // It would tell of what is not shown.
+                let (field, len) = checksum_of(protocol);
+                self.zero(at + field, len);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn tcp(&mut self, at: usize, payload: usize) {
+        self.show(payload);
+        if !self.hides_fields {
+            return;
+        }
+        self.ports(at);
+        if !self.view.zeroed.is_empty() {
+            for (field, number) in [(Field::TcpSequence, 4), (Field::TcpAcknowledgement, 8)] {
+                if self.hides(field) {
+                    self.zero(at + number, 4);
+                }
+            }
+            if self.hides(Field::TcpWindow) {
+                self.zero(at + 14, 2);
+            }
+        }
+        if payload > at + TCP_OPTIONS {
+            self.options_tcp(at + TCP_OPTIONS, payload);
+        }
+    }
+
+    /// Not all of the header is there, as where an error message quotes it: what is always quoted is understood.
+    #[cold]
+    fn part_of_tcp(&mut self, at: usize, end: usize) {
+        let there = self.from.len().min(end);
+        if there < at + TCP_QUOTED || there >= at + TCP_OPTIONS {
+            return self.finish(&Rest::Unknown { at });
+        }
+        self.show(at + TCP_QUOTED);
+        self.ports(at);
+        if self.hides(Field::TcpSequence) {
+            self.zero(at + 4, 4);
+        }
+        self.finish(&Rest::Unknown { at: at + TCP_QUOTED });
+        self.zero(at + 16, 2);
+    }
+
+    #[inline(always)]
+    fn ports(&mut self, at: usize) {
+        if self.view.ports == Exposure::Zeroed {
+            self.zero(at, 4);
+        }
+    }
+
+    #[inline(always)]
+    fn options_tcp(&mut self, from: usize, end: usize) {
+        let mut at = from;
+        if self.hides(Field::TcpOptions) {
+            return self.zero(from, end - from);
+        }
+        while at < end {
+            let Some(&[kind]) = self.read::<1>(at) else { return };
+            if kind == option_tcp::NOTHING {
+                at += 1;
+                continue;
+            }
+            let len = self.read::<2>(at).map_or(0, |&[_, len]| usize::from(len));
+            if kind == option_tcp::END || len < 2 || len > end - at {
+                return self.zero(at, end - at);
+            }
+            if !self.keeps_option(kind, len, at) {
+                self.fill(at, len, option_tcp::NOTHING);
+            } else if kind == option_tcp::TIMESTAMPS && self.hides(Field::TcpTimestamps) {
+                self.zero(at + 2, 8);
+            }
+            at += len;
+        }
+    }
+
+    /// Whether an option stays where it is: not if it could have an address in it, or what else is hidden.
+    #[inline(always)]
+    fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
+        let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);
+        match (kind, len) {
+            (option_tcp::TIMESTAMPS, 10)
+            | (option_tcp::SEGMENT_SIZE, 4)
+            | (option_tcp::WINDOW_SCALE, 3)
+            | (option_tcp::SACK_PERMITTED, 2)
+            | (option_tcp::FAST_OPEN, 2..=18) => true,
+            (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
+            // It counts the same bytes once more.
+            (option_tcp::MULTIPATH, 3..) => {
+                let has_address =
+                    self.read::<3>(at).is_none_or(|[_, _, subtype]| subtype >> 4 == ADD_ADDRESS);
+                !(hides_numbers || self.hides_addresses && has_address)
+            }
+            (option_tcp::TIMESTAMPS, _) => !self.hides_addresses && !self.hides(Field::TcpTimestamps),
+            (option_tcp::SACK | option_tcp::MULTIPATH, _) => !self.hides_addresses && !hides_numbers,
+            _ => !self.hides_addresses,
+        }
+    }
+
+    #[inline(always)]
+    fn udp(&mut self, ip: Ip, at: usize, end: usize, in_part: bool, depth: u8) {
+        self.show(at + 8);
+        self.ports(at);
+        let Some(&[a, b, c, d, high, low, ..]) = self.read::<8>(at) else { return };
+        let said = at + usize::from(u16::from_be_bytes([high, low]));
+        let end = if said >= at + 8 && said <= end { said } else { end };
+        let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        match self.tunnel_over_udp(src, dst) {
+            None => self.finish(&Rest::Payload { at: at + 8, end }),
+            Some(tunnel) => self.open_over_udp(tunnel, at + 8, end, depth),
+        }
+        self.seal(&Sum { field: at + 6, from: at, end, pseudo: Some((ip, protocol::UDP)), in_part });
+    }
+}

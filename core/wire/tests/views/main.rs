@@ -1,0 +1,73 @@
+//! What views show, and what they do not.
+
+mod leaks;
+mod packets;
+mod shape;
+
+use weir_abi::Descriptor;
+use weir_units::Timestamp;
+use weir_wire::view::{Transform, ViewKey};
+use weir_wire::{LinkType, Meta, View, classify};
+
+/// The descriptor of a packet of which so many bytes are captured.
+fn described(packet: &[u8], wire_len: usize, link_type: LinkType) -> Descriptor {
+    let meta = Meta {
+        ts: Timestamp(7),
+        cap_len: u32::try_from(packet.len()).unwrap(),
+        wire_len: u32::try_from(wire_len).unwrap(),
+        link_type,
+        interface: 3,
+        number: 5,
+        data: 64,
+    };
+    classify(packet, &meta).unwrap()
+}
+
+fn key() -> ViewKey {
+    ViewKey::derive(&[0x51; 32], b"views")
+}
+
+fn transform(view: &str) -> Transform {
+    Transform::new(view.parse().unwrap(), &key())
+}
+
+/// What is shown of a packet, with its descriptor. The buffer is longer, and what is behind the packet stays as it is.
+fn shown(
+    transform: &mut Transform,
+    packet: &[u8],
+    wire_len: usize,
+    link_type: LinkType,
+) -> (Vec<u8>, Descriptor) {
+    let descriptor = described(packet, wire_len, link_type);
+    let mut out = vec![0xd7; packet.len() + 40];
+    let shown = transform.apply(packet, &descriptor, &mut out);
+    assert!(shown.len <= packet.len());
+    assert!(out[packet.len()..].iter().all(|byte| *byte == 0xd7), "behind the packet");
+    assert_eq!(shown.wire_len, descriptor.wire_len);
+    out.truncate(shown.len);
+    let described = transform.describe(&out, &descriptor);
+    assert_eq!((described.cap_len as usize, described.wire_len), (out.len(), descriptor.wire_len));
+    (out, described)
+}
+
+/// Views that hide addresses, and all that can be with that.
+const HIDING: [&str; 6] = [
+    "addresses=anonymised",
+    "addresses=zeroed",
+    "addresses=anonymised,payload=all",
+    "addresses=zeroed,payload=all,ports=zeroed,ip-options=zeroed,tcp-options=zeroed",
+    "addresses=anonymised,payload=all,macs=visible",
+    "addresses=anonymised,payload=9,ip-id=zeroed,ttl=zeroed,dscp=zeroed,vlan=zeroed,mpls=zeroed,icmp-echo=zeroed",
+];
+
+#[test]
+fn what_may_see_everything_sees_everything() {
+    let mut all = Transform::new(View::ALL, &key());
+    for case in packets::cases() {
+        let (out, described) = shown(&mut all, &case.bytes, case.bytes.len(), case.link_type);
+        assert_eq!(out, case.bytes, "{}", case.name);
+        let plain = self::described(&case.bytes, case.bytes.len(), case.link_type);
+        assert_eq!(Descriptor { flow_hash: 0, ..described }, Descriptor { flow_hash: 0, ..plain });
+        assert_ne!(described.flow_hash, plain.flow_hash, "a hash by which others could be joined");
+    }
+}
