@@ -1,5 +1,6 @@
 //! What views show, and what they do not.
 
+mod captures;
 mod leaks;
 mod packets;
 mod shape;
