@@ -1,5 +1,5 @@
-//! Sends arbitrary bytes to every state of a handshake and of an association, and edits the messages of an honest one: whatever was changed, there is no association
-//! and no data that the peer has not sent.
+//! Sends arbitrary bytes to every state of a handshake and of an association, and edits the messages of an honest one: whatever was
+//! changed, there is no association and no data that the peer has not sent.
 
 #![no_main]
 #![forbid(unsafe_code)]

@@ -23,7 +23,8 @@ fn honest_number(number: usize) -> IpAddr {
     Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1).into()
 }
 
-/// An honest handshake among strangers' connections: it takes three round trips of 50 ms, and is begun at some time during the attack. What became of it.
+/// An honest handshake among strangers' connections: it takes three round trips of 50 ms, and is begun at some time during the attack. What
+/// became of it.
 struct Try {
     since: u64,
     admission: Admission,
@@ -31,8 +32,8 @@ struct Try {
     is_evicted: bool,
 }
 
-/// Strangers connect at `every` ns, from wherever `from` says. Every fourth one sends a first message, and asks for its answer. Honest ones begin at `begins`. When each was
-/// through, or `None`.
+/// Strangers connect at `every` ns, from wherever `from` says. Every fourth one sends a first message, and asks for its answer. Honest ones
+/// begin at `begins`. When each was through, or `None`.
 fn simulate(
     limits: Limits,
     every: u64,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use weir_trust::association::{Initiator, Message};
 use weir_trust::key::{Identity, PublicKey};
 
-/// Makes an association with a certain node, or with whoever answers there (who then sees the credentials). It is there when the node has accepted it. All together takes
-/// no longer than `within`.
+/// Makes an association with a certain node, or with whoever answers there (who then sees the credentials). It is there when the node has
+/// accepted it. All together takes no longer than `within`.
 ///
 /// # Errors
 /// A [`ConnectError`]: there is no association then, and the connection is closed.

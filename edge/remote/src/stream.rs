@@ -13,9 +13,10 @@ const READ_BYTES: usize = MESSAGE_BYTES_MAX;
 
 /// Reads and writes what only the peer can have sent, and only the peer can read.
 ///
-/// Each write is a message and a system call of its own: put a `BufWriter` over it where there are many small ones. A read gives zero bytes when the peer has said that
-/// nothing follows ([`Writer::finish`]); where the connection ends without that, it is an error of the kind `UnexpectedEof`. What was damaged is one of the kind
-/// `InvalidData`. One that takes too long is of the kind `TimedOut`; a read can be tried again then.
+/// Each write is a message and a system call of its own: put a `BufWriter` over it where there are many small ones. A read gives zero bytes
+/// when the peer has said that nothing follows ([`Writer::finish`]); where the connection ends without that, it is an error of the kind
+/// `UnexpectedEof`. What was damaged is one of the kind `InvalidData`. One that takes too long is of the kind `TimedOut`; a read can be
+/// tried again then.
 #[derive(Debug)]
 pub struct Stream {
     peer: Peer,

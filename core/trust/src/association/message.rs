@@ -17,8 +17,8 @@ const SIGNATURE_BYTES: usize = 64;
 /// An identity and its signature.
 const PROOF_BYTES: usize = KEY_BYTES + SIGNATURE_BYTES;
 
-/// The longest credentials, in bytes. A delegated one with three blocks has one or two thousand; this is what a stranger can have kept in memory before
-/// anything of him was checked.
+/// The longest credentials, in bytes. A delegated one with three blocks has one or two thousand; this is what a stranger can have kept in
+/// memory before anything of him was checked.
 pub const CREDENTIALS_BYTES_MAX: usize = 16 << 10;
 
 /// The length of the first message. It has room that nobody reads, so that it is no shorter than its answer.

@@ -1,8 +1,8 @@
 //! Key establishment: two parties that have each other's public key, or a credential for it, get keys that nobody else has.
 //!
-//! Noise XX (T. Perrin: "The Noise Protocol Framework", revision 34, section 7.5) as `Noise_XX_25519_AESGCM_SHA256`. AES-GCM and SHA-256 because
-//! processors compute both themselves, because everything else that weir encrypts and hashes goes through the same two, and because a second hash
-//! would be one more to trust. What is on the wire, byte for byte, is in docs/WIRE.md.
+//! Noise XX (T. Perrin: "The Noise Protocol Framework", revision 34, section 7.5) as `Noise_XX_25519_AESGCM_SHA256`. AES-GCM and SHA-256
+//! because processors compute both themselves, and because weir's ledger and keys rest on SHA-256 already: another hash would be one more to
+//! trust. What is on the wire, byte for byte, is in docs/WIRE.md.
 //!
 //! | message | from | in the clear | encrypted |
 //! |---|---|---|---|
@@ -11,22 +11,24 @@
 //! | third | initiator | | X25519 key; identity and its signature; credentials |
 //! | fourth | responder | | credentials |
 //!
-//! - Both X25519 keys of a side are made anew for each handshake: nobody is recognised by them, and there is none that could be stolen. What lasts is the
-//!   Ed25519 identity. It signs the version, the side's role, the handshake hash at that point (which covers all messages before) and its own X25519 key.
-//!   So a signature is worth nothing in another role, another handshake or beside another key.
-//! - One side has to show itself first, and that is the responder, as a server's: an initiator that expects a certain node finds it, or says nothing of itself. So
-//!   **whoever connects to a responder and sends a first message learns** that it is a weir node, which versions it speaks, and its public key, in exchange for an
-//!   address from which that was asked. He does not learn the responder's credentials, nor whom it would let in: these go in the fourth message, to a
-//!   peer whose signature was checked and whose credentials the responder has accepted. **Whoever listens** learns lengths and times. **Whoever
-//!   answers in a node's place** learns nothing of an initiator that expects a certain node; of one that expects nobody in particular he learns its identity
-//!   and its credentials, which are of no use to him.
+//! - Both X25519 keys of a side are made anew for each handshake: nobody is recognised by them, and there is none that could be stolen.
+//!   What lasts is the Ed25519 identity. It signs the version, the side's role, the handshake hash at that point (which covers all messages
+//!   before) and its own X25519 key. So a signature is worth nothing in another role, another handshake or beside another key.
+//! - One side has to show itself first, and that is the responder, as a server's: an initiator that expects a certain node finds it, or
+//!   says nothing of itself. So **whoever connects to a responder and sends a first message learns** that it is a weir node, which versions
+//!   it speaks, and its public key, in exchange for an address from which that was asked. He does not learn the responder's credentials,
+//!   nor whom it would let in: these go in the fourth message, to a peer whose signature was checked and whose credentials the responder
+//!   has accepted. **Whoever listens** learns lengths and times. **Whoever answers in a node's place** learns nothing of an initiator that
+//!   expects a certain node; of one that expects nobody in particular he learns its identity and its credentials, which are of no use to
+//!   him.
 //! - The initiator has an association when the fourth message has come, not before: then it knows that the responder has accepted it.
-//! - Nobody falls back: the first message says which versions its sender speaks, these bytes are in the handshake hash, and the version that was chosen is signed by
-//!   both. A version that somebody on the way has changed ends the handshake.
+//! - Nobody falls back: the first message says which versions its sender speaks, these bytes are in the handshake hash, and the version
+//!   that was chosen is signed by both. A version that somebody on the way has changed ends the handshake.
 //! - A multiplication on the curve whose result is zero (RFC 7748, section 6.1: a point of small order) ends it, too.
-//! - Each step takes the state before it and gives the next one back. An error gives back nothing: there is no way on, and no association. The peer is
-//!   told nothing but that the connection is closed.
-//! - All lengths are known before anything is allocated: three messages have one length each, and the third and fourth at most [`THIRD_BYTES_MAX`].
+//! - Each step takes the state before it and gives the next one back. An error gives back nothing: there is no way on, and no association.
+//!   The peer is told nothing but that the connection is closed.
+//! - All lengths are known before anything is allocated: the first two messages have one length each, the third and the fourth at most
+//!   [`THIRD_BYTES_MAX`].
 //!
 //! The first message is as long as the second one, so whoever forges its source has no more sent to somebody than he sends himself.
 //!
@@ -92,7 +94,8 @@ impl Association {
         &self.peer
     }
 
-    /// The handshake's hash: the same on both sides, and of no other handshake. What is signed together with it is bound to this association; a log can name it by that.
+    /// The handshake's hash: the same on both sides, and of no other handshake. What is signed together with it is bound to this association; a
+    /// log can name it by that.
     pub fn binding(&self) -> &[u8; 32] {
         &self.binding
     }

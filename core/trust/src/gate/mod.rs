@@ -1,20 +1,23 @@
 //! What is done about strangers before anybody has authenticated them.
 //!
-//! Whoever connects costs memory until the handshake is over, and processor time when the first message is answered. [`Gate`] says for how many, for how long and how often that is
-//! done, so that the thousands of a few do not keep an honest one out:
+//! Whoever connects costs memory until the handshake is over, and processor time when the first message is answered. [`Gate`] says for how
+//! many, for how long and how often that is done, so that the thousands of a few do not keep an honest one out:
 //!
-//! - **Half-open handshakes** are limited in number. Where there is no room, somebody gives way: of the network with the most of them, the source with the most of them loses its oldest. A
-//!   *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer has), a *network* is a /24 or a /48. So a handshake whose network has `k` of them gives
-//!   way only where no network has more than `k`: with [`Limits::half_open`] places, strangers have to come from `half_open / k` networks at once, and bring so many handshakes
-//!   within the time that an honest one takes.
+//! - **Half-open handshakes** are limited in number. Where there is no room, somebody gives way: of the network with the most of them, the
+//!   source with the most of them loses its oldest. A *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer
+//!   has), a *network* is a /24 or a /48. So a handshake whose network has `k` of them gives way only where no network has more than `k`:
+//!   with [`Limits::half_open`] places, strangers have to come from `half_open / k` networks at once, and bring so many handshakes within
+//!   the time that an honest one takes.
 //! - **Time.** A handshake is over within [`Limits::deadline`], or it is given up.
-//! - **Work.** Answering the first message takes four multiplications on the curve and a signature, the third one another and a check of a signature. Each handshake that gets so far
-//!   takes one turn of its source's rate and one of the rate for all. A turn that one of them refuses is not taken from the other, so a source that asks too often does not
-//!   use up what is there for all. Rates are kept by the generic cell rate algorithm (ITU-T I.371; ATM Forum, Traffic Management 4.0): one time for each source, the one
-//!   at which it would be on schedule.
+//! - **Work.** Answering the first message takes four multiplications on the curve and a signature, the third one another and a check of a
+//!   signature. Each handshake that gets so far takes one turn of its source's rate and one of the rate for all. A turn that one of them
+//!   refuses is not taken from the other, so a source that asks too often does not use up what is there for all. Rates are kept by the
+//!   generic cell rate algorithm (ITU-T I.371; ATM Forum, Traffic Management 4.0): one time for each source, the one at which it would be
+//!   on schedule.
 //!
-//! What remains: strangers who have more networks than there are places, and all of them answer (TCP: no forged source gets past the kernel), can push a handshake out before it is over, and who
-//! have more sources than the rate for all divided by that of one can use it up. An honest peer is then refused as they are, and tries again.
+//! What remains: strangers who have more networks than there are places, and all of them answer (TCP: no forged source gets past the
+//! kernel), can push a handshake out before it is over, and who have more sources than the rate for all divided by that of one can use it
+//! up. An honest peer is then refused as they are, and tries again.
 //!
 //! The gate has no clock and no sockets: time is an argument, whoever has the sockets closes those that give way.
 
@@ -46,7 +49,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 half-open handshakes of at most 5 s; 10 in a second from one source and 500 from all, which is a sixth of a core or less.
+    /// 256 half-open handshakes of at most 5 s; 10 in a second from one source and 500 from all (`bench handshake` says what one takes).
     fn default() -> Self {
         Self {
             half_open: 256,
@@ -197,7 +200,8 @@ impl Gate {
         None
     }
 
-    /// A handshake is over: the peer is authenticated, or there will be no association. False where it had given way or taken too long, and so must not become an association.
+    /// A handshake is over: the peer is authenticated, or there will be no association. False where it had given way or taken too long, and so
+    /// must not become an association.
     pub fn leave(&mut self, ticket: Ticket, now: Nanos) -> bool {
         let Some(place) = self.place(ticket) else { return false };
         let open = self.open.remove(place);

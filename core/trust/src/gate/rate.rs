@@ -19,7 +19,8 @@ impl Rate {
     }
 }
 
-/// The generic cell rate algorithm for as many as are remembered: for each, when it would be on schedule. Whose time is past has its whole burst, and so is as one that is not there.
+/// The generic cell rate algorithm for as many as are remembered: for each, when it would be on schedule. Whose time is past has its whole
+/// burst, and so is as one that is not there.
 #[derive(Debug)]
 pub(super) struct Rates<K> {
     rate: Rate,

@@ -19,7 +19,8 @@ pub(super) enum Network {
 }
 
 impl Source {
-    /// The source that an address belongs to. An IPv4 address in an IPv6 one (::ffff:0:0/96), as sockets for both show it, is an IPv4 address: else all of IPv4 were one source.
+    /// The source that an address belongs to. An IPv4 address in an IPv6 one (::ffff:0:0/96), as sockets for both show it, is an IPv4 address:
+    /// else all of IPv4 were one source.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.to_bits()),

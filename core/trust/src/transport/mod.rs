@@ -1,7 +1,8 @@
 //! What is said in an association: encrypted messages, over a stream of bytes ([`SealedStream`]) or in datagrams ([`SealedDatagrams`]).
 //!
-//! AES-256-GCM with a key for each direction and the number of the message in it as nonce. The plaintext begins with a byte that says what kind of message
-//! it is. A message is opened once and in its place, so what is changed, left out, repeated, moved or turned round does not open.
+//! AES-256-GCM with a key for each direction and the number of the message in it as nonce. The plaintext begins with a byte that says what
+//! kind of message it is. A message is opened once and in its place, so what is changed, left out, repeated, moved or turned round does not
+//! open.
 
 mod datagrams;
 mod keys;

@@ -62,7 +62,8 @@ impl SealedStream {
         Self { keys: Some(keys), incoming: Vec::new(), is_finished: false, is_ended: false }
     }
 
-    /// Seals the first [`MESSAGE_BYTES_MAX`] bytes, or as many as there are, and appends what is to be sent to `out`. How many bytes that were; for none, nothing is sent.
+    /// Seals the first [`MESSAGE_BYTES_MAX`] bytes, or as many as there are, and appends what is to be sent to `out`. How many bytes that were;
+    /// for none, nothing is sent.
     ///
     /// # Errors
     /// After [`SealedStream::finish`], and after an error.

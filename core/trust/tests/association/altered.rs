@@ -4,8 +4,8 @@ use crate::pair::{CREDENTIALS, Ends, Seeded, guest, handshake, messages, node};
 use proptest::prelude::{ProptestConfig, any, proptest};
 use weir_trust::association::{Initiator, Responder};
 
-/// Nobody has an association of whom the changed message, or the answer to it, says something wrong. The responder has one after the third message: where the fourth
-/// does not arrive as it was, only the initiator can know.
+/// Nobody has an association of whom the changed message, or the answer to it, says something wrong. The responder has one after the third
+/// message: where the fourth does not arrive as it was, only the initiator can know.
 fn assert_none(ends: &Ends, message: usize, what: &str) {
     assert!(ends.initiator.is_err(), "message {message}: {what}");
     let responder_has = ends.responder.as_ref().is_some_and(Result::is_ok);

@@ -124,7 +124,8 @@ fn a_third_message_that_comes_twice_ends_the_association() {
 #[test]
 fn versions_cannot_be_changed_on_the_way() {
     let (lowest, highest) = (4, 5);
-    // What is offered is made more, or begins lower: the responder still speaks this version, and the initiator finds that something else was offered.
+    // What is offered is made more, or begins lower: the responder still speaks this version, and the initiator finds that something else was
+    // offered.
     for (byte, value) in [(lowest, 0), (highest, VERSION + 1), (highest, u8::MAX)] {
         let ends = handshake(None, 1, &mut |number, mut bytes| {
             if number == 0 {

@@ -46,8 +46,8 @@ pub const OFFERS: &[u8] = b"what the node is";
 /// What may be done to a message on its way.
 pub type Way<'a> = &'a mut dyn FnMut(usize, Vec<u8>) -> Vec<u8>;
 
-/// Both ends of a handshake whose four messages (0 to 3) went that way: each has an association, or the reason why not. A side that waits for a message that
-/// was not sent has none.
+/// Both ends of a handshake whose four messages (0 to 3) went that way: each has an association, or the reason why not. A side that waits
+/// for a message that was not sent has none.
 pub struct Ends {
     pub initiator: Result<Association, HandshakeError>,
     pub responder: Option<Result<Association, HandshakeError>>,

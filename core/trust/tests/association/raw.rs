@@ -1,4 +1,5 @@
-//! A party that speaks Noise as it should and says in it what it likes: it has its messages' payloads, X25519 keys and later messages of its own choice.
+//! A party that speaks Noise as it should and says in it what it likes: it has its messages' payloads, X25519 keys and later messages of
+//! its own choice.
 
 use crate::pair::Seeded;
 use rand_core::RngCore;
