@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use core::net::{Ipv4Addr, Ipv6Addr};
 
     fn anonymiser() -> Anonymiser {
         Anonymiser::new(&ViewKey::derive(&[7; 32], b"test"))

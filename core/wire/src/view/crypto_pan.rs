@@ -80,7 +80,7 @@ impl fmt::Debug for CryptoPan {
 pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     fn anonymised(key: &[u8; 32], address: IpAddr) -> IpAddr {
         let scheme = CryptoPan::new(key);
