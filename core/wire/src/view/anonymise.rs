@@ -193,9 +193,9 @@ fn kind_v6(address: u128) -> KindV6 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
     use std::collections::HashSet;
-    use core::net::{Ipv4Addr, Ipv6Addr};
 
     fn anonymiser() -> Anonymiser {
         Anonymiser::new(&ViewKey::derive(&[7; 32], b"test"))

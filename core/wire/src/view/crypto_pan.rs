@@ -79,8 +79,8 @@ impl fmt::Debug for CryptoPan {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use proptest::prelude::*;
     use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use proptest::prelude::*;
 
     fn anonymised(key: &[u8; 32], address: IpAddr) -> IpAddr {
         let scheme = CryptoPan::new(key);
