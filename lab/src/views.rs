@@ -78,7 +78,7 @@ impl Packets {
 
     /// TCP segments without payload, each with two addresses of its own.
     fn with_random_addresses(name: &'static str, is_v6: bool) -> Result<Self, BenchError> {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let mut packets = Self::new(name);
         for number in 0..RANDOM {
             let mut packet = vec![2; 12];
