@@ -4,6 +4,7 @@
 The target `module` begins with the shipped modules instead: lab/fuzz copies them.
 """
 
+import base64
 import gzip
 import struct
 from pathlib import Path
@@ -157,8 +158,25 @@ def view_inputs():
             yield f"{name}-{payload}", bytes([LINK_TYPES.index(link_type), payload, 0, 2]) + bytes(12) + packet
 
 
+# Credentials.
+
+
+def credential_inputs():
+    """A chain of two, as bytes and as the text that the tests have of it."""
+    text = (FOLDER.parent.parent / "core/trust/tests/credential-1.txt").read_bytes()
+    digits = text.strip().split(b":")[1].upper()
+    yield "chain", base64.b32decode(digits + b"=" * (-len(digits) % 8))
+    yield "text", text
+
+
 def main():
-    targets = {"capture": capture_inputs(), "classify": classify_inputs(), "handshake": handshake_inputs(), "view": view_inputs()}
+    targets = {
+        "capture": capture_inputs(),
+        "classify": classify_inputs(),
+        "credential": credential_inputs(),
+        "handshake": handshake_inputs(),
+        "view": view_inputs(),
+    }
     for target, inputs in targets.items():
         folder = FOLDER / target
         folder.mkdir(parents=True, exist_ok=True)

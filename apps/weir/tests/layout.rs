@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/sched", &["core/units"]),
     ("core/demux", &["abi", "core/units", "core/wire"]),
     ("core/session", &["abi", "core/bounds", "core/sched", "core/units"]),
-    ("core/trust", &["core/units"]),
+    ("core/trust", &["core/units", "core/wire"]),
     ("core/graph", &["core/units", "core/wire"]),
     ("core/elements", &["core/graph"]),
     ("edge/confine", &[]),

@@ -1,6 +1,10 @@
 //! Who may do what: keys, credentials, key establishment.
 //!
 //! - [`key`]: identities are Ed25519 keys; how they are written, kept in files and sign.
+//! - [`grant`]: what is allowed, as a type; of two grants there is what both allow.
+//! - [`credential`]: grants that were signed and passed on from key to key, as Biscuit tokens.
+//! - [`revocation`]: what was taken back.
+//! - [`explain`]: all of that in words.
 //! - [`association`]: key establishment between two identities; [`transport`]: what they say to each other afterwards.
 //! - [`gate`]: how much is done for strangers before they are known.
 //!
@@ -10,6 +14,10 @@
 
 pub mod association;
 mod base32;
+pub mod credential;
+pub mod explain;
 pub mod gate;
+pub mod grant;
 pub mod key;
+pub mod revocation;
 pub mod transport;

@@ -1,0 +1,111 @@
+//! Making credentials.
+
+use super::template::Contents;
+use super::{BLOCKS_MAX, Credential, Refusal};
+use crate::grant::{Grant, GrantError};
+use crate::key::{Identity, PublicKey};
+use biscuit_auth::builder::{Algorithm, BlockBuilder};
+use biscuit_auth::datalog::SymbolTable;
+use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
+use rand_core::{CryptoRng, RngCore};
+
+/// Why no credential was made. To blame is whoever wanted it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MintError {
+    /// A grant that no block can have.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// It would hold for ever.
+    #[error(
+        "an operator's grant has to say until when it holds: what is granted for ever cannot be forgotten"
+    )]
+    Endless,
+    /// Somebody else's.
+    #[error(
+        "the credential is held by {holder}, and only with that key it can be passed on; this key is {key}"
+    )]
+    NotHolder {
+        /// Whose it is.
+        holder: PublicKey,
+        /// Who wanted to pass it on.
+        key: PublicKey,
+    },
+    /// What was to be passed on, or what would have been made, would be refused everywhere.
+    #[error("it would be refused: {0}")]
+    Refused(#[from] Refusal),
+    /// The library for tokens failed.
+    #[error("the token could not be made")]
+    Token,
+}
+
+impl Credential {
+    /// A credential from an operator: `root` grants this to `holder`. `random` makes the throw-away key that keeps others from cutting blocks off.
+    ///
+    /// # Errors
+    /// A grant that no block can have, or that does not say until when; and lists and filters that make it too long.
+    pub fn mint(
+        root: &Identity,
+        holder: PublicKey,
+        grant: Grant,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
+        grant.check()?;
+        if grant.expires.is_none() {
+            return Err(MintError::Endless);
+        }
+        let contents = Contents { root: Some(root.public()), holder, grant };
+        let next = KeyPair::new_with_rng(Algorithm::Ed25519, random);
+        let token = BiscuitBuilder::new()
+            .merge(block(&contents))
+            .build_with_key_pair(&KeyPair::from(&private(root)?), SymbolTable::new(), &next)
+            .and_then(|token| token.to_vec())
+            .map_err(|_| MintError::Token)?;
+        Ok(Self::parse(&token)?)
+    }
+
+    /// The same for another one: its holder passes this much of it on to `next`. Needs nobody's help, and no network.
+    ///
+    /// # Errors
+    /// Where `holder` is not the last holder, the signatures do not hold, it cannot be passed on any more, or the grant is more than what he has.
+    pub fn delegate(
+        &self,
+        holder: &Identity,
+        next: PublicKey,
+        grant: Grant,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
+        grant.check()?;
+        if holder.public() != *self.claimed_holder() {
+            return Err(MintError::NotHolder { holder: *self.claimed_holder(), key: holder.public() });
+        }
+        if self.links.len() >= BLOCKS_MAX {
+            return Err(Refusal::Blocks(self.links.len() + 1).into());
+        }
+        self.check_signatures()?;
+        let contents = Contents { root: None, holder: next, grant };
+        let key = KeyPair::new_with_rng(Algorithm::Ed25519, random);
+        let append = || {
+            let token = UnverifiedBiscuit::from(&self.bytes)?;
+            let request = token.third_party_request()?;
+            let signed = request.create_block(&private(holder)?, block(&contents))?.serialize()?;
+            token.append_third_party_with_keypair(&signed, key)?.to_vec()
+        };
+        let delegated = Self::parse(&append().map_err(|_: biscuit_auth::error::Token| MintError::Token)?)?;
+        delegated.joined()?;
+        Ok(delegated)
+    }
+}
+
+fn block(contents: &Contents) -> BlockBuilder {
+    BlockBuilder { facts: contents.facts(), ..BlockBuilder::default() }
+}
+
+fn private(identity: &Identity) -> Result<PrivateKey, biscuit_auth::error::Format> {
+    PrivateKey::from_bytes(identity.seed().as_slice(), Algorithm::Ed25519)
+}
+
+impl From<biscuit_auth::error::Format> for MintError {
+    fn from(_: biscuit_auth::error::Format) -> Self {
+        Self::Token
+    }
+}

@@ -1,0 +1,310 @@
+//! The facts of a credential's blocks: the only place that knows their shapes, both ways.
+//!
+//! | fact | of | what |
+//! |---|---|---|
+//! | `weir("credential", 1, null)` | every block | what it is, and the version of these shapes |
+//! | `root(bytes)` | the authority | the key that has signed it |
+//! | `holder(bytes)` | every block | the key that may use it and pass it on |
+//! | `profile(name)`, `filter(text)`, `view(text)` | | as the types' texts |
+//! | `modules([hash, …], [signer, …])` | | SHA-256 of modules' bytes; keys |
+//! | `interfaces([name, …])`, `writes([name, …])`, `nodes([pattern, …])` | | |
+//! | `cpu(n)`, `memory(n)`, `bandwidth(n)`, `records(n)`, `kept(n)`, `sessions(n)` | | ppm of a core, bytes, bit/s, 1/s, packets, sessions |
+//! | `not_before(date)`, `expires(date)` | | `expires` also in the authority, always |
+//! | `delegations(n)` | | |
+//!
+//! Lists are in ascending order, without repetitions. What is not stated is not restricted. The `null` makes every block one of Biscuit's newest version, which lists
+//! belong to (the library does not see that by the lists alone), and in which what is signed begins with what it is signed for.
+
+use super::BlockError;
+use crate::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Second};
+use crate::key::PublicKey;
+use biscuit_auth::builder::{Fact, Term};
+use biscuit_auth::datalog::SymbolTable;
+use biscuit_auth::format::schema;
+use biscuit_auth::format::schema::term::Content;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::str::FromStr;
+use weir_units::{BitsPerSecond, Bytes, Name, shown};
+
+/// The version of Biscuit's Datalog that brought lists and `null`, 3.3, as blocks have it.
+const BLOCK_VERSION: u32 = 6;
+const KIND: &str = "credential";
+const VERSION: i64 = 1;
+
+/// All facts that there are, each with how it is read.
+const FACTS: &[(&str, Read)] = &[
+    ("weir", |draft, terms| {
+        let [kind, version, nothing] = terms.exactly()?;
+        let is_nothing = matches!(nothing.content, Some(Content::Null(_)));
+        let is_kind = terms.text(kind)? == KIND && terms.number(version)? == VERSION.unsigned_abs();
+        draft.is_ours = is_kind && is_nothing;
+        Some(())
+    }),
+    ("root", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
+    ("holder", |draft, terms| set(&mut draft.holder, terms.one(Terms::key)?)),
+    ("profile", |draft, terms| {
+        draft.grant.profiles.insert(terms.one(Terms::read::<Name>)?);
+        Some(())
+    }),
+    ("modules", |draft, terms| {
+        let [hashes, signers] = terms.exactly()?;
+        let hashes = terms.list(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
+        let signers = terms.list(signers, Terms::key)?;
+        draft.grant.modules = Modules::from(ModuleSet { hashes, signers });
+        Some(())
+    }),
+    ("filter", |draft, terms| {
+        draft.grant.filters.insert(terms.one(Terms::read)?);
+        Some(())
+    }),
+    ("interfaces", |draft, terms| set(&mut draft.grant.interfaces, terms.all(Terms::read)?)),
+    ("view", |draft, terms| set(&mut draft.grant.view, terms.one(Terms::read)?)),
+    ("writes", |draft, terms| set(&mut draft.grant.writes, terms.all(Terms::read)?)),
+    ("cpu", |draft, terms| set(&mut draft.grant.ceilings.cpu, terms.one(Terms::number).map(CpuShare)?)),
+    ("memory", |draft, terms| set(&mut draft.grant.ceilings.memory, terms.one(Terms::number).map(Bytes)?)),
+    ("bandwidth", |draft, terms| {
+        set(&mut draft.grant.ceilings.bandwidth, terms.one(Terms::number).map(BitsPerSecond)?)
+    }),
+    ("records", |draft, terms| set(&mut draft.grant.ceilings.records_per_second, terms.one(Terms::number)?)),
+    ("kept", |draft, terms| set(&mut draft.grant.ceilings.kept_packets, terms.one(Terms::number)?)),
+    ("sessions", |draft, terms| set(&mut draft.grant.ceilings.sessions, terms.one(Terms::number)?)),
+    ("nodes", |draft, terms| {
+        let patterns: BTreeSet<NodePattern> = terms.all(Terms::read)?;
+        let nodes: Nodes = patterns.iter().cloned().collect();
+        // Patterns that say nothing more than another one are not written.
+        let is_as_written = nodes.iter().len() == patterns.len();
+        is_as_written.then(|| draft.grant.nodes = Some(nodes))
+    }),
+    ("not_before", |draft, terms| set(&mut draft.grant.not_before, terms.one(Terms::second)?)),
+    ("expires", |draft, terms| set(&mut draft.grant.expires, terms.one(Terms::second)?)),
+    ("delegations", |draft, terms| {
+        set(&mut draft.grant.delegations, u32::try_from(terms.one(Terms::number)?).ok()?)
+    }),
+];
+
+/// Reads a fact's terms into the draft; nothing where they are not what they should be.
+type Read = fn(&mut Draft, &Terms<'_>) -> Option<()>;
+
+/// What a block says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    /// Who has signed it, in the authority alone.
+    pub(super) root: Option<PublicKey>,
+    pub(super) holder: PublicKey,
+    pub(super) grant: Grant,
+}
+
+#[derive(Default)]
+struct Draft {
+    is_ours: bool,
+    root: Option<PublicKey>,
+    holder: Option<PublicKey>,
+    grant: Grant,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "what the table's functions end with")]
+fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    *place = Some(value);
+    Some(())
+}
+
+impl Contents {
+    /// As facts, in the order of [`FACTS`].
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        let mut state = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
+        let key = |key: &PublicKey| Term::Bytes(key.as_bytes().to_vec());
+        let Self { root, holder, grant } = self;
+        state("weir", vec![Term::Str(KIND.to_owned()), Term::Integer(VERSION), Term::Null]);
+        if let Some(root) = root {
+            state("root", vec![key(root)]);
+        }
+        state("holder", vec![key(holder)]);
+        grant.profiles.iter().for_each(|profile| state("profile", vec![text(profile)]));
+        for ModuleSet { hashes, signers } in grant.modules.iter() {
+            let hashes = hashes.iter().map(|hash| Term::Bytes(hash.0.to_vec())).collect();
+            state("modules", vec![Term::Array(hashes), Term::Array(signers.iter().map(key).collect())]);
+        }
+        grant.filters.iter().for_each(|filter| state("filter", vec![text(filter)]));
+        if let Some(interfaces) = &grant.interfaces {
+            state("interfaces", vec![texts(interfaces)]);
+        }
+        if let Some(view) = &grant.view {
+            state("view", vec![text(view)]);
+        }
+        if let Some(fields) = &grant.writes {
+            state("writes", vec![texts(fields)]);
+        }
+        let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = grant.ceilings;
+        for (name, amount) in [
+            ("cpu", cpu.map(|share| share.0)),
+            ("memory", memory.map(|bytes| bytes.0)),
+            ("bandwidth", bandwidth.map(|rate| rate.0)),
+            ("records", records_per_second),
+            ("kept", kept_packets),
+            ("sessions", sessions),
+        ] {
+            if let Some(amount) = amount {
+                state(name, vec![number(amount)]);
+            }
+        }
+        if let Some(nodes) = &grant.nodes {
+            state("nodes", vec![texts(nodes.iter())]);
+        }
+        if let Some(second) = grant.not_before {
+            state("not_before", vec![Term::Date(second.number())]);
+        }
+        if let Some(second) = grant.expires {
+            state("expires", vec![Term::Date(second.number())]);
+        }
+        if let Some(times) = grant.delegations {
+            state("delegations", vec![number(times.into())]);
+        }
+        facts
+    }
+
+    /// Reads a block: every part of it is looked at, and what is not expected is an error.
+    pub(super) fn read(block: &schema::Block, is_authority: bool) -> Result<Self, BlockError> {
+        let schema::Block { symbols, context, version, facts, rules, checks, scope, public_keys } = block;
+        for (is_there, what) in [
+            (!rules.is_empty(), "rules"),
+            (!checks.is_empty(), "checks"),
+            (!scope.is_empty(), "scopes"),
+            (!public_keys.is_empty(), "keys to evaluate scopes with"),
+        ] {
+            if is_there {
+                return Err(BlockError::Evaluated(what));
+            }
+        }
+        if *version != Some(BLOCK_VERSION) {
+            return Err(BlockError::Version);
+        }
+        if context.is_some() {
+            return Err(BlockError::Form);
+        }
+        let count = symbols.len();
+        let distinct: BTreeSet<&String> = symbols.iter().collect();
+        let table = SymbolTable::from(symbols.clone()).map_err(|_| BlockError::Form)?;
+        if distinct.len() != count || facts.len() > FACTS.len() {
+            // More facts than there are: one is there twice, or is none. Which one, the loop would say, but the table would be as long as the token.
+            return Err(BlockError::Form);
+        }
+        let mut draft = Draft::default();
+        let mut stated = BTreeSet::new();
+        for fact in facts {
+            let name = table.get_symbol(fact.predicate.name).ok_or(BlockError::Form)?;
+            let Some((name, read)) = FACTS.iter().find(|(known, _)| *known == name) else {
+                return Err(BlockError::UnknownFact(shown(name)));
+            };
+            if !stated.insert(*name) {
+                return Err(BlockError::Doubled(name));
+            }
+            let terms = Terms { symbols: &table, terms: &fact.predicate.terms };
+            read(&mut draft, &terms).ok_or(BlockError::Value(name))?;
+            if *name == "weir" && !draft.is_ours {
+                return Err(BlockError::Version);
+            }
+        }
+        if !stated.contains("weir") {
+            return Err(BlockError::Version);
+        }
+        match (is_authority, draft.root) {
+            (true, None) => return Err(BlockError::Missing("root")),
+            (false, Some(_)) => return Err(BlockError::Misplaced("root")),
+            _ => {}
+        }
+        if is_authority && draft.grant.expires.is_none() {
+            return Err(BlockError::Missing("expires"));
+        }
+        draft.grant.check()?;
+        let holder = draft.holder.ok_or(BlockError::Missing("holder"))?;
+        Ok(Self { root: draft.root, holder, grant: draft.grant })
+    }
+}
+
+fn text(value: impl Display) -> Term {
+    Term::Str(value.to_string())
+}
+
+fn texts<T: Display>(values: impl IntoIterator<Item = T>) -> Term {
+    Term::Array(values.into_iter().map(text).collect())
+}
+
+/// Grants have no higher amounts: see [`Grant::check`].
+fn number(amount: u64) -> Term {
+    Term::Integer(i64::try_from(amount).unwrap_or(i64::MAX))
+}
+
+/// The terms of a fact.
+struct Terms<'a> {
+    symbols: &'a SymbolTable,
+    terms: &'a [schema::Term],
+}
+
+impl Terms<'_> {
+    fn exactly<const N: usize>(&self) -> Option<&[schema::Term; N]> {
+        self.terms.try_into().ok()
+    }
+
+    /// What the only term is.
+    fn one<T>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<T> {
+        let [term] = self.exactly()?;
+        read(self, term)
+    }
+
+    /// What the only term lists.
+    fn all<T: Ord>(&self, read: impl Fn(&Self, &schema::Term) -> Option<T>) -> Option<BTreeSet<T>> {
+        let [term] = self.exactly()?;
+        self.list(term, read)
+    }
+
+    fn list<T: Ord>(
+        &self,
+        term: &schema::Term,
+        read: impl Fn(&Self, &schema::Term) -> Option<T>,
+    ) -> Option<BTreeSet<T>> {
+        let Some(Content::Array(items)) = &term.content else { return None };
+        let items: Vec<T> = items.array.iter().map(|term| read(self, term)).collect::<Option<_>>()?;
+        let ascends = items.windows(2).all(|pair| pair[0] < pair[1]);
+        ascends.then(|| items.into_iter().collect())
+    }
+
+    fn text(&self, term: &schema::Term) -> Option<&str> {
+        match &term.content {
+            Some(Content::String(symbol)) => self.symbols.get_symbol(*symbol),
+            _ => None,
+        }
+    }
+
+    /// What a text says; nothing where it is another one than the value's own.
+    fn read<T: FromStr + Display>(&self, term: &schema::Term) -> Option<T> {
+        let text = self.text(term)?;
+        text.parse().ok().filter(|value: &T| value.to_string() == text)
+    }
+
+    fn bytes(&self, term: &schema::Term) -> Option<[u8; 32]> {
+        match &term.content {
+            Some(Content::Bytes(bytes)) => bytes.as_slice().try_into().ok(),
+            _ => None,
+        }
+    }
+
+    fn key(&self, term: &schema::Term) -> Option<PublicKey> {
+        PublicKey::from_bytes(self.bytes(term)?).ok()
+    }
+
+    fn number(&self, term: &schema::Term) -> Option<u64> {
+        match &term.content {
+            Some(Content::Integer(value)) => u64::try_from(*value).ok(),
+            _ => None,
+        }
+    }
+
+    fn second(&self, term: &schema::Term) -> Option<Second> {
+        match &term.content {
+            Some(Content::Date(number)) => Second::new(*number),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a credential is worth.
+
+use super::{Credential, PrefixId, Refusal};
+use crate::grant::{Grant, NodeName, Second};
+use crate::key::PublicKey;
+use crate::revocation::Revocations;
+use biscuit_auth::builder::Algorithm;
+use biscuit_auth::format::SerializedBiscuit;
+
+/// One block of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Who may use the chain up to here, and pass it on.
+    pub holder: PublicKey,
+    /// What this block alone says.
+    pub grant: Grant,
+    /// The chain up to here.
+    pub id: PrefixId,
+}
+
+/// Who shows a credential, where and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The operators whom the node trusts.
+    pub roots: &'a [PublicKey],
+    /// What they have taken back.
+    pub revocations: &'a Revocations,
+    /// The key that the peer has proven to have.
+    pub peer: &'a PublicKey,
+    /// The node's name.
+    pub node: &'a NodeName,
+    /// The time.
+    pub now: Second,
+}
+
+/// A credential that holds, for its holder, at this node, now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    root: PublicKey,
+    chain: Vec<Link>,
+    effective: Grant,
+    expires: Second,
+}
+
+impl Credential {
+    /// What it is worth.
+    ///
+    /// What costs little is looked at first: two signatures for each block are verified only where it is the peer's own, and of a known root.
+    ///
+    /// # Errors
+    /// The first [`Refusal`] that holds.
+    pub fn verify(&self, situation: &Situation<'_>) -> Result<Verified, Refusal> {
+        let Situation { roots, revocations, peer, node, now } = *situation;
+        if !roots.contains(&self.root) {
+            return Err(Refusal::UnknownRoot(self.root));
+        }
+        if self.claimed_holder() != peer {
+            return Err(Refusal::NotHolder { holder: *self.claimed_holder(), peer: *peer });
+        }
+        self.check_signatures()?;
+        let effective = self.joined()?;
+        for (block, Link { grant, id, .. }) in self.links.iter().enumerate() {
+            if revocations.contains(&self.root, id) {
+                return Err(Refusal::Revoked { block, id: *id });
+            }
+            if let Some(from) = grant.not_before.filter(|from| now < *from) {
+                return Err(Refusal::NotYet { block, from, now });
+            }
+            if let Some(until) = grant.expires.filter(|until| now >= *until) {
+                return Err(Refusal::Expired { block, until, now });
+            }
+            if let Some(nodes) = grant.nodes.as_ref().filter(|nodes| !nodes.contains(node)) {
+                return Err(Refusal::Node { block, nodes: nodes.clone(), node: node.clone() });
+            }
+        }
+        // Every authority has an end: see `template.rs`.
+        let expires = effective.expires.unwrap_or_default();
+        Ok(Verified { root: self.root, chain: self.links.clone(), effective, expires })
+    }
+
+    /// Whether every signature holds, from the root that it names down to the throw-away key at its end. Whether anybody trusts that root is another question.
+    ///
+    /// # Errors
+    /// [`Refusal::Forged`].
+    pub fn check_signatures(&self) -> Result<(), Refusal> {
+        let root = biscuit_auth::PublicKey::from_bytes(self.root.as_bytes(), Algorithm::Ed25519);
+        let root = root.map_err(|_| Refusal::Forged)?;
+        // Neither this nor anything else here runs what the blocks may say.
+        SerializedBiscuit::from_slice(&self.bytes, root).map(|_| ()).map_err(|_| Refusal::Forged)
+    }
+}
+
+impl Verified {
+    /// The operator whose grant it is.
+    pub fn root(&self) -> &PublicKey {
+        &self.root
+    }
+
+    /// The chain from the operator's block to the holder's, never empty. What the holder uses is charged to each [`PrefixId`] in it.
+    pub fn chain(&self) -> &[Link] {
+        &self.chain
+    }
+
+    /// What all blocks together allow.
+    pub fn grant(&self) -> &Grant {
+        &self.effective
+    }
+
+    /// The first second in which it does not hold any more.
+    pub fn expires(&self) -> Second {
+        self.expires
+    }
+
+    /// Who may use it: the last holder, who is the peer.
+    pub fn holder(&self) -> &PublicKey {
+        self.chain.last().map_or(&self.root, |link| &link.holder)
+    }
+
+    /// Its name.
+    pub fn id(&self) -> PrefixId {
+        self.chain.last().map_or_else(|| PrefixId::after(None, &[]), |link| link.id)
+    }
+
+    /// The first of its blocks that was revoked, if any was by now: whoever has verified it asks this again after each new list.
+    pub fn revoked_by(&self, revocations: &Revocations) -> Option<Refusal> {
+        let is_revoked = |link: &Link| revocations.contains(&self.root, &link.id);
+        let block = self.chain.iter().position(is_revoked)?;
+        Some(Refusal::Revoked { block, id: self.chain.get(block)?.id })
+    }
+}

@@ -1,0 +1,144 @@
+//! Credentials and decisions in words.
+
+use crate::credential::{Credential, PrefixId, Refusal, Verified};
+use crate::grant::{Excess, Grant, Part, Request, View, list};
+use crate::key::PublicKey;
+use std::fmt::{self, Display, Write};
+
+/// What a grant allows, part by part, in the order in which people ask: what, of what, how much, where and when. With `all` also what it does not restrict.
+pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
+    let any = |what: &str| all.then(|| what.to_owned());
+    let names = |names: &Option<_>, otherwise: &str| match names {
+        Some(names) => Some(list::<&_>(names)),
+        None => any(otherwise),
+    };
+    let profile = (!grant.profiles.is_empty()).then(|| list(&grant.profiles));
+    let modules = (!grant.modules.is_any()).then(|| grant.modules.to_string());
+    let traffic: Vec<String> = grant.filters.iter().map(|filter| format!("`{filter}`")).collect();
+    let traffic =
+        (!traffic.is_empty()).then(|| format!("packets that {} selects", traffic.join(" and also ")));
+    let interfaces = grant.interfaces.as_ref().map(list);
+    let writes = names(&grant.writes, "any that can be written");
+    let ceilings = &grant.ceilings;
+    let most = |amount: Option<String>| match amount {
+        Some(amount) => Some(format!("at most {amount}")),
+        None => any("no ceiling"),
+    };
+    let times = |times: u32| match times {
+        0 => "none".to_owned(),
+        1 => "one".to_owned(),
+        times => times.to_string(),
+    };
+    [
+        (Part::Profile, profile.or_else(|| any("any of the node's"))),
+        (Part::Modules, modules.or_else(|| any("any, whoever wrote them: this is an administrator's right"))),
+        (Part::Traffic, traffic.or_else(|| any("every packet"))),
+        (Part::Interfaces, interfaces.or_else(|| any("all"))),
+        (Part::View, grant.view.as_ref().map(View::in_words).or_else(|| any("everything"))),
+        (Part::Writes, writes),
+        (Part::Cpu, most(ceilings.cpu.map(|share| format!("{share} of a core")))),
+        (Part::Memory, most(ceilings.memory.map(|bytes| bytes.to_string()))),
+        (Part::Bandwidth, most(ceilings.bandwidth.map(|rate| rate.to_string()))),
+        (Part::Records, most(ceilings.records_per_second.map(|records| records.to_string()))),
+        (Part::Kept, most(ceilings.kept_packets.map(|packets| packets.to_string()))),
+        (Part::Sessions, most(ceilings.sessions.map(|sessions| sessions.to_string()))),
+        (Part::Nodes, grant.nodes.as_ref().map(ToString::to_string).or_else(|| any("all of this operator"))),
+        (Part::NotBefore, grant.not_before.map(|from| from.to_string()).or_else(|| any("at once"))),
+        (Part::Expires, grant.expires.map(|until| until.to_string()).or_else(|| any("none"))),
+        (Part::Delegations, grant.delegations.map(times).or_else(|| any("as many as a chain has room for"))),
+    ]
+    .into_iter()
+    .filter_map(|(part, words)| Some((part, words?)))
+    .collect()
+}
+
+/// A credential in words: whose, through whom, and what each block says. It is what the credential says of itself; whether its signatures hold is said in the
+/// first line, and whether it is worth anything somewhere only [`Credential::verify`] says.
+pub fn credential(credential: &Credential) -> String {
+    let mut text = String::new();
+    let signatures = match credential.check_signatures() {
+        Ok(()) => "its signatures hold",
+        Err(_) => "FORGED OR DAMAGED: its signatures do not hold",
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "A credential for {}; {signatures}.", credential.claimed_holder());
+    let mut from = *credential.claimed_root();
+    for (block, link) in credential.claimed_links().iter().enumerate() {
+        let who = if block == 0 { "the operator" } else { "" };
+        let space = if who.is_empty() { "" } else { " " };
+        let _ =
+            writeln!(text, "\nBlock {block}, {}:\n  {who}{space}{from}\n  gives {}", link.id, link.holder);
+        for (part, words) in grant(&link.grant, block == 0) {
+            let _ = writeln!(text, "    {:<20} {words}", format!("{part}:"));
+        }
+        if block > 0 {
+            let _ = writeln!(text, "    and otherwise what block {} gives", block - 1);
+        }
+        from = link.holder;
+    }
+    text
+}
+
+/// Why a request is allowed, or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It asks for no more than the credential gives.
+    Allowed {
+        /// The chain that allows it.
+        id: PrefixId,
+        /// Whose it is.
+        holder: PublicKey,
+    },
+    /// The credential is worth nothing here and now.
+    Worthless(Refusal),
+    /// It asks for more.
+    Refused(Vec<Objection>),
+}
+
+/// One thing in which a request asks for more than a credential gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// The first block that refuses it.
+    pub block: usize,
+    /// Its identifier.
+    pub id: PrefixId,
+    /// What it refuses.
+    pub excess: Excess,
+}
+
+impl Verified {
+    /// Whether a request is allowed, and if not which block refuses what.
+    pub fn answer(&self, request: &Request<'_>) -> Answer {
+        let mut objections: Vec<Objection> = Vec::new();
+        for (block, link) in self.chain().iter().enumerate() {
+            for excess in link.grant.refuses(request) {
+                if objections.iter().all(|known| known.excess.part != excess.part) {
+                    objections.push(Objection { block, id: link.id, excess });
+                }
+            }
+        }
+        if objections.is_empty() {
+            Answer::Allowed { id: self.id(), holder: *self.holder() }
+        } else {
+            Answer::Refused(objections)
+        }
+    }
+}
+
+impl Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allowed { id, holder } => write!(f, "allowed, under {id}, held by {holder}"),
+            Self::Worthless(refusal) => write!(f, "refused: {refusal}"),
+            Self::Refused(objections) => {
+                f.write_str("refused")?;
+                let mut between = ": ";
+                for Objection { block, id, excess } in objections {
+                    write!(f, "{between}{excess} by block {block}, {id}")?;
+                    between = "; ";
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What somebody asks for, held against what is granted.
+
+use super::{Ceilings, Grant, Interface, ModuleHash, NodeName, Second, View, list, where_not};
+use crate::key::PublicKey;
+use std::fmt::{self, Display};
+use weir_units::Name;
+
+/// A part of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(
+    missing_docs,
+    reason = "they are the fields of `Grant` and `Ceilings`, and `Display` says what they are"
+)]
+pub enum Part {
+    Profile,
+    Modules,
+    Traffic,
+    Interfaces,
+    View,
+    Writes,
+    Cpu,
+    Memory,
+    Bandwidth,
+    Records,
+    Kept,
+    Sessions,
+    Nodes,
+    NotBefore,
+    Expires,
+    Delegations,
+}
+
+impl Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Profile => "profile",
+            Self::Modules => "modules",
+            Self::Traffic => "traffic",
+            Self::Interfaces => "interfaces",
+            Self::View => "view",
+            Self::Writes => "fields to write",
+            Self::Cpu => "processor time",
+            Self::Memory => "memory",
+            Self::Bandwidth => "bandwidth",
+            Self::Records => "records per second",
+            Self::Kept => "kept packets",
+            Self::Sessions => "sessions",
+            Self::Nodes => "nodes",
+            Self::NotBefore => "beginning",
+            Self::Expires => "end",
+            Self::Delegations => "further delegations",
+        })
+    }
+}
+
+/// More than is given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{part}: asked for {asked}, given is {given}")]
+pub struct Excess {
+    /// Of what.
+    pub part: Part,
+    /// What was asked for.
+    pub asked: String,
+    /// What is given.
+    pub given: String,
+}
+
+/// What somebody asks for. What is not stated is not asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    /// Where.
+    pub node: Option<&'a NodeName>,
+    /// When.
+    pub at: Option<Second>,
+    /// The profile that a module is to be admitted by.
+    pub profile: Option<&'a Name>,
+    /// A module, and the keys that have signed it.
+    pub module: Option<(ModuleHash, &'a [PublicKey])>,
+    /// Where packets are to be from.
+    pub interface: Option<&'a Interface>,
+    /// What is to be seen of them.
+    pub view: Option<View>,
+    /// Fields that are to be written.
+    pub writes: &'a [Name],
+    /// What all sessions are to use together, with what they use already.
+    pub ceilings: Ceilings,
+}
+
+impl Excess {
+    pub(super) fn new(part: Part, asked: impl Display, given: impl Display) -> Self {
+        Self { part, asked: asked.to_string(), given: given.to_string() }
+    }
+}
+
+impl Grant {
+    /// Everything in which a request asks for more than this grant gives; nothing where it may be fulfilled. Packets are not judged: the filters of the grant
+    /// hold whatever is asked for.
+    pub fn refuses(&self, request: &Request<'_>) -> Vec<Excess> {
+        let mut excesses = Vec::new();
+        let mut refuse = |excess: Option<Excess>| excesses.extend(excess);
+        refuse(where_not(Part::Nodes, request.node, self.nodes.as_ref(), |node, nodes| nodes.contains(node)));
+        refuse(where_not(Part::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
+        refuse(where_not(Part::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
+        if let Some(asked) = request.profile
+            && !self.profiles.is_empty()
+            && !self.profiles.contains(asked)
+        {
+            refuse(Some(Excess::new(Part::Profile, asked, list(&self.profiles))));
+        }
+        if let Some((hash, signers)) = &request.module
+            && !self.modules.contains(hash, signers)
+        {
+            let by = if signers.is_empty() {
+                "unsigned".to_owned()
+            } else {
+                format!("signed by {}", list(*signers))
+            };
+            refuse(Some(Excess::new(Part::Modules, format_args!("{hash}, {by}"), &self.modules)));
+        }
+        if let (Some(asked), Some(given)) = (request.interface, &self.interfaces)
+            && !given.contains(asked)
+        {
+            refuse(Some(Excess::new(Part::Interfaces, asked, list(given))));
+        }
+        refuse(where_not(Part::View, request.view.as_ref(), self.view.as_ref(), View::is_at_most));
+        if let Some(given) = &self.writes {
+            let beyond: Vec<&Name> = request.writes.iter().filter(|field| !given.contains(*field)).collect();
+            if !beyond.is_empty() {
+                refuse(Some(Excess::new(Part::Writes, list(beyond), list(given))));
+            }
+        }
+        excesses.extend(request.ceilings.excesses(&self.ceilings).into_iter().flatten());
+        excesses
+    }
+}

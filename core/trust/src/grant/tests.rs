@@ -1,0 +1,227 @@
+//! Grants as a meet-semilattice, and what is more than another one gives.
+
+use super::*;
+use crate::key::{Identity, PublicKey};
+use proptest::collection::btree_set;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use weir_units::{BitsPerSecond, Bytes};
+
+fn keys() -> Vec<PublicKey> {
+    (1..4).map(|seed| Identity::from_seed(&[seed; 32]).public()).collect()
+}
+
+fn names(of: &'static [&'static str]) -> impl Strategy<Value = BTreeSet<Name>> {
+    subsequence(of, 0..=of.len()).prop_map(|of| of.into_iter().map(|name| Name::new(name).unwrap()).collect())
+}
+
+fn module_sets() -> impl Strategy<Value = ModuleSet> {
+    let hashes = btree_set((0..3_u8).prop_map(|of| ModuleHash::of(&[of])), 0..3);
+    let signers = btree_set(select(keys()), 0..3);
+    (hashes, signers).prop_map(|(hashes, signers)| ModuleSet { hashes, signers })
+}
+
+fn views() -> impl Strategy<Value = View> {
+    select(vec![
+        "all",
+        "payload=none",
+        "payload=64",
+        "addresses=anonymised",
+        "macs=zeroed,ttl=zeroed",
+        "ports=zeroed",
+    ])
+    .prop_map(|text| text.parse().unwrap())
+}
+
+fn nodes() -> impl Strategy<Value = Nodes> {
+    let patterns = vec!["a.org", "x.a.org", "*.a.org", "*.x.a.org", "y.x.a.org", "*.org", "b.net"];
+    subsequence(patterns, 0..4)
+        .prop_map(|patterns| patterns.into_iter().map(|text| text.parse::<NodePattern>().unwrap()).collect())
+}
+
+fn ceilings() -> impl Strategy<Value = Ceilings> {
+    let amount = || option::of(prop_oneof![0..4_u64, Just(AMOUNT_MAX)]);
+    (amount(), amount(), amount(), amount(), amount(), amount()).prop_map(|(a, b, c, d, e, f)| Ceilings {
+        cpu: a.map(CpuShare),
+        memory: b.map(Bytes),
+        bandwidth: c.map(BitsPerSecond),
+        records_per_second: d,
+        kept_packets: e,
+        sessions: f,
+    })
+}
+
+/// What one block can say.
+pub(crate) fn grants() -> impl Strategy<Value = Grant> {
+    let interfaces = subsequence(vec!["eth0", "eth1", "wlan0"], 0..=3)
+        .prop_map(|of| of.into_iter().map(|name| name.parse().unwrap()).collect::<BTreeSet<Interface>>());
+    let second = || option::of((0..4_u64).prop_map(|number| Second::new(number).unwrap()));
+    let filter = option::of(select(vec!["tcp", "udp port 53", ") or ("]));
+    let what =
+        (names(&["research", "operations"]), option::of(module_sets()), filter, option::of(interfaces));
+    let how = (option::of(views()), option::of(names(&["ttl", "dscp"])), ceilings(), option::of(nodes()));
+    (what, how, (second(), second(), option::of(0..3_u32))).prop_map(|(what, how, when)| Grant {
+        profiles: what.0.into_iter().take(1).collect(),
+        modules: what.1.map_or_else(Modules::any, Modules::from),
+        filters: what.2.into_iter().map(|text| text.parse().unwrap()).collect(),
+        interfaces: what.3,
+        view: how.0,
+        writes: how.1,
+        ceilings: how.2,
+        nodes: how.3,
+        not_before: when.0,
+        expires: when.1,
+        delegations: when.2,
+    })
+}
+
+/// What several blocks say together.
+fn joined() -> impl Strategy<Value = Grant> {
+    prop::collection::vec(grants(), 1..4)
+        .prop_map(|grants| grants.iter().fold(Grant::default(), |all, grant| all.meet(grant)))
+}
+
+proptest! {
+    #[test]
+    fn grants_are_a_meet_semilattice(a in joined(), b in joined(), c in joined()) {
+        prop_assert_eq!(a.meet(&b), b.meet(&a));
+        prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
+        prop_assert_eq!(a.meet(&a), a.clone());
+        prop_assert_eq!(a.meet(&Grant::default()), a.clone());
+        prop_assert!(a.meet(&b).is_at_most(&a) && a.meet(&b).is_at_most(&b));
+        prop_assert_eq!(c.is_at_most(&a) && c.is_at_most(&b), c.is_at_most(&a.meet(&b)));
+        prop_assert_eq!(a.is_at_most(&b) && b.is_at_most(&a), a == b);
+    }
+
+    /// Against what grants mean, one request at a time: both allow it, or their meet does not.
+    #[test]
+    fn a_meet_allows_what_both_allow(a in joined(), b in joined(), asked in grants(), signed in subsequence(keys(), 0..3), of in 0..3_u8) {
+        let interfaces: Vec<Interface> = asked.interfaces.into_iter().flatten().collect();
+        let writes: Vec<Name> = asked.writes.into_iter().flatten().collect();
+        for node in ["a.org", "x.a.org", "y.x.a.org", "c.org", "b.net", "c.net"] {
+            let node = node.parse().unwrap();
+            let request = Request {
+                node: Some(&node),
+                at: asked.expires,
+                profile: asked.profiles.first(),
+                module: Some((ModuleHash::of(&[of]), &signed)),
+                interface: interfaces.first(),
+                view: asked.view,
+                writes: &writes,
+                ceilings: asked.ceilings,
+            };
+            let allows = |grant: &Grant| {
+                // Several profiles hold together: naming one of them is asking for less than all.
+                let refused = grant.refuses(&request);
+                refused.iter().all(|excess| excess.part == Part::Profile)
+            };
+            prop_assert_eq!(allows(&a.meet(&b)), allows(&a) && allows(&b));
+        }
+    }
+
+    /// What asks for no more than is given is no more, once it is joined; and what was asked for of what is ordered is what comes out.
+    #[test]
+    fn what_asks_for_no_more_gets_what_it_asks_for(given in joined(), asked in grants()) {
+        prop_assert_eq!(asked.excess(&asked), None, "nobody asks for more than he has by repeating it");
+        if asked.excess(&given).is_none() {
+            let got = given.meet(&asked);
+            prop_assert_eq!(&asked.view.or(given.view), &got.view);
+            prop_assert_eq!(&asked.interfaces.or(given.interfaces), &got.interfaces);
+            prop_assert_eq!(&asked.nodes.or(given.nodes), &got.nodes);
+            prop_assert_eq!(&asked.expires.or(given.expires), &got.expires);
+            prop_assert_eq!(&asked.not_before.or(given.not_before), &got.not_before);
+            prop_assert_eq!(&asked.ceilings.memory.or(given.ceilings.memory), &got.ceilings.memory);
+            prop_assert_eq!(&asked.delegations.or(given.delegations), &got.delegations);
+        }
+    }
+}
+
+fn grant(change: impl FnOnce(&mut Grant)) -> Grant {
+    let mut grant = Grant::default();
+    change(&mut grant);
+    grant
+}
+
+#[test]
+fn what_is_asked_for_too_much_is_said() {
+    let given = grant(|given| {
+        given.ceilings.memory = Some(Bytes(1 << 20));
+        given.view = Some(View::ANONYMISED);
+        given.modules = ModuleSet { hashes: [ModuleHash::of(b"")].into(), ..ModuleSet::default() }.into();
+        given.interfaces = Some(["eth0".parse().unwrap()].into());
+    });
+    let excess = |change: fn(&mut Grant)| grant(change).excess(&given).map(|excess| excess.to_string());
+    assert_eq!(excess(|_| ()), None);
+    assert_eq!(excess(|asked| asked.ceilings.memory = Some(Bytes(1 << 20))), None);
+    assert_eq!(
+        excess(|asked| asked.ceilings.memory = Some(Bytes(2 << 20))).as_deref(),
+        Some("memory: asked for 2 MiB, given is 1 MiB")
+    );
+    let headers = excess(|asked| asked.view = Some(View::HEADERS)).unwrap();
+    assert!(headers.starts_with("view: asked for payload=none, given is "), "{headers}");
+    let signer = excess(|asked| {
+        asked.modules = ModuleSet { signers: keys().into_iter().collect(), ..ModuleSet::default() }.into();
+    });
+    assert!(signer.unwrap().starts_with("modules: asked for signed by weir-key:"));
+    assert_eq!(
+        excess(|asked| asked.interfaces = Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into()))
+            .as_deref(),
+        Some("interfaces: asked for eth0, eth1, given is eth0")
+    );
+}
+
+#[test]
+fn a_module_may_be_named_where_signers_are_given() {
+    let signers = keys().into_iter().take(1).collect();
+    let given = grant(|given| given.modules = ModuleSet { signers, ..ModuleSet::default() }.into());
+    let asked = grant(|asked| {
+        asked.modules = ModuleSet { hashes: [ModuleHash::of(b"a")].into(), ..ModuleSet::default() }.into();
+    });
+    assert_eq!(asked.excess(&given), None);
+    // And the signature is still asked for.
+    let both = given.meet(&asked);
+    let (named, signer) = (ModuleHash::of(b"a"), keys()[0]);
+    let loads = |signers: &[PublicKey]| {
+        both.refuses(&Request { module: Some((named, signers)), ..Request::default() })
+    };
+    assert_eq!(loads(&[signer]), []);
+    assert_eq!(loads(&[]).len(), 1);
+}
+
+#[test]
+fn a_grant_is_passed_on_as_often_as_it_says() {
+    let twice = grant(|grant| grant.delegations = Some(2));
+    let left = |grant: &Grant| grant.delegations;
+    let once = twice.passed_on().unwrap();
+    assert_eq!((left(&once), left(&once.passed_on().unwrap())), (Some(1), Some(0)));
+    assert_eq!(once.passed_on().unwrap().passed_on(), None);
+    assert_eq!(Grant::default().passed_on(), Some(Grant::default()));
+}
+
+#[test]
+fn what_no_block_can_have_is_said() {
+    let wrong = |change: fn(&mut Grant)| grant(change).check().unwrap_err().to_string();
+    assert!(Grant::default().check().is_ok());
+    assert_eq!(
+        wrong(|grant| {
+            (grant.not_before, grant.expires) = (Second::new(60), Second::new(60));
+        }),
+        "it would begin at 1970-01-01T00:01:00Z and end at 1970-01-01T00:01:00Z: it has to end after it begins"
+    );
+    assert!(
+        wrong(|grant| grant.ceilings.sessions = Some(u64::MAX))
+            .starts_with("sessions: 18446744073709551615 is more")
+    );
+    assert_eq!(
+        wrong(|grant| {
+            let name = |number| Name::new(&format!("f{number}")).unwrap();
+            grant.writes = Some((0..65).map(name).collect());
+        }),
+        "fields to write: 65 entries; 64 is the most"
+    );
+    assert!(
+        wrong(|grant| grant.filters = ["tcp", "udp"].map(|text| text.parse().unwrap()).into())
+            .starts_with('2')
+    );
+}

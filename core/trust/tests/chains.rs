@@ -1,0 +1,323 @@
+//! Credentials as they are meant: granted, passed on, shown, taken back.
+
+mod people;
+
+use people::*;
+use std::collections::BTreeSet;
+use weir_trust::credential::{BLOCKS_MAX, Credential, MintError, Refusal, resource_name};
+use weir_trust::explain::{self, Answer};
+use weir_trust::grant::{CpuShare, Grant, GrantError, ModuleHash, ModuleSet, Part, Request, Second, View};
+use weir_trust::key::Identity;
+use weir_trust::revocation::{RevocationList, Revocations};
+use weir_units::{Bytes, Name};
+
+fn nothing_revoked() -> Revocations {
+    Revocations::default()
+}
+
+/// The operator gives a researcher anonymised packets of two interfaces; she gives her student one of them, less memory, and three weeks.
+fn research() -> (Credential, Credential) {
+    let first = granted(|grant| {
+        grant.profiles = [Name::new("research").unwrap()].into();
+        grant.view = Some(View::ANONYMISED);
+        grant.filters = ["tcp".parse().unwrap()].into();
+        grant.interfaces = Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into());
+        grant.ceilings.memory = Some(Bytes(64 << 20));
+        grant.ceilings.cpu = Some(CpuShare(200_000));
+        grant.nodes = Some(["*.example.org".parse().unwrap()].into_iter().collect());
+        grant.delegations = Some(1);
+    });
+    let second = delegated(&first, |grant| {
+        grant.filters = ["port 443".parse().unwrap()].into();
+        grant.interfaces = Some(["eth0".parse().unwrap()].into());
+        grant.ceilings.memory = Some(Bytes(16 << 20));
+        grant.expires = Some(second("2026-12-12"));
+    });
+    (first, second)
+}
+
+#[test]
+fn a_credential_that_was_passed_on_gives_what_all_blocks_give() {
+    let (first, second) = research();
+    let verified = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    let grant = verified.grant();
+    assert_eq!(grant.view, Some(View::ANONYMISED));
+    assert_eq!(grant.filters.iter().map(|filter| filter.as_str()).collect::<Vec<_>>(), ["port 443", "tcp"]);
+    assert_eq!(grant.interfaces, Some(["eth0".parse().unwrap()].into()));
+    assert_eq!(grant.ceilings.memory, Some(Bytes(16 << 20)));
+    assert_eq!(grant.ceilings.cpu, Some(CpuShare(200_000)));
+    assert_eq!(grant.delegations, Some(0));
+    assert_eq!(verified.expires(), people::second("2026-12-12"));
+    assert_eq!((verified.root(), verified.holder()), (&OPERATOR.key(), &STUDENT.key()));
+    let holders: Vec<_> = verified.chain().iter().map(|link| link.holder).collect();
+    assert_eq!(holders, [RESEARCHER.key(), STUDENT.key()]);
+    // Both are charged under the name of the researcher's.
+    let hers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    assert_eq!(verified.chain()[0].id, hers.id());
+    assert_ne!(verified.id(), hers.id());
+}
+
+#[test]
+fn a_credential_is_written_and_read_again() {
+    let (first, second) = research();
+    for credential in [first, second] {
+        assert_eq!(Credential::parse(credential.as_bytes()), Ok(credential.clone()));
+        assert_eq!(credential.to_string().parse(), Ok(credential.clone()));
+        assert_eq!(format!("\n{credential}\n").parse(), Ok(credential));
+    }
+    for text in ["", "weir-credential:", "weir-key:abc", "weir-credential:ABC", "weir-credential:é"] {
+        assert!(text.parse::<Credential>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn every_part_of_a_grant_is_kept() {
+    let everything = Grant {
+        profiles: [Name::new("research").unwrap()].into(),
+        modules: ModuleSet {
+            hashes: [ModuleHash::of(b"a"), ModuleHash::of(b"b")].into(),
+            signers: [FRIEND.key(), THIEF.key()].into(),
+        }
+        .into(),
+        filters: [") or (".parse().unwrap()].into(),
+        interfaces: Some(["time".parse().unwrap(), "eth0".parse().unwrap()].into()),
+        view: Some("payload=64,addresses=zeroed,ttl=zeroed".parse().unwrap()),
+        writes: Some([Name::new("ttl").unwrap()].into()),
+        ceilings: weir_trust::grant::Ceilings {
+            cpu: Some(CpuShare(1)),
+            memory: Some(Bytes(2)),
+            bandwidth: Some(weir_units::BitsPerSecond(3)),
+            records_per_second: Some(4),
+            kept_packets: Some(5),
+            sessions: Some(i64::MAX as u64),
+        },
+        nodes: Some(["a", "*.b", "node"].map(|text| text.parse().unwrap()).into_iter().collect()),
+        not_before: Second::new(0),
+        expires: Some(Second::MAX),
+        delegations: Some(u32::MAX),
+    };
+    let nothing = Grant {
+        modules: ModuleSet::default().into(),
+        interfaces: Some(BTreeSet::new()),
+        writes: Some(BTreeSet::new()),
+        nodes: Some([].into_iter().collect()),
+        expires: Second::new(1),
+        ..Grant::default()
+    };
+    let plain = Grant { expires: Second::new(1), ..Grant::default() };
+    for grant in [everything, nothing, plain] {
+        let credential =
+            Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant.clone(), &mut Counting(0)).unwrap();
+        assert_eq!(credential.claimed_links()[0].grant, grant);
+        assert_eq!(credential.check_signatures(), Ok(()));
+    }
+}
+
+#[test]
+fn a_credential_is_worth_something_only_to_its_holder() {
+    let (first, second) = research();
+    for (credential, thief, holder) in
+        [(&first, STUDENT, RESEARCHER), (&second, RESEARCHER, STUDENT), (&second, THIEF, STUDENT)]
+    {
+        let refused = show(credential, thief, &nothing_revoked());
+        assert_eq!(refused, Err(Refusal::NotHolder { holder: holder.key(), peer: thief.key() }));
+    }
+    let stolen = second.delegate(&THIEF.identity(), THIEF.key(), Grant::default(), &mut Counting(0));
+    assert_eq!(stolen, Err(MintError::NotHolder { holder: STUDENT.key(), key: THIEF.key() }));
+}
+
+#[test]
+fn a_credential_holds_from_its_beginning_to_its_end() {
+    let first = granted(|grant| grant.not_before = Some(second("2026-11-01")));
+    let credential = delegated(&first, |grant| {
+        grant.not_before = Some(second("2026-11-10"));
+        grant.expires = Some(second("2026-12-01"));
+    });
+    let at =
+        |time: &str| show_at(&credential, STUDENT, &nothing_revoked(), second(time), &node()).map(|_| ());
+    let not_yet =
+        |block, from: &str, now: &str| Err(Refusal::NotYet { block, from: second(from), now: second(now) });
+    let expired = |now: &str| {
+        let (until, now) = (second("2026-12-01"), second(now));
+        Err(Refusal::Expired { block: 1, until, now })
+    };
+    assert_eq!(at("2026-10-31T23:59:59Z"), not_yet(0, "2026-11-01", "2026-10-31T23:59:59Z"));
+    assert_eq!(at("2026-11-09T23:59:59Z"), not_yet(1, "2026-11-10", "2026-11-09T23:59:59Z"));
+    assert_eq!(at("2026-11-10"), Ok(()));
+    assert_eq!(at("2026-11-30T23:59:59Z"), Ok(()));
+    assert_eq!(at("2026-12-01"), expired("2026-12-01"));
+    // What the operator gave ends what was made of it, too.
+    let credential =
+        delegated(&granted(|grant| grant.expires = Some(second("2026-11-21T12:00:00Z"))), |_| ());
+    let refused = show(&credential, STUDENT, &nothing_revoked());
+    assert_eq!(refused, Err(Refusal::Expired { block: 0, until: now(), now: now() }));
+}
+
+#[test]
+fn a_credential_holds_at_its_nodes() {
+    let (_, credential) = research();
+    let elsewhere = "edge-1.example.net".parse().unwrap();
+    let refused = show_at(&credential, STUDENT, &nothing_revoked(), now(), &elsewhere).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "block 0 is for the nodes *.example.org, and this one is edge-1.example.net"
+    );
+}
+
+#[test]
+fn what_is_revoked_is_worth_nothing_and_neither_is_what_was_made_of_it() {
+    let (first, second) = research();
+    let chain: Vec<_> = second.claimed_links().iter().map(|link| link.id).collect();
+    let revoke = |by: people::Person, id| {
+        let list = RevocationList::sign(&by.identity(), 1, now(), [id].into()).unwrap();
+        let mut known = Revocations::default();
+        known.accept(list, &[OPERATOR.key(), OTHER_OPERATOR.key()]).unwrap();
+        known
+    };
+    let students = revoke(OPERATOR, chain[1]);
+    assert_eq!(show(&second, STUDENT, &students), Err(Refusal::Revoked { block: 1, id: chain[1] }));
+    assert!(show(&first, RESEARCHER, &students).is_ok());
+    let both = revoke(OPERATOR, chain[0]);
+    assert_eq!(show(&first, RESEARCHER, &both), Err(Refusal::Revoked { block: 0, id: chain[0] }));
+    assert_eq!(show(&second, STUDENT, &both), Err(Refusal::Revoked { block: 0, id: chain[0] }));
+    assert!(show(&second, STUDENT, &revoke(OTHER_OPERATOR, chain[0])).is_ok(), "another operator's list");
+    // Whoever uses it while it is revoked finds out with the next list.
+    let live = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    assert_eq!(live.revoked_by(&nothing_revoked()), None);
+    assert_eq!(live.revoked_by(&both), Some(Refusal::Revoked { block: 0, id: chain[0] }));
+}
+
+#[test]
+fn nobody_passes_on_more_than_he_has() {
+    let first = granted(|grant| {
+        grant.view = Some(View::ANONYMISED);
+        grant.ceilings.memory = Some(Bytes(1 << 20));
+    });
+    let delegate = |change: fn(&mut Grant)| {
+        let mut grant = Grant::default();
+        change(&mut grant);
+        first.delegate(&RESEARCHER.identity(), STUDENT.key(), grant, &mut Counting(0))
+    };
+    assert!(delegate(|grant| grant.ceilings.memory = Some(Bytes(1 << 20))).is_ok());
+    let refused = delegate(|grant| grant.ceilings.memory = Some(Bytes(2 << 20))).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "it would be refused: widened: block 1 asks for more than its holder was given; memory: asked for 2 MiB, given is 1 MiB. \
+         Delegate again, for no more than that"
+    );
+    assert!(matches!(
+        delegate(|grant| grant.view = Some(View::ALL)),
+        Err(MintError::Refused(Refusal::Widened { block: 1, .. }))
+    ));
+    assert!(delegate(|grant| grant.expires = Some(second("2027-01-02"))).is_err());
+}
+
+#[test]
+fn a_credential_is_passed_on_as_often_as_it_says() {
+    let (_, second) = research();
+    let third = second.delegate(&STUDENT.identity(), FRIEND.key(), Grant::default(), &mut Counting(0));
+    assert_eq!(third, Err(MintError::Refused(Refusal::OverDelegated { block: 2 })));
+    // And never further than a chain is long.
+    let person = |number: usize| Identity::from_seed(&[100 + u8::try_from(number).unwrap(); 32]);
+    let mut credential =
+        Credential::mint(&OPERATOR.identity(), person(0).public(), until_2027(|_| ()), &mut Counting(0))
+            .unwrap();
+    for number in 1..BLOCKS_MAX {
+        let next = person(number).public();
+        credential =
+            credential.delegate(&person(number - 1), next, Grant::default(), &mut Counting(0)).unwrap();
+    }
+    assert_eq!(credential.claimed_links().len(), BLOCKS_MAX);
+    let longer =
+        credential.delegate(&person(BLOCKS_MAX - 1), THIEF.key(), Grant::default(), &mut Counting(0));
+    assert_eq!(longer, Err(MintError::Refused(Refusal::Blocks(BLOCKS_MAX + 1))));
+}
+
+#[test]
+fn nobody_is_in_a_chain_twice() {
+    let (_, second) = research_twice();
+    for holder in [RESEARCHER, STUDENT, OPERATOR] {
+        let circle = second.delegate(&STUDENT.identity(), holder.key(), Grant::default(), &mut Counting(0));
+        assert_eq!(circle, Err(MintError::Refused(Refusal::Circular { block: 2, holder: holder.key() })));
+    }
+    // An operator may grant himself something: that is no circle yet.
+    let own = Credential::mint(&OPERATOR.identity(), OPERATOR.key(), until_2027(|_| ()), &mut Counting(0));
+    assert!(show(&own.unwrap(), OPERATOR, &nothing_revoked()).is_ok());
+}
+
+fn research_twice() -> (Credential, Credential) {
+    let first = granted(|grant| grant.delegations = Some(2));
+    let second = delegated(&first, |_| ());
+    (first, second)
+}
+
+#[test]
+fn what_holds_for_ever_or_never_is_not_granted() {
+    let mint = |grant| Credential::mint(&OPERATOR.identity(), FRIEND.key(), grant, &mut Counting(0));
+    assert_eq!(mint(Grant::default()), Err(MintError::Endless));
+    let never = until_2027(|grant| grant.not_before = Some(second("2028-01-01")));
+    assert!(matches!(mint(never), Err(MintError::Grant(GrantError::Never { .. }))));
+    let long = until_2027(|grant| {
+        let patterns = (0..64).map(|number| format!("{number}.{}", vec!["a".repeat(60); 4].join(".")));
+        grant.nodes = Some(patterns.map(|text| text.parse().unwrap()).collect());
+    });
+    assert!(matches!(mint(long), Err(MintError::Refused(Refusal::TooLong(_)))));
+}
+
+#[test]
+fn the_name_of_a_resource_is_its_makers() {
+    let (first, second) = research();
+    let hers = show(&first, RESEARCHER, &nothing_revoked()).unwrap();
+    let his = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    let name = Name::new("rtt").unwrap();
+    let of =
+        |verified: &weir_trust::credential::Verified| resource_name(verified.id(), verified.holder(), &name);
+    assert_ne!(of(&hers), of(&his));
+    assert_eq!(of(&his), of(&show(&second, STUDENT, &nothing_revoked()).unwrap()));
+    // A student who calls his the name that hers has does not get it.
+    assert_ne!(resource_name(his.id(), his.holder(), &of(&hers)), of(&hers));
+}
+
+#[test]
+fn a_credential_and_what_it_refuses_are_said_in_words() {
+    let (_, second) = research();
+    let words = explain::credential(&second);
+    for part in [
+        &format!("A credential for {}; its signatures hold.", STUDENT.key()),
+        &format!("the operator {}", OPERATOR.key()),
+        &format!("gives {}", RESEARCHER.key()),
+        "profile:             research",
+        "modules:             any, whoever wrote them: this is an administrator's right",
+        "traffic:             packets that `port 443` selects",
+        "view:                headers only, IP addresses anonymised (prefixes stay), without MAC addresses",
+        "processor time:      at most 20% of a core",
+        "memory:              at most 16 MiB",
+        "nodes:               *.example.org",
+        "end:                 2026-12-12T00:00:00Z",
+        "further delegations: one",
+        "and otherwise what block 0 gives",
+    ] {
+        assert!(words.contains(part), "{part} is not in\n{words}");
+    }
+    let verified = show(&second, STUDENT, &nothing_revoked()).unwrap();
+    let (eth0, eth1) = ("eth0".parse().unwrap(), "eth1".parse().unwrap());
+    let request = Request { interface: Some(&eth0), view: Some(View::ANONYMISED), ..Request::default() };
+    assert_eq!(verified.answer(&request), Answer::Allowed { id: verified.id(), holder: STUDENT.key() });
+    let mut request = Request { interface: Some(&eth1), view: Some(View::ALL), ..Request::default() };
+    request.ceilings.memory = Some(Bytes(32 << 20));
+    let Answer::Refused(objections) = verified.answer(&request) else { panic!("it is more than he has") };
+    let found: Vec<_> = objections.iter().map(|objection| (objection.block, objection.excess.part)).collect();
+    assert_eq!(found, [(0, Part::View), (1, Part::Interfaces), (1, Part::Memory)]);
+    let answer = verified.answer(&request).to_string();
+    assert!(answer.contains("memory: asked for 32 MiB, given is 16 MiB by block 1, weir-id:"), "{answer}");
+}
+
+/// Bytes of a credential that an earlier weir has made: what was granted once has to be read as long as it holds.
+#[test]
+fn a_credential_of_version_1_is_read() {
+    let text = include_str!("credential-1.txt");
+    assert_eq!(research().1.to_string(), text.trim(), "made anew it is the same");
+    let credential: Credential = text.parse().unwrap();
+    let verified = show(&credential, STUDENT, &nothing_revoked()).unwrap();
+    assert_eq!(verified.grant().ceilings.memory, Some(Bytes(16 << 20)));
+}
