@@ -1,6 +1,7 @@
 //! Sessions that change while they run.
 
 use crate::error::NodeError;
+use crate::filters::{Compiled, Wanted};
 use crate::link::Outlet;
 use crate::log::say;
 use crate::node::{Channel, Node, Session, Vp};
@@ -26,22 +27,29 @@ struct Done {
 
 impl Node {
     /// Changes what a session has reserved, and what it may do. Nothing of it is done where a part cannot be.
-    pub fn change(&mut self, change: &Change) -> Result<(), NodeError> {
-        let changed = self.make_change(change);
+    pub(crate) fn change(&mut self, change: &Change, compiled: &Compiled) -> Result<(), NodeError> {
+        let changed = self.make_change(change, compiled);
         // Those that have gone, or that were made and are not to come.
         self.forget_selections();
         changed
     }
 
-    fn make_change(&mut self, change: &Change) -> Result<(), NodeError> {
+    /// What has to be compiled for a change that can be, as far as it can be said of it alone.
+    pub(crate) fn filters_of_change(&self, change: &Change) -> Result<Vec<Wanted>, NodeError> {
+        let present = self.spec(&change.session)?;
+        // As much is reserved as it takes: how much there is, is asked later.
+        self.check(&SessionSpec { memory_max: None, ..present.changed(change)? })?;
+        Ok(self.filters_of(&change.channels, &change.output))
+    }
+
+    fn make_change(&mut self, change: &Change, compiled: &Compiled) -> Result<(), NodeError> {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         // Its modules may have changed what is reserved.
         let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
         let present = SessionSpec { memory: memory.reserved, ..there.spec.clone() };
         let spec = present.changed(change)?;
-        spec.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
-        self.check_links(&spec)?;
+        self.check(&spec)?;
         change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         change.channels.iter().try_for_each(|channel| check_idle(there, channel))?;
         // Given back with this, where something else is refused.
@@ -49,7 +57,7 @@ impl Node {
         let (vps, vps_before) = (there.vps.clone(), Vec::new());
         let mut channels = Vec::new();
         for channel in &change.channels {
-            channels.push(self.channel(channel)?);
+            channels.push(self.channel(channel, compiled)?);
         }
         reservation
             .change(spec.memory, spec.memory_ceiling())
@@ -59,7 +67,7 @@ impl Node {
         let rest = self
             .change_processors(&change.cpu, &mut done)
             .and_then(|()| self.change_channels(channels, &mut done))
-            .and_then(|()| self.change_outputs(name, &change.output));
+            .and_then(|()| self.change_outputs(name, &change.output, compiled));
         if let Err(error) = rest {
             self.take_back(done);
             return Err(error);

@@ -6,6 +6,7 @@ mod reload;
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
+use crate::filters::{Compiled, Wanted};
 use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
@@ -470,8 +471,12 @@ impl Daemon {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
+            let compiled = self.compiled(|node| {
+                node.check(&spec)?;
+                Ok(node.filters_of(&spec.channels, &spec.outputs))
+            })?;
             let mut node = lock(&self.node);
-            node.create(spec)?;
+            node.create(spec, &compiled)?;
             let reserved = node.reserved(&name);
             if let Some((session, reserved)) = reserved {
                 drop(node);
@@ -486,6 +491,18 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Filters that the node wants compiled. Nobody waits for that but who asked.
+    fn compiled(
+        &self,
+        wanted: impl FnOnce(&Node) -> Result<Vec<Wanted>, NodeError>,
+    ) -> Result<Compiled, NodeError> {
+        let (filters, wanted) = {
+            let node = lock(&self.node);
+            (Arc::clone(&node.workshop.filters), wanted(&node)?)
+        };
+        filters.compile(wanted)
     }
 
     /// The bytes of a module of the configuration; none where it is one that comes with weir.
@@ -563,8 +580,9 @@ impl Daemon {
             // Each can have memory of its own.
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
+        let compiled = self.compiled(|node| node.filters_of_change(change));
         let mut node = lock(&self.node);
-        let changed = node.change(change);
+        let changed = compiled.and_then(|compiled| node.change(change, &compiled));
         if changed.is_err() {
             node.count_refusal(&change.session);
         }

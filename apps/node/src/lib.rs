@@ -11,6 +11,7 @@ pub mod config;
 pub mod daemon;
 mod descriptors;
 mod error;
+mod filters;
 mod followers;
 mod guest;
 mod handling;

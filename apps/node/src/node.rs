@@ -8,13 +8,14 @@ use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
 use crate::error::NodeError;
+use crate::filters::{Compiled, Filters};
 use crate::followers::Following;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
 use crate::intake::{Intake, LONGEST};
 use crate::link::{Outputs, Port};
 use crate::log::say;
 use crate::outbox::Outbox;
-use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight, program};
+use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::{Desk, PostOffice};
 use crate::processors::share;
 use crate::queue::Queue;
@@ -32,7 +33,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::Selection;
+use weir_netio::{FilterCompiler, Selection};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
@@ -123,6 +124,7 @@ pub struct Workshop {
     pace: Arc<Pace>,
     office: Arc<PostOffice>,
     pub(crate) shelf: Arc<Shelf>,
+    pub(crate) filters: Arc<Filters>,
 }
 
 /// A module that is admitted, compiled and started, and that has yet to get its place.
@@ -166,6 +168,7 @@ impl Workshop {
             pace,
             office: Arc::default(),
             shelf: Arc::default(),
+            filters: Arc::new(Filters::new(FilterCompiler::default())),
         }
     }
 
@@ -238,8 +241,8 @@ impl Workshop {
     }
 }
 
-/// Copies of what a filter selects on an interface: shared by all channels with that filter.
-type Selections = BTreeMap<(String, String), Arc<Mutex<Selection>>>;
+/// Copies of what filters select on an interface together: shared by all channels with those filters.
+type Selections = BTreeMap<(String, Vec<String>), Arc<Mutex<Selection>>>;
 
 /// A node.
 #[derive(Debug)]
@@ -318,16 +321,21 @@ impl Node {
             .ok_or_else(|| NodeError::NoSession(session.clone()))
     }
 
-    /// A session with its virtual processors and channels. Its modules are loaded afterwards.
-    pub fn create(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
+    /// A session with its virtual processors and channels, whose filters are [compiled](crate::filters). Its modules are loaded afterwards.
+    pub(crate) fn create(&mut self, spec: SessionSpec, compiled: &Compiled) -> Result<(), NodeError> {
         // Where it is refused, nobody has what was made for it.
-        self.make(spec).inspect_err(|_| self.forget_selections())
+        self.make(spec, compiled).inspect_err(|_| self.forget_selections())
     }
 
-    fn make(&mut self, spec: SessionSpec) -> Result<(), NodeError> {
+    /// Whether a session can be, as far as that can be said of it alone.
+    pub(crate) fn check(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let interfaces: Vec<String> = self.sources.keys().cloned().collect();
         spec.check(&interfaces, &self.workshop.profiles())?;
-        self.check_links(&spec)?;
+        self.check_links(spec)
+    }
+
+    fn make(&mut self, spec: SessionSpec, compiled: &Compiled) -> Result<(), NodeError> {
+        self.check(&spec)?;
         if self.sessions.contains_key(&spec.name) {
             return Err(NodeError::Exists(spec.name));
         }
@@ -342,7 +350,7 @@ impl Node {
         let claims = self.workshop.shelf.claim(&spec, &memory)?;
         let mut channels = BTreeMap::new();
         for channel in &spec.channels {
-            let made = self.channel(channel)?;
+            let made = self.channel(channel, compiled)?;
             channels.insert(channel.name.clone(), made);
         }
         let mut vps = BTreeMap::new();
@@ -355,7 +363,7 @@ impl Node {
                 }
             }
         }
-        let outputs = match self.open_outputs(&spec.outputs, &spec.name, &memory) {
+        let outputs = match self.open_outputs(&spec.outputs, &spec.name, &memory, compiled) {
             Ok(outputs) => outputs,
             Err(error) => {
                 self.close_vps(&vps);
@@ -555,7 +563,7 @@ impl Node {
 }
 
 impl Node {
-    pub(crate) fn channel(&mut self, spec: &ChannelSpec) -> Result<Channel, NodeError> {
+    pub(crate) fn channel(&mut self, spec: &ChannelSpec, compiled: &Compiled) -> Result<Channel, NodeError> {
         let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let Some(source) = self.sources.get(&spec.interface) else {
             let known = self.sources.keys().cloned().collect();
@@ -568,14 +576,15 @@ impl Node {
                 known,
             }));
         };
-        let program = Arc::new(program(&spec.filter, source.link_type()).map_err(failed)?);
+        let program = compiled.all(spec.filters(), source.link_type()).map_err(failed)?;
         let sight = match spec.sees {
             Sees::All => {
                 let most = spec.lag.map_or(source.arena().0 / 2, |lag| lag.0);
                 Sight::All(Lag { most, ends: spec.late == Late::Terminate })
             }
             Sees::Selected => {
-                let key = (spec.interface.clone(), spec.filter.trim().to_owned());
+                let texts = spec.filters().map(|text| text.trim().to_owned()).collect();
+                let key = (spec.interface.clone(), texts);
                 let selection = match self.selections.get(&key) {
                     Some(there) => Arc::clone(there),
                     None => {

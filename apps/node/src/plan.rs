@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
 };
-use weir_netio::{Block, Filter, FilterError, Selection};
+use weir_netio::{ApartError, Block, Selection};
 use weir_session::ledger::DropCause;
-use weir_wire::{BadChecksum, LinkType, PEEK, ReassemblyCounters};
+use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
 /// What a channel got and lost. Counters only grow.
 #[derive(Debug, Default)]
@@ -206,25 +206,17 @@ pub struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The expression is wrong.
-    #[error("{0}")]
-    Filter(String),
-    /// What it compiles to is not what a filter may be.
+    #[error(transparent)]
+    Filter(#[from] ApartError),
+    /// All that have to match are too much together.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
+    /// Compiled was another filter, or for packets of another kind.
+    #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
+    Another,
     /// There are too many, or they are too large together.
     #[error("the filters of this interface cannot be joined: {0}")]
     Join(#[from] JoinError),
-}
-
-/// Compiles a filter for packets of this link type; an empty one selects all.
-pub fn program(expression: &str, link_type: LinkType) -> Result<Program, PlanError> {
-    if expression.trim().is_empty() {
-        return Ok(Program::everything());
-    }
-    let wrong = |error: &FilterError| PlanError::Filter(error.to_string());
-    let filter = Filter::new(expression).map_err(|error| wrong(&error))?;
-    let instructions = filter.instructions(link_type).map_err(wrong)?;
-    Ok(Program::new(&instructions)?)
 }
 
 impl Plan {

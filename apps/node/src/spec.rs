@@ -102,6 +102,13 @@ pub(crate) fn main() -> Name {
     Name::new("main").unwrap_or_else(|_| unreachable!())
 }
 
+impl ChannelSpec {
+    /// The texts that all have to match what comes through it.
+    pub fn filters(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.filter.as_str())
+    }
+}
+
 impl Default for ProcessorSpec {
     /// `main`, without a reservation.
     fn default() -> Self {

@@ -76,6 +76,9 @@ pub enum Command {
     /// Compile a module from standard input to standard output: what weir runs for each module that is not in the cache
     #[command(hide = true)]
     Compile,
+    /// Compile a filter expression from standard input to standard output: what a node runs for each channel's filter
+    #[command(hide = true, name = weir_netio::FILTER_CHILD)]
+    CompileFilter,
     /// Write the manual pages
     #[command(hide = true)]
     Man {

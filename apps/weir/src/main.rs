@@ -132,6 +132,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_sandbox::compile_child()?;
         }
+        Command::CompileFilter => {
+            drop(out);
+            weir_netio::filter_child()?;
+        }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)
                 .and_then(|()| clap_mangen::generate_to(Cli::command(), &dir))

@@ -46,6 +46,39 @@ const COMPUTING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
+/// What a program needs that turns one text into another: memory, what is open, and to end.
+const IN_MEMORY: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_read,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer: of
+/// a protocol whose name cannot be looked up, libpcap takes the number to be 0. So it ends with the first one.
+const LOOKUPS: &[libc::c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_connect,
+    libc::SYS_socket,
+];
+
 /// What nothing in a node needs, and whoever took it over would.
 const OF_OTHERS: &[libc::c_long] = &[
     // Other processes.
@@ -152,6 +185,19 @@ fn without_x32() -> [sock_filter; 3] {
 
 pub(crate) fn only_computing() -> Result<(), ConfineError> {
     apply(all_of(COMPUTING), SeccompAction::Allow, denied())
+}
+
+pub(crate) fn only_memory() -> Result<(), ConfineError> {
+    apply(all_of(LOOKUPS), SeccompAction::KillProcess, SeccompAction::Allow)?;
+    let mut rules = all_of(IN_MEMORY);
+    // New memory and other rights for what there is, but none to execute it.
+    let executes = u64::from(libc::PROT_EXEC.unsigned_abs());
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let never = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(executes), 0);
+        let rule = SeccompRule::new(vec![never.map_err(seccompiler::Error::from)?]);
+        rules.insert(call, vec![rule.map_err(seccompiler::Error::from)?]);
+    }
+    apply(rules, SeccompAction::Allow, denied())
 }
 
 pub(crate) fn none_of_others() -> Result<(), ConfineError> {

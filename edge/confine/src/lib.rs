@@ -5,14 +5,18 @@
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
+//! | [`translator`]: compiles one filter expression | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
 //! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks | those for interfaces and for its folders, of what it had |
 //!
 //! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. They hold for whatever a process
 //! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
 //! could, and can run a program from memory or by the system's loader; that program is inside the same walls.
+//!
+//! [`child`] starts the first two, with limits, and takes their answers.
 
 mod calls;
+pub mod child;
 mod files;
 mod privileges;
 
@@ -60,6 +64,18 @@ pub fn compiler() -> Result<Files, ConfineError> {
     let files = files::none()?;
     privileges::none()?;
     calls::only_computing()?;
+    Ok(files)
+}
+
+/// Confines the calling thread to turning what is open for reading into what is open for writing: what a [`compiler`] may, but it starts no threads and
+/// makes no code, and is killed by SIGSYS where it would open a file or make a socket, as to look up a name.
+///
+/// # Errors
+/// [`ConfineError`]. Some of it may hold already.
+pub fn translator() -> Result<Files, ConfineError> {
+    let files = files::none()?;
+    privileges::none()?;
+    calls::only_memory()?;
     Ok(files)
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use weir_confine::Files;
@@ -71,6 +72,90 @@ fn a_compiler_computes_and_reaches_nothing() {
     assert_eq!(sum.expect("threads can be started"), 4_999_950_000);
     assert_eq!(vec![1u8; 64 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
     std::io::stdout().write_all(b"what was open can be written\n").expect("so it can");
+}
+
+#[test]
+fn a_translator_has_its_memory_and_what_is_open_and_no_more() {
+    let name = "a_translator_has_its_memory_and_what_is_open_and_no_more";
+    if !in_child(name) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("secret"), "secret").expect("a file");
+        return alone(name, folder.path());
+    }
+    let secret = folder().join("secret");
+    let mut open = File::open(&secret).expect("nothing is closed yet");
+    weir_confine::translator().expect("the kernel has seccomp");
+
+    assert!(is_denied(std::fs::remove_file(&secret)), "removes a file");
+    assert!(is_denied(std::os::unix::fs::symlink("a", folder().join("b"))), "makes a link");
+    let refused = |call: libc::c_long| {
+        // SAFETY: a call that is refused looks at none of its arguments, which are all null.
+        let result = unsafe { libc::syscall(call, 0, 0, 0, 0, 0, 0) };
+        if result == 0 {
+            // SAFETY: ends the child that should not be.
+            unsafe { libc::_exit(1) };
+        }
+        result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    };
+    for (call, what) in [
+        (libc::SYS_clone, "makes a process"),
+        (libc::SYS_clone3, "makes a process"),
+        (libc::SYS_execve, "executes a program"),
+        (libc::SYS_kill, "signals to others"),
+        (libc::SYS_ptrace, "looks into others"),
+        (libc::SYS_nanosleep, "sleeps"),
+        (libc::SYS_socketpair, "makes sockets"),
+        (libc::SYS_memfd_create, "makes a file"),
+    ] {
+        assert!(refused(call), "{what}");
+    }
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "starts a thread");
+    let page = |rights: libc::c_int| {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever there is room for it.
+        unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, kind, -1, 0) }
+    };
+    assert_eq!(page(libc::PROT_READ | libc::PROT_EXEC), libc::MAP_FAILED, "makes code");
+    let data = page(libc::PROT_READ | libc::PROT_WRITE);
+    assert_ne!(data, libc::MAP_FAILED, "memory can be had");
+    // SAFETY: the mapping is there, and nobody looks into it.
+    let executes = unsafe { libc::mprotect(data, 4096, libc::PROT_READ | libc::PROT_EXEC) };
+    assert_eq!(executes, -1, "makes code of its memory");
+
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("what was open is open");
+    assert_eq!(text, "secret");
+    assert_eq!(vec![1u8; 64 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
+    std::io::stdout().write_all(b"what was open can be written\n").expect("so it can");
+}
+
+#[test]
+fn a_translator_that_looks_something_up_is_killed() {
+    let name = "a_translator_that_looks_something_up_is_killed";
+    let attempts: [fn() -> bool; 4] = [
+        || File::open("/etc/hosts").is_ok(),
+        || std::net::UdpSocket::bind(("127.0.0.1", 0)).is_ok(),
+        || std::os::unix::net::UnixStream::connect("/nowhere").is_ok(),
+        || std::net::ToSocketAddrs::to_socket_addrs("a-name.example:80").is_ok(),
+    ];
+    if !in_child(name) {
+        for attempt in 0..attempts.len() {
+            let status = Command::new(std::env::current_exe().expect("this program has a name"))
+                .args(["--exact", name, "--nocapture", "--test-threads=1"])
+                .env(WHO, name)
+                .env(FOLDER, attempt.to_string())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .expect("it can be executed");
+            assert_eq!(status.signal(), Some(libc::SIGSYS), "{attempt}: {status}");
+        }
+        return;
+    }
+    let attempt: usize =
+        folder().to_str().and_then(|number| number.parse().ok()).expect("the parent said which");
+    weir_confine::translator().expect("the kernel has seccomp");
+    _ = attempts[attempt]();
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! Filter expressions in libpcap's language, compiled and run by libpcap.
+//! Filter expressions in libpcap's language, compiled and run by libpcap: here for whoever runs weir, and [apart] for strangers.
+
+pub mod apart;
 
 use pcap::{BpfProgram, Linktype};
 use std::sync::OnceLock;
@@ -52,14 +54,16 @@ impl Filter {
     ///
     /// [`FilterError`], where it does not; it tells what libpcap says about it for Ethernet.
     pub fn new(expression: &str) -> Result<Filter, FilterError> {
-        let filter = Filter {
-            expression: expression.to_owned(),
-            programs: [const { OnceLock::new() }; LinkType::ALL.len()],
-        };
+        let filter = Filter::unchecked(expression);
         if LinkType::ALL.iter().any(|&link_type| filter.check(link_type).is_ok()) {
             return Ok(filter);
         }
         filter.compile(LinkType::Ethernet).map(|_| filter)
+    }
+
+    fn unchecked(expression: &str) -> Filter {
+        let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
+        Filter { expression: expression.to_owned(), programs }
     }
 
     /// The expression.

@@ -40,7 +40,8 @@
 //!
 //! # Writing and choosing
 //!
-//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is a pcap-filter expression, compiled by libpcap.
+//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is a pcap-filter expression, compiled by libpcap; those of strangers are
+//! compiled in processes of their own, by [`FilterCompiler`].
 
 mod arena;
 mod block;
@@ -74,6 +75,9 @@ pub use capture::{Capture, Next, Progress};
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
+pub use filter::apart::{
+    ApartError, EXPRESSION_BYTES_MAX, FILTER_CHILD, FilterCompiler, FilterFault, FilterLimits, filter_child,
+};
 pub use filter::{Filter, FilterError};
 pub use live::{
     Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,

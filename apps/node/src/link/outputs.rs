@@ -6,8 +6,9 @@ use super::spec::OutputSpec;
 use super::tap::{Tap, TapError};
 use super::way::Way;
 use crate::error::NodeError;
+use crate::filters::Compiled;
 use crate::node::{Node, Session};
-use crate::plan::{PlanError, program};
+use crate::plan::PlanError;
 use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub enum OutputError {
 pub(crate) struct Output {
     pub(crate) spec: OutputSpec,
     pub(crate) outlet: Outlet,
+    /// What may go out; nothing where everything may.
+    allowed: Option<Arc<Demux>>,
     pub(crate) tap: Option<Tap>,
     /// For what may wait in it.
     memory: Holding,
@@ -110,10 +113,11 @@ impl Node {
         specs: &[OutputSpec],
         session: &Name,
         memory: &Arc<MemoryReservation>,
+        compiled: &Compiled,
     ) -> Result<Outputs, NodeError> {
         let mut outputs = Outputs::new();
         for spec in specs {
-            match self.open_output(spec, session, memory) {
+            match self.open_output(spec, session, memory, compiled) {
                 Ok(output) => _ = outputs.insert(spec.name.clone(), output),
                 Err(error) => {
                     self.close_outputs(outputs);
@@ -136,20 +140,21 @@ impl Node {
         spec: &OutputSpec,
         session: &Name,
         memory: &Arc<MemoryReservation>,
+        compiled: &Compiled,
     ) -> Result<Output, NodeError> {
         let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
         let link = self.link_of(spec).map_err(failed)?;
-        let allowed = allowed(spec, link.link_type()).map_err(failed)?;
+        let allowed = allowed(spec, link.link_type(), compiled).map_err(failed)?;
         if spec.tap.is_some() && link.link_type() != LinkType::Ethernet {
             let (link, link_type) = (spec.link.clone(), link.link_type());
             return Err(failed(OutputError::TapType { link, link_type }));
         }
         let memory = hold(memory, session, spec.memory(link.config()))?;
         let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
-        let outlet = link.open(spec, allowed).map_err(|error| failed(refused(error)))?;
+        let outlet = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
         let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), self.notices.clone()));
         match tap.transpose() {
-            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, tap, memory }),
+            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, allowed, tap, memory }),
             Err(error) => {
                 link.close(&outlet);
                 Err(failed(error.into()))
@@ -194,7 +199,12 @@ impl Node {
 
     /// Gives a session's output channels other terms, and opens those that there are not yet. All of it or nothing: what takes more comes first,
     /// as it can be refused, and can be given back.
-    pub(crate) fn change_outputs(&mut self, session: &Name, changes: &[OutputSpec]) -> Result<(), NodeError> {
+    pub(crate) fn change_outputs(
+        &mut self,
+        session: &Name,
+        changes: &[OutputSpec],
+        compiled: &Compiled,
+    ) -> Result<(), NodeError> {
         let Some(there) = self.sessions.get(session) else {
             return Err(NodeError::NoSession(session.clone()));
         };
@@ -212,20 +222,22 @@ impl Node {
                     return Err(failed(&spec, OutputError::Fixed(what)));
                 }
             }
-            steps.push((rate(&spec) <= rate(&before.spec), before, spec));
+            let link = self.link_of(&spec).map_err(|error| failed(&spec, error))?;
+            let allowed = allowed(&spec, link.link_type(), compiled).map_err(|error| failed(&spec, error))?;
+            steps.push((rate(&spec) <= rate(&before.spec), before, allowed, spec));
         }
         steps.sort_by_key(|(lowers, ..)| *lowers);
         let memory = Arc::clone(&there.memory);
         let grows = steps
             .iter()
-            .map(|(_, before, spec)| self.output_memory(spec).0.saturating_sub(before.memory.bytes().0));
+            .map(|(_, before, _, spec)| self.output_memory(spec).0.saturating_sub(before.memory.bytes().0));
         let grown = hold(&memory, session, Bytes(grows.fold(0, u64::saturating_add)))?;
-        let opened = self.open_outputs(&new, session, &memory)?;
-        for (done, (_, before, spec)) in steps.iter().enumerate() {
-            if let Err(error) = self.give_output(&before.outlet, spec) {
-                for (_, before, _) in steps.iter().take(done).rev() {
+        let opened = self.open_outputs(&new, session, &memory, compiled)?;
+        for (done, (_, before, allowed, spec)) in steps.iter().enumerate() {
+            if let Err(error) = self.give_output(&before.outlet, spec, allowed) {
+                for (_, before, ..) in steps.iter().take(done).rev() {
                     // It gives back what it was given a moment ago.
-                    if let Err(error) = self.give_output(&before.outlet, &before.spec) {
+                    if let Err(error) = self.give_output(&before.outlet, &before.spec, &before.allowed) {
                         crate::log::say(&format!(
                             "output channel `{}` stays changed: {error}",
                             before.spec.name
@@ -236,25 +248,30 @@ impl Node {
                 return Err(failed(spec, error));
             }
         }
-        let specs: Vec<OutputSpec> = steps.into_iter().map(|(.., spec)| spec).collect();
-        let specs: Vec<_> = specs.into_iter().map(|spec| (self.output_memory(&spec), spec)).collect();
+        let given: Vec<_> = steps.into_iter().map(|(.., allowed, spec)| (allowed, spec)).collect();
+        let given: Vec<_> =
+            given.into_iter().map(|(allowed, spec)| (self.output_memory(&spec), allowed, spec)).collect();
         let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
         // It was held for them.
         drop(grown);
-        for (room, spec) in specs {
+        for (room, allowed, spec) in given {
             if let Some(output) = there.outputs.get_mut(&spec.name) {
                 output.memory.set(room);
-                output.spec = spec;
+                (output.spec, output.allowed) = (spec, allowed);
             }
         }
         there.outputs.extend(opened);
         Ok(())
     }
 
-    fn give_output(&self, outlet: &Outlet, spec: &OutputSpec) -> Result<(), OutputError> {
+    fn give_output(
+        &self,
+        outlet: &Outlet,
+        spec: &OutputSpec,
+        allowed: &Option<Arc<Demux>>,
+    ) -> Result<(), OutputError> {
         let link = self.link_of(spec)?;
-        let allowed = allowed(spec, link.link_type())?;
-        link.change(outlet, spec, allowed)
+        link.change(outlet, spec, allowed.clone())
             .map_err(|refused| OutputError::Refused { link: spec.link.clone(), refused })
     }
 
@@ -343,11 +360,15 @@ fn hold(memory: &Arc<MemoryReservation>, session: &Name, wanted: Bytes) -> Resul
     })
 }
 
-/// What may go out; nothing where everything may.
-fn allowed(spec: &OutputSpec, link_type: LinkType) -> Result<Option<Arc<Demux>>, OutputError> {
+/// What may go out, as its link asks for it; nothing where everything may.
+fn allowed(
+    spec: &OutputSpec,
+    link_type: LinkType,
+    compiled: &Compiled,
+) -> Result<Option<Arc<Demux>>, OutputError> {
     if spec.filter.trim().is_empty() {
         return Ok(None);
     }
-    let program = program(&spec.filter, link_type)?;
+    let program = compiled.all([spec.filter.as_str()], link_type)?;
     Ok(Some(Arc::new(Demux::new(&[Some(&program)], &Limits::default())?)))
 }

@@ -8,6 +8,7 @@ mod channels;
 mod disk;
 mod fairness;
 mod faults;
+mod filters;
 mod followers;
 mod grants;
 mod isolation;

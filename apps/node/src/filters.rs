@@ -1,0 +1,237 @@
+//! Filters of channels, compiled before the node is held.
+//!
+//! A filter is a stranger's text, and compiling it can take as long as its limits allow. So whoever asks for channels has their filters compiled first, each in
+//! a process of its own ([`FilterCompiler`]), while others go on asking the node; then the node is held, and finds the programs ready.
+
+use crate::error::NodeError;
+use crate::link::OutputSpec;
+use crate::node::Node;
+use crate::plan::PlanError;
+use crate::spec::ChannelSpec;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use weir_demux::Program;
+use weir_netio::FilterCompiler;
+use weir_session::Name;
+use weir_wire::LinkType;
+
+/// Children at a time, whoever asks for them: so all of them together take no more memory and processors than that many do.
+const CHILDREN_MAX: usize = 4;
+
+/// Programs that are kept for whoever asks for the same again. Each has at most 4096 instructions.
+const KEPT_MAX: usize = 256;
+
+/// A text, and for which packets it was compiled.
+type Key = (String, LinkType);
+
+/// A text that has to be compiled, and for whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    of: Of,
+    key: Key,
+}
+
+/// Whose filter is wrong, where it is.
+#[derive(Clone, Debug)]
+enum Of {
+    Channel(Name),
+    Output(Name),
+}
+
+/// Compiles filters, and keeps the last ones.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    compiler: FilterCompiler,
+    /// The newest last.
+    kept: Mutex<VecDeque<(Key, Arc<Program>)>>,
+    /// How many children there are.
+    children: Mutex<usize>,
+    has_ended: Condvar,
+}
+
+/// Filters that are compiled, for one request.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled(HashMap<Key, Arc<Program>>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is left of a text when nothing is left out that means something. An empty one selects everything.
+fn essential(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
+}
+
+impl Filters {
+    pub(crate) fn new(compiler: FilterCompiler) -> Self {
+        Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
+    }
+
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>) -> Result<Compiled, NodeError> {
+        let mut compiled = Compiled::default();
+        for Wanted { of, key } in wanted {
+            if compiled.0.contains_key(&key) {
+                continue;
+            }
+            match self.program(&key) {
+                Ok(program) => _ = compiled.0.insert(key, program),
+                Err(error) => {
+                    return Err(match of {
+                        Of::Channel(channel) => NodeError::Channel { channel, error },
+                        Of::Output(output) => NodeError::Output { output, error: error.into() },
+                    });
+                }
+            }
+        }
+        Ok(compiled)
+    }
+
+    fn program(&self, key: &Key) -> Result<Arc<Program>, PlanError> {
+        if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
+            return Ok(Arc::clone(program));
+        }
+        let program = {
+            let _turn = Turn::of(self);
+            Arc::new(self.compiler.compile(&key.0, key.1)?)
+        };
+        let mut kept = lock(&self.kept);
+        // Somebody else may have asked for the same meanwhile.
+        if !kept.iter().any(|(there, _)| there == key) {
+            while kept.len() >= KEPT_MAX {
+                kept.pop_front();
+            }
+            kept.push_back((key.clone(), Arc::clone(&program)));
+        }
+        Ok(program)
+    }
+}
+
+/// The right to one child.
+struct Turn<'a>(&'a Filters);
+
+impl<'a> Turn<'a> {
+    /// Waits for it. No child takes longer than its limit.
+    fn of(filters: &'a Filters) -> Self {
+        let children = lock(&filters.children);
+        let waited = filters.has_ended.wait_while(children, |children| *children >= CHILDREN_MAX);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(filters)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.children) -= 1;
+        self.0.has_ended.notify_one();
+    }
+}
+
+impl Compiled {
+    /// The program that accepts what all of these texts select; everything, where there is none.
+    pub(crate) fn all<'a>(
+        &self,
+        texts: impl IntoIterator<Item = &'a str>,
+        link_type: LinkType,
+    ) -> Result<Arc<Program>, PlanError> {
+        let mut joined: Option<Arc<Program>> = None;
+        for text in texts.into_iter().filter_map(essential) {
+            let key = (text.to_owned(), link_type);
+            let program = self.0.get(&key).ok_or(PlanError::Another)?;
+            joined = Some(match joined {
+                None => Arc::clone(program),
+                Some(joined) => Arc::new(joined.and(program)?),
+            });
+        }
+        Ok(joined.unwrap_or_else(|| Arc::new(Program::everything())))
+    }
+}
+
+impl Node {
+    /// What has to be compiled for these channels. Those of interfaces and links that are not there are refused later, with more to say about it.
+    pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        let mut add = |of: Of, text: &str, link_type| {
+            wanted.extend(essential(text).map(|text| Wanted { of, key: (text.to_owned(), link_type) }));
+        };
+        for channel in channels {
+            let Some(source) = self.sources.get(&channel.interface) else { continue };
+            for text in channel.filters() {
+                add(Of::Channel(channel.name.clone()), text, source.link_type());
+            }
+        }
+        for output in outputs {
+            let Some(link) = self.links.get(&output.link) else { continue };
+            add(Of::Output(output.name.clone()), &output.filter, link.link_type());
+        }
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use weir_demux::Instruction;
+    use weir_netio::FilterLimits;
+
+    fn key(text: &str) -> Key {
+        (text.to_owned(), LinkType::Ethernet)
+    }
+
+    fn wanted(text: &str) -> Vec<Wanted> {
+        vec![Wanted { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
+    }
+
+    /// There is no such program, so nothing can be compiled.
+    fn filters() -> Filters {
+        Filters::new(FilterCompiler::new(FilterLimits::default(), Some(PathBuf::from("/nowhere/weir"))))
+    }
+
+    /// Accepts packets that begin with this byte.
+    fn first_byte(byte: u32) -> Program {
+        let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
+        Program::new(&[code(0x30, 0, 0, 0), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)])
+            .unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
+        let filters = filters();
+        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        let compiled = filters.compile(wanted("udp")).unwrap();
+        assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
+        // For other packets it is another program.
+        let raw = Wanted { of: Of::Output(Name::new("up").unwrap()), key: ("udp".to_owned(), LinkType::Raw) };
+        let error = filters.compile(vec![raw]).unwrap_err().to_string();
+        assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
+        assert_eq!(*lock(&filters.children), 0);
+        assert!(filters.compile(wanted("tcp")).is_err());
+        assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
+    }
+
+    #[test]
+    fn all_texts_have_to_match_and_empty_ones_say_nothing() {
+        let compiled =
+            Compiled([(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into());
+        let all = |texts: &[&str]| compiled.all(texts.iter().copied(), LinkType::Ethernet);
+        assert_eq!(*all(&[]).unwrap(), Program::everything());
+        assert_eq!(*all(&["", " \n"]).unwrap(), Program::everything());
+        assert_eq!(*all(&[" a ", ""]).unwrap(), first_byte(1));
+        assert_eq!(*all(&["a", "b"]).unwrap(), first_byte(1).and(&first_byte(2)).unwrap());
+        assert!(matches!(all(&["a", "c"]), Err(PlanError::Another)));
+    }
+
+    #[test]
+    fn no_more_children_than_so_many_are_there_at_a_time() {
+        let filters = filters();
+        let turns: Vec<Turn<'_>> = (0..CHILDREN_MAX).map(|_| Turn::of(&filters)).collect();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| drop(Turn::of(&filters)));
+            assert_eq!(*lock(&filters.children), CHILDREN_MAX);
+            drop(turns);
+            next.join().unwrap();
+        });
+        assert_eq!(*lock(&filters.children), 0);
+    }
+}

@@ -1,0 +1,260 @@
+//! A process of its own for what a stranger wrote.
+//!
+//! How long a compiler takes, how much memory it wants and what a flaw in it lets its input do is up to that input. So it works in a child: this same
+//! program with another argument, which reads what it is asked from standard input and writes its answer to standard output. It has limits that the
+//! kernel keeps and a time by which it is killed, and gives up everything else before it reads ([`confined`]). What it answers is as little to be
+//! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
+
+use crate::{ConfineError, Files};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use weir_units::{Bytes, Nanos};
+
+/// How a child ends that could not be confined (EX_OSERR of sysexits.h).
+const NOT_CONFINED: i32 = 71;
+/// What is kept of what a child says on standard error, in bytes.
+const SAID_MAX: usize = 4096;
+/// The longest text that is made of that, in characters.
+const TEXT_MAX: usize = 500;
+/// How much is read at a time.
+const PORTION: usize = 64 << 10;
+/// A child that has said all it has to say is about to end: how often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a child may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Processor time, in whole seconds.
+    pub processor: Nanos,
+    /// From its start until it has ended, also where it sleeps.
+    pub time: Nanos,
+    /// Address space.
+    pub memory: Bytes,
+    /// The longest answer, in bytes.
+    pub answer: usize,
+}
+
+/// What a child said.
+#[derive(Debug)]
+pub struct Answer {
+    /// On standard output.
+    pub bytes: Vec<u8>,
+    /// On standard error, as text without control characters.
+    pub said: String,
+    /// Whether it ended as one that has done what it was asked.
+    pub is_done: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// It took too long. To blame is what it was asked.
+    #[error("it takes more than {} of processor time, or {} in all, and was given up", .0.processor, .0.time)]
+    Time(Limits),
+    /// Somebody has killed it: by what it was asked it came to a state that it cannot be in, or the system had no memory for it.
+    #[error("the process that did it was killed by signal {0}")]
+    Killed(i32),
+    /// It says more than there is to say.
+    #[error("its answer has more than {0} bytes")]
+    Answer(usize),
+    /// To blame is the system.
+    #[error("there is no process to do it in: {0}")]
+    Process(#[from] io::Error),
+}
+
+/// What a child does first: it gives up what it does not need, and ends where it cannot, before it has read anything.
+pub fn confined(give_up: fn() -> Result<Files, ConfineError>) {
+    if let Err(why) = give_up() {
+        // The parent must not take this for a fault of what it asked.
+        _ = writeln!(io::stderr(), "{why}");
+        std::process::exit(NOT_CONFINED);
+    }
+}
+
+/// What a stranger's bytes say, on one line, without control characters, and not for ever.
+pub fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.trim().chars().take(TEXT_MAX).flat_map(char::escape_debug).collect()
+}
+
+/// Starts `program` with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
+/// child any more afterwards.
+///
+/// # Errors
+/// [`ChildError`]. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
+pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits) -> Result<Answer, ChildError> {
+    let until = Instant::now() + Duration::from_nanos(limits.time.0);
+    let mut command = Command::new(program);
+    command.arg(argument).env_clear();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let limited = *limits;
+    // SAFETY: between fork and exec only system calls that are safe there are made.
+    unsafe { command.pre_exec(move || limit(&limited)) };
+    let mut running = Running(command.spawn()?);
+    let (bytes, said) = running.talk(question, limits, until)?;
+    let status = running.end(limits, until)?;
+    match status.signal() {
+        Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
+        Some(signal) => return Err(ChildError::Killed(signal)),
+        None => {}
+    }
+    let said = plain(&said);
+    if status.code() == Some(NOT_CONFINED) {
+        return Err(io::Error::other(said).into());
+    }
+    Ok(Answer { bytes, said, is_done: status.success() })
+}
+
+/// A child. It ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// What comes out of a child.
+struct Stream<S> {
+    /// Nothing after its end.
+    pipe: Option<S>,
+    bytes: Vec<u8>,
+}
+
+impl<S: Read + AsRawFd> Stream<S> {
+    fn of(pipe: Option<S>) -> Self {
+        Self { pipe, bytes: Vec::new() }
+    }
+
+    fn descriptor(&self) -> RawFd {
+        // poll(2) does not look at what is negative.
+        self.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Takes what is there; something is, or its end.
+    fn take(&mut self) -> io::Result<()> {
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        let mut portion = [0; PORTION];
+        match pipe.read(&mut portion) {
+            Ok(0) => self.pipe = None,
+            Ok(len) => self.bytes.extend_from_slice(portion.get(..len).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    /// Sends the question and takes what comes, in whatever order the child likes, until it has closed both of its streams.
+    fn talk(
+        &mut self,
+        question: &[u8],
+        limits: &Limits,
+        until: Instant,
+    ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
+        let (mut sends, mut rest) = (self.0.stdin.take(), question);
+        sends.as_ref().map_or(Ok(()), never_wait)?;
+        let (mut answer, mut said) = (Stream::of(self.0.stdout.take()), Stream::of(self.0.stderr.take()));
+        while answer.pipe.is_some() || said.pipe.is_some() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ChildError::Time(*limits));
+            }
+            let to = sends.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+            let [to, from, from_errors] = poll(
+                [(to, libc::POLLOUT), (answer.descriptor(), libc::POLLIN), (said.descriptor(), libc::POLLIN)],
+                left,
+            )?;
+            if to {
+                match sends.as_mut().map_or(Ok(0), |pipe| pipe.write(rest)) {
+                    Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // It stops reading: how it ends says more than that.
+                    Err(_) => rest = &[],
+                }
+            }
+            if rest.is_empty() {
+                sends = None;
+            }
+            if from {
+                answer.take()?;
+            }
+            if from_errors {
+                said.take()?;
+            }
+            if answer.bytes.len() > limits.answer {
+                return Err(ChildError::Answer(limits.answer));
+            }
+            // The beginning is enough. It can go on, but nobody keeps it.
+            said.bytes.truncate(SAID_MAX);
+        }
+        Ok((answer.bytes, said.bytes))
+    }
+
+    /// How it has ended.
+    fn end(&mut self, limits: &Limits, until: Instant) -> Result<ExitStatus, ChildError> {
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= until {
+                return Err(ChildError::Time(*limits));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Waits until something can be done with one of these descriptors, or they have come to their end: with which.
+fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], left: Duration) -> io::Result<[bool; N]> {
+    let mut polled = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
+    // Not less than is left, so that it is not looked again and again in the last millisecond.
+    let milliseconds = libc::c_int::try_from(left.as_millis()).unwrap_or(libc::c_int::MAX).saturating_add(1);
+    let count = libc::nfds_t::try_from(N).unwrap_or_default();
+    // SAFETY: the pointer is to so many live entries, which nobody else uses.
+    let ready = unsafe { libc::poll(polled.as_mut_ptr(), count, milliseconds) };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        return if error.kind() == ErrorKind::Interrupted { Ok([false; N]) } else { Err(error) };
+    }
+    Ok(polled.map(|polled| polled.revents != 0))
+}
+
+/// Writes of more than there is room for are cut short: a child that does not read keeps nobody waiting.
+fn never_wait(pipe: &ChildStdin) -> io::Result<()> {
+    // SAFETY: takes no pointers; the descriptor is open as long as `pipe` is there, and this end of it is nobody else's.
+    match unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Limits the calling process, and has it die with its parent.
+fn limit(limits: &Limits) -> io::Result<()> {
+    let seconds = limits.processor.0.div_ceil(Nanos::SECOND.0);
+    for (resource, most, at_last) in [
+        // The first says which limit it was, and who does not heed it is killed by the second.
+        (libc::RLIMIT_CPU, seconds, seconds.saturating_add(1)),
+        (libc::RLIMIT_AS, limits.memory.0, limits.memory.0),
+        (libc::RLIMIT_CORE, 0, 0),
+        (libc::RLIMIT_FSIZE, 0, 0),
+    ] {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: at_last };
+        // SAFETY: the pointer is to a live local.
+        if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: takes no pointers.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
