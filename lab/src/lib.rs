@@ -17,6 +17,7 @@ pub mod error;
 pub mod figure;
 pub mod finite;
 pub mod gauge;
+pub mod handshake;
 pub mod idle;
 pub mod instructions;
 pub mod live;
