@@ -38,7 +38,9 @@ impl Node {
     pub(crate) fn filters_of_change(&self, change: &Change) -> Result<Vec<Wanted>, NodeError> {
         let present = self.spec(&change.session)?;
         // As much is reserved as it takes: how much there is, is asked later.
-        self.check(&SessionSpec { memory_max: None, ..present.changed(change)? })?;
+        let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
+        self.check(&spec)?;
+        self.hold(self.sessions.get(&change.session).and_then(|there| there.owner.as_ref()), &spec)?;
         Ok(self.filters_of(&change.channels, &change.output))
     }
 
@@ -50,6 +52,7 @@ impl Node {
         let present = SessionSpec { memory: memory.reserved, ..there.spec.clone() };
         let spec = present.changed(change)?;
         self.check(&spec)?;
+        self.hold(there.owner.as_ref(), &spec)?;
         change.cpu.iter().try_for_each(|cpu| self.check_tiers(there, cpu))?;
         change.channels.iter().try_for_each(|channel| check_idle(there, channel))?;
         // Given back with this, where something else is refused.

@@ -1,4 +1,4 @@
-//! A node's client: asks over the node's socket, and reads what it answers.
+//! A node's client: asks over the node's socket or over a network, and reads what it answers.
 //!
 //! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
 
@@ -6,16 +6,25 @@ use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Requ
 use serde::Deserialize;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use weir_remote::{ConnectError, Stream};
+use weir_trust::key::{Identity, PublicKey};
 use weir_units::{Bytes, shown};
 
 /// Where a node listens whose configuration says nothing else.
 pub const SOCKET: &str = "/run/weir/node.sock";
 /// How long a node may take for an answer. Closing a session waits for its modules, loading one for its compiler.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to reach a node elsewhere, and to find out who it is.
+const REACHING: Duration = Duration::from_secs(10);
+/// How long is waited at first before one that is held off asks again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// The port of a node of which only the host is said.
+pub const PORT: u16 = 7353;
 
 /// Why there is no answer, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +51,12 @@ pub enum ClientError {
         /// What the system said.
         source: io::Error,
     },
+    /// A node elsewhere has no address.
+    #[error("the node's name has no address")]
+    NoAddress,
+    /// A node elsewhere cannot be reached, or is not who it should be.
+    #[error(transparent)]
+    Remote(#[from] weir_remote::ConnectError),
     /// The node went away.
     #[error(
         "the node went away before it had answered: see its log, and `weir session list` when it is there again"
@@ -88,7 +103,15 @@ pub enum ClientError {
 impl ClientError {
     /// Whether the node is not there, or not any more, so that trying again may help.
     pub fn is_absence(&self) -> bool {
-        matches!(self, Self::Nobody(_) | Self::Connect { .. } | Self::Gone | Self::Late(_) | Self::Io(_))
+        matches!(
+            self,
+            Self::Nobody(_)
+                | Self::Connect { .. }
+                | Self::Remote(_)
+                | Self::Gone
+                | Self::Late(_)
+                | Self::Io(_)
+        )
     }
 }
 
@@ -187,13 +210,111 @@ fn broken(error: io::Error) -> ClientError {
     }
 }
 
+/// Where a node is, and how one gets to it.
+#[derive(Debug)]
+pub enum Whereabouts {
+    /// On this machine, at its own socket.
+    Here(PathBuf),
+    /// Elsewhere.
+    There {
+        /// Its addresses, of which the first that answers is taken.
+        addresses: Vec<SocketAddr>,
+        /// Who it has to be; whoever answers where nothing is said.
+        expected: Option<PublicKey>,
+        /// Who asks.
+        identity: Box<Identity>,
+        /// By what right.
+        credential: Vec<u8>,
+    },
+}
+
+/// What a node is spoken with over.
+#[derive(Debug)]
+pub enum Wire {
+    /// Its own socket.
+    Here(UnixStream),
+    /// An association with it.
+    There {
+        /// Which.
+        stream: Box<Stream>,
+        /// How long an answer may take.
+        patience: Option<Duration>,
+    },
+}
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Here(stream) => stream.read(bytes),
+            Self::There { stream, patience } => {
+                stream.set_deadline(patience.map(|patience| Instant::now() + patience));
+                stream.read(bytes)
+            }
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Here(stream) => stream.write(bytes),
+            Self::There { stream, .. } => {
+                stream.set_deadline(Some(Instant::now() + PATIENCE));
+                stream.write(bytes)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Here(stream) => stream.flush(),
+            Self::There { stream, .. } => stream.flush(),
+        }
+    }
+}
+
 /// A connection to a node.
 #[derive(Debug)]
-pub struct Client<S = UnixStream> {
+pub struct Client<S = Wire> {
     stream: BufReader<S>,
 }
 
 impl Client {
+    /// Connects to a node.
+    ///
+    /// # Errors
+    /// It is not there, or does not let the caller in.
+    pub fn to(node: &Whereabouts) -> Result<Self, ClientError> {
+        match node {
+            Whereabouts::Here(socket) => Self::connect(socket),
+            Whereabouts::There { addresses, expected, identity, credential } => {
+                let mut failed = ClientError::NoAddress;
+                let begin = Instant::now();
+                let mut pause = AGAIN;
+                for address in addresses {
+                    loop {
+                        match weir_remote::connect(*address, identity, *expected, credential, REACHING) {
+                            Ok(stream) => {
+                                let (stream, patience) = (Box::new(stream), Some(PATIENCE));
+                                return Ok(Self::over(Wire::There { stream, patience }));
+                            }
+                            // So a node holds off those who come too often, of whom it does not yet know who they are.
+                            Err(ConnectError::Closed(_)) if begin.elapsed() + pause < REACHING => {
+                                std::thread::sleep(pause);
+                                pause *= 2;
+                            }
+                            Err(error) => {
+                                failed = error.into();
+                                break;
+                            }
+                        }
+                    }
+                }
+                Err(failed)
+            }
+        }
+    }
+
     /// Connects to the node that listens there.
     ///
     /// # Errors
@@ -213,15 +334,21 @@ impl Client {
             .set_read_timeout(Some(PATIENCE))
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
             .map_err(failed)?;
-        Ok(Self::over(stream))
+        Ok(Self::over(Wire::Here(stream)))
     }
 
     /// Waits for answers as long as it takes: for what comes when it comes.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn wait_forever(&self) -> Result<(), ClientError> {
-        self.stream.get_ref().set_read_timeout(None).map_err(ClientError::Io)
+    pub fn wait_forever(&mut self) -> Result<(), ClientError> {
+        match self.stream.get_mut() {
+            Wire::Here(stream) => stream.set_read_timeout(None).map_err(ClientError::Io),
+            Wire::There { patience, .. } => {
+                *patience = None;
+                Ok(())
+            }
+        }
     }
 }
 

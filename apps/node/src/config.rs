@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_netio::{Direction, LiveOptions};
 use weir_session::Name;
+use weir_trust::grant::NodeName;
+use weir_trust::key::PublicKey;
 use weir_units::{Bytes, Nanos};
 
 /// The longest configuration, in bytes.
@@ -23,6 +25,9 @@ pub struct Config {
     /// The node itself.
     #[serde(default)]
     pub node: NodeConfig,
+    /// How it is reached from elsewhere, and whose credentials count. Not at all where nothing is said.
+    #[serde(default)]
+    pub remote: Option<RemoteConfig>,
     /// Its cores.
     #[serde(default)]
     pub cpu: CpuConfig,
@@ -83,6 +88,25 @@ impl Default for NodeConfig {
             memory: Bytes(1 << 30),
         }
     }
+}
+
+/// How a node is reached from elsewhere, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteConfig {
+    /// Where it listens (TCP).
+    pub listen: SocketAddr,
+    /// The file of the node's own private key, as `weir key new` writes it without a passphrase; relative to the configuration's.
+    pub key: PathBuf,
+    /// What credentials call the node, such as `ix-1.example`; its own name where nothing is said.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub name: Option<NodeName>,
+    /// The operators whose credentials count: their public keys.
+    #[serde(with = "quantity::texts")]
+    pub roots: Vec<PublicKey>,
+    /// Files with what they have taken back, relative to the configuration's. They are read again with the configuration.
+    #[serde(default)]
+    pub revocations: Vec<PathBuf>,
 }
 
 /// Its cores.
@@ -338,6 +362,10 @@ impl Config {
             let wanted =
                 "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
             range(address.ip().is_loopback(), "node", "metrics", address.to_string(), wanted)?;
+        }
+        if let Some(remote) = &self.remote {
+            let wanted = "at least one key, as `weir key show` prints it: without any nobody can be let in";
+            range(!remote.roots.is_empty(), "remote", "roots", "empty".to_owned(), wanted)?;
         }
         let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking.to_string();

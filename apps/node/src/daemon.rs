@@ -3,6 +3,7 @@
 mod ending;
 mod reload;
 
+use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
@@ -10,11 +11,12 @@ use crate::filters::{Compiled, Wanted};
 use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
-use crate::protocol::{Change, Snapshot};
+use crate::protocol::{Change, Request, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{FileError, Sheet, read_file};
+use crate::trust::{self, Trust, TrustError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +30,8 @@ use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
 use weir_session::{Calibration, MODULE_BYTES_MAX, Name, PROFILE_BYTES_MAX, Profile, ProfileError, Terms};
+use weir_trust::credential::Refusal as Worthless;
+use weir_trust::grant::Second;
 use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
@@ -74,6 +78,22 @@ pub enum DaemonError {
     /// A table's file cannot be used.
     #[error(transparent)]
     Table(#[from] FileError),
+    /// A file of `[remote]` cannot be used.
+    #[error("{}: {source}", path.display())]
+    Trust {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TrustError,
+    },
+    /// The node cannot be reached from elsewhere.
+    #[error("[remote]: {address}: {source}")]
+    Remote {
+        /// Where it would listen.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The node cannot give up what it does not need.
     #[error(transparent)]
     Confine(#[from] ConfineError),
@@ -158,6 +178,7 @@ struct Loaded {
     profiles: BTreeMap<Name, Terms>,
     default: Terms,
     tables: Vec<Sheet>,
+    trust: Option<Arc<Trust>>,
     digest: Digest,
 }
 
@@ -196,8 +217,17 @@ fn load(path: &Path, calibration: &Calibration) -> Result<Loaded, DaemonError> {
         all.extend_from_slice(&sheet.digest.0);
         tables.push(sheet);
     }
+    let trust = Trust::load(
+        &config,
+        |file| beside(path, file),
+        |file, most| {
+            let text = read_text(file, most)?;
+            all.extend_from_slice(text.as_bytes());
+            Ok(text)
+        },
+    )?;
     let default = terms(Profile::default(), &config, calibration);
-    Ok(Loaded { config, profiles, default, tables, digest: Digest::of(&all) })
+    Ok(Loaded { config, profiles, default, tables, trust, digest: Digest::of(&all) })
 }
 
 /// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
@@ -218,6 +248,8 @@ pub(crate) struct Daemon {
     books: Mutex<Books>,
     /// The numbers of sessions that are being ended because of what they did.
     ending: Mutex<BTreeSet<u64>>,
+    /// Whose credentials count. Nobody's, where the node is not reached from elsewhere.
+    trust: Mutex<Option<Arc<Trust>>>,
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
@@ -255,6 +287,10 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     if let Err(error) = weir_netio::raise_descriptor_limit() {
         say(&format!("the node can have no more files open than it was started with: {error}"));
     }
+    let key = match &loaded.config.remote {
+        Some(remote) => Some(trust::identity(&beside(&setup.config, &remote.key))?),
+        None => None,
+    };
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
     confine(&loaded.config, cache.as_ref())?;
     let (signals, happening) = channel();
@@ -263,7 +299,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     end_with_a_panic();
     let (daemon, notices) = Daemon::start(setup, loaded, cache)?;
     let daemon = Arc::new(daemon);
-    let service = Service::start(&daemon)?;
+    let service = Service::start(&daemon, key)?;
     crate::service::notify("READY=1");
     say(&format!("node {} is running", lock(&daemon.node).config.node.name));
     daemon.watch(&happening, &notices);
@@ -340,7 +376,8 @@ impl Daemon {
         loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;
         let sessions = loaded.config.sessions.clone();
         let (node, books) = (Mutex::new(node), Mutex::new(books));
-        let daemon = Self { setup, node, books, ending: Mutex::default(), loaded: Mutex::new(loaded) };
+        let trust = Mutex::new(loaded.trust.clone());
+        let daemon = Self { setup, node, books, ending: Mutex::default(), trust, loaded: Mutex::new(loaded) };
         for session in sessions {
             let name = session.name.clone();
             daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
@@ -374,6 +411,7 @@ impl Daemon {
                 }
                 let sources: Vec<_> = lock(&self.node).sources.values().cloned().collect();
                 sources.iter().for_each(|source| source.settle());
+                self.close_expired();
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
@@ -449,6 +487,10 @@ impl Daemon {
         lock(&self.node).config.node.socket.clone()
     }
 
+    pub(crate) fn name(&self) -> Name {
+        lock(&self.node).config.node.name.clone()
+    }
+
     pub(crate) fn metrics(&self) -> Option<std::net::SocketAddr> {
         lock(&self.node).config.node.metrics
     }
@@ -457,26 +499,71 @@ impl Daemon {
         ask(&lock(&self.node))
     }
 
+    /// Where it is reached from elsewhere.
+    pub(crate) fn remote(&self) -> Option<std::net::SocketAddr> {
+        lock(&self.node).config.remote.as_ref().map(|remote| remote.listen)
+    }
+
+    pub(crate) fn trust(&self) -> Option<Arc<Trust>> {
+        lock(&self.trust).clone()
+    }
+
+    /// Decides on a request.
+    pub(crate) fn permit(
+        &self,
+        asker: &Asker,
+        ask: Request,
+        body: Option<&[u8]>,
+    ) -> Result<Permitted, Refusal> {
+        self.still(asker)?;
+        authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
+    }
+
+    /// Whether its asker's credential is still worth something.
+    pub(crate) fn still(&self, asker: &Asker) -> Result<(), Refusal> {
+        let Asker::Holder(credential) = asker else { return Ok(()) };
+        let end = match self.trust() {
+            Some(trust) => trust.end_of(credential, Second::of(now())),
+            None => Some(Worthless::UnknownRoot(*credential.root())),
+        };
+        end.map_or(Ok(()), |end| Err(end.into()))
+    }
+
+    fn owner_of(&self, session: &Name) -> Option<Owner> {
+        lock(&self.node).sessions.get(session)?.owner.clone()
+    }
+
+    /// How things are, as far as they concern whoever asks.
+    pub(crate) fn snapshot_for(&self, asker: &Asker) -> Snapshot {
+        authority::snapshot_of(asker, self.snapshot(), &|name| self.owner_of(name))
+    }
+
     /// A session, and its modules, which are all that come with weir. All or nothing.
-    pub(crate) fn create(&self, spec: SessionSpec) -> Result<(), NodeError> {
-        self.create_with(spec, &|_| Ok(None))
+    pub(crate) fn create(&self, spec: SessionSpec, owner: Option<Owner>) -> Result<(), NodeError> {
+        self.create_with(spec, owner, &|_| Ok(None))
     }
 
     /// A session of the configuration: modules can be files, too.
     fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
-        self.create_with(spec, &|module| self.file(module))
+        self.create_with(spec, None, &|module| self.file(module))
     }
 
-    fn create_with(&self, spec: SessionSpec, file: &FileOf<'_>) -> Result<(), NodeError> {
+    fn create_with(
+        &self,
+        spec: SessionSpec,
+        owner: Option<Owner>,
+        file: &FileOf<'_>,
+    ) -> Result<(), NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
             let compiled = self.compiled(|node| {
                 node.check(&spec)?;
+                node.hold(owner.as_ref(), &spec)?;
                 Ok(node.filters_of(&spec.channels, &spec.outputs))
             })?;
             let mut node = lock(&self.node);
-            node.create(spec, &compiled)?;
+            node.create(spec, owner, &compiled)?;
             let reserved = node.reserved(&name);
             if let Some((session, reserved)) = reserved {
                 drop(node);

@@ -21,6 +21,9 @@ pub enum NodeError {
     /// The description makes no sense.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// Its asker's credential does not allow it.
+    #[error(transparent)]
+    NotPermitted(#[from] Box<crate::authority::Refusal>),
     /// There is one already.
     #[error("there is a session `{0}` already")]
     Exists(Name),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod authority;
 mod bell;
 mod bill;
 mod change;
@@ -39,6 +40,7 @@ mod source;
 pub mod spec;
 pub mod tables;
 mod trace;
+pub mod trust;
 mod writer;
 
 pub use error::NodeError;

@@ -4,6 +4,7 @@
 //! done before that: see [`Prepared`].
 
 use crate::account::Account;
+use crate::authority::{Owner, ceilings};
 use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
@@ -25,7 +26,7 @@ use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims, Readings, Shelf};
 use crate::writer::{Rotation, Writer, Written};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -89,6 +90,8 @@ pub(crate) struct Module {
 pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) spec: SessionSpec,
+    /// Whose it is, where it is not the operator's.
+    pub(crate) owner: Option<Owner>,
     pub(crate) vps: BTreeMap<Name, Vp>,
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) outputs: Outputs,
@@ -242,7 +245,7 @@ impl Workshop {
 }
 
 /// Copies of what filters select on an interface together: shared by all channels with those filters.
-type Selections = BTreeMap<(String, Vec<String>), Arc<Mutex<Selection>>>;
+type Selections = BTreeMap<(String, BTreeSet<String>), Arc<Mutex<Selection>>>;
 
 /// A node.
 #[derive(Debug)]
@@ -322,9 +325,14 @@ impl Node {
     }
 
     /// A session with its virtual processors and channels, whose filters are [compiled](crate::filters). Its modules are loaded afterwards.
-    pub(crate) fn create(&mut self, spec: SessionSpec, compiled: &Compiled) -> Result<(), NodeError> {
+    pub(crate) fn create(
+        &mut self,
+        spec: SessionSpec,
+        owner: Option<Owner>,
+        compiled: &Compiled,
+    ) -> Result<(), NodeError> {
         // Where it is refused, nobody has what was made for it.
-        self.make(spec, compiled).inspect_err(|_| self.forget_selections())
+        self.make(spec, owner, compiled).inspect_err(|_| self.forget_selections())
     }
 
     /// Whether a session can be, as far as that can be said of it alone.
@@ -334,8 +342,14 @@ impl Node {
         self.check_links(spec)
     }
 
-    fn make(&mut self, spec: SessionSpec, compiled: &Compiled) -> Result<(), NodeError> {
+    fn make(
+        &mut self,
+        spec: SessionSpec,
+        owner: Option<Owner>,
+        compiled: &Compiled,
+    ) -> Result<(), NodeError> {
         self.check(&spec)?;
+        self.hold(owner.as_ref(), &spec)?;
         if self.sessions.contains_key(&spec.name) {
             return Err(NodeError::Exists(spec.name));
         }
@@ -376,6 +390,7 @@ impl Node {
             id: self.next_session,
             priority: Arc::new(AtomicU8::new(spec.priority)),
             spec: SessionSpec { modules: Vec::new(), ..spec },
+            owner,
             vps,
             channels,
             outputs,
@@ -401,6 +416,14 @@ impl Node {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Whether a session can be as it would be, as far as its owner's credential is concerned.
+    pub(crate) fn hold(&self, owner: Option<&Owner>, spec: &SessionSpec) -> Result<(), NodeError> {
+        let Some(owner) = owner else { return Ok(()) };
+        let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
+        let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
+        Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)
     }
 
     /// Gives a module its place.
@@ -583,8 +606,7 @@ impl Node {
                 Sight::All(Lag { most, ends: spec.late == Late::Terminate })
             }
             Sees::Selected => {
-                let texts = spec.filters().map(|text| text.trim().to_owned()).collect();
-                let key = (spec.interface.clone(), texts);
+                let key = (spec.interface.clone(), spec.filters().map(str::to_owned).collect());
                 let selection = match self.selections.get(&key) {
                     Some(there) => Arc::clone(there),
                     None => {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use weir_session::Name;
+use weir_trust::grant::NodeName;
+use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
 /// A quantity that is written as text.
@@ -45,6 +47,24 @@ impl Exact for Name {
     }
     fn read(text: &str) -> Result<Self, String> {
         Name::new(text).map_err(|error| error.to_string())
+    }
+}
+
+impl Exact for NodeName {
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_trust::grant::NodeNameError| error.to_string())
+    }
+}
+
+impl Exact for PublicKey {
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())
     }
 }
 

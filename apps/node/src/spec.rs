@@ -103,9 +103,10 @@ pub(crate) fn main() -> Name {
 }
 
 impl ChannelSpec {
-    /// The texts that all have to match what comes through it.
+    /// The filters that all its packets pass, without those that select everything. They are joined as programs: no text reaches beyond its own end.
     pub fn filters(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.filter.as_str())
+        let all = std::iter::once(&self.filter).chain(&self.within);
+        all.map(|filter| filter.trim()).filter(|filter| !filter.is_empty())
     }
 }
 
@@ -128,6 +129,9 @@ pub struct ChannelSpec {
     /// Which of them, in the language of pcap-filter(7); all where it is empty.
     #[serde(default)]
     pub filter: String,
+    /// Further filters, all of which its packets pass, too. They are the node's: neither a configuration nor a request says them.
+    #[serde(skip)]
+    pub(crate) within: Vec<String>,
     /// Packets that wait for the session at most.
     #[serde(default = "queue_default")]
     pub queue: u32,

@@ -1,6 +1,7 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
 use crate::node::args;
+use crate::trust::args as trust;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
@@ -58,6 +59,16 @@ pub enum Command {
     Ledger(args::Ledger),
     /// Watch a node: its sessions, processors, queues, losses and interfaces
     Top(args::Top),
+    /// Make a key pair, or show a public key
+    #[command(subcommand)]
+    Key(trust::Key),
+    /// Grant somebody something: a credential, signed with an operator's key
+    Grant(Box<trust::Grant>),
+    /// Pass a credential on, or a part of what it allows
+    Delegate(Box<trust::Delegate>),
+    /// Show a credential, or take credentials back
+    #[command(subcommand)]
+    Credential(trust::Credential),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name

@@ -12,6 +12,7 @@ mod run;
 mod shipped;
 mod spec;
 mod terms;
+mod trust;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -35,6 +36,8 @@ enum Failure {
     Node(#[from] weir_node::daemon::DaemonError),
     #[error(transparent)]
     Control(#[from] node::NodeError),
+    #[error(transparent)]
+    Trust(#[from] trust::TrustError),
     #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
@@ -99,6 +102,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Follow(args) => node::follow(&mut out, &args)?,
         Command::Reload(args) => node::reload(&mut out, &args)?,
         Command::Ledger(args) => node::ledger(&mut out, &args)?,
+        Command::Key(act) => trust::key(&mut out, &act)?,
+        Command::Grant(args) => trust::grant(&mut out, &args)?,
+        Command::Delegate(args) => trust::delegate(&mut out, &args)?,
+        Command::Credential(act) => trust::credential(&mut out, &act)?,
         Command::Top(args) => {
             drop(out);
             node::top(&args)?;
@@ -149,4 +156,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+impl From<trust::FileError> for Failure {
+    fn from(error: trust::FileError) -> Self {
+        Self::Trust(error.into())
+    }
 }

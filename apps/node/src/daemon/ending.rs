@@ -1,6 +1,7 @@
 //! How modules and sessions end: because somebody asks for it, or because of what they did.
 
 use super::{Daemon, lock, now};
+use crate::authority::Asker;
 use crate::error::NodeError;
 use crate::log::say;
 use crate::source::Notice;
@@ -38,6 +39,31 @@ impl Daemon {
                     lock(&daemon.ending).remove(&id);
                 });
             }
+        }
+    }
+
+    /// Sessions whose right has ended, by its time or because it was revoked.
+    pub(super) fn close_expired(self: &Arc<Self>) {
+        let owned: Vec<_> = {
+            let node = lock(&self.node);
+            let owned = node
+                .sessions
+                .iter()
+                .filter_map(|(name, session)| Some((name, session.id, session.owner.as_ref()?)));
+            owned
+                .map(|(name, id, owner)| (name.clone(), id, Asker::Holder(Arc::clone(&owner.credential))))
+                .collect()
+        };
+        for (session, id, asker) in owned {
+            let Err(why) = self.still(&asker) else { continue };
+            if !lock(&self.ending).insert(id) {
+                continue;
+            }
+            say(&format!("session {session} is closed: {why}"));
+            self.aside(move |daemon| {
+                _ = daemon.close_for(&session, id, Closed::Expired, Unloaded::SessionClosed);
+                lock(&daemon.ending).remove(&id);
+            });
         }
     }
 

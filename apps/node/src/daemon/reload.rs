@@ -1,12 +1,25 @@
 //! What changes of a node itself while it runs: its configuration, and the rates of its links.
 
 use super::{Books, Daemon, DaemonError, load, lock};
+use crate::config::Config;
 use crate::error::NodeError;
 use crate::link::{self, LinkConfig};
 use crate::log::say;
 use crate::protocol::Rate;
 use std::sync::Arc;
 use weir_session::ledger::{Closed, Event, Text, Unloaded};
+
+/// What of `[remote]` cannot change.
+#[derive(PartialEq, Eq)]
+struct Reached<'a> {
+    at: Option<(std::net::SocketAddr, &'a std::path::Path)>,
+}
+
+impl<'a> Reached<'a> {
+    fn of(config: &'a Config) -> Self {
+        Self { at: config.remote.as_ref().map(|remote| (remote.listen, remote.key.as_path())) }
+    }
+}
 
 impl Books {
     /// Enters those of these links that were different before.
@@ -47,6 +60,7 @@ impl Daemon {
         for (part, differs) in [
             ("node", new.config.node != loaded.config.node),
             ("cpu", new.config.cpu != loaded.config.cpu),
+            ("remote", Reached::of(&new.config) != Reached::of(&loaded.config)),
             ("interface", new.config.interfaces != loaded.config.interfaces),
             ("link", !link::can_become(&loaded.config.links, &new.config.links)),
         ] {
@@ -110,6 +124,7 @@ impl Daemon {
         }
         notes.extend(links.iter().map(link::note));
         notes.extend(come.iter().map(|session| format!("session {} is created", session.name)));
+        (*lock(&self.trust)).clone_from(&new.trust);
         let configuration = new.digest;
         *loaded = new;
         lock(&self.books).enter(Event::NodeReconfigured { configuration });

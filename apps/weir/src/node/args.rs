@@ -1,5 +1,6 @@
 //! The command lines of a node's commands.
 
+use super::place::Address;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_node::tables::TableGrant;
@@ -9,7 +10,7 @@ use weir_units::{BitsPerSecond, Bytes, Timestamp};
 
 /// Which node.
 #[derive(Debug, Args)]
-pub struct Socket {
+pub struct Place {
     /// The socket of the node
     #[arg(
         long,
@@ -19,6 +20,20 @@ pub struct Socket {
         global = true
     )]
     pub socket: PathBuf,
+    /// A node elsewhere, with a credential: [KEY@]HOST[:PORT]
+    ///
+    /// With KEY, the public key that the node says when it starts, nobody else is taken for it.
+    #[arg(long, value_name = "NODE", env = "WEIR_NODE", requires = "credential", global = true)]
+    pub node: Option<Address>,
+    /// The file of the credential for it
+    #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL", global = true)]
+    pub credential: Option<PathBuf>,
+    /// The file of the private key that the credential is for
+    #[arg(long, value_name = "FILE", env = "WEIR_KEY", global = true)]
+    pub key: Option<PathBuf>,
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE", global = true)]
+    pub passphrase_file: Option<PathBuf>,
 }
 
 /// `weir config`.
@@ -41,7 +56,7 @@ pub enum Config {
 #[derive(Debug, Args)]
 pub struct Session {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     #[command(subcommand)]
     pub act: Act,
 }
@@ -194,7 +209,7 @@ pub struct Change {
 #[derive(Debug, Args)]
 pub struct Table {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     #[command(subcommand)]
     pub act: TableAct,
 }
@@ -225,7 +240,7 @@ pub enum TableAct {
 #[derive(Debug, Args)]
 pub struct Link {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     #[command(subcommand)]
     pub act: LinkAct,
 }
@@ -267,7 +282,7 @@ Examples:
   weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports")]
 pub struct Load {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     /// For which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -289,7 +304,7 @@ pub struct Load {
 #[derive(Debug, Args)]
 pub struct Unload {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     /// From which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -302,7 +317,7 @@ pub struct Unload {
 #[derive(Debug, Args)]
 pub struct Follow {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     /// Which session
     #[arg(value_name = "SESSION", value_parser = name)]
     pub session: Name,
@@ -321,7 +336,7 @@ pub struct Follow {
 #[derive(Debug, Args)]
 pub struct Reload {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
 }
 
 /// `weir ledger`.
@@ -372,7 +387,7 @@ pub struct Ledger {
 #[derive(Debug, Args)]
 pub struct Top {
     #[command(flatten)]
-    pub socket: Socket,
+    pub place: Place,
     /// Print how things are as plain text, once: two looks a second apart. So also where standard output is no terminal
     #[arg(long)]
     pub once: bool,

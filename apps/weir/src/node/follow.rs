@@ -10,7 +10,7 @@ use weir_units::is_plain;
 
 /// Prints each record on a line of its own, until the node or the reader goes.
 pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
-    let mut client = Client::connect(&args.socket.socket)?;
+    let mut client = Client::to(&args.place.whereabouts()?)?;
     let ask = Request::Follow {
         session: args.session.clone(),
         module: args.module.clone(),

@@ -5,19 +5,19 @@ use super::show::{output_heading, output_row, table};
 use super::{NodeError, look, order};
 use crate::Failure;
 use std::io::{self, Write};
-use std::path::Path;
+use weir_node::client::Whereabouts;
 use weir_node::protocol::{LinkShot, OutputShot, Rate, Request, Snapshot};
 use weir_units::{BitsPerSecond, Bytes, shown};
 
 /// Does what is asked with a link.
 pub fn link(out: &mut impl Write, args: &Link) -> Result<(), Failure> {
-    let socket = &args.socket.socket;
+    let node = &args.place.whereabouts()?;
     match &args.act {
-        LinkAct::List => Ok(list(out, &*look(socket)?)?),
-        LinkAct::Show { link, json } => show(out, socket, link, *json),
+        LinkAct::List => Ok(list(out, &*look(node)?)?),
+        LinkAct::Show { link, json } => show(out, node, link, *json),
         LinkAct::Change { link, rate, reservable } => {
             let change = Rate { link: link.clone(), rate: *rate, reservable: *reservable };
-            order(out, socket, Request::Rate(change), &[])
+            order(out, node, Request::Rate(change), &[])
         }
     }
 }
@@ -53,8 +53,8 @@ fn outputs<'a>(
     snapshot.sessions.iter().flat_map(of).filter(|(_, output)| output.link == link.name)
 }
 
-fn show(out: &mut impl Write, socket: &Path, name: &str, json: bool) -> Result<(), Failure> {
-    let snapshot = look(socket)?;
+fn show(out: &mut impl Write, node: &Whereabouts, name: &str, json: bool) -> Result<(), Failure> {
+    let snapshot = look(node)?;
     let Some(link) = snapshot.links.iter().find(|link| link.name == name) else {
         let there: Vec<&str> = snapshot.links.iter().map(|link| link.name.as_str()).collect();
         let (name, there) = (shown(name), shown(&there.join(", ")));

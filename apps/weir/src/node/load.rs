@@ -23,13 +23,13 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
         cpu: args.cpu.clone(),
     };
     let ask = Request::Load { session: args.session.clone(), module };
-    order(out, &args.socket.socket, ask, &body)
+    order(out, &args.place.whereabouts()?, ask, &body)
 }
 
 /// Ends a module of a session.
 pub fn unload(out: &mut impl Write, args: &Unload) -> Result<(), Failure> {
     let ask = Request::Unload { session: args.session.clone(), module: args.module.clone() };
-    order(out, &args.socket.socket, ask, &[])
+    order(out, &args.place.whereabouts()?, ask, &[])
 }
 
 /// What a module is called in a request, and the bytes that go with it: none for a shipped one.

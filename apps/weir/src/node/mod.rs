@@ -7,6 +7,7 @@ mod ledger;
 mod link;
 mod load;
 mod parts;
+mod place;
 mod session;
 mod show;
 mod table;
@@ -24,7 +25,7 @@ pub use top::top;
 use crate::Failure;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use weir_node::client::{Client, ClientError};
+use weir_node::client::{Client, ClientError, Whereabouts};
 use weir_node::protocol::{Reply, Request, Snapshot};
 use weir_node::tables::FileError;
 
@@ -63,6 +64,25 @@ pub enum NodeError {
         path: PathBuf,
         /// How many things are wrong.
         count: usize,
+    },
+    /// `--node` without `--credential`.
+    #[error("a node elsewhere asks by what right: name the credential's file with --credential FILE")]
+    NoCredential,
+    /// A key or a credential.
+    #[error(transparent)]
+    Trust(#[from] crate::trust::FileError),
+    /// `--node` without `--key`.
+    #[error(
+        "a node elsewhere asks who you are: name the file of the credential's private key with --key FILE"
+    )]
+    NoKey,
+    /// A node that has no address.
+    #[error("{node}: {source}")]
+    Address {
+        /// As it was named.
+        node: place::Address,
+        /// What the system said.
+        source: io::Error,
     },
     /// A session that is not there.
     #[error("there is no session `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
@@ -120,15 +140,15 @@ impl NodeError {
 }
 
 /// Has something done, and prints what the node says beside that.
-fn order(out: &mut impl Write, socket: &Path, ask: Request, body: &[u8]) -> Result<(), Failure> {
-    let notes = Client::connect(socket)?.order(ask, body)?;
+fn order(out: &mut impl Write, node: &Whereabouts, ask: Request, body: &[u8]) -> Result<(), Failure> {
+    let notes = Client::to(node)?.order(ask, body)?;
     notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
     Ok(())
 }
 
 /// How things are.
-fn look(socket: &Path) -> Result<Box<Snapshot>, ClientError> {
-    let mut client = Client::connect(socket)?;
+fn look(node: &Whereabouts) -> Result<Box<Snapshot>, ClientError> {
+    let mut client = Client::to(node)?;
     client.send(Request::Show, &[])?;
     snapshot(client.receive()?)
 }
@@ -142,7 +162,7 @@ fn snapshot(reply: Reply) -> Result<Box<Snapshot>, ClientError> {
 
 /// `weir reload`: the configuration again.
 pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> {
-    order(out, &args.socket.socket, Request::Reload, &[])
+    order(out, &args.place.whereabouts()?, Request::Reload, &[])
 }
 
 /// Reads a text file of at most so many bytes; of a longer one enough to see that it is.

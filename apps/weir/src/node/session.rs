@@ -8,7 +8,7 @@ use crate::spec::Spec;
 use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::path::Path;
-use weir_node::client::Client;
+use weir_node::client::{Client, Whereabouts};
 use weir_node::config::CONFIG_BYTES_MAX;
 use weir_node::protocol::{self, Request};
 use weir_node::spec::{ModuleSpec, SessionSpec};
@@ -16,20 +16,20 @@ use weir_session::Name;
 
 /// Does what is asked with a session.
 pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {
-    let socket = &args.socket.socket;
+    let node = &args.place.whereabouts()?;
     match &args.act {
-        Act::Create(args) => create(out, socket, args),
-        Act::Change(args) => change(out, socket, args),
-        Act::Close { name } => order(out, socket, Request::Close { session: name.clone() }, &[]),
+        Act::Create(args) => create(out, node, args),
+        Act::Change(args) => change(out, node, args),
+        Act::Close { name } => order(out, node, Request::Close { session: name.clone() }, &[]),
         Act::List => {
-            show::list(out, &*look(socket)?)?;
+            show::list(out, &*look(node)?)?;
             Ok(())
         }
-        Act::Show { name, json } => one(out, socket, name, *json),
+        Act::Show { name, json } => one(out, node, name, *json),
     }
 }
 
-fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Failure> {
+fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(), Failure> {
     let mut spec = match &args.from {
         Some(path) => from_file(path, &args.name)?,
         None => SessionSpec::new(args.name.clone()),
@@ -71,7 +71,7 @@ fn create(out: &mut impl Write, socket: &Path, args: &Create) -> Result<(), Fail
     // All files first: a session is not created for the sake of one that is not there.
     let modules =
         modules.into_iter().map(|module| with_bytes(module, &folder)).collect::<Result<Vec<_>, _>>()?;
-    let mut client = Client::connect(socket)?;
+    let mut client = Client::to(node)?;
     let mut notes = client.order(Request::Create(spec), &[])?;
     for (module, body) in modules {
         let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
@@ -138,7 +138,7 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
     Ok(spec)
 }
 
-fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Failure> {
+fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(), Failure> {
     let change = protocol::Change {
         session: args.name.clone(),
         cpu: all("--cpu", &args.cpu)?,
@@ -157,11 +157,11 @@ fn change(out: &mut impl Write, socket: &Path, args: &Change) -> Result<(), Fail
         memory_max: args.memory_max,
         priority: args.priority,
     };
-    order(out, socket, Request::Change(change), &[])
+    order(out, node, Request::Change(change), &[])
 }
 
-fn one(out: &mut impl Write, socket: &Path, name: &Name, json: bool) -> Result<(), Failure> {
-    let snapshot = look(socket)?;
+fn one(out: &mut impl Write, node: &Whereabouts, name: &Name, json: bool) -> Result<(), Failure> {
+    let snapshot = look(node)?;
     let Some(session) = snapshot.sessions.iter().find(|session| session.name == name.as_str()) else {
         let there: Vec<&str> = snapshot.sessions.iter().map(|session| session.name.as_str()).collect();
         let there = weir_units::shown(&there.join(", "));

@@ -9,15 +9,15 @@ use weir_node::tables::{FileError, read_file};
 
 /// Does what is asked with a table.
 pub fn table(out: &mut impl Write, args: &Table) -> Result<(), Failure> {
-    let socket = &args.socket.socket;
+    let node = &args.place.whereabouts()?;
     match &args.act {
         TableAct::Put { name, file } => {
             let bytes = read_file(file).map_err(NodeError::from)?;
-            order(out, socket, Request::PutTable { table: name.clone() }, &bytes)
+            order(out, node, Request::PutTable { table: name.clone() }, &bytes)
         }
-        TableAct::Remove { name } => order(out, socket, Request::RemoveTable { table: name.clone() }, &[]),
+        TableAct::Remove { name } => order(out, node, Request::RemoveTable { table: name.clone() }, &[]),
         TableAct::List => {
-            show::tables(out, &*look(socket)?)?;
+            show::tables(out, &*look(node)?)?;
             Ok(())
         }
     }

@@ -86,6 +86,7 @@ fn names_and_nonsense_are_refused_wherever_a_filter_can_be_said() {
     assert!(why.contains("session `eve`") && why.contains("names are not looked up"), "{why}");
     assert_eq!(place.snapshot()["sessions"].as_array().unwrap().len(), before);
     assert!(children(&place).is_empty(), "{:?}", children(&place));
+    place.load("alice", json!({"module": "port-count"}), &[]);
     place.send(&[udp(53, b"x")]);
     place.until("the filter that was there still selects", |place| {
         place.part("alice", "channels", "main")["packets"] == 1
@@ -126,6 +127,7 @@ fn nobody_waits_for_a_strangers_filter_and_its_process_can_be_killed() {
             place.done(json!({"change": {"session": name, "channel": [{"interface": "b", "filter": format!("tcp port {port}")}]}}));
             place.done(json!({"close": {"session": name}}));
         }
+        place.load("alice", json!({"module": "port-count"}), &[]);
         place.send(&[udp(53, b"x")]);
         place.until("packets go where they went", |place| {
             place.part("alice", "channels", "main")["packets"] == 1

@@ -17,6 +17,7 @@ mod leaving;
 mod links;
 mod memory;
 mod place;
+mod remote;
 mod sending;
 mod services;
 mod sessions;

@@ -13,10 +13,10 @@ use model::{Model, Press};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_node::client::{Client, ClientError};
+use weir_node::client::{Client, ClientError, Whereabouts};
 use weir_node::protocol::{Request, Snapshot};
 use weir_units::Nanos;
 
@@ -32,16 +32,16 @@ const PLAIN_WIDTH: usize = 160;
 /// Shows a node until somebody has seen enough; once and as plain text where that is asked for, or where nobody is looking.
 pub fn top(args: &Top) -> Result<(), Failure> {
     if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return once(&args.socket.socket);
+        return once(&args.place.whereabouts()?);
     }
+    let node = Arc::new(args.place.whereabouts()?);
     // A first look before the screen is taken: what is wrong with the command line is said as always.
-    super::look(&args.socket.socket)?;
+    super::look(&node)?;
     let (to, snapshots) = sync_channel(1);
-    let socket = args.socket.socket.clone();
     // It ends with the program.
     std::thread::Builder::new()
         .name("weir-watch".to_owned())
-        .spawn(move || watch(&socket, &to))
+        .spawn(move || watch(&node, &to))
         .map_err(NodeError::Terminal)?;
     // Also puts the terminal back when something panics.
     let mut terminal = ratatui::try_init().map_err(NodeError::Terminal)?;
@@ -52,8 +52,8 @@ pub fn top(args: &Top) -> Result<(), Failure> {
 }
 
 /// Two looks a second apart, as text.
-fn once(socket: &Path) -> Result<(), Failure> {
-    let mut client = Client::connect(socket)?;
+fn once(node: &Whereabouts) -> Result<(), Failure> {
+    let mut client = Client::to(node)?;
     client.send(Request::Watch { every: EVERY }, &[])?;
     let mut model = Model::default();
     for _ in 0..2 {
@@ -69,9 +69,9 @@ fn once(socket: &Path) -> Result<(), Failure> {
 type News = Result<Box<Snapshot>, String>;
 
 /// Asks the node for snapshots for ever, and again when it has gone.
-fn watch(socket: &Path, to: &SyncSender<News>) {
+fn watch(node: &Whereabouts, to: &SyncSender<News>) {
     loop {
-        let Err(error) = watched(socket, to) else { return };
+        let Err(error) = watched(node, to) else { return };
         if to.send(Err(format!("trying again: {error}"))).is_err() {
             return;
         }
@@ -80,8 +80,8 @@ fn watch(socket: &Path, to: &SyncSender<News>) {
 }
 
 /// Until nobody listens; an error when the node is gone.
-fn watched(socket: &Path, to: &SyncSender<News>) -> Result<(), ClientError> {
-    let mut client = Client::connect(socket)?;
+fn watched(node: &Whereabouts, to: &SyncSender<News>) -> Result<(), ClientError> {
+    let mut client = Client::to(node)?;
     client.send(Request::Watch { every: EVERY }, &[])?;
     loop {
         let snapshot = snapshot(client.receive()?)?;

@@ -1,0 +1,151 @@
+//! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
+
+use super::{Owner, Refusal};
+use crate::spec::{ProcessorSpec, Sees, SessionSpec};
+use weir_session::Name;
+use weir_trust::credential::{Link, Verified};
+use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
+use weir_units::{BitsPerSecond, Bytes};
+
+/// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
+pub(crate) fn hold<'a>(
+    owner: &Owner,
+    spec: &SessionSpec,
+    others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+) -> Result<(), Refusal> {
+    hold_parts(&owner.credential, &owner.given, spec)?;
+    let asked = used(spec);
+    for link in owner.credential.chain() {
+        let under =
+            others.clone().filter(|(other, _)| other.credential.chain().iter().any(|l| l.id == link.id));
+        let before = under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
+        hold_ceilings(link, &before, &asked)?;
+    }
+    Ok(())
+}
+
+/// What does not depend on other sessions.
+fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result<(), Refusal> {
+    let grant = credential.grant();
+    let never = |what: String| Err(Refusal::Never { session: given.clone(), what });
+    // Others' names are in none of these, and what they hold is not the holder's.
+    if !spec.publish.is_empty() || !spec.read.is_empty() {
+        return never("it would have named tables of others".to_owned());
+    }
+    if !spec.offers.is_empty() || !spec.uses.is_empty() {
+        return never("it would have to do with services of other sessions".to_owned());
+    }
+    if spec.priority > 0 {
+        return never(format!("it would have priority {} before others", spec.priority));
+    }
+    if let Some(output) = spec.outputs.iter().find(|output| output.tap.is_some()) {
+        return never(format!("its output channel `{}` would be a device of the node's system", output.name));
+    }
+    let mut excesses = Vec::new();
+    if let Some(profile) = &spec.profile {
+        excesses.extend(grant.refuses(&Request { profile: Some(profile), ..Request::default() }));
+    } else if let Some(profile) = grant.profiles.iter().next() {
+        let (asked, given) = ("the node's own".to_owned(), profile.to_string());
+        excesses.push(Excess { part: Part::Profile, asked, given });
+    }
+    for channel in &spec.channels {
+        let wrong = |_| Refusal::Never {
+            session: given.clone(),
+            what: format!("`{}` is no interface", channel.interface),
+        };
+        let interface: Interface = channel.interface.parse().map_err(wrong)?;
+        excesses.extend(grant.refuses(&Request { interface: Some(&interface), ..Request::default() }));
+        let is_whole = grant.filters.is_empty() && grant.view.is_none_or(|view| view == View::ALL);
+        if channel.sees == Sees::All && !is_whole {
+            let what = format!(
+                "its channel `{}` would see all of the interface's memory (`sees = \"all\"`), and the credential is for a part of it",
+                channel.name
+            );
+            return never(what);
+        }
+        if let Some(missing) =
+            grant.filters.iter().find(|filter| !channel.within.iter().any(|within| within == filter.as_str()))
+        {
+            let (asked, given) =
+                (format!("packets beside those of it, in channel `{}`", channel.name), missing.to_string());
+            excesses.push(Excess { part: Part::Traffic, asked, given });
+        }
+    }
+    let processors = spec.all_processors();
+    let is_beyond = |cpu: &&ProcessorSpec| cpu.spare || cpu.reservation().is_none();
+    if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
+        return never(format!(
+            "its virtual processor `{}` would take time beyond what is granted: give it a period and a slice, and no spare time",
+            cpu.name
+        ));
+    }
+    let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
+    if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
+        return never(format!(
+            "its output channel `{}` would take bandwidth beyond what is granted: give it a `cap`",
+            output.name
+        ));
+    }
+    if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
+}
+
+/// What a session uses at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Used {
+    /// In millionths of a core.
+    cpu: u64,
+    memory: u64,
+    bandwidth: u64,
+    sessions: u64,
+}
+
+impl Used {
+    fn and(&self, other: &Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_add(other.cpu),
+            memory: self.memory.saturating_add(other.memory),
+            bandwidth: self.bandwidth.saturating_add(other.bandwidth),
+            sessions: self.sessions.saturating_add(other.sessions),
+        }
+    }
+}
+
+fn used(spec: &SessionSpec) -> Used {
+    let cpu = spec.all_processors().into_iter().filter_map(|cpu| cpu.reservation()).map(|(period, slice)| {
+        // A part of a millionth counts as one.
+        let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
+        u64::try_from(ppm).unwrap_or(u64::MAX)
+    });
+    let bandwidth = spec.outputs.iter().map(|output| output.cap.or(output.reserve).map_or(0, |rate| rate.0));
+    Used {
+        cpu: cpu.fold(0, u64::saturating_add),
+        // Its modules may reserve so much by themselves.
+        memory: spec.memory.0.max(spec.memory_ceiling().0),
+        bandwidth: bandwidth.fold(0, u64::saturating_add),
+        sessions: 1,
+    }
+}
+
+/// Holds what one prefix of a chain uses against its ceilings.
+fn hold_ceilings(link: &Link, before: &Used, asked: &Used) -> Result<(), Refusal> {
+    let Ceilings { cpu, memory, bandwidth, sessions, .. } = link.grant.ceilings;
+    let cpu = (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu);
+    let memory = (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory);
+    let bandwidth = (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth);
+    let sessions = (Part::Sessions, sessions, before.sessions, asked.sessions);
+    for (part, given, before, asked) in [cpu, memory, bandwidth, sessions] {
+        let Some(given) = given else { continue };
+        let left = given.saturating_sub(before);
+        if asked > left {
+            let shown = |amount| match part {
+                Part::Cpu => CpuShare(amount).to_string(),
+                Part::Memory => Bytes(amount).to_string(),
+                Part::Bandwidth => BitsPerSecond(amount).to_string(),
+                _ => amount.to_string(),
+            };
+            let (asked, whose) = (shown(asked), link.holder.to_string());
+            return Err(Refusal::UsedUp { part, asked, given: shown(given), whose, left: shown(left) });
+        }
+    }
+    Ok(())
+}

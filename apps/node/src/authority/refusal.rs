@@ -1,0 +1,59 @@
+//! Why a request is not permitted.
+
+use weir_session::Name;
+use weir_trust::credential::Refusal as Worthless;
+use weir_trust::grant::{Excess, Part};
+
+/// Why a request is not permitted. To blame is whoever asks; what to do is to ask for less, or to ask whoever granted the credential for more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The credential is not worth anything, or not any more.
+    #[error(transparent)]
+    Worthless(Box<Worthless>),
+    /// More than it allows.
+    #[error("the credential does not allow that: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Excess(Vec<Excess>),
+    /// More than is left for one of those through whom the right came.
+    #[error(
+        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {left} is left. Close another session, or ask for less"
+    )]
+    UsedUp {
+        /// Of what.
+        part: Part,
+        /// So much more is asked for,
+        asked: String,
+        /// where so much is given,
+        given: String,
+        /// to whom,
+        whose: String,
+        /// and so much is left.
+        left: String,
+    },
+    /// What only the operator may do.
+    #[error("only the node's operator may {0}")]
+    Operator(&'static str),
+    /// What a credential cannot allow.
+    #[error("session `{session}`: {what}; no credential allows that")]
+    Never {
+        /// The session, as it was called.
+        session: Name,
+        /// What was asked for.
+        what: String,
+    },
+    /// A credential with a condition that this node cannot see to. It would be worth more than its granter meant.
+    #[error(
+        "this node cannot hold anybody to {0}, as the credential demands; use a node that can, or ask for a credential without it"
+    )]
+    Unable(String),
+    /// No session of the asker's.
+    #[error(
+        "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"
+    )]
+    NoSession(Name),
+}
+
+impl From<Worthless> for Refusal {
+    fn from(refusal: Worthless) -> Self {
+        Self::Worthless(Box::new(refusal))
+    }
+}

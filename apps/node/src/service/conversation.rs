@@ -1,0 +1,228 @@
+//! What is said with one client, whatever it is spoken with over: its requests, one after the other, and what they are answered with.
+
+use super::room::Room;
+use crate::authority::Asker;
+use crate::daemon::Daemon;
+use crate::error::NodeError;
+use crate::followers::{Following, Told};
+use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of};
+use std::fmt::Display;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+/// A client that says nothing for so long, or takes nothing, is left.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// The shortest time between two snapshots for one client.
+const WATCH_MIN: Duration = Duration::from_millis(50);
+
+/// What a client is spoken with over.
+pub(super) trait Line: Read + Write {
+    /// From then on reading fails with [`io::ErrorKind::TimedOut`], in however small pieces the client sends.
+    fn be_patient_until(&mut self, then: Instant);
+
+    /// Whether the client has closed its side. Asked while nothing is expected of it: nobody else would notice on a quiet stream.
+    fn is_gone(&mut self) -> bool;
+}
+
+/// What the conversations of one door have in common.
+pub(super) struct Office {
+    pub(super) daemon: Arc<Daemon>,
+    /// The node stops.
+    pub(super) is_over: Arc<AtomicBool>,
+    /// Clients that there are,
+    pub(super) clients: Arc<AtomicUsize>,
+    /// and bytes of files that they send.
+    pub(super) bodies: AtomicUsize,
+}
+
+impl Office {
+    pub(super) fn new(daemon: &Arc<Daemon>, is_over: &Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new(Self {
+            daemon: Arc::clone(daemon),
+            is_over: Arc::clone(is_over),
+            clients: Arc::default(),
+            bodies: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+fn say(line: &mut impl Write, reply: Reply) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(&Answer { weir: VERSION, reply })?;
+    bytes.push(b'\n');
+    line.write_all(&bytes)?;
+    line.flush()
+}
+
+/// Says no: to somebody with whom there is no conversation, it is all that is said.
+pub(super) fn refuse(line: &mut impl Write, why: &dyn Display) -> io::Result<()> {
+    say(line, Reply::Refused { why: why.to_string() })
+}
+
+/// What is said with a client.
+pub(super) struct Conversation<'a, L> {
+    line: BufReader<L>,
+    asker: Asker,
+    office: &'a Office,
+}
+
+impl<'a, L: Line> Conversation<'a, L> {
+    pub(super) fn new(line: L, asker: Asker, office: &'a Office) -> Self {
+        Self { line: BufReader::new(line), asker, office }
+    }
+
+    fn be_patient(&mut self) {
+        self.line.get_mut().be_patient_until(Instant::now() + PATIENCE);
+    }
+
+    fn say(&mut self, reply: Reply) -> io::Result<()> {
+        say(self.line.get_mut(), reply)
+    }
+
+    fn refuse(&mut self, why: &dyn Display) -> io::Result<()> {
+        refuse(self.line.get_mut(), why)
+    }
+
+    /// Answers until the client goes, says something that is no request, or the node stops.
+    pub(super) fn serve(&mut self) -> io::Result<()> {
+        while !self.office.is_over() {
+            self.be_patient();
+            if self.line.fill_buf()?.is_empty() {
+                return Ok(());
+            }
+            // The whole request, from its first byte on.
+            self.be_patient();
+            let mut line = Vec::new();
+            (&mut self.line).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+            if line.len() > LINE_BYTES_MAX {
+                return self.refuse(&format!("a line has at most {LINE_BYTES_MAX} bytes"));
+            }
+            // The version first: another one may have other requests.
+            let version = serde_json::from_slice::<Version>(&line).map(|v| v.weir);
+            if let Ok(version) = version
+                && version != VERSION
+            {
+                return self
+                    .refuse(&format!("this node speaks version {VERSION} of the protocol, not {version}"));
+            }
+            let ask: Ask = match serde_json::from_slice(&line) {
+                Ok(ask) => ask,
+                Err(error) => return self.refuse(&format!("this is no request: {error}")),
+            };
+            let (what, most) = body_of(&ask.ask);
+            let Some(len) = usize::try_from(ask.body).ok().filter(|len| *len <= most) else {
+                return self.refuse(&format!("a {what}'s file has at most {most} bytes"));
+            };
+            // Until it is answered.
+            let Some(_room) = Room::take(&self.office.bodies, len) else {
+                let why = "other clients are sending so much to the node that there is no room for this file; try again";
+                return self.refuse(&why);
+            };
+            let body = if len == 0 {
+                None
+            } else {
+                let mut body = vec![0; len];
+                self.line.read_exact(&mut body)?;
+                Some(body)
+            };
+            if !self.answer(ask.ask, body)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request. Says whether there can be another.
+    fn answer(&mut self, ask: Request, body: Option<Vec<u8>>) -> io::Result<bool> {
+        let daemon = &self.office.daemon;
+        let permitted = match daemon.permit(&self.asker, ask, body.as_deref()) {
+            Ok(permitted) => permitted,
+            Err(why) => return self.refuse(&why).map(|()| true),
+        };
+        let done = || Reply::Done { notes: Vec::new() };
+        let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
+        let reply = |result: Result<(), NodeError>| match result {
+            Ok(()) => done(),
+            Err(error) => refused(&error),
+        };
+        let noted = |result: Result<String, NodeError>| match result {
+            Ok(note) => Reply::Done { notes: vec![note] },
+            Err(error) => refused(&error),
+        };
+        let answer = match permitted.ask {
+            Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
+            Request::Watch { every } => {
+                let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, PATIENCE);
+                while !self.office.is_over() && daemon.still(&self.asker).is_ok() {
+                    let snapshot = self.office.daemon.snapshot_for(&self.asker);
+                    self.say(Reply::Snapshot(Box::new(snapshot)))?;
+                    std::thread::sleep(every);
+                }
+                return Ok(false);
+            }
+            Request::Create(spec) => reply(daemon.create(spec, permitted.owner)),
+            Request::Change(change) => reply(daemon.change(&change)),
+            Request::Close { session } => reply(daemon.close(&session)),
+            Request::Load { session, module } => noted(
+                daemon
+                    .load(&session, &module, body)
+                    .map(|name| format!("module {name} runs in session {session}")),
+            ),
+            Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
+            Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
+            Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
+            Request::Rate(rate) => noted(daemon.change_rate(&rate)),
+            Request::Reload => match daemon.reload() {
+                Ok(notes) => Reply::Done { notes },
+                Err(error) => refused(&error),
+            },
+            Request::Follow { session, module, stream } => {
+                let following = daemon.with_node(|node| node.follow(&session, &module, &stream));
+                match following {
+                    Ok(Some(following)) => {
+                        self.say(done())?;
+                        return self.follow(&following).map(|()| false);
+                    }
+                    Ok(None) => refused(&format_args!(
+                        "module `{module}` has no stream `{stream}`; `weir session show {session}` lists them"
+                    )),
+                    Err(error) => refused(&error),
+                }
+            }
+        };
+        self.say(answer).map(|()| true)
+    }
+
+    fn follow(&mut self, following: &Following) -> io::Result<()> {
+        while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
+            match following.next(Duration::from_millis(200)) {
+                Ok(Told { reply, load }) => {
+                    self.say(reply)?;
+                    drop(load);
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.line.get_mut().is_gone() {
+                        return Ok(());
+                    }
+                }
+                // The module is gone, and with it what would follow.
+                Err(RecvTimeoutError::Disconnected) => {
+                    let rows = following.missed();
+                    return if rows > 0 { self.say(Reply::Missed { rows }) } else { Ok(()) };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Version {
+    weir: u32,
+}

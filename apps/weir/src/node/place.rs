@@ -1,0 +1,102 @@
+//! Where a node is that a command speaks with.
+
+use super::NodeError;
+use super::args::Place;
+use crate::trust::{credential_of, identity_of};
+use std::fmt;
+use std::net::ToSocketAddrs;
+use std::str::FromStr;
+use weir_node::client::{PORT, Whereabouts};
+use weir_trust::key::PublicKey;
+
+/// A node elsewhere, as it is written: `[KEY@]HOST[:PORT]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    key: Option<PublicKey>,
+    host: String,
+    port: u16,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, rest) = match text.rsplit_once('@') {
+            Some((key, rest)) => {
+                (Some(key.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())?), rest)
+            }
+            None => (None, text),
+        };
+        let wrong =
+            || format!("`{}` is no node: write HOST, HOST:PORT or [ADDRESS]:PORT", rest.escape_debug());
+        let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(wrong)) {
+            // An address of IPv6.
+            Some(parts) => {
+                let (host, port) = parts?;
+                (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(wrong)?) })
+            }
+            None if rest.matches(':').count() > 1 => (rest, None),
+            None => rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
+        };
+        let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| wrong()))?;
+        let is_host =
+            !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:%".contains(c));
+        if is_host { Ok(Self { key, host: host.to_owned(), port }) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Place {
+    /// Which node, and by what right it is asked.
+    pub fn whereabouts(&self) -> Result<Whereabouts, NodeError> {
+        let Some(node) = &self.node else { return Ok(Whereabouts::Here(self.socket.clone())) };
+        let credential = self.credential.as_deref().ok_or(NodeError::NoCredential)?;
+        let credential = credential_of(credential)?;
+        let key = self.key.as_deref().ok_or(NodeError::NoKey)?;
+        let identity = Box::new(identity_of(key, self.passphrase_file.as_deref())?);
+        let addresses = (node.host.as_str(), node.port).to_socket_addrs();
+        let addresses =
+            addresses.map_err(|source| NodeError::Address { node: node.clone(), source })?.collect();
+        Ok(Whereabouts::There {
+            addresses,
+            expected: node.key,
+            identity,
+            credential: credential.as_bytes().to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_written_as_hosts_are() {
+        let read = |text: &str| text.parse::<Address>().map(|address| (address.host, address.port));
+        for (text, host, port) in [
+            ("ix.example", "ix.example", PORT),
+            ("ix.example:7", "ix.example", 7),
+            ("192.0.2.1:7", "192.0.2.1", 7),
+            ("2001:db8::1", "2001:db8::1", PORT),
+            ("[2001:db8::1]", "2001:db8::1", PORT),
+            ("[2001:db8::1]:7", "2001:db8::1", 7),
+        ] {
+            assert_eq!(read(text), Ok((host.to_owned(), port)), "{text}");
+        }
+        for text in ["", ":7", "a:", "a:70000", "[::1", "[::1]7", "a b", "key@host", "a/b"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        let key = weir_trust::key::Identity::from_seed(&[1; 32]).public();
+        let with_key: Address = format!("{key}@ix.example").parse().unwrap();
+        assert_eq!((with_key.key, with_key.to_string()), (Some(key), format!("ix.example:{PORT}")));
+    }
+}

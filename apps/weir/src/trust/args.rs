@@ -1,0 +1,175 @@
+//! The command lines of what has to do with keys and credentials.
+
+use clap::{ArgGroup, Args, Subcommand};
+use std::path::PathBuf;
+use weir_session::Name;
+use weir_trust::grant::{CpuShare, Filter, Interface, NodePattern, Second, View};
+use weir_trust::key::PublicKey;
+use weir_units::{BitsPerSecond, Bytes};
+
+/// `weir key`.
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a key pair: an identity. Its file is yours alone, and is never written over
+    New {
+        /// The file to make
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Seal it with the passphrase in the first line of this file; - is standard input
+        #[arg(long, value_name = "FILE")]
+        passphrase_file: Option<PathBuf>,
+    },
+    /// Print the public key of a key pair: what others grant you something by
+    Show {
+        /// The file of the key pair
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+/// Whose private key something is done with.
+#[derive(Debug, Args)]
+pub struct Signer {
+    /// The file of the private key to sign with
+    #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
+    pub key: PathBuf,
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
+    pub passphrase_file: Option<PathBuf>,
+}
+
+/// `weir grant`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true), after_help = "\
+Examples:
+  weir key new operator.key
+  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
+
+What the credential allows is printed on standard error. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
+of a node's configuration.")]
+pub struct Grant {
+    #[command(flatten)]
+    pub signer: Signer,
+    /// The public key of whom it is for
+    #[arg(long, value_name = "KEY")]
+    pub to: PublicKey,
+    /// Until when: a day or a point in time (UTC), such as 2027-01-31 or 2027-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub until: Second,
+    /// Any module may be loaded
+    #[arg(long, group = "which")]
+    pub any_module: bool,
+    /// This module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
+    #[arg(long = "module", value_name = "MODULE", group = "which")]
+    pub modules: Vec<String>,
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Processor time, in percent of a core
+    #[arg(long, value_name = "SHARE", default_value = "10%")]
+    pub cpu: CpuShare,
+    /// Memory
+    #[arg(long, value_name = "BYTES", default_value = "64MiB")]
+    pub memory: Bytes,
+    /// What may be sent
+    #[arg(long, value_name = "RATE", default_value = "0bit/s")]
+    pub bandwidth: BitsPerSecond,
+    /// Sessions at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub sessions: u64,
+    /// The file to write it to; standard output where none is named
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir delegate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Passes a credential on to somebody else, or as much of it as you like. Nobody has to be asked, and no network is needed. What is not said stays as it is. You and those \
+to whom you pass it on share what was granted to you.")]
+pub struct Delegate {
+    /// The file of the credential
+    #[arg(value_name = "CREDENTIAL")]
+    pub credential: PathBuf,
+    #[command(flatten)]
+    pub signer: Signer,
+    /// The public key of whom it is for
+    #[arg(long, value_name = "KEY")]
+    pub to: PublicKey,
+    /// Until when
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<Second>,
+    /// Only this module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
+    #[arg(long = "module", value_name = "MODULE")]
+    pub modules: Vec<String>,
+    #[command(flatten)]
+    pub limits: Limits,
+    /// Processor time, in percent of a core
+    #[arg(long, value_name = "SHARE")]
+    pub cpu: Option<CpuShare>,
+    /// Memory
+    #[arg(long, value_name = "BYTES")]
+    pub memory: Option<Bytes>,
+    /// What may be sent
+    #[arg(long, value_name = "RATE")]
+    pub bandwidth: Option<BitsPerSecond>,
+    /// Sessions at a time
+    #[arg(long, value_name = "COUNT")]
+    pub sessions: Option<u64>,
+    /// The file to write it to; standard output where none is named
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// What a grant can narrow.
+#[derive(Debug, Args)]
+pub struct Limits {
+    /// From when on
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<Second>,
+    /// The operator's profile by which modules are admitted
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<Name>,
+    /// Only packets that match this pcap-filter(7) expression
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<Filter>,
+    /// Only packets of this interface. Can be given several times
+    #[arg(long = "interface", value_name = "IFACE")]
+    pub interfaces: Vec<Interface>,
+    /// What may be seen of a packet, such as payload=none,addresses=anonymised
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<View>,
+    /// Records in a second
+    #[arg(long, value_name = "COUNT")]
+    pub records: Option<u64>,
+    /// Packets that are kept at a time
+    #[arg(long, value_name = "COUNT")]
+    pub kept: Option<u64>,
+    /// Only at this node, or at the nodes of a domain, such as *.ix.example. Can be given several times
+    #[arg(long = "at", value_name = "NODE")]
+    pub nodes: Vec<NodePattern>,
+    /// How often it can be passed on further
+    #[arg(long, value_name = "COUNT")]
+    pub delegations: Option<u32>,
+}
+
+/// `weir credential`.
+#[derive(Debug, Subcommand)]
+pub enum Credential {
+    /// Say in words what a credential allows, for whom, through whom, and until when
+    Show {
+        /// Its file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Take credentials back: adds them to a signed list, which nodes read under `revocations` in their configuration
+    Revoke {
+        /// The files of the credentials, each of which is worth nothing any more, nor is what was passed on of it
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        signer: Signer,
+        /// The list, which is made where there is none
+        #[arg(long, value_name = "FILE")]
+        list: PathBuf,
+    },
+}

@@ -1,0 +1,165 @@
+//! `weir key`, `weir grant`, `weir delegate` and `weir credential`: all of them work without a node and without a network.
+
+pub mod args;
+mod files;
+
+pub use files::{FileError, credential_of, identity_of};
+
+use crate::Failure;
+use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits};
+use files::{keep_secret, list_of, passphrase_of, replace, write_new};
+use rand_core::OsRng;
+use std::io::Write;
+use std::path::Path;
+use std::time::SystemTime;
+use weir_trust::credential::{Credential, MintError};
+use weir_trust::explain;
+use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
+use weir_trust::key::{Cost, Identity, KeyFile};
+use weir_trust::revocation::RevocationList;
+
+/// Why nothing was signed.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A grant or delegation that cannot be.
+    #[error(transparent)]
+    Mint(#[from] MintError),
+    /// A list that cannot be.
+    #[error(transparent)]
+    Revocation(#[from] weir_trust::revocation::RevocationError),
+    /// A key that cannot be sealed.
+    #[error(transparent)]
+    Key(#[from] weir_trust::key::KeyFileError),
+}
+
+/// `weir key`.
+pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
+    match act {
+        Key::New { file, passphrase_file } => {
+            let identity = Identity::generate(&mut OsRng);
+            match passphrase_file {
+                Some(passphrase) => {
+                    let passphrase = passphrase_of(passphrase)?;
+                    let sealed = KeyFile::sealed(&identity, passphrase.as_bytes(), Cost::USUAL, &mut OsRng);
+                    keep_secret(file, &sealed.map_err(TrustError::from)?)?;
+                }
+                None => keep_secret(file, &KeyFile::plain(&identity))?,
+            }
+            writeln!(out, "{}", identity.public())?;
+        }
+        Key::Show { file } => writeln!(out, "{}", files::key_file(file)?.public())?,
+    }
+    Ok(())
+}
+
+/// `weir grant`.
+pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
+    let root = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let mut grant = granted(&args.limits, &args.modules)?;
+    grant.expires = Some(args.until);
+    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
+    (*cpu, *memory) = (Some(args.cpu), Some(args.memory));
+    (*bandwidth, *sessions) = (Some(args.bandwidth), Some(args.sessions));
+    let credential = Credential::mint(&root, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    give(out, &credential, args.out.as_deref())
+}
+
+/// `weir delegate`.
+pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
+    let credential = credential_of(&args.credential)?;
+    let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let mut grant = granted(&args.limits, &args.modules)?;
+    grant.expires = args.until;
+    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
+    (*cpu, *memory) = (args.cpu, args.memory);
+    (*bandwidth, *sessions) = (args.bandwidth, args.sessions);
+    let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    give(out, &delegated, args.out.as_deref())
+}
+
+/// `weir credential`.
+pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failure> {
+    match act {
+        CredentialAct::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
+        CredentialAct::Revoke { files, signer, list } => {
+            let root = identity_of(&signer.key, signer.passphrase_file.as_deref())?;
+            let mut ids = Vec::new();
+            for file in files {
+                ids.extend(credential_of(file)?.claimed_links().last().map(|link| link.id));
+            }
+            let now = now();
+            let signed = match list_of(list)? {
+                Some(before) => before.with(&root, now, ids.iter().copied()),
+                None => RevocationList::sign(&root, 1, now, ids.iter().copied().collect()),
+            };
+            let signed = signed.map_err(TrustError::from)?;
+            replace(list, &signed.to_string())?;
+            ids.iter().try_for_each(|id| writeln!(out, "{id} is taken back"))?;
+            writeln!(
+                out,
+                "{}: list {} has {} in all",
+                list.display(),
+                signed.sequence(),
+                signed.ids().len()
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn now() -> Second {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Second::new(since.as_secs()).unwrap_or(Second::MAX)
+}
+
+/// What both say in the same way.
+fn granted(limits: &Limits, modules: &[String]) -> Result<Grant, Failure> {
+    let modules = if modules.is_empty() {
+        Modules::any()
+    } else {
+        let mut hashes = std::collections::BTreeSet::new();
+        for module in modules {
+            hashes.insert(hash_of(module)?);
+        }
+        Modules::from(ModuleSet { hashes, ..ModuleSet::default() })
+    };
+    Ok(Grant {
+        profiles: limits.profile.iter().cloned().collect(),
+        modules,
+        filters: limits.filter.iter().cloned().collect(),
+        interfaces: (!limits.interfaces.is_empty()).then(|| limits.interfaces.iter().cloned().collect()),
+        view: limits.view,
+        writes: None,
+        ceilings: Ceilings {
+            records_per_second: limits.records,
+            kept_packets: limits.kept,
+            ..Ceilings::default()
+        },
+        nodes: (!limits.nodes.is_empty()).then(|| limits.nodes.iter().cloned().collect()),
+        not_before: limits.from,
+        expires: None,
+        delegations: limits.delegations,
+    })
+}
+
+/// The hash of a shipped module, or of a file.
+fn hash_of(module: &str) -> Result<ModuleHash, Failure> {
+    if let Ok(hash) = module.parse() {
+        return Ok(hash);
+    }
+    let spec = crate::spec::Spec { name: module.to_owned(), settings: Vec::new() };
+    Ok(ModuleHash::of(&spec.bytes()?))
+}
+
+/// Writes a credential, and says what it allows.
+fn give(out: &mut impl Write, credential: &Credential, to: Option<&Path>) -> Result<(), Failure> {
+    match to {
+        Some(file) => write_new(file, &format!("{credential}\n"))?,
+        None => writeln!(out, "{credential}")?,
+    }
+    write!(std::io::stderr(), "{}", explain::credential(credential))?;
+    Ok(())
+}

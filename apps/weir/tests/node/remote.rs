@@ -1,0 +1,322 @@
+//! A node that is reached over a network, by programs of others who have credentials: what these allow, and nothing else.
+
+use crate::place::{Place, ip, is_inside, udp};
+use rand_core::OsRng;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
+use weir_trust::credential::{Credential, resource_name};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, Second};
+use weir_trust::key::{Identity, KeyFile, PublicKey};
+use weir_trust::revocation::RevocationList;
+use weir_units::Bytes;
+
+const AT: &str = "127.0.0.1:7353";
+const SESSION: [&str; 7] = ["session", "create", "study", "--memory", "8 MiB", "--channel", "interface=b"];
+
+/// Somebody with a key, and perhaps a credential.
+struct Person {
+    identity: Identity,
+    key: PathBuf,
+    credential: PathBuf,
+}
+
+impl Person {
+    /// What the node calls what this one calls `given`.
+    fn name_of(&self, given: &str) -> String {
+        let credential: Credential = std::fs::read_to_string(&self.credential).unwrap().parse().unwrap();
+        let id = credential.claimed_links().last().unwrap().id;
+        resource_name(id, &self.identity.public(), &given.parse().unwrap()).to_string()
+    }
+}
+
+/// A node, its operator, and a folder for what people keep.
+struct Net {
+    place: Place,
+    operator: Person,
+    node: PublicKey,
+    folder: tempfile::TempDir,
+}
+
+fn person(folder: &Path, name: &str) -> Person {
+    use std::os::unix::fs::PermissionsExt;
+    let identity = Identity::generate(&mut OsRng);
+    let (key, credential) = (folder.join(format!("{name}.key")), folder.join(format!("{name}.credential")));
+    std::fs::write(&key, KeyFile::plain(&identity).as_bytes()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    Person { identity, key, credential }
+}
+
+fn seconds_from_now(seconds: u64) -> Second {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    Second::new(now + seconds).unwrap()
+}
+
+/// What a researcher gets: a tenth of a core, 16 MiB and two sessions, for an hour.
+fn modest() -> Grant {
+    let ceilings = Ceilings {
+        cpu: Some(CpuShare(100_000)),
+        memory: Some(Bytes(16 << 20)),
+        sessions: Some(2),
+        ..Ceilings::default()
+    };
+    Grant { ceilings, expires: Some(seconds_from_now(3600)), ..Grant::default() }
+}
+
+impl Net {
+    fn new() -> Self {
+        ip("link set dev lo up");
+        let folder = tempfile::tempdir().unwrap();
+        let (operator, node) = (person(folder.path(), "operator"), person(folder.path(), "node"));
+        let remote = format!(
+            "[remote]\nlisten = \"{AT}\"\nkey = \"{}\"\nname = \"ix-1.example\"\nroots = [\"{}\"]\nREVOCATIONS\n",
+            node.key.display(),
+            operator.identity.public()
+        );
+        let sessions = remote.replace("REVOCATIONS", "");
+        let place = Place::new(&sessions);
+        Self { place, operator, node: node.identity.public(), folder }
+    }
+
+    /// Somebody whom the operator has granted this.
+    fn granted(&self, name: &str, grant: Grant) -> Person {
+        let person = person(self.folder.path(), name);
+        let credential =
+            Credential::mint(&self.operator.identity, person.identity.public(), grant, &mut OsRng).unwrap();
+        std::fs::write(&person.credential, credential.to_string()).unwrap();
+        person
+    }
+
+    /// Somebody to whom `from` has passed this on.
+    fn delegated(&self, from: &Person, name: &str, grant: Grant) -> Person {
+        let person = person(self.folder.path(), name);
+        let credential: Credential = std::fs::read_to_string(&from.credential).unwrap().parse().unwrap();
+        let next = credential.delegate(&from.identity, person.identity.public(), grant, &mut OsRng).unwrap();
+        std::fs::write(&person.credential, next.to_string()).unwrap();
+        person
+    }
+
+    fn weir(&self, who: &Person, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(arguments).arg("--node").arg(format!("{}@{AT}", self.node));
+        command.arg("--credential").arg(&who.credential).arg("--key").arg(&who.key);
+        command.output().unwrap()
+    }
+
+    fn done(&self, who: &Person, arguments: &[&str]) -> String {
+        let output = self.weir(who, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, who: &Person, arguments: &[&str], why: &str) {
+        let output = self.weir(who, arguments);
+        let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    }
+
+    fn sessions(&self) -> Vec<Value> {
+        self.place.snapshot()["sessions"].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn who_has_a_credential_loads_a_module_from_elsewhere_and_sees_his_own_and_nothing_else() {
+    if !is_inside(
+        "remote::who_has_a_credential_loads_a_module_from_elsewhere_and_sees_his_own_and_nothing_else",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    net.place.done(json!({"create": {"name": "operators", "channel": [{"interface": "b"}]}}));
+    net.place.load("operators", json!({"module": "port-count"}), &[]);
+    let filters = ["udp".parse().unwrap()].into();
+    let researcher = net.granted("researcher", Grant { filters, ..modest() });
+    net.done(&researcher, &SESSION);
+    let said = net.done(&researcher, &["load", "study", "port-count,ports=53"]);
+    assert!(said.contains("module port-count runs in session study-"), "{said}");
+
+    // Its packets are those of both filters: here of the credential's alone.
+    let mut tcp = udp(53, b"not for him");
+    tcp[23] = 6;
+    net.place.send(&[udp(53, b"for him"), tcp, udp(53, b"and this")]);
+    let name = net
+        .sessions()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap().to_owned())
+        .find(|n| n != "operators")
+        .unwrap();
+    assert!(name.starts_with("study-"), "{name}");
+    net.place.until("both have arrived", |place| place.count(&name, "port-count", "packets") >= 2);
+    let packets =
+        |net: &Net, session: &str| net.place.part(session, "channels", "main")["packets"].as_u64().unwrap();
+    net.place.until("all have arrived", |place| place.part("operators", "channels", "main")["packets"] == 3);
+    assert_eq!(packets(&net, &name), 2);
+
+    // He sees his own, by the name that he gave it, and nothing of others or of the node.
+    let listed = net.done(&researcher, &["session", "list"]);
+    assert!(listed.contains("study") && !listed.contains("operators"), "{listed}");
+    let shown = net.done(&researcher, &["session", "show", "study", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["name"], "study");
+    net.refused(
+        &researcher,
+        &["session", "close", "operators"],
+        "no session `operators` that the credential has to do with",
+    );
+    net.refused(&researcher, &["load", "operators", "port-count"], "no session `operators`");
+    net.refused(&researcher, &["reload"], "only the node's operator");
+    net.refused(&researcher, &["table", "remove", "t"], "only the node's operator");
+
+    // All of it is granted once.
+    net.refused(
+        &researcher,
+        &["session", "create", "other", "--memory", "1 MiB"],
+        "processor time: asked for 10%; of the 10% given to",
+    );
+    net.done(&researcher, &["unload", "study", "port-count"]);
+    net.done(&researcher, &["session", "close", "study"]);
+    net.done(&researcher, &["session", "create", "other", "--memory", "1 MiB"]);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn what_a_credential_does_not_allow_is_refused_with_its_reason() {
+    if !is_inside("remote::what_a_credential_does_not_allow_is_refused_with_its_reason") {
+        return;
+    }
+    let mut net = Net::new();
+    let create =
+        |more: &'static [&'static str]| [&["session", "create", "s", "--memory", "1 MiB"], more].concat();
+
+    // Stolen: somebody else's, with one's own key.
+    let researcher = net.granted("researcher", modest());
+    let mut thief = person(net.folder.path(), "thief");
+    thief.credential = researcher.credential.clone();
+    net.refused(&thief, &create(&[]), "but you are");
+    // Of an operator whom nobody here knows.
+    let stranger = person(net.folder.path(), "stranger");
+    let forged =
+        Credential::mint(&stranger.identity, stranger.identity.public(), modest(), &mut OsRng).unwrap();
+    std::fs::write(&stranger.credential, forged.to_string()).unwrap();
+    net.refused(&stranger, &create(&[]), "root");
+    // Not yet, and not any more.
+    let late = net.granted("late", Grant { not_before: Some(seconds_from_now(1800)), ..modest() });
+    net.refused(&late, &create(&[]), "not yet valid");
+    let early = net.granted("early", Grant { expires: Some(seconds_from_now(0)), ..modest() });
+    net.refused(&early, &create(&[]), "expired");
+    // At another node.
+    let nodes = Some(["*.other.example".parse().unwrap()].into_iter().collect());
+    let elsewhere = net.granted("elsewhere", Grant { nodes, ..modest() });
+    net.refused(&elsewhere, &create(&[]), "ix-1.example");
+
+    // More than was granted.
+    net.refused(
+        &researcher,
+        &["session", "create", "s", "--memory", "17 MiB"],
+        "memory: asked for 17 MiB; of the 16 MiB given to",
+    );
+    net.refused(
+        &researcher,
+        &create(&["--cpu", "period=10ms,slice=2ms"]),
+        "processor time: asked for 20%; of the 10% given to",
+    );
+    net.refused(
+        &researcher,
+        &create(&["--cpu", "period=10ms,slice=1ms,spare=true"]),
+        "beyond what is granted",
+    );
+    net.refused(&researcher, &create(&["--priority", "1"]), "priority");
+    net.refused(&researcher, &create(&["--read", "t"]), "named tables");
+    // Another module than it names, other packets, all of an interface's memory.
+    let modules =
+        Modules::from(ModuleSet { hashes: [ModuleHash::of(b"another one")].into(), ..ModuleSet::default() });
+    let filters = ["udp".parse().unwrap()].into();
+    let narrow = net.granted("narrow", Grant { modules, filters, ..modest() });
+    net.refused(&narrow, &create(&["--channel", "interface=b,sees=all"]), "for a part of it");
+    net.done(&narrow, &create(&["--channel", "interface=b"]));
+    net.refused(&narrow, &["load", "s", "port-count"], "modules: asked for");
+    // A filter is one more that packets have to pass, whatever is in it.
+    net.refused(
+        &narrow,
+        &["session", "change", "s", "--channel", "name=more,interface=b,filter=) or ("],
+        "filter",
+    );
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn delegates_share_what_was_granted_and_end_with_it() {
+    if !is_inside("remote::delegates_share_what_was_granted_and_end_with_it") {
+        return;
+    }
+    let mut net = Net::new();
+    let researcher = net.granted("researcher", modest());
+    let students: Vec<Person> =
+        (0..3).map(|n| net.delegated(&researcher, &format!("student-{n}"), Grant::default())).collect();
+    let create = |cpu: &'static str| ["session", "create", "work", "--memory", "1 MiB", "--cpu", cpu];
+    // Two sessions of 5 % each, by the same name, and no third one.
+    net.done(&students[0], &create("period=10ms,slice=500us"));
+    net.done(&students[1], &create("period=10ms,slice=500us"));
+    net.refused(&students[2], &create("period=10ms,slice=1us"), "of the 10% given to");
+    assert_eq!(net.sessions().len(), 2);
+    // They do not see each other; who passed it on sees both, and can end them.
+    assert_eq!(net.done(&students[2], &["session", "list"]).matches("work").count(), 0);
+    let names: Vec<String> = students[..2].iter().map(|student| student.name_of("work")).collect();
+    assert!(net.sessions().iter().all(|session| names.iter().any(|name| session["name"] == **name)));
+    let listed = net.done(&researcher, &["session", "list"]);
+    assert!(names.iter().all(|name| listed.contains(name)), "{listed}");
+    net.refused(&students[1], &["session", "close", &names[0]], "no session");
+    net.refused(&students[0], &["session", "close", &names[1]], "no session");
+    net.done(&researcher, &["session", "close", &names[0]]);
+    assert_eq!(net.sessions().len(), 1);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_session_ends_with_its_right() {
+    if !is_inside("remote::a_session_ends_with_its_right") {
+        return;
+    }
+    let mut net = Net::new();
+    // Its time ends while it runs.
+    let short = net.granted("short", Grant { expires: Some(seconds_from_now(15)), ..modest() });
+    net.done(&short, &SESSION);
+    net.done(&short, &["load", "study", "port-count,ports=53"]);
+    net.place.until("it has ended", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    net.refused(&short, &SESSION, "expired");
+
+    // It is taken back: first from a delegate, then from whom he has it.
+    let researcher = net.granted("researcher", modest());
+    let student = net.delegated(&researcher, "student", Grant::default());
+    let cpu = ["--cpu", "period=10ms,slice=100us"];
+    net.done(&researcher, &[&SESSION[..], &cpu].concat());
+    net.done(&student, &[&SESSION[..], &cpu].concat());
+    let ids = |person: &Person| {
+        let credential: Credential = std::fs::read_to_string(&person.credential).unwrap().parse().unwrap();
+        credential.claimed_links().last().unwrap().id
+    };
+    let file = net.folder.path().join("revoked");
+    let list =
+        RevocationList::sign(&net.operator.identity, 1, seconds_from_now(0), [ids(&student)].into()).unwrap();
+    std::fs::write(&file, list.to_string()).unwrap();
+    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let with = config.replace("[remote]\n", &format!("[remote]\nrevocations = [\"{}\"]\n", file.display()));
+    std::fs::write(net.place.config(), with).unwrap();
+    net.place.done(json!("reload"));
+    net.place.until("one is left", |place| place.snapshot()["sessions"].as_array().unwrap().len() == 1);
+    net.refused(&student, &["session", "list"], "revoked");
+    assert!(net.done(&researcher, &["session", "list"]).contains("study"));
+    let all = RevocationList::sign(&net.operator.identity, 2, seconds_from_now(0), [ids(&researcher)].into())
+        .unwrap();
+    std::fs::write(&file, all.to_string()).unwrap();
+    net.place.done(json!("reload"));
+    net.place.until("none is left", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    net.refused(&researcher, &["session", "list"], "revoked");
+    assert!(net.place.stop().success());
+    let ledger = std::fs::read_dir(net.place.path().join("state/ledger")).unwrap();
+    let text: String =
+        ledger.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default()).collect();
+    assert_eq!(text.matches("expired").count(), 3, "{text}");
+}

@@ -1,0 +1,127 @@
+//! Keys, grants, delegations and revocations as their users make them: the program, files, and nothing else.
+
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn weir(folder: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.current_dir(folder).args(line.split_whitespace());
+    for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+fn done(folder: &Path, line: &str) -> String {
+    let output = weir(folder, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn refused(folder: &Path, line: &str, why: &str) {
+    let output = weir(folder, line);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains(why), "{line}: {said}");
+}
+
+#[test]
+fn a_key_is_its_owners_alone_and_is_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let public = done(at, "key new a.key");
+    assert!(public.starts_with("weir-key:"), "{public}");
+    assert_eq!(done(at, "key show a.key"), public);
+    assert_eq!(at.join("a.key").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let before = std::fs::read(at.join("a.key")).unwrap();
+    refused(at, "key new a.key", "is there already");
+    assert_eq!(std::fs::read(at.join("a.key")).unwrap(), before);
+    std::fs::set_permissions(at.join("a.key"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    refused(at, "key show a.key", "chmod 600");
+    refused(at, "key show none.key", "No such file");
+}
+
+#[test]
+fn a_sealed_key_takes_its_passphrase() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(at.join("pass"), "correct horse\nbattery\n").unwrap();
+    std::fs::write(at.join("wrong"), "correct horse battery\n").unwrap();
+    std::fs::write(at.join("empty"), "\n").unwrap();
+    let public = done(at, "key new a.key --passphrase-file pass");
+    let to = done(at, "key new b.key");
+    // The public part needs none.
+    assert_eq!(done(at, "key show a.key"), public);
+    let grant = |with: &str| format!("grant --key a.key {with} --to {to} --until 2100-01-01 --any-module");
+    refused(at, &grant(""), "passphrase");
+    refused(at, &grant("--passphrase-file wrong"), "passphrase");
+    refused(at, &grant("--passphrase-file empty"), "first line is empty");
+    refused(at, "key new c.key --passphrase-file empty", "first line is empty");
+    assert!(!at.join("c.key").exists());
+    assert!(done(at, &grant("--passphrase-file pass")).starts_with("weir-credential:"));
+}
+
+#[test]
+fn a_grant_is_passed_on_narrowed_and_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for who in ["operator", "alice", "bob"] {
+        std::fs::write(at.join(format!("{who}.pub")), done(at, &format!("key new {who}.key"))).unwrap();
+    }
+    let public = |who: &str| std::fs::read_to_string(at.join(format!("{who}.pub"))).unwrap();
+    let (alice, bob) = (public("alice"), public("bob"));
+    refused(at, &format!("grant --key operator.key --to {alice} --until 2100-01-01"), "--any-module");
+    refused(at, &format!("grant --key operator.key --to {alice} --any-module"), "--until");
+    refused(at, &format!("grant --key operator.key --to {alice} --until soon --any-module"), "soon");
+    refused(
+        at,
+        &format!("grant --key operator.key --to {}x --until 2100-01-01 --any-module", alice),
+        "invalid value",
+    );
+    done(
+        at,
+        &format!(
+            "grant --key operator.key --to {alice} --until 2100-01-01 --module rtt --filter tcp --cpu 20% --memory 128MiB --out alice.credential"
+        ),
+    );
+    refused(
+        at,
+        &format!(
+            "grant --key operator.key --to {bob} --until 2100-01-01 --any-module --out alice.credential"
+        ),
+        "is there already",
+    );
+    let shown = done(at, "credential show alice.credential");
+    for part in [alice.as_str(), "20%", "128 MiB", "tcp", "2100-01-01"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    // Only its holder passes it on, and no more than he has.
+    let delegate =
+        |key: &str, more: &str| format!("delegate alice.credential --key {key}.key --to {bob} {more}");
+    refused(at, &delegate("bob", ""), "only with that key it can be passed on");
+    refused(at, &delegate("alice", "--cpu 21%"), "21%");
+    refused(at, &delegate("alice", "--until 2100-01-02"), "2100-01-02");
+    refused(at, &delegate("alice", "--module port-count"), "modules");
+    done(at, &delegate("alice", "--cpu 5% --delegations 0 --out bob.credential"));
+    let shown = done(at, "credential show bob.credential");
+    assert!(shown.contains(&alice) && shown.contains(&bob) && shown.contains("5%"), "{shown}");
+    refused(at, &format!("delegate bob.credential --key bob.key --to {alice}"), "refused");
+
+    // What was damaged on the way says so.
+    let text = std::fs::read_to_string(at.join("bob.credential")).unwrap();
+    std::fs::write(at.join("cut.credential"), &text[..text.len() / 2]).unwrap();
+    refused(at, "credential show cut.credential", "cut");
+    refused(at, "credential show alice.key", "weir-credential:");
+
+    // A list grows, and keeps what it has.
+    let first = done(at, "credential revoke bob.credential --key operator.key --list revoked");
+    assert!(first.contains("weir-id:") && first.contains("list 1 has 1 in all"), "{first}");
+    let second =
+        done(at, "credential revoke bob.credential alice.credential --key operator.key --list revoked");
+    assert!(second.contains("list 2 has 2 in all"), "{second}");
+    let before = std::fs::read(at.join("revoked")).unwrap();
+    refused(at, "credential revoke alice.credential --key alice.key --list revoked", "");
+    assert_eq!(std::fs::read(at.join("revoked")).unwrap(), before);
+}
