@@ -584,8 +584,9 @@ fn generated_modules_do_the_same_in_slices_of_any_size() {
     ];
     let packets = Packets::new();
     let (mut modules, mut times, mut lost, mut records) = (0, 0, 0, 0);
-    for seed in 0..100_u64 {
-        let text = loops::module(&generate::bytes(seed, 300));
+    let texts = (0..600_u64).map(|seed| (seed, loops::module(&generate::bytes(seed, 300))));
+    // Few of them emit records: of these, more.
+    for (seed, text) in texts.filter(|(seed, text)| *seed < 100 || text.contains("(call $emit")) {
         for (engine, tier) in &engines {
             let admitted = || admitted(generate::assembled(&text), *tier);
             let Some(module) = admitted() else { continue };
