@@ -100,7 +100,7 @@ pub fn add_module(used: &mut Usage, module: &Module) {
     ] {
         *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
     }
-    for counter in [&tally.records, &tally.refused, &tally.unwritten] {
+    for counter in [&tally.records, &tally.refused, &tally.over_rate, &tally.unwritten] {
         used.records_emitted = used.records_emitted.saturating_add(counter.load(Ordering::Relaxed));
     }
     for (cause, counter) in [
@@ -108,6 +108,7 @@ pub fn add_module(used: &mut Usage, module: &Module) {
         (DropCause::Verdict, &tally.dropped),
         (DropCause::ModuleFault, &tally.lost),
         (DropCause::RecordLimit, &tally.refused),
+        (DropCause::RecordRate, &tally.over_rate),
         (DropCause::WriteFailed, &tally.unwritten),
         (DropCause::WriteFailed, &written.lost),
     ] {

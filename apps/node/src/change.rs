@@ -77,6 +77,7 @@ impl Node {
         }
         if let Some(session) = self.sessions.get_mut(name) {
             session.priority.store(spec.priority, Ordering::Relaxed);
+            session.limits.become_those_of(&spec);
             (session.spec, session.vps) = (spec, done.vps);
             // What its modules publish is theirs no longer before it is anybody else's.
             session.modules.values().for_each(|module| module.tables.change(&session.spec));
@@ -190,6 +191,7 @@ impl SessionSpec {
         let mut spec = self.clone();
         spec.memory = change.memory.unwrap_or(spec.memory);
         spec.memory_max = change.memory_max.or(spec.memory_max);
+        spec.records_per_second = change.records_per_second.or(spec.records_per_second);
         spec.priority = change.priority.unwrap_or(spec.priority);
         spec.profile = change.profile.clone().or(spec.profile);
         spec.change_services(change)?;

@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::intake::Intake;
+use crate::limits::Limits;
 use crate::link::{Outlet, Way};
 use crate::outbox::{Load, Outbox};
 use crate::plan::ChannelTally;
@@ -50,6 +51,8 @@ pub struct Tally {
     pub records: AtomicU64,
     /// Records that were not taken because of its limits.
     pub refused: AtomicU64,
+    /// Records that were not taken because of its session's rate.
+    pub over_rate: AtomicU64,
     /// Records that the writer had no room for.
     pub unwritten: AtomicU64,
     /// Time in it, ns.
@@ -269,6 +272,8 @@ pub struct Guest {
     outlets_to_come: Option<Vec<Option<Outlet>>>,
     /// The tables that it reads.
     tables: Option<Readings>,
+    /// What it has with the other modules of its session.
+    limits: Option<Arc<Limits>>,
     /// The block that it saw last.
     block: Option<u64>,
     faults_told: usize,
@@ -325,6 +330,7 @@ impl Guest {
             outlets: Vec::new(),
             outlets_to_come: None,
             tables: None,
+            limits: None,
             block: None,
             faults_told: 0,
             kept: Records::default(),
@@ -356,6 +362,12 @@ impl Guest {
     /// It sees these tables, always the newest version when a call begins.
     pub(crate) fn reading(mut self, tables: Readings) -> Self {
         self.tables = Some(tables);
+        self
+    }
+
+    /// No more of what it emits is taken than this allows, to it and to others.
+    pub(crate) fn held_to(mut self, limits: Arc<Limits>) -> Self {
+        self.limits = Some(limits);
         self
     }
 
@@ -652,6 +664,10 @@ impl Guest {
         let instance = &mut self.seat.instance;
         if instance.has_records() && self.kept.is_empty() {
             self.kept = instance.take_records(Records::default());
+            // Before anybody else has anything to do with them.
+            if let Some(limits) = &self.limits {
+                self.tally.over_rate.fetch_add(limits.hold(&mut self.kept), Ordering::Relaxed);
+            }
         } else if instance.has_records() {
             // The writer is behind, and has not even taken what came before.
             let lost = instance.take_records(Records::default()).iter().count();

@@ -19,6 +19,7 @@ mod handling;
 mod intake;
 mod laps;
 mod leaving;
+pub mod limits;
 pub mod link;
 mod log;
 mod memory;

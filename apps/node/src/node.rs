@@ -13,6 +13,7 @@ use crate::filters::{Compiled, Filters};
 use crate::followers::Following;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
 use crate::intake::{Intake, LONGEST};
+use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::say;
 use crate::outbox::Outbox;
@@ -105,6 +106,8 @@ pub(crate) struct Session {
     pub(crate) refusals: u64,
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
+    /// What it is held to beside that.
+    pub(crate) limits: Arc<Limits>,
     pub(crate) bell: Arc<Bell>,
     /// Its priority, for those who work.
     pub(crate) priority: Arc<AtomicU8>,
@@ -389,6 +392,7 @@ impl Node {
         let session = Session {
             id: self.next_session,
             priority: Arc::new(AtomicU8::new(spec.priority)),
+            limits: Arc::new(Limits::of(&spec)),
             spec: SessionSpec { modules: Vec::new(), ..spec },
             owner,
             vps,
@@ -518,7 +522,8 @@ impl Node {
             Guest::new(guest, seat, inbox, standing, tally, account, Outbox::new(outputs), longest, pace)
                 .sending_on(way)
                 .sending(outlets)
-                .reading(tables);
+                .reading(tables)
+                .held_to(Arc::clone(&there.limits));
         there.bell.add(guest, core.waker());
         let settled = core.ask(move |runner| runner.settle(id, resident))?;
         if settled.is_err() {

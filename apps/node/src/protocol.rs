@@ -4,6 +4,7 @@
 //! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
+pub use crate::limits::LimitsShot;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
@@ -186,6 +187,9 @@ pub struct Change {
     /// Memory that it may reserve by itself at most.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
+    /// Records that its modules may have taken in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records_per_second: Option<u64>,
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
@@ -392,6 +396,9 @@ pub struct SessionShot {
     /// Times that more memory was asked for than was left, and not given.
     #[serde(default)]
     pub memory_refused: u64,
+    /// What it is held to beside that.
+    #[serde(default, skip_serializing_if = "LimitsShot::is_none")]
+    pub limits: LimitsShot,
     /// Its virtual processors.
     pub cpu: Vec<ProcessorShot>,
     /// Its channels.

@@ -98,6 +98,7 @@ impl Node {
             memory_ceiling: memory.ceiling.0,
             memory_low: memory.times_low,
             memory_refused: memory.refused,
+            limits: session.limits.shot(),
             cpu: cpu.collect(),
             channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
             outputs: self.output_shots(session),
@@ -172,7 +173,10 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
         state: if get(&tally.ended) == 1 { "unloaded" } else { "running" }.to_owned(),
         packets: get(&tally.packets),
         records: get(&tally.records),
-        records_lost: get(&tally.refused) + get(&tally.unwritten) + get(&module.written.lost),
+        records_lost: [&tally.refused, &tally.over_rate, &tally.unwritten, &module.written.lost]
+            .map(get)
+            .iter()
+            .sum(),
         faults: get(&tally.faults),
         strikes: get(&tally.strikes),
         used_ns: get(&tally.used),

@@ -33,6 +33,9 @@ pub struct SessionSpec {
     /// Memory that its modules may reserve for it by themselves at most; no more than `memory` where nothing is said.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
+    /// Records that its modules together may have taken in a second; as many as they emit where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records_per_second: Option<u64>,
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
@@ -364,6 +367,7 @@ impl SessionSpec {
             name,
             memory: memory_default(),
             memory_max: None,
+            records_per_second: None,
             profile: None,
             priority: 0,
             processors: Vec::new(),

@@ -106,6 +106,15 @@ impl Records {
         }
     }
 
+    /// Leaves the first ones, and forgets all from the one at `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        if let Some(first) = self.entries.get(len) {
+            self.bytes.truncate(first.start);
+            self.entries.truncate(len);
+            self.settled = self.settled.min(len);
+        }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -177,6 +186,26 @@ mod tests {
         records.clear();
         records.begin(Order::packet(0), 0, b"lost");
         records.abandon(Order::packet(0));
+        assert!(records.is_empty() && records.bytes() == 0);
+    }
+
+    #[test]
+    fn those_that_are_left_are_whole_and_others_can_follow() {
+        let mut records = Records::default();
+        for row in [b"one", b"two", b"six"] {
+            records.begin(Order::packet(0), 0, row);
+            records.tail(0, b"tail");
+        }
+        records.settle();
+        records.truncate(9);
+        assert_eq!(records.len(), 3);
+        records.truncate(1);
+        records.begin(Order::packet(1), 0, b"new");
+        let rows: Vec<_> = records.iter().map(|r| (r.row.to_vec(), r.tail.to_vec())).collect();
+        assert_eq!(rows, [(b"one".to_vec(), b"tail".to_vec()), (b"new".to_vec(), Vec::new())]);
+        records.abandon(Order::packet(1));
+        assert_eq!((records.len(), records.bytes()), (1, 7));
+        records.truncate(0);
         assert!(records.is_empty() && records.bytes() == 0);
     }
 }

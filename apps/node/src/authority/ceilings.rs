@@ -79,6 +79,11 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             cpu.name
         ));
     }
+    if spec.records_per_second.is_none() && grant.ceilings.records_per_second.is_some() {
+        return never(
+            "it would have more records taken than is granted: give it `records_per_second`".to_owned(),
+        );
+    }
     let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
     if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
         return never(format!(
@@ -96,6 +101,7 @@ struct Used {
     cpu: u64,
     memory: u64,
     bandwidth: u64,
+    records: u64,
     sessions: u64,
 }
 
@@ -105,6 +111,7 @@ impl Used {
             cpu: self.cpu.saturating_add(other.cpu),
             memory: self.memory.saturating_add(other.memory),
             bandwidth: self.bandwidth.saturating_add(other.bandwidth),
+            records: self.records.saturating_add(other.records),
             sessions: self.sessions.saturating_add(other.sessions),
         }
     }
@@ -122,18 +129,21 @@ fn used(spec: &SessionSpec) -> Used {
         // Its modules may reserve so much by themselves.
         memory: spec.memory.0.max(spec.memory_ceiling().0),
         bandwidth: bandwidth.fold(0, u64::saturating_add),
+        // One without a number is under no chain that has a ceiling.
+        records: spec.records_per_second.unwrap_or(0),
         sessions: 1,
     }
 }
 
 /// Holds what one prefix of a chain uses against its ceilings.
 fn hold_ceilings(link: &Link, before: &Used, asked: &Used) -> Result<(), Refusal> {
-    let Ceilings { cpu, memory, bandwidth, sessions, .. } = link.grant.ceilings;
+    let Ceilings { cpu, memory, bandwidth, records_per_second, sessions, .. } = link.grant.ceilings;
     let cpu = (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu);
     let memory = (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory);
     let bandwidth = (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth);
+    let records = (Part::Records, records_per_second, before.records, asked.records);
     let sessions = (Part::Sessions, sessions, before.sessions, asked.sessions);
-    for (part, given, before, asked) in [cpu, memory, bandwidth, sessions] {
+    for (part, given, before, asked) in [cpu, memory, bandwidth, records, sessions] {
         let Some(given) = given else { continue };
         let left = given.saturating_sub(before);
         if asked > left {

@@ -168,6 +168,29 @@ mod tests {
     }
 
     #[test]
+    fn records_are_counted_together_and_without_a_number_all_are_asked_for() {
+        let granted = Grant {
+            ceilings: Ceilings { records_per_second: Some(10), ..Ceilings::default() },
+            ..Grant::default()
+        };
+        let parent = chain(std::slice::from_ref(&granted));
+        let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
+        let (whole, owner) = created(&parent, spec(""));
+        assert_eq!(whole.records_per_second, Some(10));
+        let (part, other) = created(&child, spec("records_per_second = 4"));
+        let hold = |spec: &SessionSpec| ceilings::hold(&owner, spec, std::iter::once((&other, &part)));
+        let refusal = hold(&whole).unwrap_err();
+        assert!(
+            matches!(&refusal, Refusal::UsedUp { part: Part::Records, asked, left, .. } if asked == "10" && left == "6"),
+            "{refusal}"
+        );
+        assert_eq!(hold(&SessionSpec { records_per_second: Some(6), ..whole.clone() }), Ok(()));
+        // However it came about.
+        let refusal = hold(&SessionSpec { records_per_second: None, ..whole }).unwrap_err();
+        assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+    }
+
+    #[test]
     fn names_of_different_holders_never_meet_and_only_who_passed_a_right_on_reaches_below() {
         let parent = chain(&[ceilings(1 << 30)]);
         let child = chain(&[ceilings(1 << 30), Grant::default()]);
@@ -264,10 +287,6 @@ mod tests {
         for grant in [
             Grant { view: Some(view), ..Grant::default() },
             Grant { writes: Some([name("ttl")].into()), ..Grant::default() },
-            Grant {
-                ceilings: Ceilings { records_per_second: Some(1), ..Ceilings::default() },
-                ..Grant::default()
-            },
             Grant { ceilings: Ceilings { kept_packets: Some(1), ..Ceilings::default() }, ..Grant::default() },
         ] {
             let refusal = asked(&chain(&[grant]), Request::Show, &BTreeMap::new()).unwrap_err();

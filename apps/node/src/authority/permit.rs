@@ -73,9 +73,6 @@ fn able(credential: &Verified) -> Result<(), Refusal> {
     if grant.writes.is_some() {
         return unable("fields that may be written");
     }
-    if grant.ceilings.records_per_second.is_some() {
-        return unable("records per second");
-    }
     if grant.ceilings.kept_packets.is_some() {
         return unable("kept packets");
     }
@@ -113,10 +110,13 @@ impl Desk<'_> {
         if processors.is_empty() {
             processors.extend(self.processor());
         }
-        let profile = spec.profile.or_else(|| self.credential.grant().profiles.iter().next().cloned());
+        let grant = self.credential.grant();
+        let profile = spec.profile.or_else(|| grant.profiles.iter().next().cloned());
+        // Where nothing is said, all that is granted.
+        let records_per_second = spec.records_per_second.or(grant.ceilings.records_per_second);
         let name = Owner::name_of(self.credential, &given);
         let owner = Owner { credential: Arc::clone(self.credential), given };
-        Ok((SessionSpec { name, channels, processors, profile, ..spec }, owner))
+        Ok((SessionSpec { name, channels, processors, profile, records_per_second, ..spec }, owner))
     }
 
     fn change(&self, change: Change) -> Result<Change, Refusal> {

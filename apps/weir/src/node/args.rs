@@ -108,6 +108,9 @@ pub struct Create {
     /// Memory that its modules may reserve for it by themselves [default: no more than --memory]
     #[arg(long, value_name = "BYTES")]
     pub memory_max: Option<Bytes>,
+    /// Records that its modules together may have taken in a second
+    #[arg(long, value_name = "COUNT")]
+    pub records: Option<u64>,
     /// A virtual processor: name, core, period, slice, spare, weight
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
@@ -159,11 +162,14 @@ pub struct Change {
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
     pub memory_max: Option<Bytes>,
+    /// Records that its modules together may have taken in a second
+    #[arg(long, value_name = "COUNT")]
+    pub records: Option<u64>,
     /// A virtual processor: one that there is (by its name) is changed, another is new
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,

@@ -38,6 +38,7 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
         spec.memory = memory;
     }
     spec.memory_max = args.memory_max.or(spec.memory_max);
+    spec.records_per_second = args.records.or(spec.records_per_second);
     if let Some(priority) = args.priority {
         spec.priority = priority;
     }
@@ -155,6 +156,7 @@ fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(),
         profile: args.profile.clone(),
         memory: args.memory,
         memory_max: args.memory_max,
+        records_per_second: args.records,
         priority: args.priority,
     };
     order(out, node, Request::Change(change), &[])

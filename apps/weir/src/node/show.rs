@@ -66,6 +66,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         refused(session),
         session.priority
     )?;
+    limits(out, session)?;
     services(out, session)?;
     granted(out, session)?;
     writeln!(out)?;
@@ -150,6 +151,20 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         }
     }
     Ok(())
+}
+
+/// What it is held to beside processor time and memory, and how often it was.
+fn limits(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+    let it = &session.limits;
+    let mut told = Vec::new();
+    if let Some(records) = it.records_per_second {
+        told.push(format!("{records} records a second{}", times(it.records_over_rate, "lost")));
+    }
+    if told.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", told.join("; ")) }
+}
+
+fn times(count: u64, what: &str) -> String {
+    if count == 0 { String::new() } else { format!(" ({count} {what})") }
 }
 
 /// The tables that it may publish and read, where there are any.

@@ -13,18 +13,19 @@ use weir_trust::revocation::RevocationList;
 use weir_units::Bytes;
 
 const AT: &str = "127.0.0.1:7353";
-const SESSION: [&str; 7] = ["session", "create", "study", "--memory", "8 MiB", "--channel", "interface=b"];
+pub const SESSION: [&str; 7] =
+    ["session", "create", "study", "--memory", "8 MiB", "--channel", "interface=b"];
 
 /// Somebody with a key, and perhaps a credential.
-struct Person {
-    identity: Identity,
-    key: PathBuf,
-    credential: PathBuf,
+pub struct Person {
+    pub identity: Identity,
+    pub key: PathBuf,
+    pub credential: PathBuf,
 }
 
 impl Person {
     /// What the node calls what this one calls `given`.
-    fn name_of(&self, given: &str) -> String {
+    pub fn name_of(&self, given: &str) -> String {
         let credential: Credential = std::fs::read_to_string(&self.credential).unwrap().parse().unwrap();
         let id = credential.claimed_links().last().unwrap().id;
         resource_name(id, &self.identity.public(), &given.parse().unwrap()).to_string()
@@ -32,14 +33,14 @@ impl Person {
 }
 
 /// A node, its operator, and a folder for what people keep.
-struct Net {
-    place: Place,
-    operator: Person,
-    node: PublicKey,
-    folder: tempfile::TempDir,
+pub struct Net {
+    pub place: Place,
+    pub operator: Person,
+    pub node: PublicKey,
+    pub folder: tempfile::TempDir,
 }
 
-fn person(folder: &Path, name: &str) -> Person {
+pub fn person(folder: &Path, name: &str) -> Person {
     use std::os::unix::fs::PermissionsExt;
     let identity = Identity::generate(&mut OsRng);
     let (key, credential) = (folder.join(format!("{name}.key")), folder.join(format!("{name}.credential")));
@@ -48,13 +49,13 @@ fn person(folder: &Path, name: &str) -> Person {
     Person { identity, key, credential }
 }
 
-fn seconds_from_now(seconds: u64) -> Second {
+pub fn seconds_from_now(seconds: u64) -> Second {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     Second::new(now + seconds).unwrap()
 }
 
 /// What a researcher gets: a tenth of a core, 16 MiB and two sessions, for an hour.
-fn modest() -> Grant {
+pub fn modest() -> Grant {
     let ceilings = Ceilings {
         cpu: Some(CpuShare(100_000)),
         memory: Some(Bytes(16 << 20)),
@@ -65,7 +66,7 @@ fn modest() -> Grant {
 }
 
 impl Net {
-    fn new() -> Self {
+    pub fn new() -> Self {
         ip("link set dev lo up");
         let folder = tempfile::tempdir().unwrap();
         let (operator, node) = (person(folder.path(), "operator"), person(folder.path(), "node"));
@@ -80,7 +81,7 @@ impl Net {
     }
 
     /// Somebody whom the operator has granted this.
-    fn granted(&self, name: &str, grant: Grant) -> Person {
+    pub fn granted(&self, name: &str, grant: Grant) -> Person {
         let person = person(self.folder.path(), name);
         let credential =
             Credential::mint(&self.operator.identity, person.identity.public(), grant, &mut OsRng).unwrap();
@@ -89,7 +90,7 @@ impl Net {
     }
 
     /// Somebody to whom `from` has passed this on.
-    fn delegated(&self, from: &Person, name: &str, grant: Grant) -> Person {
+    pub fn delegated(&self, from: &Person, name: &str, grant: Grant) -> Person {
         let person = person(self.folder.path(), name);
         let credential: Credential = std::fs::read_to_string(&from.credential).unwrap().parse().unwrap();
         let next = credential.delegate(&from.identity, person.identity.public(), grant, &mut OsRng).unwrap();
@@ -97,27 +98,27 @@ impl Net {
         person
     }
 
-    fn weir(&self, who: &Person, arguments: &[&str]) -> Output {
+    pub fn weir(&self, who: &Person, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(arguments).arg("--node").arg(format!("{}@{AT}", self.node));
         command.arg("--credential").arg(&who.credential).arg("--key").arg(&who.key);
         command.output().unwrap()
     }
 
-    fn done(&self, who: &Person, arguments: &[&str]) -> String {
+    pub fn done(&self, who: &Person, arguments: &[&str]) -> String {
         let output = self.weir(who, arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn refused(&self, who: &Person, arguments: &[&str], why: &str) {
+    pub fn refused(&self, who: &Person, arguments: &[&str], why: &str) {
         let output = self.weir(who, arguments);
         let said = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
     }
 
-    fn sessions(&self) -> Vec<Value> {
+    pub fn sessions(&self) -> Vec<Value> {
         self.place.snapshot()["sessions"].as_array().unwrap().clone()
     }
 }

@@ -13,7 +13,8 @@ use weir_units::{BitsPerSecond, Timestamp};
 /// |---|---|
 /// | 1 | a line for each session and interval ([`Event::Usage`]) |
 /// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
-pub const FORMAT: u64 = 2;
+/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)) |
+pub const FORMAT: u64 = 3;
 
 /// One entry: what happened on a node, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
