@@ -23,6 +23,7 @@ pub mod price_16;
 pub mod scene;
 pub mod sqosh_6;
 pub mod verdict;
+pub mod watch;
 
 pub use chart::{Axis, Chart, Mark};
 pub use csv::Csv;

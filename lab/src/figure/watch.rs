@@ -1,0 +1,139 @@
+//! Whether the machine let the cores work: a hypervisor, or the firmware, takes one away for some milliseconds now and then, and what is lost in such a pause says
+//! nothing about who lost it.
+
+use super::FigureError;
+use super::scene::bind;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often it is looked. A look takes some microseconds of the core.
+const STEP: Duration = Duration::from_micros(500);
+/// Before all that the experiments run.
+const PRIORITY: &str = "50";
+/// A pause that is longer disturbs. Shorter ones are there all the time.
+pub const DISTURBED: Duration = Duration::from_millis(1);
+
+/// Threads that wake up on their cores twice in each millisecond, before everything else there (`SCHED_FIFO`). Who is woken late was on a core that did not run.
+/// They see pauses of more than 1.5 ms surely, shorter ones not always. They end when this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    longest: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Watch {
+    /// Begins to look at these cores.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn start(cores: &[u16]) -> Result<Self, FigureError> {
+        let mut watch = Self { shared: Arc::default(), threads: Vec::new() };
+        for &core in cores {
+            let shared = Arc::clone(&watch.shared);
+            let thread = std::thread::Builder::new()
+                .name("watch".to_owned())
+                .spawn(move || look(core, &shared))
+                .map_err(FigureError::system("starting a watch"))?;
+            watch.threads.push(thread);
+        }
+        Ok(watch)
+    }
+
+    /// The longest pause since the last time that this was asked.
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.shared.longest.swap(0, Ordering::AcqRel))
+    }
+
+    /// Repeats what is measured until so many times were undisturbed, at most `most` times. Where there are not that many, the least disturbed ones are
+    /// taken as well. Says also how many times were left out.
+    ///
+    /// # Errors
+    /// Those of `measure`.
+    pub fn undisturbed<T, E>(
+        &self,
+        wanted: usize,
+        most: usize,
+        mut measure: impl FnMut() -> Result<T, E>,
+    ) -> Result<(Vec<T>, usize), E> {
+        let mut found = Vec::new();
+        let is_quiet = |(pause, _): &&(Duration, T)| *pause <= DISTURBED;
+        while found.iter().filter(is_quiet).count() < wanted && found.len() < most {
+            self.longest();
+            let one = measure()?;
+            found.push((self.longest(), one));
+        }
+        let out = found.len().saturating_sub(wanted);
+        found.sort_by_key(|(pause, _)| *pause);
+        Ok((found.into_iter().take(wanted).map(|(_, one)| one).collect(), out))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
+        }
+    }
+}
+
+fn look(core: u16, shared: &Shared) {
+    // Where that is not allowed, other programs disturb as well, and are seen.
+    _ = bind(core);
+    if let Some(thread) =
+        std::fs::read_link("/proc/thread-self").ok().as_deref().and_then(|path| path.file_name())
+    {
+        _ = Command::new("chrt").args(["--fifo", "--pid", PRIORITY]).arg(thread).output();
+    }
+    while !shared.is_over.load(Ordering::Acquire) {
+        let begin = Instant::now();
+        std::thread::sleep(STEP);
+        let late = begin.elapsed().saturating_sub(STEP);
+        shared.longest.fetch_max(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_disturbed_is_measured_again_but_not_for_ever() {
+        let watch = Watch { shared: Arc::default(), threads: Vec::new() };
+        let pause = |pause: Duration| {
+            watch.shared.longest.store(u64::try_from(pause.as_nanos()).unwrap(), Ordering::Release);
+        };
+        let mut times = 0;
+        let every_other = watch.undisturbed(3, 10, || {
+            times += 1;
+            pause(if times % 2 == 0 { Duration::ZERO } else { DISTURBED * 2 });
+            Ok::<_, ()>(times)
+        });
+        assert_eq!(every_other, Ok((vec![2, 4, 6], 3)));
+        let mut times = 0;
+        let never = watch.undisturbed(3, 10, || {
+            times += 1;
+            pause(DISTURBED * (20 - times));
+            Ok::<_, ()>(times)
+        });
+        assert_eq!(never, Ok((vec![10, 9, 8], 7)));
+        assert_eq!(watch.undisturbed(1, 2, || Err::<(), _>("gone")), Err("gone"));
+    }
+
+    #[test]
+    fn a_core_that_is_there_is_looked_at() {
+        let watch = Watch::start(&[0]).unwrap();
+        while watch.longest() == Duration::ZERO {
+            std::thread::sleep(STEP);
+        }
+    }
+}
