@@ -139,6 +139,7 @@ fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| add_module(&mut used, module));
     session.channels.values().for_each(|channel| add_channel(&mut used, channel));
+    used.drops.add(DropCause::FrameLimit, session.limits.kept.state().refused);
     session.outputs.values().for_each(|output| output.add_to(&mut used));
     used
 }

@@ -614,14 +614,15 @@ impl Daemon {
         file: Option<Vec<u8>>,
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let (workshop, spec, memory) = {
+        let (workshop, spec, memory, limits) = {
             let node = lock(&self.node);
-            (node.workshop(), node.spec(session)?.clone(), node.memory_of(session)?)
+            let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
+            (node.workshop(), node.spec(session)?.clone(), memory, limits)
         };
         let code =
             Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
         // This takes long, so nobody waits for it but who asked.
-        let prepared = workshop.prepare(&spec, &memory, module, file);
+        let prepared = workshop.prepare(&spec, &memory, &limits, module, file);
         let mut node = lock(&self.node);
         let loaded = prepared.and_then(|prepared| node.install(session, prepared));
         let Some(billed) = node.billed(session) else { return loaded };

@@ -12,7 +12,7 @@ use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::RateRefused;
-use weir_session::{Name, Refusal, ReservationError, Tier};
+use weir_session::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// Why something was not done. Nothing has changed then.
@@ -273,6 +273,16 @@ pub enum NodeError {
     /// A core's thread does not start.
     #[error(transparent)]
     Core(#[from] StartError),
+    /// It cannot be fewer than are kept.
+    #[error(
+        "session `{session}`: {error}; it can be as many or more, or fewer when they have let go of some"
+    )]
+    StillKept {
+        /// Which.
+        session: Name,
+        /// How many there are.
+        error: StillKept,
+    },
     /// An interface cannot be used.
     #[error(transparent)]
     Source(#[from] SourceError),

@@ -184,10 +184,11 @@ impl Workshop {
     }
 
     /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,
+        limits: &Limits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
     ) -> Result<Prepared, NodeError> {
@@ -229,8 +230,14 @@ impl Workshop {
         let (mut tables, publisher, binding) =
             self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
         let memory_of = Some(Arc::clone(memory));
-        let means =
-            Means { memory: memory_of, post: Some(post), tables: tables.first(), press: Some(publisher) };
+        let means = Means {
+            memory: memory_of,
+            kept: Some(Arc::clone(&limits.kept)),
+            writes: Some(Arc::clone(&limits.writes)),
+            post: Some(post),
+            tables: tables.first(),
+            press: Some(publisher),
+        };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_units::{BitsPerSecond, Bytes, Nanos};
+use weir_wire::WriteFields;
 
 /// The version that this node speaks.
 pub const VERSION: u32 = 1;
@@ -76,6 +77,9 @@ pub enum Request {
         session: Name,
         /// Which module, and how it is set.
         module: ModuleSpec,
+        /// Who vouches for it: texts of [`weir_trust::signature::ModuleSignature`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signatures: Vec<String>,
     },
     /// The end of a module: [`Reply::Done`].
     Unload {
@@ -190,6 +194,12 @@ pub struct Change {
     /// Records that its modules may have taken in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_per_second: Option<u64>,
+    /// Packets that its modules may keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_packets: Option<u64>,
+    /// Fields of packets that its modules may write, in the place of those that they may now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteFields>,
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
@@ -541,6 +551,7 @@ mod tests {
         let load = Request::Load {
             session: name("alice"),
             module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
+            signatures: Vec::new(),
         };
         for (ask, line) in [
             (Ask::new(Request::Show), r#"{"weir":1,"ask":"show"}"#),

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos};
+use weir_wire::WriteFields;
 
 /// Channels, virtual processors and modules of one session at most, of each.
 pub const PARTS_MAX: usize = 64;
@@ -36,6 +37,12 @@ pub struct SessionSpec {
     /// Records that its modules together may have taken in a second; as many as they emit where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_per_second: Option<u64>,
+    /// Packets that its modules together may keep at once; as many as each may for itself where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_packets: Option<u64>,
+    /// Fields of packets that its modules may write; all that can be written where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteFields>,
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
@@ -368,6 +375,8 @@ impl SessionSpec {
             memory: memory_default(),
             memory_max: None,
             records_per_second: None,
+            kept_packets: None,
+            writes: None,
             profile: None,
             priority: 0,
             processors: Vec::new(),
@@ -714,6 +723,11 @@ mod tests {
                 "two uses called `s`",
             ),
             ("name = \"a\"\nprofile = \"lax\"", "there is no profile `lax`; there is strict"),
+            (
+                "name = \"a\"\nwrites = [\"checksum\"]",
+                "`checksum` is no field that can be written; there are macs",
+            ),
+            ("name = \"a\"\nkept_packets = -1", "invalid value"),
         ] {
             let error = checked(text).unwrap_err();
             assert!(error.contains(says), "{text}\n{error}");

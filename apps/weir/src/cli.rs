@@ -66,6 +66,8 @@ pub enum Command {
     Grant(Box<trust::Grant>),
     /// Pass a credential on, or a part of what it allows
     Delegate(Box<trust::Delegate>),
+    /// Sign a module: vouch for it to nodes whose credentials name the signer
+    Sign(trust::Sign),
     /// Show a credential, or take credentials back
     #[command(subcommand)]
     Credential(trust::Credential),

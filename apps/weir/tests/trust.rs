@@ -125,3 +125,46 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
     refused(at, "credential revoke alice.credential --key alice.key --list revoked", "");
     assert_eq!(std::fs::read(at.join("revoked")).unwrap(), before);
 }
+
+#[test]
+fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let keys = ["author", "other"].map(|who| done(at, &format!("key new {who}.key")));
+    std::fs::write(at.join("mine.wasm"), "first version").unwrap();
+    let said = done(at, "sign mine.wasm --key author.key");
+    assert!(
+        said.starts_with("mine.wasm.sig: ") && said.ends_with(&format!("signed by {}", keys[0])),
+        "{said}"
+    );
+    let first = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
+    assert!(first.starts_with("weir module signature 1\n") && first.contains(&keys[0]), "{first}");
+    // A new version in the place of the old one; what others have made stays.
+    std::fs::write(at.join("mine.wasm"), "second version").unwrap();
+    done(at, "sign mine.wasm --key author.key");
+    let second = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
+    assert_ne!(first, second);
+    refused(at, "sign mine.wasm --key other.key", "it is not written over");
+    refused(at, "sign mine.wasm --key author.key --out author.key", "it is not written over");
+    assert_eq!(std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap(), second);
+    done(at, "sign rtt --key other.key --out rtt.sig");
+    refused(at, "sign nothing --key other.key", "there is no module `nothing`");
+
+    let grant = |more: &str| format!("grant --key author.key --to {} --until 2100-01-01 {more}", keys[1]);
+    done(at, &grant(&format!("--signer {} --module rtt --write dscp,ttl --out a.credential", keys[0])));
+    let shown = done(at, "credential show a.credential");
+    assert!(shown.contains(&format!("or signed by {}", keys[0])) && shown.contains("dscp, ttl"), "{shown}");
+    refused(at, &grant("--signer weir-key:short --out b.credential"), "invalid value");
+    refused(at, &grant("--any-module --write checksum"), "is no field that can be written; there are macs");
+    done(at, &grant("--any-module --write none --out none.credential"));
+    let shown = done(at, "credential show none.credential");
+    assert!(
+        shown.lines().any(|line| line.contains("fields to write:") && line.ends_with(" none")),
+        "{shown}"
+    );
+    // Fewer can be passed on, and no more.
+    let delegate = |more: &str| format!("delegate a.credential --key other.key --to {} {more}", keys[0]);
+    done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
+    refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
+    refused(at, &delegate("--write ttl,addresses"), "fields to write");
+}

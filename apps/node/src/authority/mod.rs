@@ -168,26 +168,57 @@ mod tests {
     }
 
     #[test]
-    fn records_are_counted_together_and_without_a_number_all_are_asked_for() {
-        let granted = Grant {
-            ceilings: Ceilings { records_per_second: Some(10), ..Ceilings::default() },
-            ..Grant::default()
-        };
+    fn records_and_kept_packets_are_counted_together_and_without_a_number_all_are_asked_for() {
+        let limited = Ceilings { records_per_second: Some(10), kept_packets: Some(7), ..Ceilings::default() };
+        let granted = Grant { ceilings: limited, ..Grant::default() };
         let parent = chain(std::slice::from_ref(&granted));
         let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
         let (whole, owner) = created(&parent, spec(""));
-        assert_eq!(whole.records_per_second, Some(10));
-        let (part, other) = created(&child, spec("records_per_second = 4"));
-        let hold = |spec: &SessionSpec| ceilings::hold(&owner, spec, std::iter::once((&other, &part)));
-        let refusal = hold(&whole).unwrap_err();
-        assert!(
-            matches!(&refusal, Refusal::UsedUp { part: Part::Records, asked, left, .. } if asked == "10" && left == "6"),
-            "{refusal}"
-        );
-        assert_eq!(hold(&SessionSpec { records_per_second: Some(6), ..whole.clone() }), Ok(()));
+        assert_eq!((whole.records_per_second, whole.kept_packets), (Some(10), Some(7)));
+        let (part, other) = created(&child, spec("records_per_second = 4\nkept_packets = 3"));
+        let hold = |records, kept| {
+            let spec = SessionSpec { records_per_second: records, kept_packets: kept, ..whole.clone() };
+            ceilings::hold(&owner, &spec, std::iter::once((&other, &part)))
+        };
+        for (records, kept, of, none_of) in
+            [(Some(10), Some(0), Part::Records, "6"), (Some(0), Some(7), Part::Kept, "4")]
+        {
+            let refusal = hold(records, kept).unwrap_err();
+            assert!(
+                matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left == none_of),
+                "{refusal}"
+            );
+        }
+        assert_eq!(hold(Some(6), Some(4)), Ok(()));
         // However it came about.
-        let refusal = hold(&SessionSpec { records_per_second: None, ..whole }).unwrap_err();
-        assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+        for (records, kept) in [(None, Some(0)), (Some(0), None)] {
+            let refusal = hold(records, kept).unwrap_err();
+            assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn fields_that_may_be_written_are_those_of_every_block() {
+        let fields = |names: &[&str]| Grant {
+            writes: Some(names.iter().map(|text| name(text)).collect()),
+            ..Grant::default()
+        };
+        // One that this node does not know allows nothing.
+        let holder = chain(&[fields(&["ttl", "dscp", "x-later"]), fields(&["ttl", "x-later"])]);
+        let (made, owner) = created(&holder, spec(""));
+        assert_eq!(made.writes.map(|fields| fields.to_string()).as_deref(), Some("ttl"));
+        let hold = |writes: Option<&str>| {
+            let writes = writes.map(|text| text.parse().unwrap());
+            ceilings::hold(&owner, &SessionSpec { writes, ..made.clone() }, std::iter::empty())
+        };
+        assert_eq!((hold(Some("ttl")), hold(Some("none"))), (Ok(()), Ok(())));
+        for asked in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
+            let refusal = hold(asked).unwrap_err();
+            assert!(
+                matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Writes),
+                "{asked:?}: {refusal}"
+            );
+        }
     }
 
     #[test]
@@ -284,11 +315,7 @@ mod tests {
             assert!(error.contains(says), "{text}: {error}");
         }
         let view: View = "payload=none".parse().unwrap();
-        for grant in [
-            Grant { view: Some(view), ..Grant::default() },
-            Grant { writes: Some([name("ttl")].into()), ..Grant::default() },
-            Grant { ceilings: Ceilings { kept_packets: Some(1), ..Ceilings::default() }, ..Grant::default() },
-        ] {
+        for grant in [Grant { view: Some(view), ..Grant::default() }] {
             let refusal = asked(&chain(&[grant]), Request::Show, &BTreeMap::new()).unwrap_err();
             assert!(matches!(refusal, Refusal::Unable(_)), "{refusal}");
         }
@@ -301,7 +328,7 @@ mod tests {
             assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(Refusal::Operator(_))));
         }
         let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
-        let load = Request::Load { session: name("s"), module };
+        let load = Request::Load { session: name("s"), module, signatures: Vec::new() };
         assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), Refusal::NoSession(name("s")));
     }
 }

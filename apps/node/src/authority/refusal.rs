@@ -3,6 +3,7 @@
 use weir_session::Name;
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::{Excess, Part};
+use weir_trust::signature::SignatureError;
 
 /// Why a request is not permitted. To blame is whoever asks; what to do is to ask for less, or to ask whoever granted the credential for more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,9 @@ pub enum Refusal {
         /// and so much is left.
         left: String,
     },
+    /// A signature of a module that is none.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
     /// What only the operator may do.
     #[error("only the node's operator may {0}")]
     Operator(&'static str),

@@ -8,8 +8,8 @@ mod server;
 pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
-    Snapshot, TableShot,
+    ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
+    SessionShot, Snapshot, TableShot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -114,6 +114,7 @@ impl Collector for Shot {
         self.cores(&mut to)?;
         self.interfaces(&mut to)?;
         self.sessions(&mut to)?;
+        self.limits(&mut to)?;
         self.processors(&mut to)?;
         self.channels(&mut to)?;
         self.links(&mut to)?;
@@ -218,6 +219,24 @@ impl Shot {
         to.family("weir_session_service_owed", "seconds", help, seconds(|it| it.services.owed_ns))?;
         let help = "Processor time of its own that others pay";
         to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))
+    }
+
+    /// What sessions are held to beside processor time and memory, of those that are.
+    fn limits(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let limited = self.0.sessions.iter().filter(|session| !session.limits.is_none());
+        let all = || limited.clone().map(|it| (labels([("session", &it.name)]), &it.limits));
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let counts = |count: fn(&LimitsShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let help = "Records that were not taken because of the session's rate";
+        to.family("weir_session_over_rate", "records", help, counts(|it| it.records_over_rate))?;
+        let kept = Samples::Level(of(all(), |it| it.kept_now));
+        to.family("weir_session_kept", "packets", "Packets that its modules keep", kept)?;
+        let help = "Packets that could not be kept because its modules kept as many as they may";
+        to.family("weir_session_not_kept", "packets", help, counts(|it| it.keeping_refused))?;
+        let help = "Patches that were refused because of a field that may not be written";
+        to.family("weir_session_refused", "patches", help, counts(|it| it.writes_refused))
     }
 
     /// Each part of each session, with the labels that tell it apart.
@@ -397,6 +416,23 @@ mod tests {
             "weir_link_rate_bytes_per_second{link=\"eth1\"} 1000",
             "weir_output_wire_bytes_total{session=\"greedy\",output=\"up\"} 7",
             "weir_output_dropped_packets_total{session=\"greedy\",output=\"up\",cause=\"link-queue-full\"} 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn limits_are_told_where_there_are_any() {
+        let mut now = snapshot();
+        assert!(!render(now.clone()).contains("over_rate"));
+        now.sessions[0].limits =
+            LimitsShot { records_over_rate: 5, kept_now: 6, writes_refused: 7, ..LimitsShot::default() };
+        let text = render(now);
+        for line in [
+            "weir_session_over_rate_records_total{session=\"greedy\"} 5",
+            "weir_session_kept_packets{session=\"greedy\"} 6",
+            "weir_session_not_kept_packets_total{session=\"greedy\"} 0",
+            "weir_session_refused_patches_total{session=\"greedy\"} 7",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -169,7 +169,7 @@ impl<'a, L: Line> Conversation<'a, L> {
             Request::Create(spec) => reply(daemon.create(spec, permitted.owner)),
             Request::Change(change) => reply(daemon.change(&change)),
             Request::Close { session } => reply(daemon.close(&session)),
-            Request::Load { session, module } => noted(
+            Request::Load { session, module, .. } => noted(
                 daemon
                     .load(&session, &module, body)
                     .map(|name| format!("module {name} runs in session {session}")),

@@ -5,9 +5,10 @@ use super::{NodeError, order};
 use crate::Failure;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
+use crate::trust::{FileError, signature_of, signature_text};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_node::protocol::Request;
 use weir_node::spec::{Given, ModuleSpec};
 
@@ -15,6 +16,7 @@ use weir_node::spec::{Given, ModuleSpec};
 pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
     let spec = Spec::parse(&args.module)?;
     let (module, body) = file(&spec)?;
+    let signatures = signatures(&spec, &args.signatures)?;
     let module = ModuleSpec {
         name: args.name.clone(),
         module,
@@ -22,7 +24,7 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
-    let ask = Request::Load { session: args.session.clone(), module };
+    let ask = Request::Load { session: args.session.clone(), module, signatures };
     order(out, &args.place.whereabouts()?, ask, &body)
 }
 
@@ -39,6 +41,16 @@ pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), SpecError> {
     }
     let name = Path::new(&spec.name).file_name().map(|name| name.to_string_lossy().into_owned());
     Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
+}
+
+/// The texts of a module's signatures: those in these files; where none are named, the one beside the module's file, if there is one.
+pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, FileError> {
+    if !files.is_empty() {
+        return files.iter().map(|file| signature_text(file)).collect();
+    }
+    let beside = signature_of(&spec.name);
+    let is_there = shipped::find(&spec.name).is_none() && beside.exists();
+    if is_there { Ok(vec![signature_text(&beside)?]) } else { Ok(Vec::new()) }
 }
 
 /// The settings as messages have them. They are texts: only the module's manifest knows more.

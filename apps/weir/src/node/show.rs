@@ -160,6 +160,13 @@ fn limits(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     if let Some(records) = it.records_per_second {
         told.push(format!("{records} records a second{}", times(it.records_over_rate, "lost")));
     }
+    if let Some(kept) = it.kept_packets {
+        let (now, refused) = (it.kept_now, it.keeping_refused);
+        told.push(format!("{kept} kept packets, {now} now{}", times(refused, "refused")));
+    }
+    if let Some(fields) = it.writes {
+        told.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));
+    }
     if told.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", told.join("; ")) }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
+use weir_trust::signature::{ModuleSignature, SIGNATURE_BYTES_MAX};
 use zeroize::Zeroizing;
 
 /// A file that cannot be used.
@@ -82,6 +83,31 @@ pub fn list_of(path: &Path) -> Result<Option<RevocationList>, FileError> {
     }
     let list = read(path, LIST_BYTES_MAX)?.parse();
     list.map(Some).map_err(|error: weir_trust::revocation::RevocationError| wrong(path, &error))
+}
+
+/// The text of a module's signature: a whole one.
+pub fn signature_text(path: &Path) -> Result<String, FileError> {
+    let text = read(path, SIGNATURE_BYTES_MAX)?;
+    // What is no signature is not sent anywhere. Whether it is of this module is said there.
+    text.parse::<ModuleSignature>().map_err(|error| wrong(path, &error))?;
+    Ok(text.to_string())
+}
+
+/// Writes a signature, in the place of one of the same signer: that of an earlier version of the module.
+pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), FileError> {
+    let text = signature.to_string();
+    if !path.exists() {
+        return write_new(path, &text);
+    }
+    let before = read(path, SIGNATURE_BYTES_MAX)?.parse::<ModuleSignature>();
+    if before.is_ok_and(|before| before.signer() == signature.signer()) {
+        replace(path, &text)
+    } else {
+        Err(wrong(
+            path,
+            &"there is something else than a signature by this key, and it is not written over: name another file with --out",
+        ))
+    }
 }
 
 /// Writes a private key to a new file, which nobody else can read from the first moment on.

@@ -20,6 +20,7 @@ mod memory;
 mod place;
 mod remote;
 mod remote_limits;
+mod remote_signed;
 mod sending;
 mod services;
 mod sessions;

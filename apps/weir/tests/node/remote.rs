@@ -67,6 +67,11 @@ pub fn modest() -> Grant {
 
 impl Net {
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// The same, with these lines behind those of the interface in the node's configuration.
+    pub fn with(before: &str) -> Self {
         ip("link set dev lo up");
         let folder = tempfile::tempdir().unwrap();
         let (operator, node) = (person(folder.path(), "operator"), person(folder.path(), "node"));
@@ -75,7 +80,7 @@ impl Net {
             node.key.display(),
             operator.identity.public()
         );
-        let sessions = remote.replace("REVOCATIONS", "");
+        let sessions = format!("{before}\n{}", remote.replace("REVOCATIONS", ""));
         let place = Place::new(&sessions);
         Self { place, operator, node: node.identity.public(), folder }
     }
