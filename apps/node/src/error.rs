@@ -104,6 +104,9 @@ pub enum NodeError {
         /// What it uses.
         used: Bytes,
     },
+    /// There is no secret for views.
+    #[error(transparent)]
+    Views(#[from] crate::view::SecretError),
     /// A filter is wrong, or one too many.
     #[error("channel `{channel}`: {error}")]
     Channel {

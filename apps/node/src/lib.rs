@@ -42,6 +42,8 @@ pub mod spec;
 pub mod tables;
 mod trace;
 pub mod trust;
+mod view;
 mod writer;
 
 pub use error::NodeError;
+pub use view::SecretError;

@@ -264,6 +264,26 @@ pub struct Snapshot {
     /// Its named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableShot>,
+    /// Its views.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewShot>,
+}
+
+/// A view by which packets of an interface are shown. All who read it see the same memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ViewShot {
+    /// Its number, which no other view of this node ever had.
+    pub number: u64,
+    /// The interface.
+    pub interface: String,
+    /// What it shows.
+    pub view: String,
+    /// For whom: the first link of their credentials' chains; the operator's own, where there is none.
+    pub of: Option<String>,
+    /// Packets that were transformed for it, once for all who read it.
+    pub packets: u64,
+    /// The modules that read it.
+    pub readers: Vec<String>,
 }
 
 /// A named table.
@@ -495,6 +515,9 @@ pub struct ChannelShot {
     pub interface: String,
     /// The filter; empty for all.
     pub filter: String,
+    /// What is shown of its packets; empty for everything.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub view: String,
     /// Packets that wait now.
     pub waiting: u64,
     /// Packets that can wait.

@@ -5,12 +5,14 @@ use crate::link::OutputSpec;
 pub use crate::offers::{OfferSpec, Pays, UseSpec};
 use crate::quantity;
 use crate::tables::TableGrant;
+use crate::view::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
+use weir_wire::view::AskedView;
 
 /// Channels, virtual processors and modules of one session at most, of each.
 pub const PARTS_MAX: usize = 64;
@@ -112,14 +114,6 @@ pub(crate) fn main() -> Name {
     Name::new("main").unwrap_or_else(|_| unreachable!())
 }
 
-impl ChannelSpec {
-    /// The filters that all its packets pass, without those that select everything. They are joined as programs: no text reaches beyond its own end.
-    pub fn filters(&self) -> impl Iterator<Item = &str> {
-        let all = std::iter::once(&self.filter).chain(&self.within);
-        all.map(|filter| filter.trim()).filter(|filter| !filter.is_empty())
-    }
-}
-
 impl Default for ProcessorSpec {
     /// `main`, without a reservation.
     fn default() -> Self {
@@ -139,9 +133,12 @@ pub struct ChannelSpec {
     /// Which of them, in the language of pcap-filter(7); all where it is empty.
     #[serde(default)]
     pub filter: String,
-    /// Further filters, all of which its packets pass, too. They are the node's: neither a configuration nor a request says them.
+    /// What is shown of them; everything where nothing is said, or what a credential lets its holder see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<AskedView>,
+    /// What a credential makes of it. It is the node's: neither a configuration nor a request says it.
     #[serde(skip)]
-    pub(crate) within: Vec<String>,
+    pub(crate) bounds: Bounds,
     /// Packets that wait for the session at most.
     #[serde(default = "queue_default")]
     pub queue: u32,

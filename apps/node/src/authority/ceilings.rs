@@ -2,6 +2,7 @@
 
 use super::{Owner, Refusal};
 use crate::spec::{ProcessorSpec, Sees, SessionSpec};
+use crate::view::Bounds;
 use weir_session::Name;
 use weir_trust::credential::{Link, Verified};
 use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
@@ -64,12 +65,19 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             );
             return never(what);
         }
-        if let Some(missing) =
-            grant.filters.iter().find(|filter| !channel.within.iter().any(|within| within == filter.as_str()))
+        let bounds = Bounds::of(credential);
+        if let Some((missing, _)) =
+            bounds.within.iter().find(|within| !channel.bounds.within.contains(within))
         {
             let (asked, given) =
-                (format!("packets beside those of it, in channel `{}`", channel.name), missing.to_string());
+                (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
             excesses.push(Excess { part: Part::Traffic, asked, given });
+        }
+        // Whose it is says by which key it is shown, and what its holder may see by what its own filter selects.
+        let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
+        if !is_bound || !channel.shows().is_at_most(&bounds.view) {
+            let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
+            excesses.push(Excess { part: Part::View, asked, given: bounds.view.to_string() });
         }
     }
     let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();

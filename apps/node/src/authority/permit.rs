@@ -3,11 +3,12 @@
 use super::{Asker, Owner, Refusal};
 use crate::protocol::{Change, Request};
 use crate::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
+use crate::view::Bounds;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_session::Name;
 use weir_trust::credential::Verified;
-use weir_trust::grant::{ModuleHash, Request as Asked};
+use weir_trust::grant::{Excess, ModuleHash, Part, Request as Asked};
 use weir_trust::key::PublicKey;
 use weir_trust::signature::signers;
 use weir_units::Nanos;
@@ -45,7 +46,6 @@ pub(crate) fn permit(
         }
         return Ok(Permitted { ask, owner: None });
     };
-    able(credential)?;
     let desk = Desk { credential, owner_of, shipped };
     let mut owner = None;
     let ask = match ask {
@@ -75,16 +75,6 @@ pub(crate) fn permit(
     Ok(Permitted { ask, owner })
 }
 
-/// A condition that this node does not see to would be worth nothing.
-fn able(credential: &Verified) -> Result<(), Refusal> {
-    let grant = credential.grant();
-    let unable = |what: &str| Err(Refusal::Unable(what.to_owned()));
-    if grant.view.is_some_and(|view| view != weir_trust::grant::View::ALL) {
-        return unable("a view");
-    }
-    Ok(())
-}
-
 /// Where a holder's requests are looked at.
 struct Desk<'a> {
     credential: &'a Arc<Verified>,
@@ -111,7 +101,7 @@ impl Desk<'_> {
             self.module(self.credential, module, None, &[])?;
         }
         let mut channels = spec.channels;
-        channels.iter_mut().for_each(|channel| narrow(channel, self.credential));
+        channels.iter_mut().try_for_each(|channel| narrow(channel, self.credential))?;
         let mut processors = spec.processors;
         if processors.is_empty() {
             processors.extend(self.processor());
@@ -136,7 +126,7 @@ impl Desk<'_> {
         let (session, owner) = self.session(&change.session)?;
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
-        channels.iter_mut().for_each(|channel| narrow(channel, &owner.credential));
+        channels.iter_mut().try_for_each(|channel| narrow(channel, &owner.credential))?;
         Ok(Change { session, channels, ..change })
     }
 
@@ -179,7 +169,13 @@ fn signed(
     Ok(Some((hash, signers(&hash, signatures)?)))
 }
 
-/// Its packets are among those of every filter of the chain.
-fn narrow(channel: &mut ChannelSpec, credential: &Verified) {
-    channel.within = credential.grant().filters.iter().map(|filter| filter.as_str().to_owned()).collect();
+/// Its packets are among those of every filter of the chain, and it shows of them what all views of the chain show.
+fn narrow(channel: &mut ChannelSpec, credential: &Verified) -> Result<(), Refusal> {
+    let bounds = Bounds::of(credential);
+    let given = bounds.view;
+    channel.bind(bounds).ok_or_else(|| {
+        let asked =
+            channel.view.map_or_else(String::new, |asked| format!("{asked}, in channel `{}`", channel.name));
+        Refusal::Excess(vec![Excess { part: Part::View, asked, given: given.to_string() }])
+    })
 }

@@ -44,11 +44,6 @@ pub enum Refusal {
         /// What was asked for.
         what: String,
     },
-    /// A credential with a condition that this node cannot see to. It would be worth more than its granter meant.
-    #[error(
-        "this node cannot hold anybody to {0}, as the credential demands; use a node that can, or ask for a credential without it"
-    )]
-    Unable(String),
     /// No session of the asker's.
     #[error(
         "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"

@@ -120,7 +120,8 @@ impl Collector for Shot {
         self.links(&mut to)?;
         self.outputs(&mut to)?;
         self.modules(&mut to)?;
-        self.tables(&mut to)
+        self.tables(&mut to)?;
+        self.views(&mut to)
     }
 }
 
@@ -307,6 +308,31 @@ impl Shot {
         to.family("weir_table_readers", "", help, level(|it| it.readers.len() as u64))
     }
 
+    fn views(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || {
+            self.0.views.iter().map(|it| {
+                let of = it.of.as_deref().unwrap_or("operator");
+                let number = it.number.to_string();
+                (
+                    labels([
+                        ("number", &number),
+                        ("interface", &it.interface),
+                        ("view", &it.view),
+                        ("of", of),
+                    ]),
+                    it,
+                )
+            })
+        };
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let help = "Packets that were transformed for the view, once for all who read it";
+        to.family("weir_view", "packets", help, Samples::Counts(of(all(), |it| it.packets)))?;
+        let readers = Samples::Level(of(all(), |it| it.readers.len() as u64));
+        to.family("weir_view_readers", "", "Modules that read the view", readers)
+    }
+
     fn links(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         if self.0.links.is_empty() {
             return Ok(());
@@ -383,6 +409,7 @@ fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::ViewShot;
 
     fn snapshot() -> Snapshot {
         serde_json::from_str(include_str!("../../tests/snapshot.json")).unwrap()
@@ -433,6 +460,28 @@ mod tests {
             "weir_session_kept_packets{session=\"greedy\"} 6",
             "weir_session_not_kept_packets_total{session=\"greedy\"} 0",
             "weir_session_refused_patches_total{session=\"greedy\"} 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn views_are_told_where_there_are_any() {
+        let mut now = snapshot();
+        assert!(!render(now.clone()).contains("weir_view"));
+        let view = ViewShot {
+            number: 3,
+            interface: "eth0".to_owned(),
+            view: "payload=none".to_owned(),
+            of: None,
+            packets: 7,
+            readers: vec!["a/b".to_owned(), "c/d".to_owned()],
+        };
+        now.views = vec![view.clone(), ViewShot { number: 4, of: Some("weir-id:x".to_owned()), ..view }];
+        let text = render(now);
+        for line in [
+            "weir_view_packets_total{number=\"3\",interface=\"eth0\",view=\"payload=none\",of=\"operator\"} 7",
+            "weir_view_readers{number=\"4\",interface=\"eth0\",view=\"payload=none\",of=\"weir-id:x\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

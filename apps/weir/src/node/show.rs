@@ -183,8 +183,11 @@ fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
-/// What was found out about the packets of its channels, and what became of fragments on their interfaces.
+/// What is shown of the packets of its channels, what was found out about them, and what became of fragments on their interfaces.
 fn found(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
+    for channel in session.channels.iter().filter(|channel| !channel.view.is_empty()) {
+        writeln!(out, "{}: shown by the view {}", shown(&channel.name), shown(&channel.view))?;
+    }
     for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
         writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
     }
@@ -397,6 +400,15 @@ mod tests {
         let mut out = Vec::new();
         session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
+    }
+
+    #[test]
+    fn what_is_shown_of_packets_is_said_where_it_is_not_everything() {
+        let mut snapshot = snapshot();
+        snapshot.sessions[1].channels[0].view = "payload=none".to_owned();
+        let mut out = Vec::new();
+        session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("\nweb: shown by the view payload=none\n"));
     }
 
     #[test]

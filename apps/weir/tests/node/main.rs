@@ -27,6 +27,7 @@ mod sessions;
 mod shares;
 mod tables;
 mod taps;
+mod views;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]
