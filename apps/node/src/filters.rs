@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_demux::Program;
 use weir_netio::FilterCompiler;
 use weir_session::Name;
+use weir_units::Nanos;
 use weir_wire::LinkType;
 
 /// Children at a time, whoever asks for them: so all of them together take no more memory and processors than that many do.
@@ -67,14 +68,20 @@ impl Filters {
         Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>) -> Result<Compiled, NodeError> {
+    /// Whether all of these are kept, so that nothing has to be compiled.
+    pub(crate) fn has_all(&self, wanted: &[Wanted]) -> bool {
+        let kept = lock(&self.kept);
+        wanted.iter().all(|wanted| kept.iter().any(|(there, _)| *there == wanted.key))
+    }
+
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for Wanted { of, key } in wanted {
             if compiled.0.contains_key(&key) {
                 continue;
             }
-            match self.program(&key) {
+            match self.program(&key, used) {
                 Ok(program) => _ = compiled.0.insert(key, program),
                 Err(error) => {
                     return Err(match of {
@@ -87,13 +94,13 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
         let program = {
             let _turn = Turn::of(self);
-            Arc::new(self.compiler.compile(&key.0, key.1)?)
+            Arc::new(self.compiler.compile_counting(&key.0, key.1, used)?)
         };
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
@@ -199,14 +206,15 @@ mod tests {
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
         let filters = filters();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
-        let compiled = filters.compile(wanted("udp")).unwrap();
+        assert!(filters.has_all(&wanted("udp")) && !filters.has_all(&wanted("tcp")));
+        let compiled = filters.compile(wanted("udp"), &mut Nanos(0)).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         // For other packets it is another program.
         let raw = Wanted { of: Of::Output(Name::new("up").unwrap()), key: ("udp".to_owned(), LinkType::Raw) };
-        let error = filters.compile(vec![raw]).unwrap_err().to_string();
+        let error = filters.compile(vec![raw], &mut Nanos(0)).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
         assert_eq!(*lock(&filters.children), 0);
-        assert!(filters.compile(wanted("tcp")).is_err());
+        assert!(filters.compile(wanted("tcp"), &mut Nanos(0)).is_err());
         assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
     }
 

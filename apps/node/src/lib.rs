@@ -12,6 +12,7 @@ pub mod config;
 pub mod daemon;
 mod descriptors;
 mod error;
+pub mod exercise;
 mod filters;
 mod followers;
 mod guest;
@@ -42,6 +43,9 @@ pub mod spec;
 pub mod tables;
 mod trace;
 pub mod trust;
+mod turns;
+mod uploads;
 mod writer;
 
+pub use authority::authorise;
 pub use error::NodeError;
