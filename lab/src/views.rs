@@ -252,7 +252,12 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
         let kept = if measured >= least { "yes" } else { "no" };
         promises.row([name.to_owned(), format!("{least:.1}"), format!("{measured:.1}"), kept.to_owned()]);
     }
-    let mut on_a_node = Table::new(&["on a node, the trace from its blocks to modules' memory", "ns", "quartiles", "millions a second"]);
+    let mut on_a_node = Table::new(&[
+        "on a node, the trace from its blocks to modules' memory",
+        "ns",
+        "quartiles",
+        "millions a second",
+    ]);
     for (what, _, sample) in &selections.all {
         let quartiles = sample.quartiles();
         on_a_node.row([

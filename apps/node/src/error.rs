@@ -24,6 +24,9 @@ pub enum NodeError {
     /// Its asker's credential does not allow it.
     #[error(transparent)]
     NotPermitted(#[from] Box<crate::authority::Refusal>),
+    /// Nothing is compiled for its asker now.
+    #[error(transparent)]
+    NoTurn(#[from] crate::turns::NoTurn),
     /// There is one already.
     #[error("there is a session `{0}` already")]
     Exists(Name),

@@ -13,7 +13,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_demux::Program;
 use weir_netio::FilterCompiler;
+use weir_sandbox::thread_time;
 use weir_session::Name;
+use weir_units::Nanos;
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
@@ -79,21 +81,32 @@ impl Filters {
         Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>) -> Result<Compiled, NodeError> {
+    /// Whether all of these are kept, so that nothing has to be compiled.
+    pub(crate) fn has_all(&self, wanted: &[Wanted]) -> bool {
+        let kept = lock(&self.kept);
+        wanted.iter().all(|wanted| match wanted {
+            Wanted::Filter { key, .. } => kept.iter().any(|(there, _)| there == key),
+            Wanted::Lens(..) => false,
+        })
+    }
+
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {
                 Wanted::Filter { of, key } => (of, key),
                 Wanted::Lens(lens, key) => {
+                    let begin = thread_time();
                     compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
+                    used.0 += thread_time().0.saturating_sub(begin.0);
                     continue;
                 }
             };
             if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key) {
+            match self.program(&key, used) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
@@ -106,13 +119,13 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
         let program = {
             let _turn = Turn::of(self);
-            Arc::new(self.compiler.compile(&key.0, key.1)?)
+            Arc::new(self.compiler.compile_counting(&key.0, key.1, used)?)
         };
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
@@ -227,15 +240,16 @@ mod tests {
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
         let filters = filters();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
-        let compiled = filters.compile(wanted("udp")).unwrap();
+        assert!(filters.has_all(&wanted("udp")) && !filters.has_all(&wanted("tcp")));
+        let compiled = filters.compile(wanted("udp"), &mut Nanos(0)).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         // For other packets it is another program.
         let of = Of::Output(Name::new("up").unwrap());
         let raw = Wanted::Filter { of, key: ("udp".to_owned(), LinkType::Raw) };
-        let error = filters.compile(vec![raw]).unwrap_err().to_string();
+        let error = filters.compile(vec![raw], &mut Nanos(0)).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
         assert_eq!(*lock(&filters.children), 0);
-        assert!(filters.compile(wanted("tcp")).is_err());
+        assert!(filters.compile(wanted("tcp"), &mut Nanos(0)).is_err());
         assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
     }
 

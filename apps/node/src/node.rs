@@ -110,6 +110,8 @@ pub(crate) struct Session {
     /// It is about to end: no module comes to it any more.
     pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
+    /// Processor time that was spent on analysing and compiling what it asked for.
+    pub(crate) compiled: Nanos,
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
     /// What it is held to beside that.
@@ -189,7 +191,8 @@ impl Workshop {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long.
+    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; what of it
+    /// others than this thread take is added to `used`, also where it fails.
     pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
@@ -197,6 +200,7 @@ impl Workshop {
         limits: &Limits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
+        used: &mut Nanos,
     ) -> Result<Prepared, NodeError> {
         let module = || spec.module.clone();
         let bytes = match file {
@@ -220,9 +224,7 @@ impl Workshop {
         }
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
         let failed = |error| NodeError::Load { module: module(), error };
-        let program =
-            if is_short { self.engine.load(admitted) } else { self.engine.load_suspendable(admitted) };
-        let program = program.map_err(failed)?;
+        let program = self.engine.load_counting(admitted, !is_short, used).map_err(failed)?;
         let before = memory.state();
         let short = || NodeError::SessionMemory {
             session: session.name.clone(),
@@ -420,6 +422,7 @@ impl Node {
             leaving: BTreeMap::new(),
             is_closing: false,
             refusals: 0,
+            compiled: Nanos(0),
             memory,
             bell,
             gone: Usage::default(),

@@ -168,3 +168,72 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
     refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
     refused(at, &delegate("--write ttl,addresses"), "fields to write");
 }
+
+/// The program at a terminal of its own, where each of these is typed when what stands before it is shown. All that was shown there, and whether it was done; nothing
+/// where no terminal can be made.
+fn at_a_terminal(folder: &Path, line: &str, dialogue: &[(&str, &str)]) -> Option<(String, bool)> {
+    use std::io::{Read, Write};
+    let command = format!("{} {line}", env!("CARGO_BIN_EXE_weir"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &command, "/dev/null"]).current_dir(folder).env("SHELL", "/bin/sh");
+    for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL"] {
+        script.env_remove(variable);
+    }
+    script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        let _ = writeln!(std::io::stderr(), "skipped: there is no script(1) to make a terminal with");
+        return None;
+    };
+    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let (mut shown, mut seen) = (String::new(), 0);
+    let mut more = |shown: &mut String| {
+        let mut bytes = [0; 1024];
+        let count = screen.read(&mut bytes).unwrap_or(0);
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        count > 0
+    };
+    for (prompt, typed) in dialogue {
+        while !shown[seen..].contains(prompt) {
+            assert!(more(&mut shown), "{line}: no {prompt} in {shown}");
+        }
+        seen = shown.len();
+        keys.write_all(typed.as_bytes()).unwrap();
+    }
+    while more(&mut shown) {}
+    drop(keys);
+    Some((shown, script.wait().unwrap().success()))
+}
+
+#[test]
+fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (new, again) = ("New passphrase of a.key: ", "The same again: ");
+    let make = "key new a.key --passphrase";
+    let Some((shown, is_done)) =
+        at_a_terminal(at, make, &[(new, "correct horse\r"), (again, "correct hose\r")])
+    else {
+        return;
+    };
+    assert!(!is_done && shown.contains("another one than the first") && !shown.contains("hor"), "{shown}");
+    assert!(!at.join("a.key").exists());
+    let (shown, is_done) =
+        at_a_terminal(at, make, &[(new, "correct hors\x7fse\r"), (again, "correct horse\r")]).unwrap();
+    assert!(is_done && shown.contains("weir-key:") && !shown.contains("correct"), "{shown}");
+
+    let to = done(at, "key new b.key");
+    let grant = format!("grant --key a.key --to {to} --until 2100-01-01 --any-module --out c");
+    let prompt = "Passphrase of a.key: ";
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "wrong\r")]).unwrap();
+    assert!(!is_done && !shown.contains("wrong\r"), "{shown}");
+    // Whoever gives up has his terminal back.
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "corr\x03")]).unwrap();
+    assert!(!is_done && shown.contains("given up"), "{shown}");
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "correct horse\r")]).unwrap();
+    assert!(is_done && at.join("c").exists() && !shown.contains("horse"), "{shown}");
+
+    // Where there is no terminal nobody is asked, and nothing waits.
+    refused(at, &grant.replace("--out c", "--out d"), "passphrase");
+    refused(at, "key new d.key --passphrase", "no terminal");
+    refused(at, "key new d.key --passphrase --passphrase-file c", "cannot be used with");
+}

@@ -16,7 +16,7 @@ pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_session::Name;
-use weir_trust::credential::{Verified, resource_name};
+use weir_trust::credential::{PrefixId, Verified, resource_name};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -25,6 +25,34 @@ pub(crate) enum Asker {
     Operator,
     /// The holder of a credential, who has proven to be that.
     Holder(Arc<Verified>),
+}
+
+impl Asker {
+    /// The chain by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
+    pub(crate) fn chain(&self) -> Vec<PrefixId> {
+        match self {
+            Self::Operator => Vec::new(),
+            Self::Holder(credential) => credential.chain().iter().map(|link| link.id).collect(),
+        }
+    }
+}
+
+/// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
+/// measures what that takes. The request as it would be carried out.
+///
+/// # Errors
+/// His credential does not allow it.
+pub fn authorise(
+    credential: &Arc<Verified>,
+    ask: crate::protocol::Request,
+    body: Option<&[u8]>,
+) -> Result<crate::protocol::Request, Refusal> {
+    let own = |given: &Name| Some(Owner { credential: Arc::clone(credential), given: given.clone() });
+    let permitted = permit(&Asker::Holder(Arc::clone(credential)), ask, body, &own, &|_| None)?;
+    if let (crate::protocol::Request::Create(spec), Some(owner)) = (&permitted.ask, &permitted.owner) {
+        ceilings::hold(owner, spec, std::iter::empty())?;
+    }
+    Ok(permitted.ask)
 }
 
 /// Whom a session belongs to, where it is not the operator's.

@@ -49,7 +49,8 @@ pub(crate) fn permit(
     let desk = Desk { credential, owner_of, shipped };
     let mut owner = None;
     let ask = match ask {
-        Request::Show | Request::Watch { .. } => ask,
+        // What is uploaded is his alone; whether it may be loaded is asked when it is.
+        Request::Show | Request::Watch { .. } | Request::Upload(_) => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;
             owner = Some(whose);

@@ -1,6 +1,7 @@
 //! How a node is reached: its socket, its signals, the service manager.
 
 mod conversation;
+mod hearing;
 mod local;
 mod remote;
 mod room;
@@ -10,6 +11,7 @@ use crate::log::say;
 use crate::metrics;
 use crate::protocol::Snapshot;
 use conversation::Office;
+pub(crate) use hearing::{Heard, hear};
 use remote::Gatehouse;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;

@@ -32,7 +32,7 @@ pub struct Place {
     /// The file of the private key that the credential is for
     #[arg(long, value_name = "FILE", env = "WEIR_KEY", global = true)]
     pub key: Option<PathBuf>,
-    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input. Without it the terminal is asked
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE", global = true)]
     pub passphrase_file: Option<PathBuf>,
 }

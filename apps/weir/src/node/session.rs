@@ -1,14 +1,14 @@
 //! `weir session`: sessions are created, changed, closed, listed and shown.
 
 use super::args::{Act, Change, Create, Session};
-use super::load::{file, signatures};
+use super::load::{file, send, signatures};
 use super::{NodeError, look, order, parts, read, show};
 use crate::Failure;
 use crate::spec::Spec;
 use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::path::Path;
-use weir_node::client::{Client, Whereabouts};
+use weir_node::client::{Client, Upload, Whereabouts};
 use weir_node::config::CONFIG_BYTES_MAX;
 use weir_node::protocol::{self, Request};
 use weir_node::spec::{ModuleSpec, SessionSpec};
@@ -78,7 +78,15 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
     let mut notes = client.order(Request::Create(spec), &[])?;
     for (module, body, signatures) in modules {
         let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
-        match client.order(Request::Load { session: args.name.clone(), module, signatures }, &body) {
+        let ask = Request::Load { session: args.name.clone(), module, signatures };
+        let loaded = match Upload::of(&body) {
+            None => client.order(ask, &body),
+            Some(upload) => send(node, &upload).and_then(|sent| {
+                client = sent;
+                client.order_with(ask, upload.hash())
+            }),
+        };
+        match loaded {
             Ok(more) => notes.extend(more),
             Err(why) => {
                 let session = args.name.to_string();

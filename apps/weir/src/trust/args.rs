@@ -16,6 +16,9 @@ pub enum Key {
         /// The file to make
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Seal it with a passphrase, which is asked for twice at the terminal
+        #[arg(long, conflicts_with = "passphrase_file")]
+        passphrase: bool,
         /// Seal it with the passphrase in the first line of this file; - is standard input
         #[arg(long, value_name = "FILE")]
         passphrase_file: Option<PathBuf>,
@@ -34,7 +37,7 @@ pub struct Signer {
     /// The file of the private key to sign with
     #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
     pub key: PathBuf,
-    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input. Without it the terminal is asked
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
 }

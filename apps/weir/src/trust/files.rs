@@ -1,5 +1,6 @@
 //! Files with keys, credentials and lists.
 
+use super::passphrase;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -49,12 +50,29 @@ pub fn key_file(path: &Path) -> Result<KeyFile, FileError> {
     KeyFile::parse(&read(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
-/// The identity in a file, opened with the passphrase in another one where it takes one.
+/// The identity in a file, opened where it takes a passphrase with the one in another file, or with what is typed at the terminal.
 pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, FileError> {
     let file = key_file(path)?;
-    let passphrase = passphrase.filter(|_| file.cost().is_some()).map(passphrase_of).transpose()?;
+    let passphrase = match passphrase {
+        _ if file.cost().is_none() => None,
+        Some(from) => Some(passphrase_of(from)?),
+        None => passphrase::ask(&shown(path)).map_err(|error| wrong(path, &error))?,
+    };
     let opened = file.open(passphrase.as_ref().map(|text| text.as_bytes()));
     opened.map_err(|error| wrong(path, &error))
+}
+
+/// A passphrase for a new key, from whoever sits at the terminal.
+pub fn new_passphrase(path: &Path) -> Result<Zeroizing<String>, FileError> {
+    let nobody = || {
+        wrong(path, &"there is no terminal to ask for its passphrase at: name a file with --passphrase-file")
+    };
+    passphrase::ask_new(&shown(path)).map_err(|error| wrong(path, &error))?.ok_or_else(nobody)
+}
+
+/// A path in a prompt: nothing of it commands the terminal.
+fn shown(path: &Path) -> String {
+    weir_units::shown(&path.to_string_lossy())
 }
 
 /// The first line of a file.

@@ -2,12 +2,13 @@
 
 pub mod args;
 mod files;
+mod passphrase;
 
 pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
-use files::{keep_secret, list_of, passphrase_of, replace, write_new};
+use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
 use rand_core::OsRng;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,11 +42,15 @@ pub enum TrustError {
 /// `weir key`.
 pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
     match act {
-        Key::New { file, passphrase_file } => {
+        Key::New { file, passphrase_file, passphrase } => {
             let identity = Identity::generate(&mut OsRng);
-            match passphrase_file {
+            let passphrase = match passphrase_file {
+                Some(from) => Some(passphrase_of(from)?),
+                None if *passphrase => Some(new_passphrase(file)?),
+                None => None,
+            };
+            match passphrase {
                 Some(passphrase) => {
-                    let passphrase = passphrase_of(passphrase)?;
                     let sealed = KeyFile::sealed(&identity, passphrase.as_bytes(), Cost::USUAL, &mut OsRng);
                     keep_secret(file, &sealed.map_err(TrustError::from)?)?;
                 }

@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod adversaries;
 mod changing;
 mod channels;
+mod compiling;
 mod disk;
 mod fairness;
 mod faults;
@@ -27,8 +29,13 @@ mod sessions;
 mod shares;
 mod tables;
 mod taps;
+mod upload;
 mod views;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]
 mod module;
+
+#[path = "../../../../core/trust/tests/people/mod.rs"]
+#[allow(clippy::cast_possible_truncation, reason = "shared with the tests of credentials themselves")]
+mod people;
