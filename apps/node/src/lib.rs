@@ -45,3 +45,4 @@ pub mod trust;
 mod writer;
 
 pub use error::NodeError;
+pub use weir_remote::{KEEPER, keep as keep_key};
