@@ -216,7 +216,8 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("suspend", suspending::tables(if cli.quick { 11 } else { 51 })?);
     }
     if wants(Part::Handshake) {
-        add("handshake", handshake::table(if cli.quick { 11 } else { 101 })?);
+        let rounds = if cli.quick { 11 } else { 101 };
+        add("handshake", format!("{}\n{}", handshake::table(rounds)?, handshake::keeping(rounds)?));
     }
     if wants(Part::Authorise) {
         add("authorise", authorising::table(if cli.quick { 11 } else { 101 })?);

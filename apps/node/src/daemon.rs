@@ -294,7 +294,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
         say(&format!("the node can have no more files open than it was started with: {error}"));
     }
     let key = match &loaded.config.remote {
-        Some(remote) => Some(trust::identity(&beside(&setup.config, &remote.key))?),
+        Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
         None => None,
     };
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.

@@ -51,3 +51,4 @@ mod writer;
 pub use authority::authorise;
 pub use error::NodeError;
 pub use view::SecretError;
+pub use weir_remote::{KEEPER, keep as keep_key};

@@ -144,6 +144,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_netio::filter_child()?;
         }
+        Command::KeepKey { file } => {
+            drop(out);
+            weir_node::keep_key(&file)?;
+        }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)
                 .and_then(|()| clap_mangen::generate_to(Cli::command(), &dir))

@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge/netio", &["abi", "core/demux", "core/units", "core/wire", "edge/confine", "edge/memory"]),
     ("edge/ledger", &["core/session", "core/units"]),
     ("edge/records", &["abi", "core/session", "core/units"]),
-    ("edge/remote", &["core/trust", "core/units"]),
+    ("edge/remote", &["core/trust", "core/units", "edge/confine"]),
 ];
 
 /// Lowest first: what a crate's tests use may not stand higher than the crate itself.

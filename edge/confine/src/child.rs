@@ -302,22 +302,28 @@ fn never_wait(pipe: &ChildStdin) -> io::Result<()> {
 /// Limits the calling process, and has it die with its parent.
 fn limit(limits: &Limits) -> io::Result<()> {
     let seconds = limits.processor.0.div_ceil(Nanos::SECOND.0);
-    for (resource, most, at_last) in [
+    set_limits(&[
         // The first says which limit it was, and who does not heed it is killed by the second.
         (libc::RLIMIT_CPU, seconds, seconds.saturating_add(1)),
         (libc::RLIMIT_AS, limits.memory.0, limits.memory.0),
         (libc::RLIMIT_CORE, 0, 0),
         (libc::RLIMIT_FSIZE, 0, 0),
-    ] {
+    ])?;
+    // SAFETY: takes no pointers.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sets limits of the calling process: what, the one that it is told of, and the one for good. Makes system calls alone, so it can be called after a fork.
+pub(crate) fn set_limits(all: &[(libc::__rlimit_resource_t, u64, u64)]) -> io::Result<()> {
+    for &(resource, most, at_last) in all {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: at_last };
         // SAFETY: the pointer is to a live local.
         if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
             return Err(io::Error::last_os_error());
         }
-    }
-    // SAFETY: takes no pointers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

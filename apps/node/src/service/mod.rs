@@ -24,7 +24,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_trust::key::Identity;
+use weir_remote::Keeper;
+use weir_trust::association::Signer;
 
 /// How old metrics may be. Anybody on this machine can ask for them, and each snapshot takes time of every core.
 const METRICS_AGE: Duration = Duration::from_millis(500);
@@ -79,7 +80,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Identity>) -> Result<Self, DaemonError> {
+    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Keeper>) -> Result<Self, DaemonError> {
         let socket = daemon.socket();
         let listener =
             local::listen(&socket).map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
@@ -115,7 +116,7 @@ impl Service {
                 "node {} is reached at {} as {}",
                 daemon.name(),
                 address_of(&listener),
-                house.identity.public()
+                house.keeper.public()
             ));
             service.spawn("weir-remote", move || remote::accept(&listener, &house))?;
             service.listens_elsewhere = Some(listens);

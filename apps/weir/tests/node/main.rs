@@ -14,6 +14,7 @@ mod filters;
 mod followers;
 mod grants;
 mod isolation;
+mod keeper;
 mod keeping;
 mod leaving;
 mod limits;

@@ -37,6 +37,8 @@ pub struct Net {
     pub place: Place,
     pub operator: Person,
     pub node: PublicKey,
+    /// The node's private key.
+    pub key: PathBuf,
     pub folder: tempfile::TempDir,
 }
 
@@ -82,7 +84,7 @@ impl Net {
         );
         let sessions = format!("{before}\n{}", remote.replace("REVOCATIONS", ""));
         let place = Place::new(&sessions);
-        Self { place, operator, node: node.identity.public(), folder }
+        Self { place, operator, node: node.identity.public(), key: node.key, folder }
     }
 
     /// Somebody whom the operator has granted this.
