@@ -161,6 +161,27 @@ def view_inputs():
 # Credentials.
 
 
+def control_inputs():
+    """What clients say, a line and perhaps a file, and what nodes answer (apps/node/src/protocol.rs)."""
+    file = "0011223344556677" * 4
+    module = '{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}'
+    said = {
+        "show": '{"weir":1,"ask":"show"}\n',
+        "create": '{"weir":1,"ask":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],'
+        '"channel":[{"interface":"b","filter":"udp"}]}}}\n',
+        "change": '{"weir":1,"ask":{"change":{"session":"s","memory":"2 MiB"}}}\n',
+        "load": '{"weir":1,"ask":{"load":%s},"body":4}\nabcd' % module,
+        "load-sent": '{"weir":1,"ask":{"load":%s},"file":"%s"}\n' % (module, file),
+        "upload": '{"weir":1,"ask":{"upload":{"file":"%s","bytes":9,"from":0}},"body":5}\n12345' % file,
+        "table": '{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}\n1',
+        "two": '{"weir":1,"ask":{"close":{"session":"s"}}}\n{"weir":1,"ask":"reload"}\n',
+        "answer": '{"weir":1,"reply":{"done":{"notes":["a"]}}}\n',
+        "other-version": '{"weir":2,"ask":"show"}\n',
+    }
+    for name, text in said.items():
+        yield name, text.encode()
+
+
 def credential_inputs():
     """A chain of two, as bytes and as the text that the tests have of it."""
     text = (FOLDER.parent.parent / "core/trust/tests/credential-1.txt").read_bytes()
@@ -173,6 +194,7 @@ def main():
     targets = {
         "capture": capture_inputs(),
         "classify": classify_inputs(),
+        "control": control_inputs(),
         "credential": credential_inputs(),
         "handshake": handshake_inputs(),
         "view": view_inputs(),

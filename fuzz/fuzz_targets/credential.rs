@@ -10,6 +10,7 @@ use weir_trust::credential::{Credential, Situation};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{RevocationList, Revocations};
+use weir_trust::signature::ModuleSignature;
 
 /// An operator whose key nobody has, and who has granted nothing.
 static ROOT: LazyLock<PublicKey> = LazyLock::new(|| Identity::from_seed(&[0xa5; 32]).public());
@@ -42,6 +43,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         if let Ok(list) = text.parse::<RevocationList>() {
             assert_eq!(list.to_string(), text);
+        }
+        if let Ok(signature) = text.parse::<ModuleSignature>() {
+            assert_eq!(signature.to_string(), text);
         }
         if let Ok(file) = KeyFile::parse(text) {
             // Sealed ones would only show how long a derivation takes.

@@ -1,14 +1,16 @@
 //! What an association costs: processor time of both sides of a handshake.
 
-use crate::BenchError;
 use crate::native::thread_time;
 use crate::statistics::Sample;
 use crate::table::Table;
+use crate::{BenchError, place};
 use rand_core::OsRng;
 use std::hint::black_box;
-use std::time::Duration;
-use weir_trust::association::{HandshakeError, Initiator, Responder};
-use weir_trust::key::Identity;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use weir_remote::{KEEPER, Keeper};
+use weir_trust::association::{HandshakeError, Initiator, Responder, Role, Signer, Statement};
+use weir_trust::key::{Identity, KeyFile};
 
 /// What each side shows, and how long both may take together then, in ms. Nobody looks into the credentials here.
 const SETTINGS: [(&str, usize, Option<f64>); 2] = [
@@ -78,6 +80,44 @@ fn handshake(credentials: &[u8]) -> Result<[Duration; 2], HandshakeError> {
     let responders = [(sent, answered), (introduced, accepted)];
     let sum = |times: &[(Duration, Duration)]| times.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
     Ok([sum(&initiators), sum(&responders)])
+}
+
+/// What a node's signature takes on the clock, in microseconds: where its private key is in the same process, and from the process that keeps it.
+///
+/// # Errors
+/// There is no such process.
+pub fn keeping(rounds: usize) -> Result<String, BenchError> {
+    let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
+    let file = folder.path().join("node.key");
+    let identity = Identity::from_seed(&[1; 32]);
+    std::fs::write(&file, KeyFile::plain(&identity).as_bytes()).map_err(BenchError::file(&file))?;
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, private).map_err(BenchError::file(&file))?;
+    let arguments = vec![PathBuf::from(KEEPER), file];
+    let keeper = Keeper::start(place::built()?, arguments, |_| {}).map_err(|error| failed(&error))?;
+    let statement = Statement::new(Role::Responder, &[2; 32], &[3; 32]);
+    let mut table = Table::new(&["the private key is", "a signature, us", "quartiles"]);
+    let signers: [(&str, &dyn Signer); 2] =
+        [("in the same process", &identity), ("in a process of its own", &keeper)];
+    for (place, signer) in signers {
+        let mut sample = Sample::default();
+        for round in 0..=rounds {
+            let begin = Instant::now();
+            for _ in 0..HANDSHAKES {
+                black_box(signer.sign_statement(&statement)).map_err(|error| failed(&error))?;
+            }
+            if round > 0 {
+                sample.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(HANDSHAKES));
+            }
+        }
+        let quartiles = sample.quartiles();
+        table.row([
+            place.to_owned(),
+            format!("{:.1}", quartiles.median),
+            format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
+        ]);
+    }
+    Ok(format!("A node signs once in each handshake; on the clock.\n\n{table}"))
 }
 
 fn failed(error: &dyn std::fmt::Display) -> BenchError {

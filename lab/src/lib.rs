@@ -7,6 +7,7 @@
 
 pub mod adversarial;
 pub mod analysis;
+pub mod authorising;
 pub mod compiling;
 pub mod contest;
 pub mod corpus;

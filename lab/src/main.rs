@@ -18,8 +18,8 @@ use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
-    BenchError, analysis, compiling, demultiplexing, handshake, idle, live, looped, machine, memory, place,
-    ratios, run, scheduling, shares, start, suspending, views,
+    BenchError, analysis, authorising, compiling, demultiplexing, handshake, idle, live, looped, machine,
+    memory, place, ratios, run, scheduling, shares, start, suspending, views,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -94,6 +94,8 @@ enum Part {
     Suspend,
     /// Both sides of a handshake
     Handshake,
+    /// What somebody may do: credentials, and requests held against them
+    Authorise,
     /// Receiving from an interface, and calling modules (root)
     Live,
     /// A node whose sessions have nothing to do (root)
@@ -214,7 +216,11 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("suspend", suspending::tables(if cli.quick { 11 } else { 51 })?);
     }
     if wants(Part::Handshake) {
-        add("handshake", handshake::table(if cli.quick { 11 } else { 101 })?);
+        let rounds = if cli.quick { 11 } else { 101 };
+        add("handshake", format!("{}\n{}", handshake::table(rounds)?, handshake::keeping(rounds)?));
+    }
+    if wants(Part::Authorise) {
+        add("authorise", authorising::table(if cli.quick { 11 } else { 101 })?);
     }
     if wants(Part::Live) {
         add("live", live::table(if cli.quick { 5 } else { 15 })?);

@@ -8,7 +8,7 @@ use crate::{BenchError, place};
 use std::hint::black_box;
 use std::path::Path;
 use weir_abi::Descriptor;
-use weir_netio::{Capture, Input, Next};
+use weir_netio::{Capture, Input, Next, Screen, Selection};
 use weir_units::Timestamp;
 use weir_wire::view::{Transform, ViewKey};
 use weir_wire::{LinkType, Meta, View, classify_into};
@@ -177,6 +177,52 @@ impl<'a> Contender<'a> {
     }
 }
 
+/// The same as it is on a node: from a block of the capture to where modules read.
+struct Selections {
+    /// Packets as they are, and as each of [`VIEWS`] shows them.
+    all: Vec<(&'static str, Option<Screen>, Sample)>,
+}
+
+impl Selections {
+    fn new(contender: &Contender<'_>) -> Self {
+        let as_they_are = ("copied for modules", None, Sample::default());
+        let shown = VIEWS.into_iter().zip(&contender.views).map(|((_, text, _), (transform, _))| {
+            (text, Some(Screen::new(transform.clone(), None)), Sample::default())
+        });
+        Self { all: std::iter::once(as_they_are).chain(shown).collect() }
+    }
+
+    fn round(&mut self, trace: &Path) -> Result<(), BenchError> {
+        for (_, screen, sample) in &mut self.all {
+            let mut selection = Selection::through(screen.iter().cloned().collect()).map_err(|error| {
+                BenchError::Failed { command: "memory for a selection".to_owned(), said: error.to_string() }
+            })?;
+            // The first one brings things into the cache, and touches all memory.
+            for is_measured in [false, true] {
+                let nanos = Self::pass(trace, &mut selection)?;
+                if is_measured {
+                    sample.push(nanos);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds for a packet.
+    fn pass(trace: &Path, selection: &mut Selection) -> Result<f64, BenchError> {
+        let mut capture = Capture::open(Input::File(trace.to_owned()))?;
+        let (mut time, mut packets) = (0.0, 0);
+        while let Next::Block(block) = capture.next_block()? {
+            let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+            let begin = thread_time();
+            let selected = black_box(selection.select(&block, &masks));
+            time += thread_time().saturating_sub(begin).as_secs_f64();
+            packets += selected.block.map_or(0, |block| block.len());
+        }
+        Ok(time * 1e9 / count(packets.max(1)))
+    }
+}
+
 /// Nanoseconds a packet and millions of packets a second, by view and packets.
 ///
 /// # Errors
@@ -193,8 +239,10 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
     for packets in &all {
         contenders.push(Contender::new(packets, &key)?);
     }
+    let mut selections = Selections::new(&contenders[0]);
     for _ in 0..rounds {
         contenders.iter_mut().for_each(Contender::round);
+        selections.round(trace)?;
     }
     let rate = |sample: &Sample| 1000.0 / sample.median();
     let mut promises = Table::new(&["promise, millions of packets a second", "at least", "measured", "kept"]);
@@ -203,6 +251,21 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
         let measured = rate(&contenders[0].views[i].1);
         let kept = if measured >= least { "yes" } else { "no" };
         promises.row([name.to_owned(), format!("{least:.1}"), format!("{measured:.1}"), kept.to_owned()]);
+    }
+    let mut on_a_node = Table::new(&[
+        "on a node, the trace from its blocks to modules' memory",
+        "ns",
+        "quartiles",
+        "millions a second",
+    ]);
+    for (what, _, sample) in &selections.all {
+        let quartiles = sample.quartiles();
+        on_a_node.row([
+            (*what).to_owned(),
+            format!("{:.1}", quartiles.median),
+            format!("{:.1}–{:.1}", quartiles.lower, quartiles.upper),
+            format!("{:.2}", rate(sample)),
+        ]);
     }
     let mut table = Table::new(&[
         "packets",
@@ -235,7 +298,7 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
     }
     let memory = contenders[0].views.iter().map(|(transform, _)| transform.memory().0).max().unwrap_or(0);
     Ok(format!(
-        "`{}`; medians of {rounds} rounds; a view that anonymises has {} KiB of memory for addresses. What a view shows is described, too.\n\n{promises}\n{table}",
+        "`{}`; medians of {rounds} rounds; a view that anonymises has {} KiB of memory for addresses. What a view shows is described, too.\n\n{promises}\n{on_a_node}\n{table}",
         place::shown(trace),
         memory / 1024,
     ))

@@ -86,6 +86,22 @@ impl Bill {
     }
 }
 
+impl Node {
+    /// Something was analysed and compiled for a session. It is on its bill; where it is somebody's who has a credential, it is also missing in the slices of
+    /// the virtual processor that it was for, or of another one of the session's: so its modules stand back until it is paid.
+    pub(crate) fn charge(&mut self, session: &Name, cpu: Option<&Name>, used: Nanos) {
+        let Some(there) = self.sessions.get_mut(session).filter(|_| used.0 > 0) else { return };
+        there.compiled.0 = there.compiled.0.saturating_add(used.0);
+        let vp = cpu.and_then(|cpu| there.vps.get(cpu)).or_else(|| there.vps.values().next());
+        if let Some(vp) = vp.filter(|_| there.owner.is_some())
+            && let Some(core) = self.cores.get(vp.core)
+        {
+            let id = vp.id;
+            core.waker().tell(move |runner| runner.charge(id, used));
+        }
+    }
+}
+
 /// Adds what a module used since it was loaded, with the time that others' threads spent for it, but not that on its virtual processor, which is
 /// counted there.
 pub fn add_module(used: &mut Usage, module: &Module) {
@@ -131,6 +147,8 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
 fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let mut used = session.gone.clone();
     used.refusals += session.refusals;
+    used.compile.0 = used.compile.0.saturating_add(session.compiled.0);
+    used.cpu.0 = used.cpu.0.saturating_add(session.compiled.0);
     for (stats, account) in session.vps.values().filter_map(|vp| stats.of(vp)) {
         // What it did for others and they pay is on their bills.
         used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
@@ -139,6 +157,7 @@ fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| add_module(&mut used, module));
     session.channels.values().for_each(|channel| add_channel(&mut used, channel));
+    used.drops.add(DropCause::FrameLimit, session.limits.kept.state().refused);
     session.outputs.values().for_each(|output| output.add_to(&mut used));
     used
 }
@@ -149,6 +168,7 @@ fn since(now: &Usage, before: &Usage) -> Usage {
     Usage {
         cpu: Nanos(less(now.cpu.0, before.cpu.0)),
         stolen: Nanos(less(now.stolen.0, before.stolen.0)),
+        compile: Nanos(less(now.compile.0, before.compile.0)),
         packets_in: less(now.packets_in, before.packets_in),
         bytes_in: Bytes(less(now.bytes_in.0, before.bytes_in.0)),
         packets_out: less(now.packets_out, before.packets_out),

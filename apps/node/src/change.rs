@@ -49,6 +49,7 @@ impl Node {
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
         // Its modules may have changed what is reserved.
         let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
+        let limits = Arc::clone(&there.limits);
         let present = SessionSpec { memory: memory.reserved, ..there.spec.clone() };
         let spec = present.changed(change)?;
         self.check(&spec)?;
@@ -67,11 +68,15 @@ impl Node {
             .map_err(|error| NodeError::of_memory(name, error))?;
         let (session, channels_before) = (name.clone(), Vec::new());
         let mut done = Done { session, reservation, memory, vps, vps_before, channels_before };
+        let still_kept = |error| NodeError::StillKept { session: name.clone(), error };
         let rest = self
             .change_processors(&change.cpu, &mut done)
             .and_then(|()| self.change_channels(channels, &mut done))
+            .and_then(|()| limits.narrow(&present, &spec).map_err(still_kept))
             .and_then(|()| self.change_outputs(name, &change.output, compiled));
         if let Err(error) = rest {
+            // No fewer than before: no more can be kept than that.
+            _ = limits.narrow(&present, &present);
             self.take_back(done);
             return Err(error);
         }
@@ -191,6 +196,8 @@ impl SessionSpec {
         let mut spec = self.clone();
         spec.memory = change.memory.unwrap_or(spec.memory);
         spec.memory_max = change.memory_max.or(spec.memory_max);
+        spec.kept_packets = change.kept_packets.or(spec.kept_packets);
+        spec.writes = change.writes.or(spec.writes);
         spec.records_per_second = change.records_per_second.or(spec.records_per_second);
         spec.priority = change.priority.unwrap_or(spec.priority);
         spec.profile = change.profile.clone().or(spec.profile);

@@ -1,6 +1,10 @@
 //! A node's client: asks over the node's socket or over a network, and reads what it answers.
 //!
-//! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them.
+//! What is said is [`crate::protocol`]'s. [`encode`] and [`decode`] are pure; [`Client`] puts a stream between them. [`Upload`] sends a long file in parts.
+
+mod upload;
+
+pub use upload::{Step, Upload};
 
 use crate::protocol::{ANSWER_BYTES_MAX, Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of};
 use serde::Deserialize;
@@ -12,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_remote::{ConnectError, Stream};
+use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::{Bytes, shown};
 
@@ -92,6 +97,11 @@ pub enum ClientError {
         /// What it is.
         what: &'static str,
     },
+    /// A file does not arrive, as the node has less and less of it.
+    #[error(
+        "the node has lost what was there of the file again and again: it has no room for it, or does not stay up; see its log, or try again later"
+    )]
+    Lost,
     /// The node did not do it, and says why.
     #[error("{0}")]
     Refused(String),
@@ -164,12 +174,17 @@ pub fn encode(ask: Request, body: &[u8]) -> Result<Vec<u8>, ClientError> {
         return Err(too_long());
     }
     let ask = Ask { body: u32::try_from(body.len()).map_err(|_| too_long())?, ..Ask::new(ask) };
-    let mut bytes = serde_json::to_vec(&ask).map_err(|error| ClientError::NoAnswer(error.to_string()))?;
+    let mut bytes = line(&ask)?;
+    bytes.extend_from_slice(body);
+    Ok(bytes)
+}
+
+fn line(ask: &Ask) -> Result<Vec<u8>, ClientError> {
+    let mut bytes = serde_json::to_vec(ask).map_err(|error| ClientError::NoAnswer(error.to_string()))?;
     bytes.push(b'\n');
     if bytes.len() > LINE_BYTES_MAX {
         return Err(ClientError::AskTooLong(Bytes(bytes.len() as u64)));
     }
-    bytes.extend_from_slice(body);
     Ok(bytes)
 }
 
@@ -363,9 +378,12 @@ impl<S: Read + Write> Client<S> {
     /// # Errors
     /// The request is too long, or cannot be sent.
     pub fn send(&mut self, ask: Request, body: &[u8]) -> Result<(), ClientError> {
-        let bytes = encode(ask, body)?;
+        self.put(&encode(ask, body)?)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let stream = self.stream.get_mut();
-        match stream.write_all(&bytes).and_then(|()| stream.flush()) {
+        match stream.write_all(bytes).and_then(|()| stream.flush()) {
             Ok(()) => Ok(()),
             // A node that takes no more has perhaps said why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match decode(&mut self.stream) {
@@ -394,6 +412,19 @@ impl<S: Read + Write> Client<S> {
     /// It was not done, or nobody knows.
     pub fn order(&mut self, ask: Request, body: &[u8]) -> Result<Vec<String>, ClientError> {
         self.send(ask, body)?;
+        self.done()
+    }
+
+    /// Asks for something to be done with a file that was [sent](Upload) before.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn order_with(&mut self, ask: Request, file: ModuleHash) -> Result<Vec<String>, ClientError> {
+        self.put(&line(&Ask { file: Some(file), ..Ask::new(ask) })?)?;
+        self.done()
+    }
+
+    fn done(&mut self) -> Result<Vec<String>, ClientError> {
         match self.receive()? {
             Reply::Done { notes } => Ok(notes.iter().map(|note| plain(note)).collect()),
             other => Err(ClientError::Other(kind(&other))),
@@ -408,6 +439,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Refused { .. } => "a refusal",
         Reply::Snapshot(_) => "how things are",
         Reply::Record(_) => "a record",
+        Reply::Uploaded { .. } => "how much of a file is there",
         Reply::Missed { .. } => "that records were missed",
     }
 }

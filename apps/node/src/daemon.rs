@@ -17,6 +17,8 @@ use crate::source::Notice;
 use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
+use crate::turns::Turns;
+use crate::uploads::Uploads;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
-use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
+use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options, thread_time};
 use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
@@ -250,6 +252,10 @@ pub(crate) struct Daemon {
     ending: Mutex<BTreeSet<u64>>,
     /// Whose credentials count. Nobody's, where the node is not reached from elsewhere.
     trust: Mutex<Option<Arc<Trust>>>,
+    /// Files that come in parts.
+    pub(crate) uploads: Uploads,
+    /// Who has something compiled.
+    turns: Turns,
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
@@ -288,7 +294,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
         say(&format!("the node can have no more files open than it was started with: {error}"));
     }
     let key = match &loaded.config.remote {
-        Some(remote) => Some(trust::identity(&beside(&setup.config, &remote.key))?),
+        Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
         None => None,
     };
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
@@ -377,7 +383,16 @@ impl Daemon {
         let sessions = loaded.config.sessions.clone();
         let (node, books) = (Mutex::new(node), Mutex::new(books));
         let trust = Mutex::new(loaded.trust.clone());
-        let daemon = Self { setup, node, books, ending: Mutex::default(), trust, loaded: Mutex::new(loaded) };
+        let daemon = Self {
+            setup,
+            node,
+            books,
+            ending: Mutex::default(),
+            trust,
+            uploads: Uploads::default(),
+            turns: Turns::default(),
+            loaded: Mutex::new(loaded),
+        };
         for session in sessions {
             let name = session.name.clone();
             daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
@@ -412,6 +427,7 @@ impl Daemon {
                 let sources: Vec<_> = lock(&self.node).sources.values().cloned().collect();
                 sources.iter().for_each(|source| source.settle());
                 self.close_expired();
+                self.uploads.tidy(Instant::now());
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
@@ -557,13 +573,15 @@ impl Daemon {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
-            let compiled = self.compiled(|node| {
+            let (compiled, used) = self.compiled(owner.as_ref(), |node| {
                 node.check(&spec)?;
                 node.hold(owner.as_ref(), &spec)?;
                 Ok(node.filters_of(&spec.channels, &spec.outputs))
-            })?;
+            });
+            let compiled = compiled?;
             let mut node = lock(&self.node);
             node.create(spec, owner, &compiled)?;
+            node.charge(&name, None, used);
             let reserved = node.reserved(&name);
             if let Some((session, reserved)) = reserved {
                 drop(node);
@@ -580,16 +598,30 @@ impl Daemon {
         Ok(())
     }
 
-    /// Filters that the node wants compiled. Nobody waits for that but who asked.
+    /// Filters that the node wants compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
+    /// has something compiled by the same right.
     fn compiled(
         &self,
+        owner: Option<&Owner>,
         wanted: impl FnOnce(&Node) -> Result<Vec<Wanted>, NodeError>,
-    ) -> Result<Compiled, NodeError> {
-        let (filters, wanted) = {
-            let node = lock(&self.node);
-            (Arc::clone(&node.workshop.filters), wanted(&node)?)
+    ) -> (Result<Compiled, NodeError>, Nanos) {
+        let mut used = Nanos(0);
+        let compile = |used: &mut Nanos| {
+            let (filters, wanted) = {
+                let node = lock(&self.node);
+                (Arc::clone(&node.workshop.filters), wanted(&node)?)
+            };
+            let mut turn = match filters.has_all(&wanted) {
+                true => None,
+                false => Some(self.turns.take(owner)?),
+            };
+            let compiled = filters.compile(wanted, used);
+            if let Some(turn) = &mut turn {
+                turn.spent(*used);
+            }
+            compiled
         };
-        filters.compile(wanted)
+        (compile(&mut used), used)
     }
 
     /// The bytes of a module of the configuration; none where it is one that comes with weir.
@@ -614,15 +646,25 @@ impl Daemon {
         file: Option<Vec<u8>>,
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let (workshop, spec, memory) = {
+        let owner = self.owner_of(session);
+        let mut turn = self.turns.take(owner.as_ref())?;
+        let (begin, mut used) = (thread_time(), Nanos(0));
+        let (workshop, spec, memory, limits) = {
             let node = lock(&self.node);
-            (node.workshop(), node.spec(session)?.clone(), node.memory_of(session)?)
+            let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
+            (node.workshop(), node.spec(session)?.clone(), memory, limits)
         };
         let code =
             Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
         // This takes long, so nobody waits for it but who asked.
-        let prepared = workshop.prepare(&spec, &memory, module, file);
+        let prepared = workshop.prepare(&spec, &memory, &limits, module, file, &mut used);
+        turn.spent(used);
+        turn.spent(Nanos(thread_time().0.saturating_sub(begin.0)));
+        let used = turn.used();
+        // From here on it is the next one's.
+        drop(turn);
         let mut node = lock(&self.node);
+        node.charge(session, Some(&module.cpu), used);
         let loaded = prepared.and_then(|prepared| node.install(session, prepared));
         let Some(billed) = node.billed(session) else { return loaded };
         let event = match &loaded {
@@ -667,8 +709,10 @@ impl Daemon {
             // Each can have memory of its own.
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
-        let compiled = self.compiled(|node| node.filters_of_change(change));
+        let owner = self.owner_of(&change.session);
+        let (compiled, used) = self.compiled(owner.as_ref(), |node| node.filters_of_change(change));
         let mut node = lock(&self.node);
+        node.charge(&change.session, None, used);
         let changed = compiled.and_then(|compiled| node.change(change, &compiled));
         if changed.is_err() {
             node.count_refusal(&change.session);

@@ -12,7 +12,7 @@ use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::RateRefused;
-use weir_session::{Name, Refusal, ReservationError, Tier};
+use weir_session::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_units::{Bytes, Nanos};
 
 /// Why something was not done. Nothing has changed then.
@@ -24,6 +24,9 @@ pub enum NodeError {
     /// Its asker's credential does not allow it.
     #[error(transparent)]
     NotPermitted(#[from] Box<crate::authority::Refusal>),
+    /// Nothing is compiled for its asker now.
+    #[error(transparent)]
+    NoTurn(#[from] crate::turns::NoTurn),
     /// There is one already.
     #[error("there is a session `{0}` already")]
     Exists(Name),
@@ -104,6 +107,9 @@ pub enum NodeError {
         /// What it uses.
         used: Bytes,
     },
+    /// There is no secret for views.
+    #[error(transparent)]
+    Views(#[from] crate::view::SecretError),
     /// A filter is wrong, or one too many.
     #[error("channel `{channel}`: {error}")]
     Channel {
@@ -273,6 +279,16 @@ pub enum NodeError {
     /// A core's thread does not start.
     #[error(transparent)]
     Core(#[from] StartError),
+    /// It cannot be fewer than are kept.
+    #[error(
+        "session `{session}`: {error}; it can be as many or more, or fewer when they have let go of some"
+    )]
+    StillKept {
+        /// Which.
+        session: Name,
+        /// How many there are.
+        error: StillKept,
+    },
     /// An interface cannot be used.
     #[error(transparent)]
     Source(#[from] SourceError),

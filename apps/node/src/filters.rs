@@ -8,12 +8,16 @@ use crate::link::OutputSpec;
 use crate::node::Node;
 use crate::plan::PlanError;
 use crate::spec::ChannelSpec;
-use std::collections::{HashMap, VecDeque};
+use crate::view::{Lens, Share};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_demux::Program;
 use weir_netio::FilterCompiler;
+use weir_sandbox::thread_time;
 use weir_session::Name;
+use weir_units::Nanos;
 use weir_wire::LinkType;
+use weir_wire::view::{Transform, ViewKey};
 
 /// Children at a time, whoever asks for them: so all of them together take no more memory and processors than that many do.
 const CHILDREN_MAX: usize = 4;
@@ -24,16 +28,23 @@ const KEPT_MAX: usize = 256;
 /// A text, and for which packets it was compiled.
 type Key = (String, LinkType);
 
-/// A text that has to be compiled, and for whom.
+/// What has to be made before the node is held.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    of: Of,
-    key: Key,
+pub(crate) enum Wanted {
+    /// A text that has to be compiled, and for whom.
+    Filter {
+        /// For whom.
+        of: Of,
+        /// The text.
+        key: Key,
+    },
+    /// What shows packets by a view, whose tables take a millisecond or ten.
+    Lens(Lens, Box<ViewKey>),
 }
 
 /// Whose filter is wrong, where it is.
 #[derive(Clone, Debug)]
-enum Of {
+pub(crate) enum Of {
     Channel(Name),
     Output(Name),
 }
@@ -49,9 +60,12 @@ pub(crate) struct Filters {
     has_ended: Condvar,
 }
 
-/// Filters that are compiled, for one request.
+/// Filters that are compiled, and what shows packets, for one request.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled(HashMap<Key, Arc<Program>>);
+pub(crate) struct Compiled {
+    programs: HashMap<Key, Arc<Program>>,
+    transforms: HashMap<Lens, Transform>,
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,15 +81,33 @@ impl Filters {
         Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>) -> Result<Compiled, NodeError> {
+    /// Whether all of these are kept, so that nothing has to be compiled.
+    pub(crate) fn has_all(&self, wanted: &[Wanted]) -> bool {
+        let kept = lock(&self.kept);
+        wanted.iter().all(|wanted| match wanted {
+            Wanted::Filter { key, .. } => kept.iter().any(|(there, _)| there == key),
+            Wanted::Lens(..) => false,
+        })
+    }
+
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
-        for Wanted { of, key } in wanted {
-            if compiled.0.contains_key(&key) {
+        for wanted in wanted {
+            let (of, key) = match wanted {
+                Wanted::Filter { of, key } => (of, key),
+                Wanted::Lens(lens, key) => {
+                    let begin = thread_time();
+                    compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
+                    used.0 += thread_time().0.saturating_sub(begin.0);
+                    continue;
+                }
+            };
+            if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key) {
-                Ok(program) => _ = compiled.0.insert(key, program),
+            match self.program(&key, used) {
+                Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
                         Of::Channel(channel) => NodeError::Channel { channel, error },
@@ -87,13 +119,13 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
         let program = {
             let _turn = Turn::of(self);
-            Arc::new(self.compiler.compile(&key.0, key.1)?)
+            Arc::new(self.compiler.compile_counting(&key.0, key.1, used)?)
         };
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
@@ -137,13 +169,18 @@ impl Compiled {
         let mut joined: Option<Arc<Program>> = None;
         for text in texts.into_iter().filter_map(essential) {
             let key = (text.to_owned(), link_type);
-            let program = self.0.get(&key).ok_or(PlanError::Another)?;
+            let program = self.programs.get(&key).ok_or(PlanError::Another)?;
             joined = Some(match joined {
                 None => Arc::clone(program),
                 Some(joined) => Arc::new(joined.and(program)?),
             });
         }
         Ok(joined.unwrap_or_else(|| Arc::new(Program::everything())))
+    }
+
+    /// What shows packets so, with a memory of its own.
+    pub(crate) fn transform(&self, lens: &Lens) -> Option<Transform> {
+        self.transforms.get(lens).cloned()
     }
 }
 
@@ -152,11 +189,12 @@ impl Node {
     pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         let mut add = |of: Of, text: &str, link_type| {
-            wanted.extend(essential(text).map(|text| Wanted { of, key: (text.to_owned(), link_type) }));
+            wanted
+                .extend(essential(text).map(|text| Wanted::Filter { of, key: (text.to_owned(), link_type) }));
         };
         for channel in channels {
             let Some(source) = self.sources.get(&channel.interface) else { continue };
-            for text in channel.filters() {
+            for (text, _) in channel.filters() {
                 add(Of::Channel(channel.name.clone()), text, source.link_type());
             }
         }
@@ -164,6 +202,9 @@ impl Node {
             let Some(link) = self.links.get(&output.link) else { continue };
             add(Of::Output(output.name.clone()), &output.filter, link.link_type());
         }
+        let lenses: HashSet<Lens> =
+            channels.iter().flat_map(|channel| Share::of(channel).lenses().collect::<Vec<_>>()).collect();
+        wanted.extend(lenses.into_iter().map(|lens| Wanted::Lens(lens, Box::new(lens.key(&self.secret)))));
         wanted
     }
 }
@@ -180,7 +221,7 @@ mod tests {
     }
 
     fn wanted(text: &str) -> Vec<Wanted> {
-        vec![Wanted { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
+        vec![Wanted::Filter { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
     }
 
     /// There is no such program, so nothing can be compiled.
@@ -199,21 +240,23 @@ mod tests {
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
         let filters = filters();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
-        let compiled = filters.compile(wanted("udp")).unwrap();
+        assert!(filters.has_all(&wanted("udp")) && !filters.has_all(&wanted("tcp")));
+        let compiled = filters.compile(wanted("udp"), &mut Nanos(0)).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
         // For other packets it is another program.
-        let raw = Wanted { of: Of::Output(Name::new("up").unwrap()), key: ("udp".to_owned(), LinkType::Raw) };
-        let error = filters.compile(vec![raw]).unwrap_err().to_string();
+        let of = Of::Output(Name::new("up").unwrap());
+        let raw = Wanted::Filter { of, key: ("udp".to_owned(), LinkType::Raw) };
+        let error = filters.compile(vec![raw], &mut Nanos(0)).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
         assert_eq!(*lock(&filters.children), 0);
-        assert!(filters.compile(wanted("tcp")).is_err());
+        assert!(filters.compile(wanted("tcp"), &mut Nanos(0)).is_err());
         assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
     }
 
     #[test]
     fn all_texts_have_to_match_and_empty_ones_say_nothing() {
-        let compiled =
-            Compiled([(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into());
+        let programs = [(key("a"), Arc::new(first_byte(1))), (key("b"), Arc::new(first_byte(2)))].into();
+        let compiled = Compiled { programs, ..Compiled::default() };
         let all = |texts: &[&str]| compiled.all(texts.iter().copied(), LinkType::Ethernet);
         assert_eq!(*all(&[]).unwrap(), Program::everything());
         assert_eq!(*all(&["", " \n"]).unwrap(), Program::everything());

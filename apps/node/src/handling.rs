@@ -4,6 +4,7 @@ use crate::queue::Queue;
 use crate::spec::{ChannelSpec, Sees};
 use serde::{Deserialize, Serialize};
 use weir_demux::KeyField;
+use weir_wire::View;
 
 /// Sub-flows of a channel at most.
 pub const SUBFLOWS_MAX: u16 = 1024;
@@ -63,7 +64,13 @@ impl SubFlowSpec {
 type Wrong = (&'static str, String, String);
 
 impl ChannelSpec {
+    /// Whether something is done with its packets before a module sees them.
+    pub(crate) fn is_handled(&self) -> bool {
+        self.checksum.is_some() || self.reassemble
+    }
+
     pub(crate) fn check_handling(&self) -> Result<(), Wrong> {
+        self.check_view()?;
         if self.reassemble && self.sees == Sees::All {
             let wanted =
                 "false where `sees` is \"all\": whole datagrams are in memory of their own".to_owned();
@@ -79,6 +86,28 @@ impl ChannelSpec {
                 let wanted = "at least one of src_addr, dst_addr, src_port, dst_port, protocol and vlan";
                 return Err(("subflows.by", "empty".to_owned(), wanted.to_owned()));
             }
+        }
+        Ok(())
+    }
+
+    /// A view has memory of its own, and what is hidden of a packet goes nowhere.
+    fn check_view(&self) -> Result<(), Wrong> {
+        let view = self.shows();
+        if view == View::ALL {
+            return Ok(());
+        }
+        if self.sees == Sees::All {
+            let wanted = format!(
+                "\"selected\" where its packets are shown by a view (`{view}`): the interface's own memory has them as they are"
+            );
+            return Err(("sees", "\"all\"".to_owned(), wanted));
+        }
+        if let Some(target) = &self.forward {
+            let wanted = format!(
+                "left out where its packets are shown by a view (`{view}`): what would go on is either changed, or has in it what is hidden. \
+                 Have a channel without a view forward them, or let the module send frames of its own"
+            );
+            return Err(("forward", target.clone(), wanted));
         }
         Ok(())
     }

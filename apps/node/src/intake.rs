@@ -2,6 +2,9 @@
 //!
 //! It is done on the module's own core, in the slices of its virtual processor, so nobody else pays for it. Datagrams are put together in
 //! memory of the module's own; of the fragments it sees nothing.
+//!
+//! Where a view shows packets it does so last: checksums are of packets as they came, and what a fragment carries cannot be shown until the datagram is whole. Then the module has memory
+//! of its own for what it is shown, and never sees the channel's.
 
 use crate::error::NodeError;
 use crate::node::Session;
@@ -10,22 +13,23 @@ use crate::queue::{Queue, Ticket};
 use crate::spec::{ChannelSpec, Checksum};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_PACKETS, Descriptor};
-use weir_netio::{DescriptorRing, Portion, Selection};
+use weir_netio::{Added, DescriptorRing, Portion, Screen, Selection};
 use weir_session::Holding;
 use weir_units::Nanos;
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
 /// What is done with one packet at most, in fuel: a byte of the longest is copied three or four times and summed up twice, in memory that no cache holds
 /// yet, and that takes about four units.
-pub const LONGEST: u64 = 4 << 16;
+const LONGEST: u64 = 4 << 16;
+/// What each screen does with one packet beside that: a byte is copied once more, and summed up.
+const LONGEST_SHOWN: u64 = 2 << 16;
 
-/// Datagrams and where they are put together.
+/// Datagrams that are put together.
 #[derive(Debug)]
 struct Whole {
     reassembler: Reassembler,
-    selection: Selection,
     /// What was counted so far.
     counted: ReassemblyCounters,
     /// The session's memory in which fragments wait.
@@ -37,6 +41,10 @@ struct Whole {
 pub struct Intake {
     verifies: bool,
     whole: Option<Box<Whole>>,
+    /// Memory of the module's own, where it does not see the channel's.
+    own: Option<Box<Selection>>,
+    /// What one packet takes at most, in fuel.
+    longest: u64,
     tally: Arc<ChannelTally>,
     packet: Vec<u8>,
     /// Taken out of the queue, and not yet looked at.
@@ -65,35 +73,46 @@ impl Session {
 }
 
 impl Intake {
-    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them.
+    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them, and what comes of it is shown through these screens.
     ///
     /// # Errors
     ///
-    /// There is no memory for datagrams.
+    /// There is no memory for what the module sees.
     pub fn new(
         spec: &ChannelSpec,
         tally: &Arc<ChannelTally>,
         room: Option<Holding>,
+        screens: &[Screen],
     ) -> io::Result<Option<Self>> {
-        let verifies = spec.checksum == Some(Checksum::Verify);
-        if !verifies && !spec.reassemble {
+        if !spec.is_handled() {
             return Ok(None);
         }
-        let whole = match room {
-            Some(room) => {
-                let limits = ReassemblyLimits { bytes: room.bytes(), ..ReassemblyLimits::default() };
-                let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
-                Some(Box::new(Whole { reassembler, selection: Selection::new()?, counted, _room: room }))
-            }
-            None => None,
-        };
+        let sees_own = room.is_some() || !screens.is_empty();
+        let own = if sees_own { Some(Box::new(Selection::through(screens.to_vec())?)) } else { None };
+        let whole = room.map(|room| {
+            let limits = ReassemblyLimits { bytes: room.bytes(), ..ReassemblyLimits::default() };
+            let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
+            Box::new(Whole { reassembler, counted, _room: room })
+        });
+        let verifies = spec.checksum == Some(Checksum::Verify);
+        let longest = screens.iter().fold(LONGEST, |sum, _| sum.saturating_add(LONGEST_SHOWN));
         let tally = Arc::clone(tally);
-        Ok(Some(Self { verifies, whole, tally, packet: Vec::new(), rest: None, ready: None }))
+        Ok(Some(Self { verifies, whole, own, longest, tally, packet: Vec::new(), rest: None, ready: None }))
+    }
+
+    /// What is done with one packet at most, in fuel.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// How many packets it has transformed so far; nothing where it shows them as they are.
+    pub fn transformed(&self) -> Option<Arc<AtomicU64>> {
+        self.own.as_ref()?.transformed().cloned()
     }
 
     /// Where the descriptors of its packets are, where they are not those of the channel.
     pub fn descriptors(&self) -> Option<&DescriptorRing> {
-        self.whole.as_ref().map(|whole| whole.selection.descriptors())
+        self.own.as_ref().map(|own| own.descriptors())
     }
 
     /// Packets that have been taken out of the queue, and that the module has not seen.
@@ -123,7 +142,7 @@ impl Intake {
 
     /// Looks at as many packets as there is time for. What is left of them is kept.
     fn prepare(&mut self, mut ticket: Ticket, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
-        let mut portion = self.whole.as_mut().and_then(|whole| whole.selection.begin());
+        let mut portion = self.own.as_mut().and_then(|own| own.begin());
         let (block, position) = (Arc::clone(&ticket.block), ticket.position);
         let mut good = 0_u64;
         while ticket.mask != 0 {
@@ -134,7 +153,7 @@ impl Intake {
             block.copy_packet(index, &mut self.packet);
             if self.is_good(&descriptor) {
                 good |= 1 << bit;
-                if self.whole.is_some() {
+                if self.own.is_some() {
                     self.join(&descriptor, portion.as_mut());
                 }
             }
@@ -144,12 +163,14 @@ impl Intake {
         }
         let batch = ticket.batch;
         self.rest = Some(ticket).filter(|rest| rest.mask != 0);
-        let Some(whole) = &mut self.whole else {
+        if let Some(whole) = &mut self.whole {
+            let counted = std::mem::replace(&mut whole.counted, whole.reassembler.counters());
+            self.tally.reassembly.add(&counted, &whole.counted);
+        }
+        let Some(own) = &mut self.own else {
             return (good != 0).then_some(Ticket { block, batch, mask: good, position });
         };
-        let counted = std::mem::replace(&mut whole.counted, whole.reassembler.counters());
-        self.tally.reassembly.add(&counted, &whole.counted);
-        let block = Arc::new(whole.selection.end(portion?)?);
+        let block = Arc::new(own.end(portion?)?);
         let mask = block.batch(0).mask;
         Some(Ticket { block, batch: 0, mask, position })
     }
@@ -165,8 +186,12 @@ impl Intake {
 
     /// Puts a packet that is whole, or that makes one whole, where the module sees it.
     fn join(&mut self, descriptor: &Descriptor, portion: Option<&mut Portion>) {
-        let Some(whole) = &mut self.whole else { return };
-        let (made, descriptor) = match whole.reassembler.put(&self.packet, descriptor) {
+        let Some(own) = &mut self.own else { return };
+        let reassembled = match &mut self.whole {
+            Some(whole) => whole.reassembler.put(&self.packet, descriptor),
+            None => Reassembled::NoFragment,
+        };
+        let (made, descriptor) = match reassembled {
             Reassembled::NoFragment => (None, *descriptor),
             Reassembled::Nothing => return,
             Reassembled::Whole(packet) => {
@@ -182,8 +207,12 @@ impl Intake {
             }
         };
         let packet = made.as_deref().unwrap_or(&self.packet);
-        let is_there = portion.is_some_and(|portion| whole.selection.add(portion, packet, &descriptor));
-        self.tally.no_memory.fetch_add(u64::from(!is_there), Ordering::Relaxed);
+        let lost = match portion.map_or(Added::NoRoom, |portion| own.add(portion, packet, &descriptor)) {
+            Added::There => return,
+            Added::Unwanted => &self.tally.unwanted,
+            Added::NoRoom => &self.tally.no_memory,
+        };
+        lost.fetch_add(1, Ordering::Relaxed);
     }
 }
 

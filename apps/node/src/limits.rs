@@ -3,10 +3,12 @@
 use crate::spec::SessionSpec;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use weir_session::{RecordRate, Records};
+use weir_sandbox::WriteRights;
+use weir_session::{KeptPackets, RecordRate, Records, StillKept};
 use weir_units::Nanos;
+use weir_wire::WriteFields;
 
 /// What a session is held to, and how often it was. Its modules are on several cores, and share this.
 #[derive(Debug)]
@@ -15,6 +17,10 @@ pub(crate) struct Limits {
     records: Mutex<RecordRate>,
     /// Records beyond the rate.
     over_rate: AtomicU64,
+    /// The packets that they keep,
+    pub(crate) kept: Arc<KeptPackets>,
+    /// and what they may write of others.
+    pub(crate) writes: Arc<WriteRights>,
 }
 
 /// What a session is held to, for whoever looks. Counters only grow.
@@ -26,6 +32,21 @@ pub struct LimitsShot {
     /// Records that were not taken because of that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub records_over_rate: u64,
+    /// Packets that are kept at once at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_packets: Option<u64>,
+    /// Packets that are kept now.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept_now: u64,
+    /// Times that a packet was not kept because of that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub keeping_refused: u64,
+    /// Fields of packets that may be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteFields>,
+    /// Patches that were refused because of another one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub writes_refused: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
@@ -43,14 +64,32 @@ impl LimitsShot {
 impl Limits {
     /// Those of a session.
     pub(crate) fn of(spec: &SessionSpec) -> Self {
-        let rate = RecordRate::new(spec.records_per_second, Nanos(0));
-        Self { began: Instant::now(), records: Mutex::new(rate), over_rate: AtomicU64::new(0) }
+        Self {
+            began: Instant::now(),
+            records: Mutex::new(RecordRate::new(spec.records_per_second, Nanos(0))),
+            over_rate: AtomicU64::new(0),
+            kept: KeptPackets::new(spec.kept_packets),
+            writes: Arc::new(WriteRights::new(spec.writes.unwrap_or(WriteFields::ALL))),
+        }
     }
 
-    /// From now on they are those of the session as it is now.
+    /// From now on no more are kept than the session as it was, and as it is to be, may keep.
+    ///
+    /// # Errors
+    ///
+    /// More are kept.
+    pub(crate) fn narrow(&self, was: &SessionSpec, is_to_be: &SessionSpec) -> Result<(), StillKept> {
+        let least = [was.kept_packets, is_to_be.kept_packets].into_iter().flatten().min();
+        self.kept.change(least)
+    }
+
+    /// From now on they are those of the session as it is now, for which they were [narrowed](Self::narrow) where it may keep less.
     pub(crate) fn become_those_of(&self, spec: &SessionSpec) {
         let now = self.now();
         self.records().change(spec.records_per_second, now);
+        // That many or fewer were allowed, so no more are kept.
+        _ = self.kept.change(spec.kept_packets);
+        self.writes.change(spec.writes.unwrap_or(WriteFields::ALL));
     }
 
     /// Leaves of these records those that may be taken now, the first ones. Says how many are left out.
@@ -66,9 +105,15 @@ impl Limits {
     }
 
     pub(crate) fn shot(&self) -> LimitsShot {
+        let (kept, writes) = (self.kept.state(), self.writes.fields());
         LimitsShot {
             records_per_second: self.records().per_second(),
             records_over_rate: self.over_rate.load(Ordering::Relaxed),
+            kept_packets: kept.most,
+            kept_now: kept.kept,
+            keeping_refused: kept.refused,
+            writes: (writes != WriteFields::ALL).then_some(writes),
+            writes_refused: self.writes.refused(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The memory of a node's sessions.
 
 use crate::error::NodeError;
+use crate::limits::Limits;
 use crate::node::Node;
 use std::sync::Arc;
 use weir_session::{MemoryReservation, Name};
@@ -16,6 +17,12 @@ impl Node {
     pub(crate) fn memory_of(&self, session: &Name) -> Result<Arc<MemoryReservation>, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         Ok(Arc::clone(&there.memory))
+    }
+
+    /// What a session is held to beside that.
+    pub(crate) fn limits_of(&self, session: &Name) -> Result<Arc<Limits>, NodeError> {
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        Ok(Arc::clone(&there.limits))
     }
 
     /// Lets go of what receivers have no use for any more. False while there is something that one of them is about to leave behind.

@@ -12,7 +12,7 @@ use crate::error::NodeError;
 use crate::filters::{Compiled, Filters};
 use crate::followers::Following;
 use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
-use crate::intake::{Intake, LONGEST};
+use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::say;
@@ -26,22 +26,24 @@ use crate::seat::Seat;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims, Readings, Shelf};
+use crate::view::{INSTRUCTIONS_MAX, Secret, Share, Shared};
 use crate::writer::{Rotation, Writer, Written};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::{FilterCompiler, Selection};
+use weir_netio::{FilterCompiler, Screen, Selection};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
 use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_units::Nanos;
+use weir_wire::LinkType;
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]
@@ -59,7 +61,9 @@ pub(crate) struct Channel {
     pub(crate) spec: ChannelSpec,
     flows: Option<SubFlows>,
     program: Arc<FilterProgram>,
-    sight: Sight,
+    pub(crate) sight: Sight,
+    /// Through what each of its modules is shown what is [made](Sight::Made) for it.
+    screens: Vec<Screen>,
     pub(crate) tally: Arc<ChannelTally>,
     /// What is spent for packets that go on without a module.
     pub(crate) account: Arc<Account>,
@@ -80,6 +84,8 @@ pub(crate) struct Module {
     pub(crate) outputs: Vec<Name>,
     pub(crate) tables: Binding,
     pub(crate) queue: Arc<Queue>,
+    /// Where packets are transformed for it alone: the number of that, and how many they are.
+    pub(crate) shown: Option<(u64, Arc<AtomicU64>)>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) account: Arc<Account>,
     pub(crate) written: Arc<Written>,
@@ -104,6 +110,8 @@ pub(crate) struct Session {
     /// It is about to end: no module comes to it any more.
     pub(crate) is_closing: bool,
     pub(crate) refusals: u64,
+    /// Processor time that was spent on analysing and compiling what it asked for.
+    pub(crate) compiled: Nanos,
     /// Its memory.
     pub(crate) memory: Arc<MemoryReservation>,
     /// What it is held to beside that.
@@ -183,13 +191,16 @@ impl Workshop {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long.
-    pub fn prepare(
+    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; what of it
+    /// others than this thread take is added to `used`, also where it fails.
+    pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,
+        limits: &Limits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
+        used: &mut Nanos,
     ) -> Result<Prepared, NodeError> {
         let module = || spec.module.clone();
         let bytes = match file {
@@ -213,9 +224,7 @@ impl Workshop {
         }
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
         let failed = |error| NodeError::Load { module: module(), error };
-        let program =
-            if is_short { self.engine.load(admitted) } else { self.engine.load_suspendable(admitted) };
-        let program = program.map_err(failed)?;
+        let program = self.engine.load_counting(admitted, !is_short, used).map_err(failed)?;
         let before = memory.state();
         let short = || NodeError::SessionMemory {
             session: session.name.clone(),
@@ -229,8 +238,14 @@ impl Workshop {
         let (mut tables, publisher, binding) =
             self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
         let memory_of = Some(Arc::clone(memory));
-        let means =
-            Means { memory: memory_of, post: Some(post), tables: tables.first(), press: Some(publisher) };
+        let means = Means {
+            memory: memory_of,
+            kept: Some(Arc::clone(&limits.kept)),
+            writes: Some(Arc::clone(&limits.writes)),
+            post: Some(post),
+            tables: tables.first(),
+            press: Some(publisher),
+        };
         let instance = match Instance::start_with(&self.engine, &program, means) {
             Err(LoadError::Memory { .. }) => return Err(short()),
             started => started.map_err(failed)?,
@@ -247,9 +262,6 @@ impl Workshop {
     }
 }
 
-/// Copies of what filters select on an interface together: shared by all channels with those filters.
-type Selections = BTreeMap<(String, BTreeSet<String>), Arc<Mutex<Selection>>>;
-
 /// A node.
 #[derive(Debug)]
 pub struct Node {
@@ -259,7 +271,11 @@ pub struct Node {
     pub(crate) sources: BTreeMap<String, Arc<Source>>,
     pub(crate) links: BTreeMap<String, Port>,
     pub(crate) notices: Sender<Notice>,
-    selections: Selections,
+    /// Copies of what filters select on an interface together, or of what is shown of it: shared by all channels of which that is the same.
+    pub(crate) selections: HashMap<Share, Shared>,
+    next_selection: u64,
+    /// From which the keys of views come.
+    pub(crate) secret: Secret,
     pub(crate) sessions: BTreeMap<Name, Session>,
     pub(crate) memory: Arc<NodeMemory>,
     pub(crate) writer: Writer,
@@ -295,6 +311,7 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
+        let secret = Secret::of(&config.node.state)?;
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             config,
@@ -303,7 +320,9 @@ impl Node {
             sources,
             links,
             notices: notices.clone(),
-            selections: BTreeMap::new(),
+            selections: HashMap::new(),
+            next_selection: 0,
+            secret,
             sessions: BTreeMap::new(),
             writer,
             records,
@@ -403,6 +422,7 @@ impl Node {
             leaving: BTreeMap::new(),
             is_closing: false,
             refusals: 0,
+            compiled: Nanos(0),
             memory,
             bell,
             gone: Usage::default(),
@@ -464,7 +484,7 @@ impl Node {
         }
         let failed = |source| NodeError::Selection { channel: spec.channel.clone(), source };
         let room = there.reassembly(&channel.spec)?;
-        let intake = Intake::new(&channel.spec, &channel.tally, room).map_err(failed)?;
+        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens).map_err(failed)?;
         let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
             (Some(ring), _) => ring.clone(),
             (None, Sight::All(_)) => {
@@ -473,7 +493,10 @@ impl Node {
             (None, Sight::Selected(selection)) => {
                 selection.lock().unwrap_or_else(std::sync::PoisonError::into_inner).descriptors().clone()
             }
+            // That memory is for nobody's eyes.
+            (None, Sight::Made(_)) => return Err(changed()),
         };
+        let transformed = intake.as_ref().and_then(Intake::transformed);
         let tick = admitted.tick().map(|period| period.0);
         let seat = Seat::new(instance, &ring, tick)?;
         let queue = Arc::new(channel.spec.new_queue());
@@ -484,7 +507,8 @@ impl Node {
         let files = outputs.clone();
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         // Of two things that can exceed a budget only one does.
-        let taking_in = intake.as_ref().map_or(Nanos(0), |_| self.workshop.pace.calibration.time(LONGEST));
+        let calibration = &self.workshop.pace.calibration;
+        let taking_in = intake.as_ref().map_or(Nanos(0), |intake| calibration.time(intake.longest()));
         let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call.max(taking_in));
         let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
         let number = core.number();
@@ -504,6 +528,10 @@ impl Node {
             outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
             tables: binding,
             queue: Arc::clone(&queue),
+            shown: transformed.map(|transformed| {
+                self.next_selection += 1;
+                (self.next_selection, transformed)
+            }),
             tally: Arc::clone(&tally),
             account: Arc::clone(&account),
             written,
@@ -604,25 +632,21 @@ impl Node {
                 known,
             }));
         };
-        let program = compiled.all(spec.filters(), source.link_type()).map_err(failed)?;
+        let share = Share::of(spec);
+        let link_type = source.link_type();
+        let filters = share.filters.iter().map(String::as_str);
+        let program = compiled.all(filters, link_type).map_err(failed)?;
+        let mut screens = Vec::new();
         let sight = match spec.sees {
             Sees::All => {
                 let most = spec.lag.map_or(source.arena().0 / 2, |lag| lag.0);
                 Sight::All(Lag { most, ends: spec.late == Late::Terminate })
             }
-            Sees::Selected => {
-                let key = (spec.interface.clone(), spec.filters().map(str::to_owned).collect());
-                let selection = match self.selections.get(&key) {
-                    Some(there) => Arc::clone(there),
-                    None => {
-                        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
-                        let new = Arc::new(Mutex::new(Selection::new().map_err(failed)?));
-                        self.selections.insert(key, Arc::clone(&new));
-                        new
-                    }
-                };
-                Sight::Selected(selection)
+            Sees::Selected if spec.is_handled() && !share.screens.is_empty() => {
+                screens = share.screens(compiled, link_type).map_err(failed)?.0;
+                Sight::Made(self.selection(spec, share.as_they_are(), compiled, link_type)?)
             }
+            Sees::Selected => Sight::Selected(self.selection(spec, share, compiled, link_type)?),
         };
         self.next_channel += 1;
         let flows = spec.subflows.as_ref().map(|subflows| {
@@ -635,21 +659,47 @@ impl Node {
             flows,
             program,
             sight,
+            screens,
             tally: Arc::default(),
             account: Arc::default(),
         })
     }
 
+    /// Where the packets of this share are: the memory that is there, or a new one.
+    fn selection(
+        &mut self,
+        spec: &ChannelSpec,
+        share: Share,
+        compiled: &Compiled,
+        link_type: LinkType,
+    ) -> Result<Arc<Mutex<Selection>>, NodeError> {
+        if let Some(there) = self.selections.get(&share) {
+            return Ok(Arc::clone(&there.selection));
+        }
+        let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
+        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
+        let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
+        if more > 0 {
+            let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
+            let instructions = others.map(|(_, there)| there.instructions).fold(more, usize::saturating_add);
+            if instructions > INSTRUCTIONS_MAX {
+                return Err(wrong(PlanError::Screens { instructions, limit: INSTRUCTIONS_MAX }));
+            }
+        }
+        self.next_selection += 1;
+        let selection = Selection::through(screens).map_err(failed)?;
+        let new = Shared::new(self.next_selection, selection, more);
+        let selection = Arc::clone(&new.selection);
+        self.selections.insert(share, new);
+        Ok(selection)
+    }
+
     /// Drops the memory of selections that no channel has any more.
     pub(crate) fn forget_selections(&mut self) {
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
-        let used: HashSet<*const Mutex<Selection>> = channels
-            .filter_map(|channel| match &channel.sight {
-                Sight::Selected(selection) => Some(Arc::as_ptr(selection)),
-                Sight::All(_) => None,
-            })
-            .collect();
-        self.selections.retain(|_, selection| used.contains(&Arc::as_ptr(selection)));
+        let used: HashSet<*const Mutex<Selection>> =
+            channels.filter_map(|channel| channel.sight.selection().map(Arc::as_ptr)).collect();
+        self.selections.retain(|_, there| used.contains(&Arc::as_ptr(&there.selection)));
     }
 
     /// Tells the interfaces of a session's channels where packets go.

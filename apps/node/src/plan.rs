@@ -43,6 +43,8 @@ pub struct ChannelTally {
     bad_checksums: [AtomicU64; 4],
     /// What became of fragments that were to be put together.
     pub reassembly: ReassemblyTally,
+    /// Not wanted by a filter that looks at what is shown of them.
+    pub unwanted: AtomicU64,
 }
 
 /// What became of fragments. Counters only grow.
@@ -110,7 +112,7 @@ impl ChannelTally {
     }
 
     /// What was found out about packets on the way to their modules, by name.
-    pub fn findings(&self) -> [(&'static str, u64); 10] {
+    pub fn findings(&self) -> [(&'static str, u64); 11] {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let bad = |which| get(self.bad_checksum(which));
         let fragments = &self.reassembly;
@@ -125,6 +127,7 @@ impl ChannelTally {
             ("fragments-displaced", get(&fragments.displaced)),
             ("fragments-malformed", get(&fragments.malformed)),
             ("fragments-repeated", get(&fragments.repeated)),
+            ("unwanted", get(&self.unwanted)),
         ]
     }
 }
@@ -156,8 +159,21 @@ pub struct Lag {
 pub enum Sight {
     /// The interface's own memory.
     All(Lag),
-    /// A copy of what the filter selects. Channels with one filter share it.
+    /// A copy of what the filter selects, or of what is shown of that. Channels with one filter and view share it.
     Selected(Arc<Mutex<Selection>>),
+    /// Nothing of a copy of what is selected, which only the node looks at: what it makes of that for each of them, in memory of their own. See
+    /// [`Intake`](crate::intake::Intake).
+    Made(Arc<Mutex<Selection>>),
+}
+
+impl Sight {
+    /// Where packets are copied, if they are.
+    pub(crate) fn selection(&self) -> Option<&Arc<Mutex<Selection>>> {
+        match self {
+            Self::All(_) => None,
+            Self::Selected(selection) | Self::Made(selection) => Some(selection),
+        }
+    }
 }
 
 /// A channel as its interface sees it.
@@ -211,6 +227,17 @@ pub enum PlanError {
     /// All that have to match are too much together.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
+    /// Filters that look at what is shown are executed one by one.
+    #[error(
+        "filters that look at what a view shows of packets would execute {instructions} instructions for a packet of this interface, and {limit} is the most; a \
+         simpler one would do"
+    )]
+    Screens {
+        /// Of all of them together.
+        instructions: usize,
+        /// The most.
+        limit: usize,
+    },
     /// Compiled was another filter, or for packets of another kind.
     #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
     Another,
@@ -342,12 +369,9 @@ impl Plan {
                 continue;
             }
             plan.taken.insert(place);
-            let selection = match &route.sight {
-                Sight::All(_) => {
-                    plan.whole.push(place);
-                    continue;
-                }
-                Sight::Selected(selection) => selection,
+            let Some(selection) = route.sight.selection() else {
+                plan.whole.push(place);
+                continue;
             };
             let next = plan.selections.len();
             let at = *known.entry(Arc::as_ptr(selection)).or_insert(next);

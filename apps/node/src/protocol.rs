@@ -2,6 +2,7 @@
 //!
 //! A message is one line of JSON, of a client at most [`LINE_BYTES_MAX`] long, of a node [`ANSWER_BYTES_MAX`]; one with a `body` is followed by that many bytes, the file of a module or table. The client
 //! asks, the node answers each request in its order; a [`Request::Follow`] or [`Request::Watch`] is answered again and again until the client goes.
+//! A file that is too long for one message comes before, in [parts](Request::Upload), and the request names it: so it can go on after a connection has broken.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
 pub use crate::limits::LimitsShot;
@@ -13,7 +14,9 @@ use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::{MODULE_BYTES_MAX, Name};
+use weir_trust::grant::ModuleHash;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
+use weir_wire::WriteFields;
 
 /// The version that this node speaks.
 pub const VERSION: u32 = 1;
@@ -21,6 +24,8 @@ pub const VERSION: u32 = 1;
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// The longest line of a node: one with thousands of sessions has much to say.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The longest part of a file that comes in parts. It is short enough to arrive within a minute where little does, and long enough that few have to be answered.
+pub const PART_BYTES_MAX: usize = 256 << 10;
 
 /// From a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +38,9 @@ pub struct Ask {
     /// Bytes that follow the line.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub body: u32,
+    /// In the place of a body: a file that has come before, in parts.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub file: Option<ModuleHash>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
@@ -43,7 +51,7 @@ fn is_zero(value: &u32) -> bool {
 impl Ask {
     /// A request without a body.
     pub fn new(ask: Request) -> Self {
-        Self { weir: VERSION, ask, body: 0 }
+        Self { weir: VERSION, ask, body: 0, file: None }
     }
 }
 
@@ -76,7 +84,12 @@ pub enum Request {
         session: Name,
         /// Which module, and how it is set.
         module: ModuleSpec,
+        /// Who vouches for it: texts of [`weir_trust::signature::ModuleSignature`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signatures: Vec<String>,
     },
+    /// A part of a module's file, which is the body; without one it is asked how much is there: [`Reply::Uploaded`].
+    Upload(Part),
     /// The end of a module: [`Reply::Done`].
     Unload {
         /// Which session.
@@ -116,6 +129,19 @@ pub enum Request {
     Reload,
 }
 
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The SHA-256 of the whole file. It is of whoever sends it, and nobody else can go on with it or use it.
+    #[serde(with = "quantity::text")]
+    pub file: ModuleHash,
+    /// The bytes of the whole file.
+    pub bytes: u32,
+    /// Where in it the part begins: behind all that is there. One that begins elsewhere is not taken.
+    pub from: u32,
+}
+
 /// What changes of a link; what is missing stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +160,7 @@ pub struct Rate {
 pub fn body_of(ask: &Request) -> (&'static str, usize) {
     match ask {
         Request::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
+        Request::Upload(_) => ("part", PART_BYTES_MAX),
         _ => ("module", MODULE_BYTES_MAX),
     }
 }
@@ -190,6 +217,12 @@ pub struct Change {
     /// Records that its modules may have taken in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_per_second: Option<u64>,
+    /// Packets that its modules may keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_packets: Option<u64>,
+    /// Fields of packets that its modules may write, in the place of those that they may now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteFields>,
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
@@ -222,6 +255,11 @@ pub enum Reply {
     Snapshot(Box<Snapshot>),
     /// A row of a stream: its fields by name.
     Record(BTreeMap<String, Given>),
+    /// So much of a file is there, from its beginning.
+    Uploaded {
+        /// Bytes.
+        bytes: u32,
+    },
     /// Rows that a follower was too slow for.
     Missed {
         /// So many.
@@ -254,6 +292,26 @@ pub struct Snapshot {
     /// Its named tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableShot>,
+    /// Its views.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewShot>,
+}
+
+/// A view by which packets of an interface are shown. All who read it see the same memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ViewShot {
+    /// Its number, which no other view of this node ever had.
+    pub number: u64,
+    /// The interface.
+    pub interface: String,
+    /// What it shows.
+    pub view: String,
+    /// For whom: the first link of their credentials' chains; the operator's own, where there is none.
+    pub of: Option<String>,
+    /// Packets that were transformed for it, once for all who read it.
+    pub packets: u64,
+    /// The modules that read it.
+    pub readers: Vec<String>,
 }
 
 /// A named table.
@@ -485,6 +543,9 @@ pub struct ChannelShot {
     pub interface: String,
     /// The filter; empty for all.
     pub filter: String,
+    /// What is shown of its packets; empty for everything.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub view: String,
     /// Packets that wait now.
     pub waiting: u64,
     /// Packets that can wait.
@@ -541,6 +602,7 @@ mod tests {
         let load = Request::Load {
             session: name("alice"),
             module: toml::from_str("module = \"theirs.wasm\"\nset = { port = 53 }").unwrap(),
+            signatures: Vec::new(),
         };
         for (ask, line) in [
             (Ask::new(Request::Show), r#"{"weir":1,"ask":"show"}"#),
@@ -551,6 +613,23 @@ mod tests {
             (
                 Ask::new(Request::Close { session: name("alice") }),
                 r#"{"weir":1,"ask":{"close":{"session":"alice"}}}"#,
+            ),
+            (
+                Ask { file: Some(ModuleHash([0xab; 32])), ..Ask::new(load.clone()) },
+                &format!(
+                    r#"{{"weir":1,"ask":{{"load":{{"session":"alice","module":{{"module":"theirs.wasm","set":{{"port":53}},"channel":"main","cpu":"main"}}}}}},"file":"{}"}}"#,
+                    "ab".repeat(32)
+                ),
+            ),
+            (
+                Ask {
+                    body: 2,
+                    ..Ask::new(Request::Upload(Part { file: ModuleHash([1; 32]), bytes: 9, from: 7 }))
+                },
+                &format!(
+                    r#"{{"weir":1,"ask":{{"upload":{{"file":"{}","bytes":9,"from":7}}}},"body":2}}"#,
+                    "01".repeat(32)
+                ),
             ),
             (
                 Ask { body: 4, ..Ask::new(load) },
@@ -570,6 +649,8 @@ mod tests {
             (r#"{"weir":1,"ask":"explode"}"#, "unknown variant `explode`"),
             (r#"{"weir":1,"ask":{"close":{"session":"../x"}}}"#, "is not a name"),
             (r#"{"weir":1,"ask":"show","more":1}"#, "unknown field `more`"),
+            (r#"{"weir":1,"ask":"show","file":"../x"}"#, "is no hash of a module"),
+            (r#"{"weir":1,"ask":{"upload":{"file":"00","bytes":1,"from":0}}}"#, "is no hash of a module"),
         ] {
             let error = serde_json::from_str::<Ask>(line).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 use weir_session::Name;
-use weir_trust::grant::NodeName;
+use weir_trust::grant::{ModuleHash, NodeName};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 
@@ -65,6 +65,15 @@ impl Exact for PublicKey {
     }
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error: weir_trust::key::KeyError| error.to_string())
+    }
+}
+
+impl Exact for ModuleHash {
+    fn exact(&self) -> String {
+        self.to_string()
+    }
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: weir_trust::grant::ModuleHashError| error.to_string())
     }
 }
 

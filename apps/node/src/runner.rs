@@ -459,6 +459,12 @@ impl Runner {
         }
     }
 
+    /// What was done elsewhere for a session that asked for it is missing in its slices, all of it. It is on its bill already.
+    pub(crate) fn charge(&mut self, id: VpId, used: Nanos) {
+        let now = self.now();
+        _ = self.core.debit(id, used, Debt::Agreed, now);
+    }
+
     /// There is something else for a module, if it is still here.
     fn notice_news(&mut self, guest: u64) {
         let Some(&id) = self.homes.get(&guest) else { return };

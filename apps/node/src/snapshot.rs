@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_demux::FragmentCounters;
 use weir_sched::cpu::Stats;
 use weir_session::Name;
+use weir_wire::View;
 
 impl Node {
     /// A snapshot. What is on a core that does not answer is not in it.
@@ -43,6 +44,7 @@ impl Node {
             sessions,
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
+            views: self.view_shots(),
         }
     }
 
@@ -155,6 +157,9 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
         name: name.to_string(),
         interface: channel.spec.interface.clone(),
         filter: channel.spec.filter.clone(),
+        view: Some(channel.spec.shows())
+            .filter(|view| *view != View::ALL)
+            .map_or_else(String::new, |view| view.to_string()),
         waiting: waiting.into(),
         queue: channel.spec.queue.into(),
         packets: get(&channel.tally.packets),

@@ -457,6 +457,11 @@ impl Receiver {
         let is_shared = routes().map(|route| route.readers.len()).sum::<usize>() > 1;
         for sheds in 0..=SHEDS_MAX {
             let selected = lock(selection).select(block, &masks);
+            if selected.unwanted > 0 {
+                for route in routes() {
+                    route.tally.unwanted.fetch_add(selected.unwanted, Ordering::Relaxed);
+                }
+            }
             if let Some(copied) = selected.block.map(Arc::new) {
                 let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
                 for route in routes() {

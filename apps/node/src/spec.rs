@@ -5,11 +5,14 @@ use crate::link::OutputSpec;
 pub use crate::offers::{OfferSpec, Pays, UseSpec};
 use crate::quantity;
 use crate::tables::TableGrant;
+use crate::view::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos};
+use weir_wire::WriteFields;
+use weir_wire::view::AskedView;
 
 /// Channels, virtual processors and modules of one session at most, of each.
 pub const PARTS_MAX: usize = 64;
@@ -36,6 +39,12 @@ pub struct SessionSpec {
     /// Records that its modules together may have taken in a second; as many as they emit where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_per_second: Option<u64>,
+    /// Packets that its modules together may keep at once; as many as each may for itself where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_packets: Option<u64>,
+    /// Fields of packets that its modules may write; all that can be written where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writes: Option<WriteFields>,
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Name>,
@@ -105,14 +114,6 @@ pub(crate) fn main() -> Name {
     Name::new("main").unwrap_or_else(|_| unreachable!())
 }
 
-impl ChannelSpec {
-    /// The filters that all its packets pass, without those that select everything. They are joined as programs: no text reaches beyond its own end.
-    pub fn filters(&self) -> impl Iterator<Item = &str> {
-        let all = std::iter::once(&self.filter).chain(&self.within);
-        all.map(|filter| filter.trim()).filter(|filter| !filter.is_empty())
-    }
-}
-
 impl Default for ProcessorSpec {
     /// `main`, without a reservation.
     fn default() -> Self {
@@ -132,9 +133,12 @@ pub struct ChannelSpec {
     /// Which of them, in the language of pcap-filter(7); all where it is empty.
     #[serde(default)]
     pub filter: String,
-    /// Further filters, all of which its packets pass, too. They are the node's: neither a configuration nor a request says them.
+    /// What is shown of them; everything where nothing is said, or what a credential lets its holder see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<AskedView>,
+    /// What a credential makes of it. It is the node's: neither a configuration nor a request says it.
     #[serde(skip)]
-    pub(crate) within: Vec<String>,
+    pub(crate) bounds: Bounds,
     /// Packets that wait for the session at most.
     #[serde(default = "queue_default")]
     pub queue: u32,
@@ -368,6 +372,8 @@ impl SessionSpec {
             memory: memory_default(),
             memory_max: None,
             records_per_second: None,
+            kept_packets: None,
+            writes: None,
             profile: None,
             priority: 0,
             processors: Vec::new(),
@@ -714,6 +720,11 @@ mod tests {
                 "two uses called `s`",
             ),
             ("name = \"a\"\nprofile = \"lax\"", "there is no profile `lax`; there is strict"),
+            (
+                "name = \"a\"\nwrites = [\"checksum\"]",
+                "`checksum` is no field that can be written; there are macs",
+            ),
+            ("name = \"a\"\nkept_packets = -1", "invalid value"),
         ] {
             let error = checked(text).unwrap_err();
             assert!(error.contains(says), "{text}\n{error}");

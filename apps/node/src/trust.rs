@@ -2,16 +2,14 @@
 
 use crate::config::Config;
 use crate::daemon::DaemonError;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_remote::{KEEPER, Keeper};
 use weir_session::Name;
 use weir_trust::credential::{Credential, Refusal, Situation, Verified};
 use weir_trust::grant::{NodeName, Second};
-use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, PublicKey};
+use weir_trust::key::PublicKey;
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList, Revocations};
-use zeroize::Zeroizing;
 
 /// Whose credentials count on this node.
 #[derive(Debug)]
@@ -24,14 +22,9 @@ pub(crate) struct Trust {
 /// Why a file of `[remote]` cannot be used. To blame is the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A private key.
+    /// The node's private key.
     #[error(transparent)]
-    Key(#[from] weir_trust::key::KeyFileError),
-    /// One that others can read.
-    #[error(
-        "others than its owner can read it: `chmod 600` it, and if they may have read it make a new one with `weir key new`"
-    )]
-    Open,
+    Key(#[from] weir_remote::KeeperError),
     /// A list of what was taken back.
     #[error(transparent)]
     Revocation(#[from] weir_trust::revocation::RevocationError),
@@ -46,7 +39,7 @@ impl Trust {
     /// As the configuration says; nothing where it says nothing. `beside` finds its files, `read` reads them.
     pub(crate) fn load(
         config: &Config,
-        beside: impl Fn(&Path) -> std::path::PathBuf,
+        beside: impl Fn(&Path) -> PathBuf,
         mut read: impl FnMut(&Path, usize) -> Result<String, DaemonError>,
     ) -> Result<Option<Arc<Self>>, DaemonError> {
         let Some(remote) = &config.remote else { return Ok(None) };
@@ -94,15 +87,11 @@ impl Trust {
     }
 }
 
-/// The node's own key, from a file that is the operator's alone.
-pub(crate) fn identity(path: &Path) -> Result<Identity, DaemonError> {
-    let wrong = |source| DaemonError::Trust { path: path.to_owned(), source };
-    let failed = |source| DaemonError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
-        return Err(wrong(TrustError::Open));
-    }
-    let mut text = Zeroizing::new(String::new());
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(failed)?;
-    KeyFile::parse(&text).and_then(|file| file.open(None)).map_err(|error| wrong(error.into()))
+/// Who keeps the node's own key, which is in a file that is the operator's alone.
+pub(crate) fn keeper(path: &Path) -> Result<Keeper, DaemonError> {
+    // The program that runs, also where another one has its name by now.
+    let program = PathBuf::from("/proc/self/exe");
+    let arguments = vec![PathBuf::from(KEEPER), path.to_owned()];
+    Keeper::start(program, arguments, crate::log::say)
+        .map_err(|error| DaemonError::Trust { path: path.to_owned(), source: error.into() })
 }

@@ -66,6 +66,8 @@ pub enum Command {
     Grant(Box<trust::Grant>),
     /// Pass a credential on, or a part of what it allows
     Delegate(Box<trust::Delegate>),
+    /// Sign a module: vouch for it to nodes whose credentials name the signer
+    Sign(trust::Sign),
     /// Show a credential, or take credentials back
     #[command(subcommand)]
     Credential(trust::Credential),
@@ -90,6 +92,12 @@ pub enum Command {
     /// Compile a filter expression from standard input to standard output: what a node runs for each channel's filter
     #[command(hide = true, name = weir_netio::FILTER_CHILD)]
     CompileFilter,
+    /// Keep a private key and sign handshakes with it: what a node runs for its own, with a socket for standard input
+    #[command(hide = true, name = weir_node::KEEPER)]
+    KeepKey {
+        /// The key's file
+        file: PathBuf,
+    },
     /// Write the manual pages
     #[command(hide = true)]
     Man {

@@ -105,6 +105,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Key(act) => trust::key(&mut out, &act)?,
         Command::Grant(args) => trust::grant(&mut out, &args)?,
         Command::Delegate(args) => trust::delegate(&mut out, &args)?,
+        Command::Sign(args) => trust::sign(&mut out, &args)?,
         Command::Credential(act) => trust::credential(&mut out, &act)?,
         Command::Top(args) => {
             drop(out);
@@ -142,6 +143,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::CompileFilter => {
             drop(out);
             weir_netio::filter_child()?;
+        }
+        Command::KeepKey { file } => {
+            drop(out);
+            weir_node::keep_key(&file)?;
         }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)

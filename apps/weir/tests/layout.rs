@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge/netio", &["abi", "core/demux", "core/units", "core/wire", "edge/confine", "edge/memory"]),
     ("edge/ledger", &["core/session", "core/units"]),
     ("edge/records", &["abi", "core/session", "core/units"]),
-    ("edge/remote", &["core/trust", "core/units"]),
+    ("edge/remote", &["core/trust", "core/units", "edge/confine"]),
 ];
 
 /// Lowest first: what a crate's tests use may not stand higher than the crate itself.
@@ -154,6 +154,58 @@ fn no_source_file_is_too_long_to_review() {
     assert_none(&broken);
 }
 
+/// What docs/THREATS.md calls shown has a test that shows it: a name in a table that could be a function's is one, and a path that could be a file's is one.
+#[test]
+fn every_test_that_the_threats_name_is_there() {
+    let document = read(&workspace().join("docs/THREATS.md"));
+    let named: Vec<(usize, &str)> = document
+        .lines()
+        .enumerate()
+        .flat_map(|(line, text)| text.split('`').skip(1).step_by(2).map(move |word| (line + 1, word)))
+        .filter(|(_, word)| names_a_test(word) || names_a_source(word))
+        .collect();
+    assert!(named.len() > 100, "only {} tests and files are named", named.len());
+    let (mut functions, mut files) = (std::collections::BTreeSet::new(), Vec::new());
+    in_all_sources(|path, text| {
+        files_and_functions(path, text, &mut files, &mut functions);
+        Vec::new()
+    });
+    let is_there = |word: &str| {
+        functions.contains(word)
+            || files.iter().any(|file: &String| file == word || file.ends_with(&format!("/{word}")))
+    };
+    let missing = named.iter().filter(|(_, word)| !is_there(word));
+    let missing = missing.map(|(line, word)| format!("docs/THREATS.md:{line}: there is no `{word}`"));
+    assert_none(&missing.collect::<Vec<_>>());
+}
+
+/// Names of tests are sentences; what has two words is something else.
+fn names_a_test(word: &str) -> bool {
+    word.split('_').count() > 2
+        && word.split('_').all(|part| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        })
+}
+
+fn names_a_source(word: &str) -> bool {
+    word.ends_with(".rs") && !word.contains(char::is_whitespace)
+}
+
+fn files_and_functions(
+    path: &str,
+    text: &str,
+    files: &mut Vec<String>,
+    functions: &mut std::collections::BTreeSet<String>,
+) {
+    files.push(path.to_owned());
+    let code = blank_out(text);
+    for at in find_words(&code, "fn") {
+        let name = code[at + 2..].trim_start();
+        let end = name.find(|c: char| !is_word(c)).unwrap_or(name.len());
+        functions.insert(name[..end].to_owned());
+    }
+}
+
 #[test]
 fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
     let harmless = "// unsafe { }\n/* unsafe /* std::fs */ */ let a = \"unsafe \\\" std::env\"; let b = r#\"unsafe \" \"#;\n\
@@ -170,6 +222,24 @@ fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
     let impure = "use std::{collections::BTreeMap, fs::File};\nlet t = std::time::Instant::now();\nuse std :: env;\n\
                   #[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn f() { std::net::lookup() }\n";
     assert_eq!(impurities(impure).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 8]);
+
+    let (mut files, mut functions) = (Vec::new(), std::collections::BTreeSet::new());
+    files_and_functions(
+        "a.rs",
+        "// fn not_this_one()\nfn this_one<'a>() {} const A: &str = \"fn nor_this\";",
+        &mut files,
+        &mut functions,
+    );
+    assert_eq!((files, functions), (vec!["a.rs".to_owned()], ["this_one".to_owned()].into()));
+    assert!(
+        names_a_test("this_is_one")
+            && !names_a_test("weir_start")
+            && !names_a_test("weir__x")
+            && !names_a_test("A_B_C")
+    );
+    assert!(
+        names_a_source("core/trust/tests/gate.rs") && !names_a_source("x.toml") && !names_a_source("a b.rs")
+    );
 
     let upward = Dependency { folder: "edge/netio".to_owned(), for_tests: true };
     assert!(!is_allowed("core/wire", &upward));
@@ -277,7 +347,7 @@ fn is_test_file(path: &str) -> bool {
 }
 
 /// Applies a rule to every Rust source of the repository, and formats what it finds as `path:line: what`.
-fn in_all_sources(rule: impl Fn(&str, &str) -> Vec<(usize, String)>) -> Vec<String> {
+fn in_all_sources(mut rule: impl FnMut(&str, &str) -> Vec<(usize, String)>) -> Vec<String> {
     let (mut broken, mut files) = (Vec::new(), 0);
     let mut folders = vec![workspace()];
     while let Some(folder) = folders.pop() {

@@ -125,3 +125,115 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
     refused(at, "credential revoke alice.credential --key alice.key --list revoked", "");
     assert_eq!(std::fs::read(at.join("revoked")).unwrap(), before);
 }
+
+#[test]
+fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let keys = ["author", "other"].map(|who| done(at, &format!("key new {who}.key")));
+    std::fs::write(at.join("mine.wasm"), "first version").unwrap();
+    let said = done(at, "sign mine.wasm --key author.key");
+    assert!(
+        said.starts_with("mine.wasm.sig: ") && said.ends_with(&format!("signed by {}", keys[0])),
+        "{said}"
+    );
+    let first = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
+    assert!(first.starts_with("weir module signature 1\n") && first.contains(&keys[0]), "{first}");
+    // A new version in the place of the old one; what others have made stays.
+    std::fs::write(at.join("mine.wasm"), "second version").unwrap();
+    done(at, "sign mine.wasm --key author.key");
+    let second = std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap();
+    assert_ne!(first, second);
+    refused(at, "sign mine.wasm --key other.key", "it is not written over");
+    refused(at, "sign mine.wasm --key author.key --out author.key", "it is not written over");
+    assert_eq!(std::fs::read_to_string(at.join("mine.wasm.sig")).unwrap(), second);
+    done(at, "sign rtt --key other.key --out rtt.sig");
+    refused(at, "sign nothing --key other.key", "there is no module `nothing`");
+
+    let grant = |more: &str| format!("grant --key author.key --to {} --until 2100-01-01 {more}", keys[1]);
+    done(at, &grant(&format!("--signer {} --module rtt --write dscp,ttl --out a.credential", keys[0])));
+    let shown = done(at, "credential show a.credential");
+    assert!(shown.contains(&format!("or signed by {}", keys[0])) && shown.contains("dscp, ttl"), "{shown}");
+    refused(at, &grant("--signer weir-key:short --out b.credential"), "invalid value");
+    refused(at, &grant("--any-module --write checksum"), "is no field that can be written; there are macs");
+    done(at, &grant("--any-module --write none --out none.credential"));
+    let shown = done(at, "credential show none.credential");
+    assert!(
+        shown.lines().any(|line| line.contains("fields to write:") && line.ends_with(" none")),
+        "{shown}"
+    );
+    // Fewer can be passed on, and no more.
+    let delegate = |more: &str| format!("delegate a.credential --key other.key --to {} {more}", keys[0]);
+    done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
+    refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
+    refused(at, &delegate("--write ttl,addresses"), "fields to write");
+}
+
+/// The program at a terminal of its own, where each of these is typed when what stands before it is shown. All that was shown there, and whether it was done; nothing
+/// where no terminal can be made.
+fn at_a_terminal(folder: &Path, line: &str, dialogue: &[(&str, &str)]) -> Option<(String, bool)> {
+    use std::io::{Read, Write};
+    let command = format!("{} {line}", env!("CARGO_BIN_EXE_weir"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &command, "/dev/null"]).current_dir(folder).env("SHELL", "/bin/sh");
+    for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL"] {
+        script.env_remove(variable);
+    }
+    script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        let _ = writeln!(std::io::stderr(), "skipped: there is no script(1) to make a terminal with");
+        return None;
+    };
+    let (mut keys, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let (mut shown, mut seen) = (String::new(), 0);
+    let mut more = |shown: &mut String| {
+        let mut bytes = [0; 1024];
+        let count = screen.read(&mut bytes).unwrap_or(0);
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        count > 0
+    };
+    for (prompt, typed) in dialogue {
+        while !shown[seen..].contains(prompt) {
+            assert!(more(&mut shown), "{line}: no {prompt} in {shown}");
+        }
+        seen = shown.len();
+        keys.write_all(typed.as_bytes()).unwrap();
+    }
+    while more(&mut shown) {}
+    drop(keys);
+    Some((shown, script.wait().unwrap().success()))
+}
+
+#[test]
+fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (new, again) = ("New passphrase of a.key: ", "The same again: ");
+    let make = "key new a.key --passphrase";
+    let Some((shown, is_done)) =
+        at_a_terminal(at, make, &[(new, "correct horse\r"), (again, "correct hose\r")])
+    else {
+        return;
+    };
+    assert!(!is_done && shown.contains("another one than the first") && !shown.contains("hor"), "{shown}");
+    assert!(!at.join("a.key").exists());
+    let (shown, is_done) =
+        at_a_terminal(at, make, &[(new, "correct hors\x7fse\r"), (again, "correct horse\r")]).unwrap();
+    assert!(is_done && shown.contains("weir-key:") && !shown.contains("correct"), "{shown}");
+
+    let to = done(at, "key new b.key");
+    let grant = format!("grant --key a.key --to {to} --until 2100-01-01 --any-module --out c");
+    let prompt = "Passphrase of a.key: ";
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "wrong\r")]).unwrap();
+    assert!(!is_done && !shown.contains("wrong\r"), "{shown}");
+    // Whoever gives up has his terminal back.
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "corr\x03")]).unwrap();
+    assert!(!is_done && shown.contains("given up"), "{shown}");
+    let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "correct horse\r")]).unwrap();
+    assert!(is_done && at.join("c").exists() && !shown.contains("horse"), "{shown}");
+
+    // Where there is no terminal nobody is asked, and nothing waits.
+    refused(at, &grant.replace("--out c", "--out d"), "passphrase");
+    refused(at, "key new d.key --passphrase", "no terminal");
+    refused(at, "key new d.key --passphrase --passphrase-file c", "cannot be used with");
+}

@@ -15,6 +15,7 @@ mod compare;
 mod environment;
 mod excess;
 mod inspect;
+mod keeping;
 pub mod ledger;
 mod manifest;
 mod parameter;
@@ -34,6 +35,7 @@ pub use calibration::{CALIBRATION_BYTES_MAX, Calibration, CalibrationError, Show
 pub use compare::{Comparison, Resource, Standing};
 pub use excess::Excess;
 pub use inspect::{Entry, Facts, MODULE_BYTES_MAX, Refusal, TABLE_ELEMENTS_MAX};
+pub use keeping::{KeptPacket, KeptPackets, KeptState, StillKept};
 pub use manifest::{Kind, MANIFEST_BYTES_MAX, Manifest, ManifestError, Output, Parallel, Service, Tick};
 pub use parameter::{Parameter, ParameterType, Prefix, Value, ValueError};
 pub use profile::{PROFILE_BYTES_MAX, Profile, ProfileError};

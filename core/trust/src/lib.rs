@@ -4,6 +4,7 @@
 //! - [`grant`]: what is allowed, as a type; of two grants there is what both allow.
 //! - [`credential`]: grants that were signed and passed on from key to key, as Biscuit tokens.
 //! - [`revocation`]: what was taken back.
+//! - [`signature`]: who vouches for a module.
 //! - [`explain`]: all of that in words.
 //! - [`association`]: key establishment between two identities; [`transport`]: what they say to each other afterwards.
 //! - [`gate`]: how much is done for strangers before they are known.
@@ -20,4 +21,5 @@ pub mod gate;
 pub mod grant;
 pub mod key;
 pub mod revocation;
+pub mod signature;
 pub mod transport;

@@ -1,8 +1,8 @@
 //! Everything that this crate does, over arbitrary bytes: the entry point of the fuzz target, and of a property test.
 
 use crate::{
-    LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits, addresses,
-    classify, fragment, patch, verify,
+    LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits, WriteFields,
+    addresses, classify, fragment, patch, verify,
 };
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
@@ -62,6 +62,19 @@ pub fn exercise(input: &[u8]) {
             ..d
         };
         assert_eq!(changeable(after), changeable(descriptor), "a patch changed how the packet is parsed");
+    }
+    // Who may write less writes less, and of what is refused nothing.
+    let fields = WriteFields::from_bits(u32::from_be_bytes([w0, w1, w2, w3]));
+    let mut by_fields = packet.to_vec();
+    let granted = fields.apply(&mut by_fields, &descriptor, offset, bytes);
+    assert_eq!(
+        fields.check(&packet[..packet.len().min(PEEK_MAX)], &descriptor, offset, bytes),
+        granted,
+        "check and apply disagree for {fields}"
+    );
+    match granted {
+        Ok(()) => assert!(applied.is_ok() && by_fields == patched, "{fields} allow more than all do"),
+        Err(_) => assert_eq!(by_fields, packet, "a refused patch changes nothing"),
     }
     // What else is made of a packet: no input panics, and no more is kept than there may be.
     let _ = (verify(packet, &descriptor), fragment(packet, &descriptor), addresses(packet, &descriptor));

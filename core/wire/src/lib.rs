@@ -26,6 +26,7 @@ mod reassembly;
 mod upper;
 mod verify;
 pub mod view;
+mod write_field;
 
 pub use classify::{MoreHeader, PEEK, PEEK_MAX, classify, classify_into};
 pub use complete::complete;
@@ -35,3 +36,4 @@ pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
 pub use verify::{BadChecksum, verify};
 pub use view::View;
+pub use write_field::{WriteField, WriteFieldError, WriteFields};

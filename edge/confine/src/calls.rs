@@ -46,6 +46,10 @@ const COMPUTING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
+/// What it takes beside to run modules: memory that others give it comes by the first, and calls that do not end are broken off by the second. Which process
+/// that signals is for the other walls to say: without privileges and behind Landlock's it is this one.
+const RUNNING: &[libc::c_long] = &[libc::SYS_recvmsg, libc::SYS_tgkill];
+
 /// What a program needs that turns one text into another: memory, what is open, and to end.
 const IN_MEMORY: &[libc::c_long] = &[
     libc::SYS_brk,
@@ -185,6 +189,14 @@ fn without_x32() -> [sock_filter; 3] {
 
 pub(crate) fn only_computing() -> Result<(), ConfineError> {
     apply(all_of(COMPUTING), SeccompAction::Allow, denied())
+}
+
+pub(crate) fn only_running() -> Result<(), ConfineError> {
+    apply(
+        [all_of(COMPUTING), all_of(RUNNING)].into_iter().flatten().collect(),
+        SeccompAction::Allow,
+        denied(),
+    )
 }
 
 pub(crate) fn only_memory() -> Result<(), ConfineError> {

@@ -49,6 +49,15 @@ pub struct Answer {
     pub is_done: bool,
 }
 
+/// What became of a question.
+#[derive(Debug)]
+pub struct Asked {
+    /// What the child said, or why there is nothing.
+    pub answer: Result<Answer, ChildError>,
+    /// The processor time that it has had (getrusage(2), user and system), also where there is no answer: somebody pays for it.
+    pub used: Nanos,
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
@@ -84,9 +93,8 @@ pub fn plain(bytes: &[u8]) -> String {
 /// Starts `program` with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
 /// child any more afterwards.
 ///
-/// # Errors
-/// [`ChildError`]. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
-pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits) -> Result<Answer, ChildError> {
+/// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
+pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits) -> Asked {
     let until = Instant::now() + Duration::from_nanos(limits.time.0);
     let mut command = Command::new(program);
     command.arg(argument).env_clear();
@@ -94,28 +102,24 @@ pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits) -> 
     let limited = *limits;
     // SAFETY: between fork and exec only system calls that are safe there are made.
     unsafe { command.pre_exec(move || limit(&limited)) };
-    let mut running = Running(command.spawn()?);
-    let (bytes, said) = running.talk(question, limits, until)?;
-    let status = running.end(limits, until)?;
-    match status.signal() {
-        Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
-        Some(signal) => return Err(ChildError::Killed(signal)),
-        None => {}
-    }
-    let said = plain(&said);
-    if status.code() == Some(NOT_CONFINED) {
-        return Err(io::Error::other(said).into());
-    }
-    Ok(Answer { bytes, said, is_done: status.success() })
+    let mut running = match command.spawn() {
+        Ok(child) => Running { child, ended: None },
+        Err(error) => return Asked { answer: Err(error.into()), used: Nanos(0) },
+    };
+    let answer = running.answer(question, limits, until);
+    Asked { answer, used: running.used() }
 }
 
 /// A child. It ends with this.
-struct Running(Child);
+struct Running {
+    child: Child,
+    /// How it has ended, and the processor time that it had. From then on its number may be another process's.
+    ended: Option<(ExitStatus, Nanos)>,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
+        self.used();
     }
 }
 
@@ -151,6 +155,59 @@ impl<S: Read + AsRawFd> Stream<S> {
 }
 
 impl Running {
+    fn answer(&mut self, question: &[u8], limits: &Limits, until: Instant) -> Result<Answer, ChildError> {
+        let (bytes, said) = self.talk(question, limits, until)?;
+        let status = self.end(limits, until)?;
+        match status.signal() {
+            Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
+            Some(signal) => return Err(ChildError::Killed(signal)),
+            None => {}
+        }
+        let said = plain(&said);
+        if status.code() == Some(NOT_CONFINED) {
+            return Err(io::Error::other(said).into());
+        }
+        Ok(Answer { bytes, said, is_done: status.success() })
+    }
+
+    /// The processor time that it had. It has not, any more, from then on.
+    fn used(&mut self) -> Nanos {
+        if self.ended.is_none() {
+            // It has not been waited for, so the number is its own.
+            _ = self.child.kill();
+            _ = self.wait(0);
+        }
+        self.ended.map_or(Nanos(0), |(_, used)| used)
+    }
+
+    /// How it has ended, if it has; with 0 for `options` (wait4(2)), when it has.
+    fn wait(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
+        if let Some((status, _)) = self.ended {
+            return Ok(Some(status));
+        }
+        let number = libc::pid_t::try_from(self.child.id()).map_err(io::Error::other)?;
+        let mut status = 0;
+        loop {
+            // SAFETY: all of it are numbers, for which zero is a value.
+            let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+            // SAFETY: the pointers are to live locals. The child is this process's own, and nobody else waits for it: `child` is not given out.
+            let waited = unsafe { libc::wait4(number, &raw mut status, options, &raw mut usage) };
+            if waited == number {
+                let status = ExitStatus::from_raw(status);
+                let used = nanos(usage.ru_utime).saturating_add(nanos(usage.ru_stime));
+                self.ended = Some((status, Nanos(used)));
+                return Ok(Some(status));
+            }
+            if waited == 0 {
+                return Ok(None);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
     /// Sends the question and takes what comes, in whatever order the child likes, until it has closed both of its streams.
     fn talk(
         &mut self,
@@ -158,9 +215,10 @@ impl Running {
         limits: &Limits,
         until: Instant,
     ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
-        let (mut sends, mut rest) = (self.0.stdin.take(), question);
+        let (mut sends, mut rest) = (self.child.stdin.take(), question);
         sends.as_ref().map_or(Ok(()), never_wait)?;
-        let (mut answer, mut said) = (Stream::of(self.0.stdout.take()), Stream::of(self.0.stderr.take()));
+        let (mut answer, mut said) =
+            (Stream::of(self.child.stdout.take()), Stream::of(self.child.stderr.take()));
         while answer.pipe.is_some() || said.pipe.is_some() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -201,7 +259,7 @@ impl Running {
     /// How it has ended.
     fn end(&mut self, limits: &Limits, until: Instant) -> Result<ExitStatus, ChildError> {
         loop {
-            if let Some(status) = self.0.try_wait()? {
+            if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);
             }
             if Instant::now() >= until {
@@ -210,6 +268,11 @@ impl Running {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+fn nanos(time: libc::timeval) -> u64 {
+    let part = |count: i64, each: u64| u64::try_from(count).unwrap_or(0).saturating_mul(each);
+    part(time.tv_sec, Nanos::SECOND.0).saturating_add(part(time.tv_usec, 1000))
 }
 
 /// Waits until something can be done with one of these descriptors, or they have come to their end: with which.
@@ -239,22 +302,28 @@ fn never_wait(pipe: &ChildStdin) -> io::Result<()> {
 /// Limits the calling process, and has it die with its parent.
 fn limit(limits: &Limits) -> io::Result<()> {
     let seconds = limits.processor.0.div_ceil(Nanos::SECOND.0);
-    for (resource, most, at_last) in [
+    set_limits(&[
         // The first says which limit it was, and who does not heed it is killed by the second.
         (libc::RLIMIT_CPU, seconds, seconds.saturating_add(1)),
         (libc::RLIMIT_AS, limits.memory.0, limits.memory.0),
         (libc::RLIMIT_CORE, 0, 0),
         (libc::RLIMIT_FSIZE, 0, 0),
-    ] {
+    ])?;
+    // SAFETY: takes no pointers.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Sets limits of the calling process: what, the one that it is told of, and the one for good. Makes system calls alone, so it can be called after a fork.
+pub(crate) fn set_limits(all: &[(libc::__rlimit_resource_t, u64, u64)]) -> io::Result<()> {
+    for &(resource, most, at_last) in all {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: at_last };
         // SAFETY: the pointer is to a live local.
         if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
             return Err(io::Error::last_os_error());
         }
-    }
-    // SAFETY: takes no pointers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(io::Error::last_os_error());
     }
     Ok(())
 }

@@ -6,6 +6,8 @@
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
 //! | [`translator`]: compiles one filter expression | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
+//! | [`keeper`]: signs with a key that it has read before | as a translator | as a translator; others cannot look into its memory | none |
+//! | [`ward`]: runs one module in a process of its own | none at all; what is open stays open | as a compiler, and to take descriptors and signal its own threads; others cannot look into its memory | none |
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
 //! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks | those for interfaces and for its folders, of what it had |
 //!
@@ -13,10 +15,12 @@
 //! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
 //! could, and can run a program from memory or by the system's loader; that program is inside the same walls.
 //!
-//! [`child`] starts the first two, with limits, and takes their answers.
+//! [`child`] starts a translator or a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
 
 mod calls;
 pub mod child;
+pub mod companion;
+mod descriptors;
 mod files;
 mod privileges;
 
@@ -47,6 +51,9 @@ pub enum ConfineError {
     /// Landlock refuses.
     #[error("files cannot be closed to this process: {0}")]
     Files(#[from] landlock::RulesetError),
+    /// Others could look into this process.
+    #[error("this process cannot be hidden from others: {0}")]
+    Hide(std::io::Error),
     /// Capabilities cannot be given up.
     #[error("privileges cannot be given up: {0}")]
     Privileges(rustix::io::Errno),
@@ -76,6 +83,41 @@ pub fn translator() -> Result<Files, ConfineError> {
     let files = files::none()?;
     privileges::none()?;
     calls::only_memory()?;
+    Ok(files)
+}
+
+/// Hides the calling process from others of its user, before it reads what they are not to know: they can neither trace it nor read its memory, and it
+/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2)).
+///
+/// # Errors
+/// [`ConfineError::Hide`].
+pub fn hide() -> Result<(), ConfineError> {
+    // SAFETY: takes no pointers.
+    match unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(ConfineError::Hide(std::io::Error::last_os_error())),
+    }
+}
+
+/// Confines the calling thread to what a [`translator`] may, of a process that is [hidden](hide).
+///
+/// # Errors
+/// [`ConfineError`]. Some of it may hold already.
+pub fn keeper() -> Result<Files, ConfineError> {
+    hide()?;
+    translator()
+}
+
+/// Confines the calling thread, and those that it starts, to what running a module takes that is given to it through what is open: what a [`compiler`] may,
+/// and to take descriptors. The process is [hidden](hide).
+///
+/// # Errors
+/// [`ConfineError`]. Some of it may hold already.
+pub fn ward() -> Result<Files, ConfineError> {
+    hide()?;
+    let files = files::none()?;
+    privileges::none()?;
+    calls::only_running()?;
     Ok(files)
 }
 

@@ -1,7 +1,7 @@
 //! Children that answer, and those that do everything else: each is a script that stands for a program that a stranger has taken over.
 
 use std::os::unix::fs::PermissionsExt;
-use weir_confine::child::{Answer, ChildError, Limits, ask};
+use weir_confine::child::{Answer, Asked, ChildError, Limits, ask};
 use weir_units::{Bytes, Nanos};
 
 /// None of them passes these.
@@ -13,6 +13,10 @@ const PATIENT: Limits = Limits {
 };
 
 fn child(script: &str, question: &[u8], limits: &Limits) -> Result<Answer, ChildError> {
+    asked(script, question, limits).answer
+}
+
+fn asked(script: &str, question: &[u8], limits: &Limits) -> Asked {
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("child");
     std::fs::write(&program, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\n{script}\n")).expect("a file");
@@ -20,7 +24,8 @@ fn child(script: &str, question: &[u8], limits: &Limits) -> Result<Answer, Child
     loop {
         match ask(&program, "argument", question, limits) {
             // Another test's child was made while this file was open for writing, and has not executed its program yet.
-            Err(ChildError::Process(error)) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+            Asked { answer: Err(ChildError::Process(error)), .. }
+                if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
             asked => return asked,
         }
     }
@@ -94,4 +99,25 @@ fn one_gets_no_more_memory_than_its_limit() {
     let plenty = answered("head -c 200000000 /dev/zero | tail -n 1 | wc -c", b"");
     assert_eq!((tight.bytes.as_slice(), plenty.bytes.as_slice()), (&b"0\n"[..], &b"200000000\n"[..]));
     assert!(!tight.said.is_empty(), "it was told so");
+}
+
+#[test]
+fn what_it_took_is_known_however_it_ended() {
+    let works = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+    let (short, busy) =
+        (Limits { time: Nanos::SECOND, ..PATIENT }, Limits { processor: Nanos::SECOND, ..PATIENT });
+    for (script, limits) in [
+        (works.to_owned(), &PATIENT),
+        (format!("{works}; exit 3"), &PATIENT),
+        (format!("{works}; kill -KILL $$"), &PATIENT),
+        (format!("{works}; exec sleep 1000000"), &short),
+    ] {
+        let Asked { answer, used } = asked(&script, b"", limits);
+        assert!(used.0 > 0, "{script}: {answer:?}");
+    }
+    let used = asked("while :; do :; done", b"", &busy).used;
+    assert!(used >= Nanos::SECOND && used.0 <= 3 * Nanos::SECOND.0, "{used:?}");
+    // Who was never there took nothing.
+    let none = ask(std::path::Path::new("/nowhere/weir"), "argument", b"", &PATIENT);
+    assert!(matches!(none, Asked { answer: Err(ChildError::Process(_)), used: Nanos(0) }));
 }

@@ -63,6 +63,7 @@ mod pcapng;
 mod pin;
 mod reader;
 mod ring;
+mod screen;
 mod selection;
 mod stream;
 mod totals;
@@ -86,7 +87,8 @@ pub use live::{
 pub use open::{Input, Options};
 pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
-pub use selection::{Portion, Selected, Selection};
+pub use screen::Screen;
+pub use selection::{Added, Portion, Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;
 pub use writer::{PacketWriter, WriteError, Written};

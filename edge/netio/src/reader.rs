@@ -96,6 +96,15 @@ impl<H> Filling<H> {
         self.latest[i / BATCH_PACKETS] = Timestamp(counts.latest);
         self.count = i + 1;
     }
+
+    /// Adds a packet that is described already. There is room for it.
+    pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut Counts) {
+        counts.add(&descriptor);
+        let i = self.count;
+        *self.slot.descriptor(i) = descriptor;
+        self.latest[i / BATCH_PACKETS] = Timestamp(counts.latest);
+        self.count = i + 1;
+    }
 }
 
 /// Why filling a block pauses.

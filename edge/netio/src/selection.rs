@@ -6,14 +6,19 @@ use crate::block::Block;
 use crate::format::Record;
 use crate::reader::Filling;
 use crate::ring::DescriptorRing;
+use crate::screen::{Screen, Screens};
 use crate::totals::Counts;
 use crate::view::{Head, View};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use weir_abi::{ARENA_BASE, Descriptor};
 use weir_wire::{LinkType, PEEK};
 
 /// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
 /// they look. Each packet is copied into it once, for all of its readers, and its descriptor says what is in the copy.
+///
+/// Where packets are shown through [screens](Self::through), what is hidden of them never comes into this memory: they are transformed elsewhere, and only what is shown is copied.
 ///
 /// Packets are numbered in the order of the selection: that others lie between them cannot be seen.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub struct Selection {
     hold: Hold,
     counts: Counts,
     blocks: u64,
+    /// Through what packets are shown; nothing where they are shown as they are.
+    screens: Option<Box<Screens>>,
 }
 
 /// What became of a block's packets.
@@ -37,6 +44,19 @@ pub struct Selected {
     pub lost: u64,
     /// Which: from the first one on for which there was no room. One mask for each batch; empty where there was room for all.
     pub rest: Vec<u64>,
+    /// How many were not, because a filter does not want what is shown of them.
+    pub unwanted: u64,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is there.
+    There,
+    /// A filter does not want what is shown of it.
+    Unwanted,
+    /// There is no room for it.
+    NoRoom,
 }
 
 /// A block that is put together packet by packet.
@@ -44,7 +64,7 @@ pub struct Selected {
 pub struct Portion(Filling<Hold>);
 
 impl Selection {
-    /// An empty one.
+    /// An empty one, whose packets are shown as they are.
     ///
     /// # Errors
     ///
@@ -61,7 +81,23 @@ impl Selection {
             hold,
             counts: Counts::new(),
             blocks: 0,
+            screens: None,
         })
+    }
+
+    /// An empty one of packets that all these screens let through. They are shown as the last one shows them; as they are, where there is none.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn through(screens: Vec<Screen>) -> io::Result<Self> {
+        let screens = if screens.is_empty() { None } else { Some(Box::new(Screens::new(screens))) };
+        Ok(Self { screens, ..Self::new()? })
+    }
+
+    /// How many packets have been transformed for it so far; nothing where they are shown as they are.
+    pub fn transformed(&self) -> Option<&Arc<AtomicU64>> {
+        self.screens.as_ref().map(|screens| screens.transformed())
     }
 
     /// Where the descriptors of its blocks are.
@@ -74,15 +110,20 @@ impl Selection {
         let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
         let wanted: u64 = count(masks);
         if wanted == 0 {
-            return Selected { block: None, lost: 0, rest: Vec::new() };
+            return Selected { block: None, lost: 0, rest: Vec::new(), unwanted: 0 };
         }
         let Some(mut portion) = self.begin() else {
-            return Selected { block: None, lost: wanted, rest: masks.to_vec() };
+            return Selected { block: None, lost: wanted, rest: masks.to_vec(), unwanted: 0 };
         };
-        let mut rest = Vec::new();
+        let (mut rest, mut unwanted) = (Vec::new(), 0);
         for (number, (batch, &mask)) in from.batches().zip(masks).enumerate() {
             let mut left = mask & batch.mask;
-            while left != 0 && self.copy(from, batch.first + left.trailing_zeros() as usize, &mut portion) {
+            while left != 0 {
+                match self.copy(from, batch.first + left.trailing_zeros() as usize, &mut portion) {
+                    Added::There => {}
+                    Added::Unwanted => unwanted += 1,
+                    Added::NoRoom => break,
+                }
                 left &= left - 1;
             }
             if left != 0 {
@@ -93,7 +134,7 @@ impl Selection {
                 break;
             }
         }
-        Selected { block: self.end(portion), lost: count(&rest), rest }
+        Selected { block: self.end(portion), lost: count(&rest), rest, unwanted }
     }
 
     /// Begins a block of packets that are [added](Self::add) one by one, at most [`BLOCK_PACKETS`]; nothing where blocks in use take all
@@ -102,16 +143,22 @@ impl Selection {
         Some(Portion(Filling::new(self.ring.take()?, Hold::default(), self.counts)))
     }
 
-    /// Adds a packet of these bytes, with time, interface, link type and length on the link as `like` has them. False where there is no room.
-    pub fn add(&mut self, portion: &mut Portion, packet: &[u8], like: &Descriptor) -> bool {
-        self.put(portion, packet.len(), like, |to, room| {
-            if packet.len() > room {
-                return None;
-            }
-            // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
-            unsafe { to.copy_from_nonoverlapping(packet.as_ptr(), packet.len()) };
-            Some(packet.len())
-        })
+    /// Adds what is shown of a packet of these bytes, with time, interface, link type and length on the link as `like` has them.
+    pub fn add(&mut self, portion: &mut Portion, packet: &[u8], like: &Descriptor) -> Added {
+        // Elsewhere while it is worked with.
+        let Some(mut screens) = self.screens.take() else {
+            return self.put(portion, packet.len(), like, |to, room| {
+                if packet.len() > room {
+                    return None;
+                }
+                // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
+                unsafe { to.copy_from_nonoverlapping(packet.as_ptr(), packet.len()) };
+                Some(packet.len())
+            });
+        };
+        let added = self.put_shown(portion, packet, like, &mut screens);
+        self.screens = Some(screens);
+        added
     }
 
     /// The block, unless nothing was added.
@@ -121,12 +168,55 @@ impl Selection {
         block
     }
 
-    /// Copies one packet; false where there is no room.
-    fn copy(&mut self, from: &Block, index: usize, portion: &mut Portion) -> bool {
-        let Some(descriptor) = from.descriptors().get(index) else { return false };
+    /// Copies one packet, or what is shown of it.
+    fn copy(&mut self, from: &Block, index: usize, portion: &mut Portion) -> Added {
+        let Some(descriptor) = from.descriptors().get(index) else { return Added::NoRoom };
+        if let Some(mut screens) = self.screens.take() {
+            let mut packet = screens.room();
+            // Private, and read from the source once: what is hidden is decided on these bytes.
+            from.copy_packet(index, &mut packet);
+            let added = self.put_shown(portion, &packet, descriptor, &mut screens);
+            screens.give_back(packet);
+            self.screens = Some(screens);
+            return added;
+        }
         let len = usize::try_from(descriptor.cap_len).unwrap_or(usize::MAX);
         // SAFETY: `put` gives memory with so much room, of the arena, of which no packet of another window is a part.
         self.put(portion, len, descriptor, |to, room| unsafe { from.copy_to(index, to, room) })
+    }
+
+    /// Puts what is shown of a packet where its readers are, and describes that. Nothing else is written there, also not for a moment.
+    fn put_shown(
+        &mut self,
+        portion: &mut Portion,
+        packet: &[u8],
+        like: &Descriptor,
+        screens: &mut Screens,
+    ) -> Added {
+        let Some(shown) = screens.show(packet, like) else { return Added::Unwanted };
+        let Some((start, _)) = self.write(portion, shown.len(), |to, room| {
+            if shown.len() > room {
+                return None;
+            }
+            // SAFETY: there is room, by the check above; what is written belongs to nobody else yet.
+            unsafe { to.copy_from_nonoverlapping(shown.as_ptr(), shown.len()) };
+            Some(shown.len())
+        }) else {
+            return Added::NoRoom;
+        };
+        let at = u32::try_from(self.chunk * CHUNK_BYTES + start).unwrap_or(0);
+        let like = Descriptor {
+            data: ARENA_BASE.saturating_add(at),
+            number: u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0),
+            ts_ns: like.ts_ns,
+            wire_len: like.wire_len,
+            link_type: like.link_type,
+            interface: like.interface,
+            ..Descriptor::default()
+        };
+        let descriptor = screens.describe(&like);
+        portion.0.put(descriptor, &mut self.counts);
+        Added::There
     }
 
     /// Makes room for `len` bytes, has them written, and describes what was written.
@@ -136,26 +226,14 @@ impl Selection {
         len: usize,
         like: &Descriptor,
         write: impl FnOnce(*mut u8, usize) -> Option<usize>,
-    ) -> bool {
-        let Ok(link_type) = LinkType::try_from(u32::from(like.link_type)) else { return false };
-        let filling = &mut portion.0;
-        if filling.count == BLOCK_PACKETS
-            || len > CHUNK_BYTES
-            || (len > CHUNK_BYTES - self.filled && !self.next_chunk())
-        {
-            return false;
-        }
-        let (start, base) = (self.filled, self.arena.address(self.chunk));
-        // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its only writer, and blocks know
-        // only of bytes below `filled`.
-        let Some(len) = write(unsafe { base.add(start) }, CHUNK_BYTES - start) else { return false };
-        // Headers begin at even addresses, as they do in a network card's memory.
-        self.filled = (start + len).next_multiple_of(64).min(CHUNK_BYTES);
-        self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
+    ) -> Added {
+        let Ok(link_type) = LinkType::try_from(u32::from(like.link_type)) else { return Added::NoRoom };
+        let Some((start, len)) = self.write(portion, len, write) else { return Added::NoRoom };
         let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
         let end = (start + len) as u64;
         // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
-        let view = unsafe { View::new(base, 0, end, ARENA_BASE.saturating_add(guest)) };
+        let view =
+            unsafe { View::new(self.arena.address(self.chunk), 0, end, ARENA_BASE.saturating_add(guest)) };
         let record = Record {
             ts: Some(like.ts_ns),
             cap_len: u32::try_from(len).unwrap_or(u32::MAX),
@@ -165,8 +243,32 @@ impl Selection {
             data: start as u64,
             next: end,
         };
-        filling.add(&view, &mut self.counts, &record, &mut Head::<PEEK>::new());
-        true
+        portion.0.add(&view, &mut self.counts, &record, &mut Head::<PEEK>::new());
+        Added::There
+    }
+
+    /// Makes room for `len` bytes, and has them written: where in the chunk, and how many there are. Nothing where there is no room.
+    fn write(
+        &mut self,
+        portion: &mut Portion,
+        len: usize,
+        write: impl FnOnce(*mut u8, usize) -> Option<usize>,
+    ) -> Option<(usize, usize)> {
+        let filling = &mut portion.0;
+        if filling.count == BLOCK_PACKETS
+            || len > CHUNK_BYTES
+            || (len > CHUNK_BYTES - self.filled && !self.next_chunk())
+        {
+            return None;
+        }
+        let (start, base) = (self.filled, self.arena.address(self.chunk));
+        // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its only writer, and blocks know
+        // only of bytes below `filled`.
+        let len = write(unsafe { base.add(start) }, CHUNK_BYTES - start)?;
+        // Headers begin at even addresses, as they do in a network card's memory.
+        self.filled = (start + len).next_multiple_of(64).min(CHUNK_BYTES);
+        self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
+        Some((start, len))
     }
 
     /// Goes on in a chunk that nobody else holds.
@@ -183,6 +285,8 @@ impl Selection {
 mod tests {
     use super::*;
     use crate::{Capture, Input, Next};
+    use weir_demux::{Instruction, Program};
+    use weir_wire::view::{Transform, ViewKey};
 
     /// Frames of 60 to 1500 bytes, each with its number in it.
     fn capture(packets: u32) -> Capture {
@@ -301,8 +405,8 @@ mod tests {
         let mut selection = Selection::new().unwrap();
         let mut portion = selection.begin().unwrap();
         let like = Descriptor { ts_ns: 7, wire_len: 90, link_type: 1, interface: 3, ..Descriptor::default() };
-        assert!(selection.add(&mut portion, &[0xff; 60], &like));
-        assert!(!selection.add(&mut portion, &vec![0; CHUNK_BYTES + 1], &like));
+        assert_eq!(selection.add(&mut portion, &[0xff; 60], &like), Added::There);
+        assert_eq!(selection.add(&mut portion, &vec![0; CHUNK_BYTES + 1], &like), Added::NoRoom);
         let block = selection.end(portion).unwrap();
         let [one] = block.descriptors() else { panic!("there is one packet") };
         assert_eq!((one.ts_ns, one.cap_len, one.wire_len, one.interface, one.number), (7, 60, 90, 3, 0));
@@ -319,5 +423,158 @@ mod tests {
             let selected = selection.select(&block, &[0]);
             assert!(selected.block.is_none() && selected.lost == 0);
         }
+    }
+
+    /// UDP datagrams from 203.0.113.77 to 10.0.N.N, of which each second one has port 53, with so many bytes of payload that nobody is to see.
+    fn datagrams(packets: u32, payload: u16) -> Vec<Vec<u8>> {
+        let datagram = |number: u32| {
+            let [.., high, low] = number.to_be_bytes();
+            let port = if number.is_multiple_of(2) { 53 } else { 54 };
+            let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+            frame.extend((28 + payload).to_be_bytes());
+            frame.extend([0, 1, 0, 0, 64, 17, 0x12, 0x34, 203, 0, 113, 77, 10, 0, high, low, 4, 0, 0, port]);
+            frame.extend((8 + payload).to_be_bytes());
+            frame.extend([0x56, 0x78]);
+            frame.resize(frame.len() + usize::from(payload), 0xa5);
+            frame
+        };
+        (0..packets).map(datagram).collect()
+    }
+
+    fn captured(frames: &[Vec<u8>]) -> Capture {
+        let mut bytes = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0".to_vec();
+        for (number, frame) in (0u32..).zip(frames) {
+            let len = u32::try_from(frame.len()).unwrap();
+            for field in [number, 0, len, len] {
+                bytes.extend_from_slice(&field.to_le_bytes());
+            }
+            bytes.extend_from_slice(frame);
+        }
+        Capture::open(Input::Bytes(bytes)).unwrap()
+    }
+
+    fn transform(view: &str) -> Transform {
+        Transform::new(view.parse().unwrap(), &ViewKey::derive(&[3; 32], view.as_bytes()))
+    }
+
+    /// Accepts packets of which the byte at `at` is this one.
+    fn byte(at: u32, byte: u32) -> Option<Arc<Program>> {
+        let code = |code, jt, jf, k| Instruction { code, jt, jf, k };
+        let code = [code(0x30, 0, 0, at), code(0x15, 0, 1, byte), code(6, 0, 0, 1), code(6, 0, 0, 0)];
+        Some(Arc::new(Program::new(&code).unwrap()))
+    }
+
+    /// All memory that a reader of the selection can have.
+    fn memory(selection: &Selection) -> Vec<u8> {
+        let window = selection.arena.window();
+        let ring = selection.ring.clone();
+        let mut all = Vec::new();
+        for (fd, len) in [(window.fd(), window.len()), (ring.fd(), ring.len())] {
+            let mut bytes = vec![0; usize::try_from(len.0).unwrap()];
+            let file = std::fs::File::from(fd.try_clone_to_owned().unwrap());
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+            all.extend(bytes);
+        }
+        all
+    }
+
+    fn has(memory: &[u8], what: &[u8]) -> bool {
+        memory.windows(what.len()).any(|window| window == what)
+    }
+
+    #[test]
+    fn what_a_view_hides_never_comes_into_the_memory() {
+        let frames = datagrams(300, 32);
+        let mut capture = captured(&frames);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        let hash = block.descriptors()[7].flow_hash.to_ne_bytes();
+        let hidden: [&[u8]; 5] =
+            [&[0xa5; 4], &[203, 0, 113, 77], &[64, 17, 0x12, 0x34], &[0x56, 0x78, 0xa5], &hash];
+
+        // The search finds what is there.
+        let mut whole = Selection::new().unwrap();
+        let _there = whole.select(&block, &masks);
+        assert!(hidden.iter().all(|what| has(&memory(&whole), what)) && whole.transformed().is_none());
+
+        let mut selection =
+            Selection::through(vec![Screen::new(transform("addresses=anonymised"), None)]).unwrap();
+        let selected = selection.select(&block, &masks);
+        let shown = selected.block.unwrap();
+        assert_eq!((selected.lost, selected.unwanted, shown.len()), (0, 0, 300));
+        // One by one as well.
+        let mut portion = selection.begin().unwrap();
+        assert_eq!(selection.add(&mut portion, &frames[0], &block.descriptors()[0]), Added::There);
+        let alone = selection.end(portion).unwrap();
+        let memory = memory(&selection);
+        for what in hidden {
+            assert!(!has(&memory, what), "{what:x?}");
+        }
+        let own = transform("addresses=anonymised");
+        let mut packet = Vec::new();
+        for (i, descriptor) in shown.descriptors().iter().chain(alone.descriptors()).enumerate() {
+            let (from, at) = if i < 300 { (&shown, i) } else { (&alone, i - 300) };
+            from.copy_packet(at, &mut packet);
+            assert_eq!(*descriptor, own.describe(&packet, descriptor));
+            assert_eq!((descriptor.number as usize, descriptor.cap_len, descriptor.wire_len), (i, 42, 74));
+        }
+        assert_eq!(selection.transformed().unwrap().load(std::sync::atomic::Ordering::Relaxed), 301);
+    }
+
+    #[test]
+    fn filters_look_at_what_is_shown_and_numbers_tell_of_nothing_else() {
+        let mut capture = captured(&datagrams(100, 32));
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        let count = |screens| {
+            let mut selection = Selection::through(screens).unwrap();
+            let selected = selection.select(&block, &masks);
+            let numbers: Vec<u32> = selected
+                .block
+                .iter()
+                .flat_map(|block| block.descriptors())
+                .map(|packet| packet.number)
+                .collect();
+            let len = u32::try_from(numbers.len()).unwrap();
+            assert_eq!(numbers, (0..len).collect::<Vec<_>>());
+            assert_eq!((selected.lost, selected.unwanted), (0, 100 - u64::from(len)));
+            len
+        };
+        let hidden = || transform("addresses=zeroed");
+        // Ports are shown, addresses are zeros, and of the payload nothing is there.
+        assert_eq!(count(vec![Screen::new(hidden(), byte(37, 53))]), 50);
+        assert_eq!(count(vec![Screen::new(hidden(), byte(26, 203))]), 0);
+        assert_eq!(count(vec![Screen::new(hidden(), byte(26, 0))]), 100);
+        assert_eq!(count(vec![Screen::new(hidden(), byte(42, 0xa5))]), 0);
+        // Somebody who wrote a filter sees more than who is shown what passes it.
+        let more = || Screen::new(transform("payload=none"), byte(33, 7));
+        assert_eq!(count(vec![more(), Screen::new(hidden(), None)]), 1);
+        assert_eq!(count(vec![more(), Screen::new(hidden(), byte(37, 53))]), 0);
+    }
+
+    #[test]
+    fn what_is_shown_and_has_no_room_comes_when_there_is_some() {
+        let mut capture = captured(&datagrams(1000, 1400));
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        let screens = vec![Screen::new(transform("ttl=zeroed"), byte(37, 53))];
+        let mut selection = Selection::through(screens).unwrap();
+        let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum::<u64>();
+        let (mut held, mut there) = (Vec::new(), 0);
+        let rest = loop {
+            let selected = selection.select(&block, &masks);
+            there += selected.block.as_ref().map_or(0, Block::len);
+            held.extend(selected.block);
+            if selected.lost > 0 {
+                assert_eq!(count(&selected.rest), selected.lost);
+                break selected.rest;
+            }
+        };
+        assert!(rest != masks, "it was full of packets, not of descriptors");
+        held.clear();
+        let selected = selection.select(&block, &rest);
+        let last = selected.block.unwrap();
+        assert_eq!((selected.lost, last.descriptors()[0].number as usize), (0, there));
+        assert_eq!((there + last.len()) % (block.len() / 2), 0);
     }
 }

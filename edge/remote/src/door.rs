@@ -9,9 +9,8 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_trust::association::{Authenticated, Message, Peer, Responder};
+use weir_trust::association::{Authenticated, Message, Peer, Responder, Signer};
 use weir_trust::gate::{Gate, GateCounters, Limits, Refusal, Ticket};
-use weir_trust::key::Identity;
 use weir_units::Nanos;
 
 /// Where strangers knock: one for all addresses that a node listens at.
@@ -107,11 +106,11 @@ impl Visitor {
     ///
     /// # Errors
     /// A [`MeetError`]: the connection is closed without a word.
-    pub fn meet(self, identity: &Identity) -> Result<Guest, MeetError> {
+    pub fn meet(self, signer: &dyn Signer) -> Result<Guest, MeetError> {
         let first = self.read(Message::First)?;
         // From here on it costs processor time.
         self.door.lock().gate.answer(self.ticket, self.door.now())?;
-        let (responder, second) = Responder::begin(identity, &first, &mut OsRng)?;
+        let (responder, second) = Responder::begin(signer, &first, &mut OsRng)?;
         self.write(&second)?;
         let authenticated = responder.third(&self.read(Message::Third)?)?;
         Ok(Guest { visitor: self, authenticated })

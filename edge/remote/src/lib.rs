@@ -6,6 +6,8 @@
 //! [`Guest::accept`]. There are never more such threads than half-open handshakes ([`weir_trust::gate::Limits::half_open`]), those that
 //! were just told to end, and guests.
 //!
+//! The node's private key is not in the node's own process: a [`Keeper`] has it, and signs handshakes.
+//!
 //! Everything that waits has a time at which it stops waiting, however slowly bytes come or are taken. Before it is authenticated, a peer
 //! is told nothing but that the connection is closed.
 
@@ -15,9 +17,11 @@ mod connect;
 mod deadline;
 mod door;
 mod error;
+mod keeper;
 mod stream;
 
 pub use connect::connect;
 pub use door::{Door, Guest, Visitor};
 pub use error::{ConnectError, MeetError};
+pub use keeper::{KEEPER, Keeper, KeeperError, keep};
 pub use stream::{Reader, Stream, Writer};

@@ -48,21 +48,26 @@ pub enum CompileError {
     Process(#[from] io::Error),
 }
 
-/// Has a child compile a rewritten module.
-pub(crate) fn in_child(bytes: &[u8], limits: CompileLimits) -> Result<Vec<u8>, CompileError> {
+/// Has a child compile a rewritten module. Adds to `used` the processor time that it took, also where there is no code.
+pub(crate) fn in_child(
+    bytes: &[u8],
+    limits: CompileLimits,
+    used: &mut Nanos,
+) -> Result<Vec<u8>, CompileError> {
     let most = Limits {
         processor: limits.time,
         time: Nanos(limits.time.0.saturating_mul(PATIENCE)),
         memory: limits.memory,
         answer: CODE_MAX,
     };
-    let answer =
-        child::ask(&std::env::current_exe()?, "compile", bytes, &most).map_err(|error| match error {
-            // Without memory it ends itself by a signal.
-            ChildError::Time(_) | ChildError::Killed(_) => CompileError::Limits(limits),
-            ChildError::Process(error) => CompileError::Process(error),
-            ChildError::Answer(_) => CompileError::Process(io::Error::other(error)),
-        })?;
+    let asked = child::ask(&std::env::current_exe()?, "compile", bytes, &most);
+    used.0 = used.0.saturating_add(asked.used.0);
+    let answer = asked.answer.map_err(|error| match error {
+        // Without memory it ends itself by a signal.
+        ChildError::Time(_) | ChildError::Killed(_) => CompileError::Limits(limits),
+        ChildError::Process(error) => CompileError::Process(error),
+        ChildError::Answer(_) => CompileError::Process(io::Error::other(error)),
+    })?;
     if !answer.is_done {
         return Err(CompileError::Module(answer.said));
     }

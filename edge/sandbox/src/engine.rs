@@ -20,7 +20,7 @@ use wasmtime::{
 use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
 use weir_session::{Admitted, STACK_MAX, Tier};
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
@@ -212,8 +212,7 @@ impl Engine {
 
     /// Compiles an admitted module, or takes it from the cache.
     pub fn load(&self, admitted: Admitted) -> Result<Program, LoadError> {
-        let checks = self.options.control.checks(&admitted, false);
-        self.load_with(admitted, checks)
+        self.load_counting(admitted, false, &mut Nanos(0))
     }
 
     /// The same, so that calls of the module can be [suspended](crate::Instance::begin) where it is charged for what it does. A proved module gets
@@ -222,11 +221,20 @@ impl Engine {
     /// # Errors
     /// As [`Self::load`].
     pub fn load_suspendable(&self, admitted: Admitted) -> Result<Program, LoadError> {
-        let checks = self.options.control.checks(&admitted, true);
-        self.load_with(admitted, checks)
+        self.load_counting(admitted, true, &mut Nanos(0))
     }
 
-    fn load_with(&self, admitted: Admitted, checks: Checks) -> Result<Program, LoadError> {
+    /// One or the other, and adds to `used` the processor time that a compiler's child took, also where it failed. What this thread takes is in its own.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_counting(
+        &self,
+        admitted: Admitted,
+        suspendable: bool,
+        used: &mut Nanos,
+    ) -> Result<Program, LoadError> {
+        let checks = self.options.control.checks(&admitted, suspendable);
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
             rewritten(&admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
@@ -237,7 +245,7 @@ impl Engine {
             Some(code) => code,
             None => {
                 let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, limits).map_err(LoadError::Compile)?,
+                    Some(limits) => compile::in_child(&bytes, limits, used).map_err(LoadError::Compile)?,
                     None => self.wasm.precompile_module(&bytes).map_err(failed)?,
                 };
                 if let Some(cache) = &self.cache {

@@ -3,12 +3,13 @@
 use crate::host::{Host, Phase};
 use crate::instance::{During, Instance, call};
 use crate::rewrite::enter;
+use crate::rights::WriteRights;
 use crate::suspend::{self, Call, Running};
 use crate::table::{Press, TableVersion};
 use std::sync::Arc;
 use wasmtime::{Instance as WasmInstance, Store, TypedFunc};
 use weir_bounds::EntryPoint;
-use weir_session::{Facts, MemoryReservation};
+use weir_session::{Facts, KeptPackets, MemoryReservation};
 use weir_units::{Bytes, Nanos};
 
 /// What a module has of its session.
@@ -16,6 +17,10 @@ use weir_units::{Bytes, Nanos};
 pub struct Means {
     /// What its private memory is taken from; without it there is only its own ceiling.
     pub memory: Option<Arc<MemoryReservation>>,
+    /// How many packets it may keep together with the other modules; without it as many as it may for itself.
+    pub kept: Option<Arc<KeptPackets>>,
+    /// What it may write of packets; without it whatever can be written.
+    pub writes: Option<Arc<WriteRights>>,
     /// How it calls services of others, and answers their calls; without it there are none.
     pub post: Option<Arc<dyn Post>>,
     /// The tables that it sees from the begin, by their places in the manifest.

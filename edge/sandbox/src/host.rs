@@ -8,6 +8,7 @@ use crate::kept::{Kept, keep, release};
 use crate::outgoing::{Outgoing, send};
 use crate::pattern::{PatternError, Patterns};
 use crate::rewrite::{LIMIT, SUSPEND};
+use crate::rights::WriteRights;
 use crate::slice::{self, Counter, Shared};
 use crate::table::{Press, publish};
 use std::ops::Range;
@@ -17,7 +18,7 @@ use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
 use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_units::{Bytes, Nanos};
-use weir_wire::{PEEK_MAX, PatchError};
+use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 
 /// What a module's call may do just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct Patch {
     pub offset: u32,
     /// What is written there.
     pub bytes: Vec<u8>,
+    /// The fields that it was allowed to write: whoever makes the patch checks it by these again.
+    pub fields: WriteFields,
 }
 
 /// Per instance; wasmtime keeps it in the store.
@@ -65,6 +68,8 @@ pub(crate) struct Host {
     pub(crate) patches: Vec<Patch>,
     /// Whether anybody will take the patches: else they are checked and answered, but not kept.
     pub(crate) keeps_patches: bool,
+    /// What they may write; without it whatever can be written.
+    pub(crate) rights: Option<Arc<WriteRights>>,
     pub(crate) log: Vec<LogLine>,
     pub(crate) log_dropped: u64,
     /// What it has sent.
@@ -131,6 +136,7 @@ impl Host {
             records_dropped: 0,
             patches: Vec::new(),
             keeps_patches: true,
+            rights: None,
             log: Vec::new(),
             log_dropped: 0,
             outgoing: Outgoing::default(),
@@ -524,7 +530,8 @@ fn patch(
     let head = described.cap_len.min(u32::try_from(most).unwrap_or(u32::MAX));
     let packet = first + index;
     guest.bytes(described.data, head, |head, host| {
-        match weir_wire::patch::check(head, &described, offset, wanted) {
+        let fields = host.rights.as_ref().map_or(WriteFields::ALL, |rights| rights.fields());
+        match fields.check(head, &described, offset, wanted) {
             Ok(()) => {
                 let Some(made) = host.patched.get_mut(index as usize) else { return code::WHEN };
                 if u32::from(*made) >= host.admitted.profile().patches.min(limit::PATCHES_PER_PACKET) {
@@ -532,12 +539,18 @@ fn patch(
                 }
                 *made += 1;
                 if host.keeps_patches {
-                    host.patches.push(Patch { packet, offset, bytes: wanted.to_vec() });
+                    host.patches.push(Patch { packet, offset, bytes: wanted.to_vec(), fields });
                 }
                 code::OK
             }
             Err(PatchError::Range { .. }) => code::RANGE,
             Err(PatchError::Denied { .. }) => code::DENIED,
+            Err(PatchError::Withheld { .. }) => {
+                if let Some(rights) = &host.rights {
+                    rights.refuse();
+                }
+                code::DENIED
+            }
         }
     })
 }

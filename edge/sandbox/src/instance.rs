@@ -197,6 +197,8 @@ impl Instance {
         let mut host = Host::new(Arc::clone(&program.admitted));
         host.goes_on = program.checks.piece().is_some();
         host.slice = Arc::clone(&slice);
+        host.kept.together.clone_from(&means.kept);
+        host.rights.clone_from(&means.writes);
         host.post.clone_from(&means.post);
         host.press.clone_from(&means.press);
         // It is shown others later, so these are not held any longer than they are to be seen.

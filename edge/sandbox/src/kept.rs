@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use wasmtime::Caller;
 use weir_abi::{DESCRIPTOR_BYTES, code, limit};
-use weir_session::Order;
+use weir_session::{KeptPacket, KeptPackets, Order};
 use weir_units::Bytes;
 
 /// A handle is a place, and above it how often that has been used: so one that was let go of names nothing any more.
@@ -48,6 +49,8 @@ pub type Keeper = Box<dyn Fn(u32, u32) -> Result<Pinned, NotPinned> + Send>;
 #[derive(Default)]
 pub(crate) struct Kept {
     keeper: Option<Keeper>,
+    /// What all modules of the session may keep together.
+    pub(crate) together: Option<Arc<KeptPackets>>,
     places: Vec<Place>,
     free: Vec<u32>,
     packets: u32,
@@ -62,6 +65,8 @@ pub(crate) struct Kept {
 struct Place {
     used: u32,
     pinned: Option<Pinned>,
+    /// It is one of the session's, until it is let go of.
+    of_session: Option<KeptPacket>,
 }
 
 impl fmt::Debug for Pinned {
@@ -126,6 +131,7 @@ impl Kept {
     fn empty(&mut self, place: u32) -> bool {
         let Some(there) = self.places.get_mut(place as usize) else { return false };
         let Some(pinned) = there.pinned.take() else { return false };
+        there.of_session = None;
         // The first use of a place after so many has a handle that was used once before: 2 million calls ago.
         there.used = if there.used == USE_MAX { 0 } else { there.used + 1 };
         for piece in pinned.pieces {
@@ -148,7 +154,7 @@ impl Kept {
         Bytes(new.saturating_mul(pinned.piece.0))
     }
 
-    fn put(&mut self, order: Order, pinned: Pinned) -> Option<i32> {
+    fn put(&mut self, order: Order, pinned: Pinned, of_session: Option<KeptPacket>) -> Option<i32> {
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -164,7 +170,7 @@ impl Kept {
                 self.bytes.0 += pinned.piece.0;
             }
         }
-        there.pinned = Some(pinned);
+        (there.pinned, there.of_session) = (Some(pinned), of_session);
         self.packets += 1;
         let handle = i32::try_from(there.used << PLACE_BITS | place).ok()?;
         if self.new.len() >= 2 * limit::KEPT_PACKETS as usize {
@@ -210,11 +216,18 @@ pub(crate) fn keep(
     if pieces > u64::from(pinned.most / 2) || memory > host.admitted.memory().0 {
         return Ok(code::FULL);
     }
-    // It is its session's, too.
+    let of_session = match &host.kept.together {
+        None => None,
+        Some(together) => match together.keep() {
+            None => return Ok(code::FULL),
+            kept => kept,
+        },
+    };
+    // The memory is its session's, too.
     if added.0 > 0 && host.holding.as_mut().is_some_and(|holding| !holding.set(Bytes(memory))) {
         return Ok(code::FULL);
     }
-    Ok(host.kept.put(order, pinned).unwrap_or(code::FULL))
+    Ok(host.kept.put(order, pinned, of_session).unwrap_or(code::FULL))
 }
 
 /// The host function `release`.
@@ -286,9 +299,9 @@ mod tests {
     #[test]
     fn what_was_let_go_of_in_a_call_is_not_remembered_for_ever() {
         let mut kept = Kept::default();
-        let first = kept.put(Order::packet(0), pinned()).unwrap();
+        let first = kept.put(Order::packet(0), pinned(), None).unwrap();
         for _ in 0..100_000 {
-            let handle = kept.put(Order::packet(0), pinned()).unwrap();
+            let handle = kept.put(Order::packet(0), pinned(), None).unwrap();
             assert!(kept.release(handle) && !kept.release(handle));
         }
         assert!(kept.new.len() <= 2 * limit::KEPT_PACKETS as usize, "{}", kept.new.len());

@@ -2,11 +2,15 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 use support::*;
-use weir_sandbox::{Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Options, thread_time};
+use weir_sandbox::{
+    Batch, Cache, During, Engine, FaultKind, Instance, LoadError, Means, Options, WriteRights, thread_time,
+};
 use weir_session::{Admitted, Records};
 use weir_units::{Nanos, Timestamp};
+use weir_wire::{WriteField, WriteFields};
 
 /// Runs a batch in which packet 20 does `act`. Exactly that packet is lost, for the reason given, and the rest is counted.
 fn loses_packet_20(act: &str, kind: FaultKind) {
@@ -396,6 +400,32 @@ fn a_batch_taken_whole_has_one_allowance() {
     assert_eq!(instance.take_records(Records::default()).len(), 2 * 64);
     assert_eq!(instance.take_patches().len(), 2 * 32);
     assert_eq!((instance.counters().faults, instance.counters().records_dropped), (0, 10_000 - 128));
+}
+
+#[test]
+fn a_field_that_may_not_be_written_is_denied_at_the_call_and_counted() {
+    let engine = engine();
+    // The first byte of the hardware addresses.
+    let body = emitting(
+        "(i64.extend_i32_s (call $patch (local.get $d) (i32.const 0) (i32.const 64) (i32.const 1)))",
+    );
+    let rights = Arc::new(WriteRights::new(WriteFields::NONE));
+    let means = Means { writes: Some(Arc::clone(&rights)), ..Means::default() };
+    let mut instance = Instance::start_with(&engine, &program(&engine, &body), means).unwrap();
+    Packets::new().map(&mut instance);
+    let answer = |instance: &mut Instance| {
+        instance.run(Batch { mask: 0b11, ..all() });
+        let answers = values(instance).into_iter().map(u64::cast_signed).collect::<Vec<_>>();
+        (answers, instance.take_patches().iter().map(|patch| patch.fields).collect::<Vec<_>>())
+    };
+    let denied = i64::from(weir_abi::code::DENIED);
+    assert_eq!(answer(&mut instance), (vec![denied; 2], Vec::new()));
+    let macs = WriteFields::from(WriteField::Macs);
+    rights.change(macs);
+    assert_eq!(answer(&mut instance), (vec![0; 2], vec![macs; 2]));
+    rights.change(WriteField::Ttl.into());
+    assert_eq!(answer(&mut instance), (vec![denied; 2], Vec::new()));
+    assert_eq!((rights.refused(), instance.counters().faults), (4, 0));
 }
 
 #[test]

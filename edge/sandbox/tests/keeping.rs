@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::{MANIFEST, Packets, all, emitting, engine, started};
 use weir_abi::{ARENA_BASE, DESCRIPTORS_BASE, code};
-use weir_sandbox::{Batch, Budget, Call, Engine, Instance, NotPinned, Pinned, Step};
-use weir_session::{Admitted, Profile, Terms};
+use weir_sandbox::{Batch, Budget, Call, Engine, Instance, Means, NotPinned, Pinned, Step};
+use weir_session::{Admitted, KeptPackets, Profile, Terms};
 use weir_units::{Bytes, Timestamp};
 
 /// Memory in pieces of 250 bytes, of which so many can be kept in all; and what is kept of it now.
@@ -168,6 +168,39 @@ fn a_profile_and_a_manifest_say_how_much_and_nobody_has_more_than_half() {
     instance.run(all());
     assert_eq!((memory.now(), instance.kept()), (10, Bytes(4 * 250)));
     assert!(answers(&mut instance)[10..].iter().all(|answer| *answer == i64::from(code::FULL)));
+}
+
+#[test]
+fn modules_of_one_session_keep_no_more_together_than_it_may() {
+    let engine = engine();
+    let together = KeptPackets::new(Some(3));
+    let memory = Memory::default();
+    let mut instances: Vec<Instance> = (0..2)
+        .map(|_| {
+            let program = engine.load(admitted(&emitting(KEEP), MANIFEST, "")).unwrap();
+            let means = Means { kept: Some(Arc::clone(&together)), ..Means::default() };
+            let mut instance = Instance::start_with(&engine, &program, means).unwrap();
+            Packets::new().map(&mut instance);
+            memory.keep_for(&mut instance);
+            instance
+        })
+        .collect();
+    // Each may keep 4 for itself.
+    for instance in &mut instances {
+        instance.run(Batch { mask: 0b11, ..all() });
+    }
+    let full = i64::from(code::FULL);
+    assert!(answers(&mut instances[0]).iter().all(|handle| *handle >= 0));
+    assert_eq!(answers(&mut instances[1])[1], full);
+    assert_eq!((together.state().kept, together.state().refused, memory.now()), (3, 1, 3));
+    // What a module kept that is gone, others may keep.
+    drop(instances.remove(0));
+    assert_eq!((together.state().kept, memory.now()), (1, 1));
+    instances[0].run(Batch { mask: 0b1111, ..all() });
+    assert_eq!(answers(&mut instances[0])[2..], [full; 2]);
+    // So where packets are kept by something else from then on.
+    memory.keep_for(&mut instances[0]);
+    assert_eq!((together.state().kept, memory.now()), (0, 0));
 }
 
 #[test]

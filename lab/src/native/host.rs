@@ -11,7 +11,7 @@ use weir_abi::{Descriptor, code, limit};
 use weir_sandbox::Patch;
 use weir_session::{Access, Admitted, Manifest, Order, Records, Value};
 use weir_units::Bytes;
-use weir_wire::{PEEK_MAX, PatchError};
+use weir_wire::{PEEK_MAX, PatchError, WriteFields};
 
 /// What `struct lab_host` of lab/native/host.c is.
 #[repr(C)]
@@ -193,11 +193,11 @@ unsafe extern "C" fn patch(
     match weir_wire::patch::check(head, &described, offset, wanted) {
         Ok(()) => {
             let packet = host.first + u32::try_from(index).unwrap_or(0);
-            host.patches.push(Patch { packet, offset, bytes: wanted.to_vec() });
+            host.patches.push(Patch { packet, offset, bytes: wanted.to_vec(), fields: WriteFields::ALL });
             code::OK
         }
         Err(PatchError::Range { .. }) => code::RANGE,
-        Err(PatchError::Denied { .. }) => code::DENIED,
+        Err(PatchError::Denied { .. } | PatchError::Withheld { .. }) => code::DENIED,
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::{Owner, Refusal};
 use crate::spec::{ProcessorSpec, Sees, SessionSpec};
+use crate::view::Bounds;
 use weir_session::Name;
 use weir_trust::credential::{Link, Verified};
 use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
 use weir_units::{BitsPerSecond, Bytes};
+use weir_wire::WriteFields;
 
 /// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
 pub(crate) fn hold<'a>(
@@ -63,14 +65,24 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             );
             return never(what);
         }
-        if let Some(missing) =
-            grant.filters.iter().find(|filter| !channel.within.iter().any(|within| within == filter.as_str()))
+        let bounds = Bounds::of(credential);
+        if let Some((missing, _)) =
+            bounds.within.iter().find(|within| !channel.bounds.within.contains(within))
         {
             let (asked, given) =
-                (format!("packets beside those of it, in channel `{}`", channel.name), missing.to_string());
+                (format!("packets beside those of it, in channel `{}`", channel.name), missing.clone());
             excesses.push(Excess { part: Part::Traffic, asked, given });
         }
+        // Whose it is says by which key it is shown, and what its holder may see by what its own filter selects.
+        let is_bound = (channel.bounds.view, channel.bounds.whose) == (bounds.view, bounds.whose);
+        if !is_bound || !channel.shows().is_at_most(&bounds.view) {
+            let asked = format!("{}, in channel `{}`", channel.shows(), channel.name);
+            excesses.push(Excess { part: Part::View, asked, given: bounds.view.to_string() });
+        }
     }
+    let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();
+    let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
+    excesses.extend(grant.refuses(&Request { writes: &writes, ..Request::default() }));
     let processors = spec.all_processors();
     let is_beyond = |cpu: &&ProcessorSpec| cpu.spare || cpu.reservation().is_none();
     if let Some(cpu) = processors.iter().find(is_beyond).filter(|_| grant.ceilings.cpu.is_some()) {
@@ -83,6 +95,9 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
         return never(
             "it would have more records taken than is granted: give it `records_per_second`".to_owned(),
         );
+    }
+    if spec.kept_packets.is_none() && grant.ceilings.kept_packets.is_some() {
+        return never("it would keep more packets than is granted: give it `kept_packets`".to_owned());
     }
     let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
     if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
@@ -102,6 +117,7 @@ struct Used {
     memory: u64,
     bandwidth: u64,
     records: u64,
+    kept: u64,
     sessions: u64,
 }
 
@@ -112,6 +128,7 @@ impl Used {
             memory: self.memory.saturating_add(other.memory),
             bandwidth: self.bandwidth.saturating_add(other.bandwidth),
             records: self.records.saturating_add(other.records),
+            kept: self.kept.saturating_add(other.kept),
             sessions: self.sessions.saturating_add(other.sessions),
         }
     }
@@ -131,19 +148,21 @@ fn used(spec: &SessionSpec) -> Used {
         bandwidth: bandwidth.fold(0, u64::saturating_add),
         // One without a number is under no chain that has a ceiling.
         records: spec.records_per_second.unwrap_or(0),
+        kept: spec.kept_packets.unwrap_or(0),
         sessions: 1,
     }
 }
 
 /// Holds what one prefix of a chain uses against its ceilings.
 fn hold_ceilings(link: &Link, before: &Used, asked: &Used) -> Result<(), Refusal> {
-    let Ceilings { cpu, memory, bandwidth, records_per_second, sessions, .. } = link.grant.ceilings;
+    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = link.grant.ceilings;
     let cpu = (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu);
     let memory = (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory);
     let bandwidth = (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth);
     let records = (Part::Records, records_per_second, before.records, asked.records);
+    let kept = (Part::Kept, kept_packets, before.kept, asked.kept);
     let sessions = (Part::Sessions, sessions, before.sessions, asked.sessions);
-    for (part, given, before, asked) in [cpu, memory, bandwidth, records, sessions] {
+    for (part, given, before, asked) in [cpu, memory, bandwidth, records, kept, sessions] {
         let Some(given) = given else { continue };
         let left = given.saturating_sub(before);
         if asked > left {

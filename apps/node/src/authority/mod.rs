@@ -16,7 +16,7 @@ pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_session::Name;
-use weir_trust::credential::{Verified, resource_name};
+use weir_trust::credential::{PrefixId, Verified, resource_name};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -25,6 +25,34 @@ pub(crate) enum Asker {
     Operator,
     /// The holder of a credential, who has proven to be that.
     Holder(Arc<Verified>),
+}
+
+impl Asker {
+    /// The chain by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
+    pub(crate) fn chain(&self) -> Vec<PrefixId> {
+        match self {
+            Self::Operator => Vec::new(),
+            Self::Holder(credential) => credential.chain().iter().map(|link| link.id).collect(),
+        }
+    }
+}
+
+/// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
+/// measures what that takes. The request as it would be carried out.
+///
+/// # Errors
+/// His credential does not allow it.
+pub fn authorise(
+    credential: &Arc<Verified>,
+    ask: crate::protocol::Request,
+    body: Option<&[u8]>,
+) -> Result<crate::protocol::Request, Refusal> {
+    let own = |given: &Name| Some(Owner { credential: Arc::clone(credential), given: given.clone() });
+    let permitted = permit(&Asker::Holder(Arc::clone(credential)), ask, body, &own, &|_| None)?;
+    if let (crate::protocol::Request::Create(spec), Some(owner)) = (&permitted.ask, &permitted.owner) {
+        ceilings::hold(owner, spec, std::iter::empty())?;
+    }
+    Ok(permitted.ask)
 }
 
 /// Whom a session belongs to, where it is not the operator's.
@@ -52,7 +80,7 @@ impl Owner {
 mod tests {
     use super::*;
     use crate::protocol::{Change, Request};
-    use crate::spec::{ModuleSpec, SessionSpec};
+    use crate::spec::{ChannelSpec, ModuleSpec, SessionSpec};
     use std::collections::BTreeMap;
     use weir_trust::credential::{Credential, Situation};
     use weir_trust::grant::{Ceilings, CpuShare, Grant, Part, Second, View};
@@ -168,26 +196,57 @@ mod tests {
     }
 
     #[test]
-    fn records_are_counted_together_and_without_a_number_all_are_asked_for() {
-        let granted = Grant {
-            ceilings: Ceilings { records_per_second: Some(10), ..Ceilings::default() },
-            ..Grant::default()
-        };
+    fn records_and_kept_packets_are_counted_together_and_without_a_number_all_are_asked_for() {
+        let limited = Ceilings { records_per_second: Some(10), kept_packets: Some(7), ..Ceilings::default() };
+        let granted = Grant { ceilings: limited, ..Grant::default() };
         let parent = chain(std::slice::from_ref(&granted));
         let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
         let (whole, owner) = created(&parent, spec(""));
-        assert_eq!(whole.records_per_second, Some(10));
-        let (part, other) = created(&child, spec("records_per_second = 4"));
-        let hold = |spec: &SessionSpec| ceilings::hold(&owner, spec, std::iter::once((&other, &part)));
-        let refusal = hold(&whole).unwrap_err();
-        assert!(
-            matches!(&refusal, Refusal::UsedUp { part: Part::Records, asked, left, .. } if asked == "10" && left == "6"),
-            "{refusal}"
-        );
-        assert_eq!(hold(&SessionSpec { records_per_second: Some(6), ..whole.clone() }), Ok(()));
+        assert_eq!((whole.records_per_second, whole.kept_packets), (Some(10), Some(7)));
+        let (part, other) = created(&child, spec("records_per_second = 4\nkept_packets = 3"));
+        let hold = |records, kept| {
+            let spec = SessionSpec { records_per_second: records, kept_packets: kept, ..whole.clone() };
+            ceilings::hold(&owner, &spec, std::iter::once((&other, &part)))
+        };
+        for (records, kept, of, none_of) in
+            [(Some(10), Some(0), Part::Records, "6"), (Some(0), Some(7), Part::Kept, "4")]
+        {
+            let refusal = hold(records, kept).unwrap_err();
+            assert!(
+                matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left == none_of),
+                "{refusal}"
+            );
+        }
+        assert_eq!(hold(Some(6), Some(4)), Ok(()));
         // However it came about.
-        let refusal = hold(&SessionSpec { records_per_second: None, ..whole }).unwrap_err();
-        assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+        for (records, kept) in [(None, Some(0)), (Some(0), None)] {
+            let refusal = hold(records, kept).unwrap_err();
+            assert!(matches!(refusal, Refusal::Never { .. }), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn fields_that_may_be_written_are_those_of_every_block() {
+        let fields = |names: &[&str]| Grant {
+            writes: Some(names.iter().map(|text| name(text)).collect()),
+            ..Grant::default()
+        };
+        // One that this node does not know allows nothing.
+        let holder = chain(&[fields(&["ttl", "dscp", "x-later"]), fields(&["ttl", "x-later"])]);
+        let (made, owner) = created(&holder, spec(""));
+        assert_eq!(made.writes.map(|fields| fields.to_string()).as_deref(), Some("ttl"));
+        let hold = |writes: Option<&str>| {
+            let writes = writes.map(|text| text.parse().unwrap());
+            ceilings::hold(&owner, &SessionSpec { writes, ..made.clone() }, std::iter::empty())
+        };
+        assert_eq!((hold(Some("ttl")), hold(Some("none"))), (Ok(()), Ok(())));
+        for asked in [Some("dscp"), Some("ttl,addresses"), Some("all"), None] {
+            let refusal = hold(asked).unwrap_err();
+            assert!(
+                matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Writes),
+                "{asked:?}: {refusal}"
+            );
+        }
     }
 
     #[test]
@@ -218,7 +277,7 @@ mod tests {
         let (parent, child) = (chain(std::slice::from_ref(&udp)), chain(&[udp, dns]));
         let (made, owner) =
             created(&child, spec("channel = [{ interface = \"e\", filter = \"host 192.0.2.1\" }]"));
-        assert_eq!(made.channels[0].within.len(), 2);
+        assert_eq!(made.channels[0].bounds.within.len(), 2);
         assert_eq!(ceilings::hold(&owner, &made, std::iter::empty()), Ok(()));
         let sessions = BTreeMap::from([(made.name.clone(), owner.clone())]);
         let change: Change = serde_json::from_value(
@@ -230,10 +289,10 @@ mod tests {
         else {
             panic!("another request")
         };
-        assert_eq!(change.channels[0].within, made.channels[0].within);
+        assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
         // Without them it is not held to be right, however it came about.
         let mut bare = made;
-        bare.channels[0].within.pop();
+        bare.channels[0].bounds.within.pop();
         let refusal = ceilings::hold(&owner, &bare, std::iter::empty()).unwrap_err();
         assert!(
             matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Traffic),
@@ -242,10 +301,86 @@ mod tests {
     }
 
     #[test]
-    fn a_request_cannot_say_which_filters_of_a_credential_hold() {
-        let text = r#"{"interface": "e", "within": []}"#;
+    fn a_request_cannot_say_what_of_a_credential_holds() {
+        let text = r#"{"interface": "e", "bounds": {"within": [], "view": "all"}}"#;
         let error = serde_json::from_str::<crate::spec::ChannelSpec>(text).unwrap_err();
-        assert!(error.to_string().contains("unknown field `within`"), "{error}");
+        assert!(error.to_string().contains("unknown field `bounds`"), "{error}");
+    }
+
+    /// What is shown in the first channel of a session with this view, or why it cannot be.
+    fn shown(credential: &Arc<Verified>, view: &str) -> Result<(ChannelSpec, Owner), String> {
+        let spec = spec(&format!("channel = [{{ interface = \"e\"{view} }}]"));
+        let created = asked(credential, Request::Create(spec), &BTreeMap::new());
+        match created.map_err(|refusal| refusal.to_string())? {
+            Permitted { ask: Request::Create(spec), owner: Some(owner) } => {
+                ceilings::hold(&owner, &spec, std::iter::empty()).unwrap();
+                // As it is in the node, whatever is said of it over the wire.
+                Ok((spec.channels[0].clone(), owner))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn seeing(view: &str) -> Grant {
+        Grant { view: Some(view.parse().unwrap()), ..Grant::default() }
+    }
+
+    #[test]
+    fn a_channel_shows_what_all_views_of_the_chain_show_and_a_request_only_takes_away() {
+        let chain = chain(&[seeing("payload=64"), Grant::default(), seeing("payload=16,ttl=zeroed")]);
+        let shows = |view: &str| shown(&chain, view).map(|(channel, _)| channel.shows().to_string());
+        assert_eq!(shows("").unwrap(), "payload=16,ttl=zeroed");
+        assert_eq!(
+            shows(", view = \"payload=8,ports=zeroed\"").unwrap(),
+            "payload=8,ports=zeroed,ttl=zeroed"
+        );
+        for more in ["all", "payload=17", "ttl=visible", "ports=zeroed,payload=all"] {
+            let said = shows(&format!(", view = \"{more}\"")).unwrap_err();
+            assert!(said.contains("the credential does not allow that: view: asked for"), "{said}");
+            assert!(said.contains("given is payload=16,ttl=zeroed"), "{said}");
+        }
+        // Nor does it come to more in another way: what is held in the end is what is in the node.
+        let (channel, owner) = shown(&chain, "").unwrap();
+        let is_refused = |change: &dyn Fn(&mut ChannelSpec)| {
+            let mut session = spec("channel = [{ interface = \"e\" }]");
+            session.channels[0] = channel.clone();
+            change(&mut session.channels[0]);
+            ceilings::hold(&owner, &session, std::iter::empty())
+                .is_err_and(|refusal| refusal.to_string().contains("view: asked for"))
+        };
+        assert!(!is_refused(&|_| {}));
+        assert!(is_refused(&|channel| channel.bounds.view = View::ALL));
+        assert!(is_refused(&|channel| channel.bounds.whose = None));
+        assert!(is_refused(&|channel| channel.bounds = crate::view::Bounds::default()));
+    }
+
+    #[test]
+    fn a_filter_looks_at_what_whoever_wrote_it_may_see() {
+        let filtered = |filter: &str, view: &str| Grant {
+            filters: [filter.parse().unwrap()].into(),
+            ..if view.is_empty() { Grant::default() } else { seeing(view) }
+        };
+        let chain = chain(&[
+            filtered("net 192.0.2.0/24", "addresses=anonymised"),
+            filtered("host 10.1.1.1", "ports=zeroed,addresses=anonymised"),
+            filtered("port 53", ""),
+        ]);
+        let (channel, _) = shown(&chain, ", filter = \"udp\", view = \"ttl=zeroed\"").unwrap();
+        let filters: Vec<(String, String)> =
+            channel.filters().map(|(filter, view)| (filter.to_owned(), view.to_string())).collect();
+        let anonymised = "payload=none,addresses=anonymised,macs=zeroed";
+        let narrower = "payload=none,addresses=anonymised,macs=zeroed,ports=zeroed";
+        let expected = [
+            ("udp", narrower),
+            ("net 192.0.2.0/24", "all"),
+            ("host 10.1.1.1", anonymised),
+            ("port 53", narrower),
+        ];
+        assert_eq!(filters, expected.map(|(filter, view)| (filter.to_owned(), view.to_owned())));
+        // A channel of the operator's own selects by packets as they are, whatever its modules see of them.
+        let own: ChannelSpec =
+            toml::from_str("interface = \"e\"\nfilter = \"host 10.1.1.1\"\nview = \"payload=none\"").unwrap();
+        assert_eq!(own.filters().collect::<Vec<_>>(), [("host 10.1.1.1", View::ALL)]);
     }
 
     #[test]
@@ -283,15 +418,6 @@ mod tests {
             let error = ceilings::hold(&owner, &asked, std::iter::empty()).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
-        let view: View = "payload=none".parse().unwrap();
-        for grant in [
-            Grant { view: Some(view), ..Grant::default() },
-            Grant { writes: Some([name("ttl")].into()), ..Grant::default() },
-            Grant { ceilings: Ceilings { kept_packets: Some(1), ..Ceilings::default() }, ..Grant::default() },
-        ] {
-            let refusal = asked(&chain(&[grant]), Request::Show, &BTreeMap::new()).unwrap_err();
-            assert!(matches!(refusal, Refusal::Unable(_)), "{refusal}");
-        }
         let holder = chain(&[share]);
         for ask in [
             Request::Reload,
@@ -301,7 +427,7 @@ mod tests {
             assert!(matches!(asked(&holder, ask, &BTreeMap::new()), Err(Refusal::Operator(_))));
         }
         let module: ModuleSpec = toml::from_str("module = \"m\"").unwrap();
-        let load = Request::Load { session: name("s"), module };
+        let load = Request::Load { session: name("s"), module, signatures: Vec::new() };
         assert_eq!(asked(&holder, load, &BTreeMap::new()).unwrap_err(), Refusal::NoSession(name("s")));
     }
 }

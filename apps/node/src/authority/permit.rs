@@ -3,11 +3,16 @@
 use super::{Asker, Owner, Refusal};
 use crate::protocol::{Change, Request};
 use crate::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
+use crate::view::Bounds;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_session::Name;
 use weir_trust::credential::Verified;
-use weir_trust::grant::{ModuleHash, Request as Asked};
+use weir_trust::grant::{Excess, ModuleHash, Part, Request as Asked};
+use weir_trust::key::PublicKey;
+use weir_trust::signature::signers;
 use weir_units::Nanos;
+use weir_wire::WriteFields;
 
 /// How often the slice of a virtual processor is renewed of which nothing is said.
 const PERIOD: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
@@ -32,12 +37,20 @@ pub(crate) fn permit(
     owner_of: &dyn Fn(&Name) -> Option<Owner>,
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Permitted, Refusal> {
-    let Asker::Holder(credential) = asker else { return Ok(Permitted { ask, owner: None }) };
-    able(credential)?;
+    let Asker::Holder(credential) = asker else {
+        // Who may load anything may still not say of a module what is not true.
+        if let Request::Load { module, signatures, .. } = &ask
+            && !signatures.is_empty()
+        {
+            signed(module, body, signatures, shipped)?;
+        }
+        return Ok(Permitted { ask, owner: None });
+    };
     let desk = Desk { credential, owner_of, shipped };
     let mut owner = None;
     let ask = match ask {
-        Request::Show | Request::Watch { .. } => ask,
+        // What is uploaded is his alone; whether it may be loaded is asked when it is.
+        Request::Show | Request::Watch { .. } | Request::Upload(_) => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;
             owner = Some(whose);
@@ -45,10 +58,10 @@ pub(crate) fn permit(
         }
         Request::Change(change) => Request::Change(desk.change(change)?),
         Request::Close { session } => Request::Close { session: desk.session(&session)?.0 },
-        Request::Load { session, module } => {
+        Request::Load { session, module, signatures } => {
             let (session, owner) = desk.session(&session)?;
-            desk.module(&owner.credential, &module, body)?;
-            Request::Load { session, module }
+            desk.module(&owner.credential, &module, body, &signatures)?;
+            Request::Load { session, module, signatures }
         }
         Request::Unload { session, module } => Request::Unload { session: desk.session(&session)?.0, module },
         Request::Follow { session, module, stream } => {
@@ -61,22 +74,6 @@ pub(crate) fn permit(
         Request::Reload => return Err(Refusal::Operator("have the configuration read again")),
     };
     Ok(Permitted { ask, owner })
-}
-
-/// A condition that this node does not see to would be worth nothing.
-fn able(credential: &Verified) -> Result<(), Refusal> {
-    let grant = credential.grant();
-    let unable = |what: &str| Err(Refusal::Unable(what.to_owned()));
-    if grant.view.is_some_and(|view| view != weir_trust::grant::View::ALL) {
-        return unable("a view");
-    }
-    if grant.writes.is_some() {
-        return unable("fields that may be written");
-    }
-    if grant.ceilings.kept_packets.is_some() {
-        return unable("kept packets");
-    }
-    Ok(())
 }
 
 /// Where a holder's requests are looked at.
@@ -102,10 +99,10 @@ impl Desk<'_> {
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, Owner), Refusal> {
         let given = spec.name.clone();
         for module in &spec.modules {
-            self.module(self.credential, module, None)?;
+            self.module(self.credential, module, None, &[])?;
         }
         let mut channels = spec.channels;
-        channels.iter_mut().for_each(|channel| narrow(channel, self.credential));
+        channels.iter_mut().try_for_each(|channel| narrow(channel, self.credential))?;
         let mut processors = spec.processors;
         if processors.is_empty() {
             processors.extend(self.processor());
@@ -114,16 +111,23 @@ impl Desk<'_> {
         let profile = spec.profile.or_else(|| grant.profiles.iter().next().cloned());
         // Where nothing is said, all that is granted.
         let records_per_second = spec.records_per_second.or(grant.ceilings.records_per_second);
+        let kept_packets = spec.kept_packets.or(grant.ceilings.kept_packets);
+        // A name that this node does not know allows nothing here.
+        let known = |names: &BTreeSet<Name>| -> WriteFields {
+            names.iter().filter_map(|name| WriteFields::named(name.as_str()).ok()).collect()
+        };
+        let writes = spec.writes.or_else(|| grant.writes.as_ref().map(known));
         let name = Owner::name_of(self.credential, &given);
         let owner = Owner { credential: Arc::clone(self.credential), given };
-        Ok((SessionSpec { name, channels, processors, profile, records_per_second, ..spec }, owner))
+        let spec = SessionSpec { name, channels, processors, profile, ..spec };
+        Ok((SessionSpec { records_per_second, kept_packets, writes, ..spec }, owner))
     }
 
     fn change(&self, change: Change) -> Result<Change, Refusal> {
         let (session, owner) = self.session(&change.session)?;
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
-        channels.iter_mut().for_each(|channel| narrow(channel, &owner.credential));
+        channels.iter_mut().try_for_each(|channel| narrow(channel, &owner.credential))?;
         Ok(Change { session, channels, ..change })
     }
 
@@ -140,16 +144,39 @@ impl Desk<'_> {
     }
 
     /// Whether a module may be loaded for the owner of a session.
-    fn module(&self, owner: &Verified, module: &ModuleSpec, body: Option<&[u8]>) -> Result<(), Refusal> {
-        // One that is not known is refused by whoever looks for it.
-        let Some(bytes) = body.or_else(|| (self.shipped)(&module.module)) else { return Ok(()) };
-        let asked = Asked { module: Some((ModuleHash::of(bytes), &[])), ..Asked::default() };
+    fn module(
+        &self,
+        owner: &Verified,
+        module: &ModuleSpec,
+        body: Option<&[u8]>,
+        signatures: &[String],
+    ) -> Result<(), Refusal> {
+        let Some((hash, signers)) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
+        let asked = Asked { module: Some((hash, &signers)), ..Asked::default() };
         let excesses = owner.grant().refuses(&asked);
         if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
     }
 }
 
-/// Its packets are among those of every filter of the chain.
-fn narrow(channel: &mut ChannelSpec, credential: &Verified) {
-    channel.within = credential.grant().filters.iter().map(|filter| filter.as_str().to_owned()).collect();
+/// A module's hash, and who has signed it. One that is not known is refused by whoever looks for it.
+fn signed(
+    module: &ModuleSpec,
+    body: Option<&[u8]>,
+    signatures: &[String],
+    shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
+) -> Result<Option<(ModuleHash, Vec<PublicKey>)>, Refusal> {
+    let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
+    let hash = ModuleHash::of(bytes);
+    Ok(Some((hash, signers(&hash, signatures)?)))
+}
+
+/// Its packets are among those of every filter of the chain, and it shows of them what all views of the chain show.
+fn narrow(channel: &mut ChannelSpec, credential: &Verified) -> Result<(), Refusal> {
+    let bounds = Bounds::of(credential);
+    let given = bounds.view;
+    channel.bind(bounds).ok_or_else(|| {
+        let asked =
+            channel.view.map_or_else(String::new, |asked| format!("{asked}, in channel `{}`", channel.name));
+        Refusal::Excess(vec![Excess { part: Part::View, asked, given: given.to_string() }])
+    })
 }

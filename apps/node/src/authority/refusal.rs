@@ -3,6 +3,7 @@
 use weir_session::Name;
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::{Excess, Part};
+use weir_trust::signature::SignatureError;
 
 /// Why a request is not permitted. To blame is whoever asks; what to do is to ask for less, or to ask whoever granted the credential for more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,9 @@ pub enum Refusal {
         /// and so much is left.
         left: String,
     },
+    /// A signature of a module that is none.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
     /// What only the operator may do.
     #[error("only the node's operator may {0}")]
     Operator(&'static str),
@@ -40,11 +44,6 @@ pub enum Refusal {
         /// What was asked for.
         what: String,
     },
-    /// A credential with a condition that this node cannot see to. It would be worth more than its granter meant.
-    #[error(
-        "this node cannot hold anybody to {0}, as the credential demands; use a node that can, or ask for a credential without it"
-    )]
-    Unable(String),
     /// No session of the asker's.
     #[error(
         "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"

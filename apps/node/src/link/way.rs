@@ -39,7 +39,7 @@ impl Way {
         }
         let mut unmade = 0;
         for patch in patches {
-            let made = weir_wire::patch::apply(room, descriptor, patch.offset, &patch.bytes);
+            let made = patch.fields.apply(room, descriptor, patch.offset, &patch.bytes);
             unmade += u64::from(made.is_err());
         }
         self.offer(room);

@@ -8,8 +8,8 @@ mod server;
 pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
-    Snapshot, TableShot,
+    ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
+    SessionShot, Snapshot, TableShot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -114,12 +114,14 @@ impl Collector for Shot {
         self.cores(&mut to)?;
         self.interfaces(&mut to)?;
         self.sessions(&mut to)?;
+        self.limits(&mut to)?;
         self.processors(&mut to)?;
         self.channels(&mut to)?;
         self.links(&mut to)?;
         self.outputs(&mut to)?;
         self.modules(&mut to)?;
-        self.tables(&mut to)
+        self.tables(&mut to)?;
+        self.views(&mut to)
     }
 }
 
@@ -220,6 +222,24 @@ impl Shot {
         to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))
     }
 
+    /// What sessions are held to beside processor time and memory, of those that are.
+    fn limits(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let limited = self.0.sessions.iter().filter(|session| !session.limits.is_none());
+        let all = || limited.clone().map(|it| (labels([("session", &it.name)]), &it.limits));
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let counts = |count: fn(&LimitsShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let help = "Records that were not taken because of the session's rate";
+        to.family("weir_session_over_rate", "records", help, counts(|it| it.records_over_rate))?;
+        let kept = Samples::Level(of(all(), |it| it.kept_now));
+        to.family("weir_session_kept", "packets", "Packets that its modules keep", kept)?;
+        let help = "Packets that could not be kept because its modules kept as many as they may";
+        to.family("weir_session_not_kept", "packets", help, counts(|it| it.keeping_refused))?;
+        let help = "Patches that were refused because of a field that may not be written";
+        to.family("weir_session_refused", "patches", help, counts(|it| it.writes_refused))
+    }
+
     /// Each part of each session, with the labels that tell it apart.
     fn parts<'a, T: 'a>(
         &'a self,
@@ -286,6 +306,31 @@ impl Shot {
         to.family("weir_table_version", "", help, level(|it| it.version))?;
         let help = "Modules that read the table";
         to.family("weir_table_readers", "", help, level(|it| it.readers.len() as u64))
+    }
+
+    fn views(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || {
+            self.0.views.iter().map(|it| {
+                let of = it.of.as_deref().unwrap_or("operator");
+                let number = it.number.to_string();
+                (
+                    labels([
+                        ("number", &number),
+                        ("interface", &it.interface),
+                        ("view", &it.view),
+                        ("of", of),
+                    ]),
+                    it,
+                )
+            })
+        };
+        if all().next().is_none() {
+            return Ok(());
+        }
+        let help = "Packets that were transformed for the view, once for all who read it";
+        to.family("weir_view", "packets", help, Samples::Counts(of(all(), |it| it.packets)))?;
+        let readers = Samples::Level(of(all(), |it| it.readers.len() as u64));
+        to.family("weir_view_readers", "", "Modules that read the view", readers)
     }
 
     fn links(&self, to: &mut Writer<'_>) -> Result<(), Error> {
@@ -364,6 +409,7 @@ fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::ViewShot;
 
     fn snapshot() -> Snapshot {
         serde_json::from_str(include_str!("../../tests/snapshot.json")).unwrap()
@@ -397,6 +443,45 @@ mod tests {
             "weir_link_rate_bytes_per_second{link=\"eth1\"} 1000",
             "weir_output_wire_bytes_total{session=\"greedy\",output=\"up\"} 7",
             "weir_output_dropped_packets_total{session=\"greedy\",output=\"up\",cause=\"link-queue-full\"} 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn limits_are_told_where_there_are_any() {
+        let mut now = snapshot();
+        assert!(!render(now.clone()).contains("over_rate"));
+        now.sessions[0].limits =
+            LimitsShot { records_over_rate: 5, kept_now: 6, writes_refused: 7, ..LimitsShot::default() };
+        let text = render(now);
+        for line in [
+            "weir_session_over_rate_records_total{session=\"greedy\"} 5",
+            "weir_session_kept_packets{session=\"greedy\"} 6",
+            "weir_session_not_kept_packets_total{session=\"greedy\"} 0",
+            "weir_session_refused_patches_total{session=\"greedy\"} 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn views_are_told_where_there_are_any() {
+        let mut now = snapshot();
+        assert!(!render(now.clone()).contains("weir_view"));
+        let view = ViewShot {
+            number: 3,
+            interface: "eth0".to_owned(),
+            view: "payload=none".to_owned(),
+            of: None,
+            packets: 7,
+            readers: vec!["a/b".to_owned(), "c/d".to_owned()],
+        };
+        now.views = vec![view.clone(), ViewShot { number: 4, of: Some("weir-id:x".to_owned()), ..view }];
+        let text = render(now);
+        for line in [
+            "weir_view_packets_total{number=\"3\",interface=\"eth0\",view=\"payload=none\",of=\"operator\"} 7",
+            "weir_view_readers{number=\"4\",interface=\"eth0\",view=\"payload=none\",of=\"weir-id:x\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -1,11 +1,12 @@
 //! What is said with one client, whatever it is spoken with over: its requests, one after the other, and what they are answered with.
 
+use super::hearing::{Heard, hear};
 use super::room::Room;
 use crate::authority::Asker;
 use crate::daemon::Daemon;
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
-use crate::protocol::{Answer, Ask, LINE_BYTES_MAX, Reply, Request, VERSION, body_of};
+use crate::protocol::{Answer, Ask, Reply, Request, VERSION};
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -98,44 +99,53 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
             // The whole request, from its first byte on.
             self.be_patient();
-            let mut line = Vec::new();
-            (&mut self.line).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
-            if line.len() > LINE_BYTES_MAX {
-                return self.refuse(&format!("a line has at most {LINE_BYTES_MAX} bytes"));
-            }
-            // The version first: another one may have other requests.
-            let version = serde_json::from_slice::<Version>(&line).map(|v| v.weir);
-            if let Ok(version) = version
-                && version != VERSION
-            {
-                return self
-                    .refuse(&format!("this node speaks version {VERSION} of the protocol, not {version}"));
-            }
-            let ask: Ask = match serde_json::from_slice(&line) {
-                Ok(ask) => ask,
-                Err(error) => return self.refuse(&format!("this is no request: {error}")),
+            let (ask, len) = match hear(&mut self.line)? {
+                Heard::Ask(ask, len) => (ask, len),
+                Heard::End => return Ok(()),
+                Heard::Wrong(why) => return self.refuse(&why),
             };
-            let (what, most) = body_of(&ask.ask);
-            let Some(len) = usize::try_from(ask.body).ok().filter(|len| *len <= most) else {
-                return self.refuse(&format!("a {what}'s file has at most {most} bytes"));
+            let sent = match self.sent_before(&ask) {
+                Ok(sent) => sent,
+                // Nothing follows it: there can be another request.
+                Err(why) if len == 0 => {
+                    self.refuse(&why)?;
+                    continue;
+                }
+                Err(why) => return self.refuse(&why),
             };
             // Until it is answered.
-            let Some(_room) = Room::take(&self.office.bodies, len) else {
+            let Some(_room) = Room::take(&self.office.bodies, sent.as_ref().map_or(len, |file| file.len()))
+            else {
                 let why = "other clients are sending so much to the node that there is no room for this file; try again";
                 return self.refuse(&why);
             };
-            let body = if len == 0 {
-                None
-            } else {
-                let mut body = vec![0; len];
-                self.line.read_exact(&mut body)?;
-                Some(body)
+            let body = match sent {
+                Some(file) => Some(file.to_vec()),
+                None if len == 0 => None,
+                None => {
+                    let mut body = vec![0; len];
+                    self.line.read_exact(&mut body)?;
+                    Some(body)
+                }
             };
             if !self.answer(ask.ask, body)? {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// The file of a request that has come before, if it is one with such a file.
+    fn sent_before(&self, ask: &Ask) -> Result<Option<Arc<Vec<u8>>>, String> {
+        let Some(file) = &ask.file else { return Ok(None) };
+        if ask.body > 0 || !matches!(ask.ask, Request::Load { .. }) {
+            return Err(
+                "only a module to be loaded can be a file that was sent before, and it has no body then"
+                    .to_owned(),
+            );
+        }
+        let sent = self.office.daemon.uploads.file(&self.asker.chain(), file, Instant::now());
+        sent.map(Some).map_err(|error| error.to_string())
     }
 
     /// Answers a request. Says whether there can be another.
@@ -169,11 +179,18 @@ impl<'a, L: Line> Conversation<'a, L> {
             Request::Create(spec) => reply(daemon.create(spec, permitted.owner)),
             Request::Change(change) => reply(daemon.change(&change)),
             Request::Close { session } => reply(daemon.close(&session)),
-            Request::Load { session, module } => noted(
+            Request::Load { session, module, .. } => noted(
                 daemon
                     .load(&session, &module, body)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
+            Request::Upload(part) => {
+                let bytes = body.unwrap_or_default();
+                match daemon.uploads.take(&self.asker.chain(), &part, &bytes, Instant::now()) {
+                    Ok(bytes) => Reply::Uploaded { bytes },
+                    Err(error) => refused(&error),
+                }
+            }
             Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
             Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
             Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
@@ -220,9 +237,4 @@ impl<'a, L: Line> Conversation<'a, L> {
         }
         Ok(())
     }
-}
-
-#[derive(serde::Deserialize)]
-struct Version {
-    weir: u32,
 }

@@ -1,6 +1,7 @@
 //! How a node is reached: its socket, its signals, the service manager.
 
 mod conversation;
+mod hearing;
 mod local;
 mod remote;
 mod room;
@@ -10,6 +11,7 @@ use crate::log::say;
 use crate::metrics;
 use crate::protocol::Snapshot;
 use conversation::Office;
+pub(crate) use hearing::{Heard, hear};
 use remote::Gatehouse;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
@@ -22,7 +24,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_trust::key::Identity;
+use weir_remote::Keeper;
+use weir_trust::association::Signer;
 
 /// How old metrics may be. Anybody on this machine can ask for them, and each snapshot takes time of every core.
 const METRICS_AGE: Duration = Duration::from_millis(500);
@@ -77,7 +80,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Identity>) -> Result<Self, DaemonError> {
+    pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Keeper>) -> Result<Self, DaemonError> {
         let socket = daemon.socket();
         let listener =
             local::listen(&socket).map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
@@ -113,7 +116,7 @@ impl Service {
                 "node {} is reached at {} as {}",
                 daemon.name(),
                 address_of(&listener),
-                house.identity.public()
+                house.keeper.public()
             ));
             service.spawn("weir-remote", move || remote::accept(&listener, &house))?;
             service.listens_elsewhere = Some(listens);

@@ -12,12 +12,11 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_remote::{Door, MeetError, Stream, Visitor};
+use weir_remote::{Door, Keeper, MeetError, Stream, Visitor};
 use weir_trust::association::Peer;
 use weir_trust::credential::{Credential, Verified};
 use weir_trust::gate::Limits;
 use weir_trust::grant::Second;
-use weir_trust::key::Identity;
 
 /// Clients at a time, at most,
 const CLIENTS_MAX: usize = 64;
@@ -29,16 +28,16 @@ const LETTING_GO: Duration = Duration::from_secs(2);
 
 /// What all that come from elsewhere have in common.
 pub(super) struct Gatehouse {
-    pub(super) identity: Identity,
+    pub(super) keeper: Keeper,
     pub(super) office: Arc<Office>,
     door: Arc<Door>,
     seats: Seats,
 }
 
 impl Gatehouse {
-    pub(super) fn new(identity: Identity, office: Arc<Office>) -> Arc<Self> {
+    pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
         let seats = Seats::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX);
-        Arc::new(Self { identity, office, door: Arc::new(Door::new(Limits::default())), seats })
+        Arc::new(Self { keeper, office, door: Arc::new(Door::new(Limits::default())), seats })
     }
 }
 
@@ -73,7 +72,7 @@ fn begin(stream: TcpStream, from: SocketAddr, house: &Arc<Gatehouse>) -> io::Res
 }
 
 fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
-    let guest = visitor.meet(&house.identity)?;
+    let guest = visitor.meet(&house.keeper)?;
     let peer = guest.peer().clone();
     let seat = house.seats.take(peer.key);
     // The node has no credentials of its own to show.

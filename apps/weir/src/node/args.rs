@@ -7,6 +7,7 @@ use weir_node::tables::TableGrant;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
 use weir_units::{BitsPerSecond, Bytes, Timestamp};
+use weir_wire::WriteFields;
 
 /// Which node.
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub struct Place {
     /// The file of the private key that the credential is for
     #[arg(long, value_name = "FILE", env = "WEIR_KEY", global = true)]
     pub key: Option<PathBuf>,
-    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input. Without it the terminal is asked
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE", global = true)]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -111,6 +112,12 @@ pub struct Create {
     /// Records that its modules together may have taken in a second
     #[arg(long, value_name = "COUNT")]
     pub records: Option<u64>,
+    /// Packets that its modules together may keep at a time
+    #[arg(long, value_name = "COUNT")]
+    pub kept: Option<u64>,
+    /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
+    #[arg(long, value_name = "FIELDS")]
+    pub write: Option<WriteFields>,
     /// A virtual processor: name, core, period, slice, spare, weight
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
@@ -162,7 +169,7 @@ pub struct Change {
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "kept", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
@@ -170,6 +177,12 @@ pub struct Change {
     /// Records that its modules together may have taken in a second
     #[arg(long, value_name = "COUNT")]
     pub records: Option<u64>,
+    /// Packets that its modules together may keep at a time
+    #[arg(long, value_name = "COUNT")]
+    pub kept: Option<u64>,
+    /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
+    #[arg(long, value_name = "FIELDS")]
+    pub write: Option<WriteFields>,
     /// A virtual processor: one that there is (by its name) is changed, another is new
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
@@ -285,7 +298,9 @@ pub enum LinkAct {
 #[command(after_help = "\
 Examples:
   weir load alice rtt
-  weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports")]
+  weir load alice theirs.wasm,ports=53,123 --channel dns --cpu fast --name dns-ports
+
+Where there is a file of the module's name with .sig behind it, as `weir sign` makes it, it goes with the module.")]
 pub struct Load {
     #[command(flatten)]
     pub place: Place,
@@ -304,6 +319,9 @@ pub struct Load {
     /// What it is to be called in its session; its own name where nothing is said
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<Name>,
+    /// A file with a signature of the module, instead of the one beside it. Can be given several times
+    #[arg(long = "signature", value_name = "FILE")]
+    pub signatures: Vec<PathBuf>,
 }
 
 /// `weir unload`.

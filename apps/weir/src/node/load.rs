@@ -3,18 +3,23 @@
 use super::args::{Load, Unload};
 use super::{NodeError, order};
 use crate::Failure;
+use crate::run::progress::Progress;
 use crate::shipped;
 use crate::spec::{Spec, SpecError};
+use crate::trust::{FileError, signature_of, signature_text};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use weir_node::client::{Client, ClientError, Step, Upload, Whereabouts};
 use weir_node::protocol::Request;
 use weir_node::spec::{Given, ModuleSpec};
+use weir_units::Bytes;
 
 /// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
 pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
     let spec = Spec::parse(&args.module)?;
     let (module, body) = file(&spec)?;
+    let signatures = signatures(&spec, &args.signatures)?;
     let module = ModuleSpec {
         name: args.name.clone(),
         module,
@@ -22,8 +27,34 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
-    let ask = Request::Load { session: args.session.clone(), module };
-    order(out, &args.place.whereabouts()?, ask, &body)
+    let ask = Request::Load { session: args.session.clone(), module, signatures };
+    let node = args.place.whereabouts()?;
+    let notes = match Upload::of(&body) {
+        None => Client::to(&node)?.order(ask, &body)?,
+        Some(upload) => send(&node, &upload)?.order_with(ask, upload.hash())?,
+    };
+    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    Ok(())
+}
+
+/// Sends a long file, over as many connections as it takes. Whoever waits at a terminal sees how far it is; what goes wrong is said anyhow.
+pub(super) fn send(node: &Whereabouts, upload: &Upload<'_>) -> Result<Client, ClientError> {
+    let mut progress = Progress::new(true);
+    let mut tell = |step: Step<'_>| {
+        match step {
+        Step::There { bytes, of } => progress.show_bytes(bytes as u64, of as u64),
+        Step::Broken { why, pause } => {
+            progress.line(&format!("weir: {why}; trying again in {:.1} s", pause.as_secs_f64()));
+        }
+        Step::Anew { had } => progress.line(&format!(
+            "weir: of the {} that were there the node has no more than a part, or nothing: the rest is sent again",
+            Bytes(had as u64)
+        )),
+    }
+    };
+    let sent = upload.send(&mut || Client::to(node), &mut std::thread::sleep, &mut tell);
+    progress.finish();
+    sent
 }
 
 /// Ends a module of a session.
@@ -39,6 +70,16 @@ pub(super) fn file(spec: &Spec) -> Result<(String, Vec<u8>), SpecError> {
     }
     let name = Path::new(&spec.name).file_name().map(|name| name.to_string_lossy().into_owned());
     Ok((name.unwrap_or_else(|| spec.name.clone()), spec.bytes()?))
+}
+
+/// The texts of a module's signatures: those in these files; where none are named, the one beside the module's file, if there is one.
+pub(super) fn signatures(spec: &Spec, files: &[PathBuf]) -> Result<Vec<String>, FileError> {
+    if !files.is_empty() {
+        return files.iter().map(|file| signature_text(file)).collect();
+    }
+    let beside = signature_of(&spec.name);
+    let is_there = shipped::find(&spec.name).is_none() && beside.exists();
+    if is_there { Ok(vec![signature_text(&beside)?]) } else { Ok(Vec::new()) }
 }
 
 /// The settings as messages have them. They are texts: only the module's manifest knows more.

@@ -17,7 +17,7 @@ const NUMBERS: &[&str] = &["core", "weight", "queue"];
 /// Keys whose values are several names, with spaces between them.
 const LISTS: &[&str] = &["callers"];
 /// Keys that can stand without a value: then they are true.
-const FLAGS: &[&str] = &["spare"];
+const FLAGS: &[&str] = &["spare", "reassemble"];
 
 /// Reads a part. What it may hold is what the configuration may have there.
 pub fn read<T: DeserializeOwned>(option: &'static str, text: &str) -> Result<T, PartError> {

@@ -1,14 +1,14 @@
 //! `weir session`: sessions are created, changed, closed, listed and shown.
 
 use super::args::{Act, Change, Create, Session};
-use super::load::file;
+use super::load::{file, send, signatures};
 use super::{NodeError, look, order, parts, read, show};
 use crate::Failure;
 use crate::spec::Spec;
 use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use std::path::Path;
-use weir_node::client::{Client, Whereabouts};
+use weir_node::client::{Client, Upload, Whereabouts};
 use weir_node::config::CONFIG_BYTES_MAX;
 use weir_node::protocol::{self, Request};
 use weir_node::spec::{ModuleSpec, SessionSpec};
@@ -39,6 +39,8 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
     }
     spec.memory_max = args.memory_max.or(spec.memory_max);
     spec.records_per_second = args.records.or(spec.records_per_second);
+    spec.kept_packets = args.kept.or(spec.kept_packets);
+    spec.writes = args.write.or(spec.writes);
     if let Some(priority) = args.priority {
         spec.priority = priority;
     }
@@ -74,9 +76,17 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
         modules.into_iter().map(|module| with_bytes(module, &folder)).collect::<Result<Vec<_>, _>>()?;
     let mut client = Client::to(node)?;
     let mut notes = client.order(Request::Create(spec), &[])?;
-    for (module, body) in modules {
+    for (module, body, signatures) in modules {
         let name = module.name.as_ref().map_or_else(|| module.module.clone(), Name::to_string);
-        match client.order(Request::Load { session: args.name.clone(), module }, &body) {
+        let ask = Request::Load { session: args.name.clone(), module, signatures };
+        let loaded = match Upload::of(&body) {
+            None => client.order(ask, &body),
+            Some(upload) => send(node, &upload).and_then(|sent| {
+                client = sent;
+                client.order_with(ask, upload.hash())
+            }),
+        };
+        match loaded {
             Ok(more) => notes.extend(more),
             Err(why) => {
                 let session = args.name.to_string();
@@ -97,20 +107,18 @@ fn all<T: DeserializeOwned>(option: &'static str, texts: &[String]) -> Result<Ve
     texts.iter().map(|text| parts::read(option, text)).collect()
 }
 
-/// A module of a file with its bytes; paths are relative to the file's folder.
-fn with_bytes(
-    mut module: ModuleSpec,
-    folder: &Path,
-) -> Result<(ModuleSpec, Vec<u8>), crate::spec::SpecError> {
+/// A module of a file with its bytes and its signatures; paths are relative to the file's folder.
+fn with_bytes(mut module: ModuleSpec, folder: &Path) -> Result<(ModuleSpec, Vec<u8>, Vec<String>), Failure> {
     let is_shipped = crate::shipped::find(&module.module).is_some();
     let name = if is_shipped {
         module.module.clone()
     } else {
         folder.join(&module.module).to_string_lossy().into_owned()
     };
-    let (name, bytes) = file(&Spec { name, settings: Vec::new() })?;
+    let spec = Spec { name, settings: Vec::new() };
+    let (name, bytes) = file(&spec)?;
     module.module = name;
-    Ok((module, bytes))
+    Ok((module, bytes, signatures(&spec, &[])?))
 }
 
 /// A session as a file describes it. The name on the command line holds.
@@ -157,6 +165,8 @@ fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(),
         memory: args.memory,
         memory_max: args.memory_max,
         records_per_second: args.records,
+        kept_packets: args.kept,
+        writes: args.write,
         priority: args.priority,
     };
     order(out, node, Request::Change(change), &[])

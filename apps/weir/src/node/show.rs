@@ -160,6 +160,13 @@ fn limits(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     if let Some(records) = it.records_per_second {
         told.push(format!("{records} records a second{}", times(it.records_over_rate, "lost")));
     }
+    if let Some(kept) = it.kept_packets {
+        let (now, refused) = (it.kept_now, it.keeping_refused);
+        told.push(format!("{kept} kept packets, {now} now{}", times(refused, "refused")));
+    }
+    if let Some(fields) = it.writes {
+        told.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));
+    }
     if told.is_empty() { Ok(()) } else { writeln!(out, "limits: {}", told.join("; ")) }
 }
 
@@ -176,8 +183,11 @@ fn granted(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     if granted.is_empty() { Ok(()) } else { writeln!(out, "tables: {}", granted.join("; ")) }
 }
 
-/// What was found out about the packets of its channels, and what became of fragments on their interfaces.
+/// What is shown of the packets of its channels, what was found out about them, and what became of fragments on their interfaces.
 fn found(out: &mut impl Write, session: &SessionShot, interfaces: &[InterfaceShot]) -> io::Result<()> {
+    for channel in session.channels.iter().filter(|channel| !channel.view.is_empty()) {
+        writeln!(out, "{}: shown by the view {}", shown(&channel.name), shown(&channel.view))?;
+    }
     for channel in session.channels.iter().filter(|channel| !channel.findings.is_empty()) {
         writeln!(out, "{}: found {}", shown(&channel.name), counted(&channel.findings))?;
     }
@@ -390,6 +400,15 @@ mod tests {
         let mut out = Vec::new();
         session(&mut out, &snapshot().sessions[1], &snapshot().interfaces).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), include_str!("golden/session.txt"));
+    }
+
+    #[test]
+    fn what_is_shown_of_packets_is_said_where_it_is_not_everything() {
+        let mut snapshot = snapshot();
+        snapshot.sessions[1].channels[0].view = "payload=none".to_owned();
+        let mut out = Vec::new();
+        session(&mut out, &snapshot.sessions[1], &snapshot.interfaces).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("\nweb: shown by the view payload=none\n"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod forward;
 mod origin;
 mod outputs;
 mod page;
-mod progress;
+pub mod progress;
 mod shard;
 mod source;
 mod summary;

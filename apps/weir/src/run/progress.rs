@@ -69,6 +69,17 @@ impl Progress {
         bar.tick();
     }
 
+    /// Shows how much of a file is there.
+    pub fn show_bytes(&mut self, done: u64, total: u64) {
+        let Some(bar) = &self.bar else { return };
+        let template = "{bar:40} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+
     /// Says something, besides the bar.
     pub fn line(&self, text: &str) {
         match &self.bar {

@@ -6,6 +6,7 @@ use weir_session::Name;
 use weir_trust::grant::{CpuShare, Filter, Interface, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes};
+use weir_wire::WriteFields;
 
 /// `weir key`.
 #[derive(Debug, Subcommand)]
@@ -15,6 +16,9 @@ pub enum Key {
         /// The file to make
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Seal it with a passphrase, which is asked for twice at the terminal
+        #[arg(long, conflicts_with = "passphrase_file")]
+        passphrase: bool,
         /// Seal it with the passphrase in the first line of this file; - is standard input
         #[arg(long, value_name = "FILE")]
         passphrase_file: Option<PathBuf>,
@@ -33,7 +37,7 @@ pub struct Signer {
     /// The file of the private key to sign with
     #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
     pub key: PathBuf,
-    /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+    /// Where that is sealed: the file with its passphrase in the first line; - is standard input. Without it the terminal is asked
     #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
     pub passphrase_file: Option<PathBuf>,
 }
@@ -62,6 +66,9 @@ pub struct Grant {
     /// This module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
     #[arg(long = "module", value_name = "MODULE", group = "which")]
     pub modules: Vec<String>,
+    /// Modules that this key has signed (`weir sign`) may be loaded, in whichever version. Can be given several times
+    #[arg(long = "signer", value_name = "KEY", group = "which")]
+    pub signers: Vec<PublicKey>,
     #[command(flatten)]
     pub limits: Limits,
     /// Processor time, in percent of a core
@@ -101,6 +108,9 @@ pub struct Delegate {
     /// Only this module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
     #[arg(long = "module", value_name = "MODULE")]
     pub modules: Vec<String>,
+    /// Only modules that this key has signed may be loaded. Can be given several times
+    #[arg(long = "signer", value_name = "KEY")]
+    pub signers: Vec<PublicKey>,
     #[command(flatten)]
     pub limits: Limits,
     /// Processor time, in percent of a core
@@ -116,6 +126,25 @@ pub struct Delegate {
     #[arg(long, value_name = "COUNT")]
     pub sessions: Option<u64>,
     /// The file to write it to; standard output where none is named
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `weir sign`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  weir sign mine.wasm --key me.key            makes mine.wasm.sig, which `weir load alice mine.wasm` finds
+  weir grant --signer weir-key:… …            modules that this key has signed may be loaded: a new version needs no new credential
+
+The signature is a text of four lines, over the SHA-256 of the module's bytes.")]
+pub struct Sign {
+    /// The path of a .wasm file, or a shipped module's name
+    #[arg(value_name = "MODULE")]
+    pub module: String,
+    #[command(flatten)]
+    pub signer: Signer,
+    /// The file to write it to [default: MODULE.sig]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -138,6 +167,9 @@ pub struct Limits {
     /// What may be seen of a packet, such as payload=none,addresses=anonymised
     #[arg(long, value_name = "VIEW")]
     pub view: Option<View>,
+    /// Fields of packets that may be written, such as ttl,dscp; none, or all
+    #[arg(long, value_name = "FIELDS")]
+    pub write: Option<WriteFields>,
     /// Records in a second
     #[arg(long, value_name = "COUNT")]
     pub records: Option<u64>,

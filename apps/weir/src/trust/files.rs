@@ -1,5 +1,6 @@
 //! Files with keys, credentials and lists.
 
+use super::passphrase;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
+use weir_trust::signature::{ModuleSignature, SIGNATURE_BYTES_MAX};
 use zeroize::Zeroizing;
 
 /// A file that cannot be used.
@@ -48,12 +50,29 @@ pub fn key_file(path: &Path) -> Result<KeyFile, FileError> {
     KeyFile::parse(&read(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
-/// The identity in a file, opened with the passphrase in another one where it takes one.
+/// The identity in a file, opened where it takes a passphrase with the one in another file, or with what is typed at the terminal.
 pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, FileError> {
     let file = key_file(path)?;
-    let passphrase = passphrase.filter(|_| file.cost().is_some()).map(passphrase_of).transpose()?;
+    let passphrase = match passphrase {
+        _ if file.cost().is_none() => None,
+        Some(from) => Some(passphrase_of(from)?),
+        None => passphrase::ask(&shown(path)).map_err(|error| wrong(path, &error))?,
+    };
     let opened = file.open(passphrase.as_ref().map(|text| text.as_bytes()));
     opened.map_err(|error| wrong(path, &error))
+}
+
+/// A passphrase for a new key, from whoever sits at the terminal.
+pub fn new_passphrase(path: &Path) -> Result<Zeroizing<String>, FileError> {
+    let nobody = || {
+        wrong(path, &"there is no terminal to ask for its passphrase at: name a file with --passphrase-file")
+    };
+    passphrase::ask_new(&shown(path)).map_err(|error| wrong(path, &error))?.ok_or_else(nobody)
+}
+
+/// A path in a prompt: nothing of it commands the terminal.
+fn shown(path: &Path) -> String {
+    weir_units::shown(&path.to_string_lossy())
 }
 
 /// The first line of a file.
@@ -82,6 +101,31 @@ pub fn list_of(path: &Path) -> Result<Option<RevocationList>, FileError> {
     }
     let list = read(path, LIST_BYTES_MAX)?.parse();
     list.map(Some).map_err(|error: weir_trust::revocation::RevocationError| wrong(path, &error))
+}
+
+/// The text of a module's signature: a whole one.
+pub fn signature_text(path: &Path) -> Result<String, FileError> {
+    let text = read(path, SIGNATURE_BYTES_MAX)?;
+    // What is no signature is not sent anywhere. Whether it is of this module is said there.
+    text.parse::<ModuleSignature>().map_err(|error| wrong(path, &error))?;
+    Ok(text.to_string())
+}
+
+/// Writes a signature, in the place of one of the same signer: that of an earlier version of the module.
+pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), FileError> {
+    let text = signature.to_string();
+    if !path.exists() {
+        return write_new(path, &text);
+    }
+    let before = read(path, SIGNATURE_BYTES_MAX)?.parse::<ModuleSignature>();
+    if before.is_ok_and(|before| before.signer() == signature.signer()) {
+        replace(path, &text)
+    } else {
+        Err(wrong(
+            path,
+            &"there is something else than a signature by this key, and it is not written over: name another file with --out",
+        ))
+    }
 }
 
 /// Writes a private key to a new file, which nobody else can read from the first moment on.

@@ -2,21 +2,25 @@
 
 pub mod args;
 mod files;
+mod passphrase;
 
-pub use files::{FileError, credential_of, identity_of};
+pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
-use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits};
-use files::{keep_secret, list_of, passphrase_of, replace, write_new};
+use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
+use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
 use rand_core::OsRng;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use weir_session::Name;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
 use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
-use weir_trust::key::{Cost, Identity, KeyFile};
+use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
 use weir_trust::revocation::RevocationList;
+use weir_trust::signature::ModuleSignature;
+use weir_wire::WriteFields;
 
 /// Why nothing was signed.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +42,15 @@ pub enum TrustError {
 /// `weir key`.
 pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
     match act {
-        Key::New { file, passphrase_file } => {
+        Key::New { file, passphrase_file, passphrase } => {
             let identity = Identity::generate(&mut OsRng);
-            match passphrase_file {
+            let passphrase = match passphrase_file {
+                Some(from) => Some(passphrase_of(from)?),
+                None if *passphrase => Some(new_passphrase(file)?),
+                None => None,
+            };
+            match passphrase {
                 Some(passphrase) => {
-                    let passphrase = passphrase_of(passphrase)?;
                     let sealed = KeyFile::sealed(&identity, passphrase.as_bytes(), Cost::USUAL, &mut OsRng);
                     keep_secret(file, &sealed.map_err(TrustError::from)?)?;
                 }
@@ -58,7 +66,7 @@ pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
 /// `weir grant`.
 pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let root = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules)?;
+    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
     grant.expires = Some(args.until);
     let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
     (*cpu, *memory) = (Some(args.cpu), Some(args.memory));
@@ -71,13 +79,30 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
 pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     let credential = credential_of(&args.credential)?;
     let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules)?;
+    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
     grant.expires = args.until;
     let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
     (*cpu, *memory) = (args.cpu, args.memory);
     (*bandwidth, *sessions) = (args.bandwidth, args.sessions);
     let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
     give(out, &delegated, args.out.as_deref())
+}
+
+/// `weir sign`.
+pub fn sign(out: &mut impl Write, args: &Sign) -> Result<(), Failure> {
+    let spec = crate::spec::Spec { name: args.module.clone(), settings: Vec::new() };
+    let bytes = spec.bytes()?;
+    let signer = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
+    let signature = ModuleSignature::sign(&signer, &bytes);
+    let to = args.out.clone().unwrap_or_else(|| signature_of(&args.module));
+    files::write_signature(&to, &signature)?;
+    writeln!(out, "{}: {}, signed by {}", to.display(), signature.module(), signature.signer())?;
+    Ok(())
+}
+
+/// Where the signature of a module is looked for: beside its file.
+pub fn signature_of(module: &str) -> PathBuf {
+    PathBuf::from(format!("{module}.sig"))
 }
 
 /// `weir credential`.
@@ -116,15 +141,15 @@ fn now() -> Second {
 }
 
 /// What both say in the same way.
-fn granted(limits: &Limits, modules: &[String]) -> Result<Grant, Failure> {
-    let modules = if modules.is_empty() {
+fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result<Grant, Failure> {
+    let modules = if modules.is_empty() && signers.is_empty() {
         Modules::any()
     } else {
         let mut hashes = std::collections::BTreeSet::new();
         for module in modules {
             hashes.insert(hash_of(module)?);
         }
-        Modules::from(ModuleSet { hashes, ..ModuleSet::default() })
+        Modules::from(ModuleSet { hashes, signers: signers.iter().copied().collect() })
     };
     Ok(Grant {
         profiles: limits.profile.iter().cloned().collect(),
@@ -132,7 +157,8 @@ fn granted(limits: &Limits, modules: &[String]) -> Result<Grant, Failure> {
         filters: limits.filter.iter().cloned().collect(),
         interfaces: (!limits.interfaces.is_empty()).then(|| limits.interfaces.iter().cloned().collect()),
         view: limits.view,
-        writes: None,
+        // All that can be written is no restriction, for fields that come later neither.
+        writes: limits.write.filter(|fields| *fields != WriteFields::ALL).map(names_of),
         ceilings: Ceilings {
             records_per_second: limits.records,
             kept_packets: limits.kept,
@@ -143,6 +169,11 @@ fn granted(limits: &Limits, modules: &[String]) -> Result<Grant, Failure> {
         expires: None,
         delegations: limits.delegations,
     })
+}
+
+/// Fields as credentials name them.
+fn names_of(fields: WriteFields) -> std::collections::BTreeSet<Name> {
+    fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect()
 }
 
 /// The hash of a shipped module, or of a file.

@@ -10,7 +10,7 @@ const IMPORTS: &str = r#"(import "weir" "keep" (func $keep (param i32) (result i
 
 /// Keeps what is sent to port 1, and emits a row for each packet that it could keep. (A packet may cause 64.) At port 2 it emits a row for each that is still what it was, at port 3
 /// it lets go of all, at port 4 it never ends.
-fn keeper() -> Vec<u8> {
+pub fn keeper() -> Vec<u8> {
     let body = r#"(global $n (mut i32) (i32.const 0))
         (func $row (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8))))
         (func (export "weir_packet") (param $d i32) (result i32) (local $port i32) (local $i i32) (local $handle i32)
@@ -50,7 +50,7 @@ fn keeper() -> Vec<u8> {
     assemble(&text(body).replacen("(memory ", IMPORTS, 1), Some(manifest.as_bytes()))
 }
 
-fn to_keep(count: u64) -> Vec<Vec<u8>> {
+pub fn to_keep(count: u64) -> Vec<Vec<u8>> {
     (0..count).map(|number| udp(1, &number.to_le_bytes().repeat(4))).collect()
 }
 

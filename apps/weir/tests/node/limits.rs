@@ -1,5 +1,7 @@
 //! What all modules of a session together are held to, beside processor time and memory.
 
+use crate::keeping::{keeper, to_keep};
+use crate::links;
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
 use serde_json::{Value, json};
@@ -86,4 +88,116 @@ fn who_emits_more_records_than_are_taken_in_a_second_loses_them_and_nobody_else_
         its.filter_map(|entry| entry["usage"]["drops"]["record-rate"].as_u64()).sum()
     };
     assert_eq!((drops("flood"), drops("good")), (lost, 0));
+}
+
+#[test]
+fn modules_of_a_session_keep_no_more_packets_together_than_it_may() {
+    if !is_inside("limits::modules_of_a_session_keep_no_more_packets_together_than_it_may") {
+        return;
+    }
+    let mut place = Place::new("");
+    let cpu = json!([{"period": "20ms", "slice": "4ms"}]);
+    place.done(
+        json!({"create": {"name": "alice", "kept_packets": 5, "cpu": cpu, "channel": [{"interface": "b"}]}}),
+    );
+    for name in ["one", "two"] {
+        let reply = place.load("alice", json!({"module": "keeper.wasm", "name": name}), &keeper());
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    let mut sent = 0;
+    let mut send = |place: &mut Place, frames: &[Vec<u8>]| {
+        place.send(frames);
+        sent += 2 * frames.len() as u64;
+        place.until("both have seen them", |place| sum(place, "alice", "packets") == sent);
+    };
+    let limits = |place: &Place, kept: u64, now: u64, refused: u64| {
+        let expected = [json!(kept), json!(now), json!(refused)];
+        let of = shown(place, "alice")["limits"].clone();
+        let number = |key: &str| of.get(key).cloned().unwrap_or(json!(0));
+        assert_eq!(["kept_packets", "kept_now", "keeping_refused"].map(number), expected);
+    };
+    send(&mut place, &to_keep(20));
+    place.until("those that they keep are told of", |place| sum(place, "alice", "records") == 5);
+    limits(&place, 5, 5, 35);
+    // Fewer than are kept cannot be all that are.
+    let fewer = json!({"change": {"session": "alice", "kept_packets": 4, "priority": 3}});
+    let why = place.refused(fewer.clone());
+    assert!(why.contains("its modules keep 5 packets now, and 4 is less"), "{why}");
+    assert_eq!(shown(&place, "alice")["priority"], 0, "nothing of it was done");
+    send(&mut place, &to_keep(1));
+    limits(&place, 5, 5, 37);
+    // What one lets go of another may keep.
+    send(&mut place, &[udp(3, b"x")]);
+    limits(&place, 5, 0, 37);
+    place.done(fewer);
+    send(&mut place, &to_keep(10));
+    limits(&place, 4, 4, 53);
+    // A module that is gone keeps nothing.
+    for name in ["one", "two"] {
+        place.done(json!({"unload": {"session": "alice", "module": name}}));
+    }
+    place.until("nothing is kept", |place| shown(place, "alice")["limits"].get("kept_now").is_none());
+    assert!(place.stop().success());
+    let ledger = place.ledger();
+    let usages = ledger.iter().filter(|entry| entry["kind"] == "usage");
+    let drops: u64 = usages.filter_map(|entry| entry["usage"]["drops"]["frame-limit"].as_u64()).sum();
+    assert_eq!(drops, 53);
+}
+
+/// Writes 7 as the TTL of each packet, and two stars into its payload, or tries to.
+pub fn writer() -> Vec<u8> {
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (i32.store8 (i32.const 64) (i32.const 7))
+            (i32.store16 (i32.const 66) (i32.const 0x2a2a))
+            (drop (call $patch (local.get $d) (i32.const 22) (i32.const 64) (i32.const 1)))
+            (drop (call $patch (local.get $d) (i32.const 42) (i32.const 66) (i32.const 2)))
+            (i32.const 0))"#;
+    assemble(&text(body), Some(MANIFEST.replace("NAME", "writer").as_bytes()))
+}
+
+/// Datagrams, and what they look like where the TTL was written, or the payload, or nothing; but for the checksum of the IP header.
+pub fn written(count: u16, ttl: bool, payload: bool) -> Vec<Vec<u8>> {
+    let frame = |port: u16| {
+        let mut frame = udp(port, &port.to_be_bytes().repeat(20));
+        if ttl {
+            frame[22] = 7;
+        }
+        if payload {
+            frame[42..44].copy_from_slice(b"**");
+        }
+        frame
+    };
+    (0..count).map(frame).collect()
+}
+
+/// What has arrived, without the checksums of IP headers.
+pub fn arrived(far: &mut links::Far, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = far.datagrams(count);
+    frames.iter_mut().for_each(|frame| frame[24..26].fill(0));
+    frames
+}
+
+#[test]
+fn a_field_that_may_not_be_written_stays_as_it_is() {
+    if !is_inside("limits::a_field_that_may_not_be_written_stays_as_it_is") {
+        return;
+    }
+    let sessions = links::session(", forward = \"up\"") + "writes = [\"ttl\", \"dscp\"]\n";
+    let (mut place, mut far) = links::linked(&sessions);
+    let reply = place.load("alice", json!({"module": "writer.wasm"}), &writer());
+    assert!(reply.get("done").is_some(), "{reply}");
+    place.send(&written(100, false, false));
+    assert_eq!(arrived(&mut far, 100), written(100, true, false));
+    let limits = |place: &Place| shown(place, "alice")["limits"].clone();
+    assert_eq!(limits(&place), json!({"writes": ["dscp", "ttl"], "writes_refused": 100}));
+    // It changes while the module runs.
+    for (fields, ttl, payload) in [(json!(["payload"]), false, true), (json!([]), false, false)] {
+        place.done(json!({"change": {"session": "alice", "writes": fields}}));
+        place.send(&written(100, false, false));
+        assert_eq!(arrived(&mut far, 100), written(100, ttl, payload));
+        assert_eq!(limits(&place)["writes"], fields);
+    }
+    assert_eq!(limits(&place)["writes_refused"], 400);
+    assert_eq!(place.count("alice", "writer", "faults"), 0);
+    assert!(place.stop().success());
 }

@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod adversaries;
 mod changing;
 mod channels;
+mod compiling;
 mod disk;
 mod fairness;
 mod faults;
@@ -12,6 +14,7 @@ mod filters;
 mod followers;
 mod grants;
 mod isolation;
+mod keeper;
 mod keeping;
 mod leaving;
 mod limits;
@@ -20,13 +23,20 @@ mod memory;
 mod place;
 mod remote;
 mod remote_limits;
+mod remote_signed;
 mod sending;
 mod services;
 mod sessions;
 mod shares;
 mod tables;
 mod taps;
+mod upload;
+mod views;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]
 mod module;
+
+#[path = "../../../../core/trust/tests/people/mod.rs"]
+#[allow(clippy::cast_possible_truncation, reason = "shared with the tests of credentials themselves")]
+mod people;

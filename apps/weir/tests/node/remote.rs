@@ -37,6 +37,8 @@ pub struct Net {
     pub place: Place,
     pub operator: Person,
     pub node: PublicKey,
+    /// The node's private key.
+    pub key: PathBuf,
     pub folder: tempfile::TempDir,
 }
 
@@ -67,6 +69,11 @@ pub fn modest() -> Grant {
 
 impl Net {
     pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// The same, with these lines behind those of the interface in the node's configuration.
+    pub fn with(before: &str) -> Self {
         ip("link set dev lo up");
         let folder = tempfile::tempdir().unwrap();
         let (operator, node) = (person(folder.path(), "operator"), person(folder.path(), "node"));
@@ -75,9 +82,9 @@ impl Net {
             node.key.display(),
             operator.identity.public()
         );
-        let sessions = remote.replace("REVOCATIONS", "");
+        let sessions = format!("{before}\n{}", remote.replace("REVOCATIONS", ""));
         let place = Place::new(&sessions);
-        Self { place, operator, node: node.identity.public(), folder }
+        Self { place, operator, node: node.identity.public(), key: node.key, folder }
     }
 
     /// Somebody whom the operator has granted this.

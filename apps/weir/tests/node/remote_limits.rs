@@ -1,12 +1,14 @@
 //! What a credential limits beside processor time and memory: each limit is held, and whoever got the right from one and the same holder shares it.
 
-use crate::limits::{shown, teller};
+use crate::limits::{arrived, shown, teller, writer, written};
+use crate::links;
 use crate::place::{is_inside, udp};
 use crate::remote::{Net, Person, modest};
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
+use weir_units::BitsPerSecond;
 
 /// A module's file, for the program that sends it.
-fn file(net: &Net, name: &str, bytes: &[u8]) -> String {
+pub fn file(net: &Net, name: &str, bytes: &[u8]) -> String {
     let path = net.folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()
@@ -61,5 +63,85 @@ fn delegates_share_records_and_none_has_more_taken() {
     }
     net.done(&students[2], &create(&[]));
     assert_eq!(shown(&net.place, &students[2].name_of("s"))["limits"]["records_per_second"], 10);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn delegates_share_kept_packets_and_none_keeps_more() {
+    if !is_inside("remote_limits::delegates_share_kept_packets_and_none_keeps_more") {
+        return;
+    }
+    let mut net = Net::new();
+    let ceilings = Ceilings {
+        cpu: Some(CpuShare(500_000)),
+        kept_packets: Some(7),
+        sessions: Some(5),
+        ..modest().ceilings
+    };
+    let researcher = net.granted("researcher", Grant { ceilings, ..modest() });
+    let less = Ceilings { kept_packets: Some(2), ..Ceilings::default() };
+    let student = net.delegated(&researcher, "student", Grant { ceilings: less, ..Grant::default() });
+    net.refused(&researcher, &create(&["--kept", "8"]), "kept packets: asked for 8; of the 7 given to");
+    net.refused(&student, &create(&["--kept", "3"]), "kept packets: asked for 3; of the 2 given to");
+    // Nothing said: all that he has.
+    net.done(&student, &create(&[]));
+    let shot = shown(&net.place, &student.name_of("s"));
+    assert_eq!(shot["limits"]["kept_packets"], 2);
+    net.refused(&researcher, &create(&[]), "kept packets: asked for 7; of the 7 given to");
+    net.done(&researcher, &create(&["--kept", "5"]));
+    net.refused(&researcher, &["session", "change", "s", "--kept", "6"], "asked for 6; of the 7 given to");
+    let told = net.done(&researcher, &["session", "show", "s"]);
+    assert!(told.contains("limits: 5 kept packets, 0 now"), "{told}");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn fields_that_were_not_granted_are_not_written_whoever_asks_and_however() {
+    if !is_inside("remote_limits::fields_that_were_not_granted_are_not_written_whoever_asks_and_however") {
+        return;
+    }
+    links::far_cable();
+    let mut net = Net::with("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
+    let mut far = links::Far::open();
+    let writes = |names: &[&str]| Some(names.iter().map(|name| name.parse().unwrap()).collect());
+    let ceilings = Ceilings { bandwidth: Some(BitsPerSecond(10_000_000)), ..modest().ceilings };
+    let grant = Grant { writes: writes(&["ttl", "payload", "of-a-later-weir"]), ceilings, ..modest() };
+    let researcher = net.granted("researcher", grant);
+    let student =
+        net.delegated(&researcher, "student", Grant { writes: writes(&["ttl"]), ..Grant::default() });
+    let forwards =
+        ["--channel", "interface=b,filter=udp,forward=up", "--output", "name=up,link=c,cap=10 Mbit/s"];
+    let create = |more: &[&'static str]| {
+        [
+            &["session", "create", "s", "--memory", "1 MiB", "--cpu", "period=10ms,slice=1ms"],
+            &forwards[..],
+            more,
+        ]
+        .concat()
+    };
+    net.refused(
+        &student,
+        &create(&["--write", "ttl,payload"]),
+        "fields to write: asked for payload, given is ttl",
+    );
+    net.refused(&researcher, &create(&["--write", "all"]), "fields to write: asked for macs, vlan");
+    net.refused(&researcher, &create(&["--write", "checksum"]), "is no field that can be written");
+    let module = file(&net, "writer.wasm", &writer());
+    let mut run = |net: &mut Net, who: &Person, more: &[&'static str], ttl: bool, payload: bool| {
+        net.done(who, &create(more));
+        net.done(who, &["load", "s", &module]);
+        net.place.send(&written(50, false, false));
+        assert_eq!(arrived(&mut far, 50), written(50, ttl, payload));
+        let told = net.done(who, &["session", "show", "s"]);
+        net.refused(who, &["session", "change", "s", "--write", "all"], "fields to write");
+        net.done(who, &["session", "close", "s"]);
+        told
+    };
+    let told = run(&mut net, &student, &[], true, false);
+    assert!(told.contains("limits: writes ttl (50 refused)"), "{told}");
+    let told = run(&mut net, &researcher, &[], true, true);
+    assert!(told.contains("limits: writes ttl,payload"), "{told}");
+    let told = run(&mut net, &researcher, &["--write", "none"], false, false);
+    assert!(told.contains("limits: writes none (100 refused)"), "{told}");
     assert!(net.place.stop().success());
 }

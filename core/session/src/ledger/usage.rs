@@ -13,6 +13,9 @@ pub struct Usage {
     /// writing its records. This is billed.
     #[serde(rename = "cpu_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     pub cpu: Nanos,
+    /// Of that, on analysing and compiling its modules and filters.
+    #[serde(rename = "compile_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
+    pub compile: Nanos,
     /// Time that passed while the session's work was on a core, and that the hypervisor or the kernel gave to somebody else. Not billed.
     #[serde(rename = "stolen_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
     pub stolen: Nanos,
@@ -57,6 +60,7 @@ impl Usage {
         // Taken apart, so that no counter can be forgotten.
         let Usage {
             cpu,
+            compile,
             stolen,
             packets_in,
             bytes_in,
@@ -72,6 +76,7 @@ impl Usage {
         } = other;
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.cpu.0, cpu.0);
+        add(&mut self.compile.0, compile.0);
         add(&mut self.stolen.0, stolen.0);
         add(&mut self.packets_in, *packets_in);
         add(&mut self.bytes_in.0, bytes_in.0);

@@ -1,5 +1,6 @@
 //! Why a handshake failed.
 
+use super::Unsigned;
 use super::message::{CREDENTIALS_BYTES_MAX, VERSION};
 use crate::key::PublicKey;
 use std::fmt;
@@ -87,6 +88,9 @@ pub enum HandshakeError {
         "the credentials have {0} bytes, and {CREDENTIALS_BYTES_MAX} is the most that a handshake carries"
     )]
     Credentials(usize),
+    /// One's own private key is kept elsewhere, and is not at hand.
+    #[error(transparent)]
+    Unsigned(#[from] Unsigned),
     /// The library refuses something that no peer decides on.
     #[error("the handshake cannot be made: {0}")]
     Library(&'static str),

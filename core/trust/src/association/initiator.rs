@@ -94,7 +94,7 @@ impl Met {
             return Err(HandshakeError::Credentials(credentials.len()));
         }
         let statement = Statement::new(Role::Initiator, &hash(&self.noise)?, &self.own);
-        let payload = [statement.sign(identity).as_slice(), credentials].concat();
+        let payload = [statement.sign(identity)?.as_slice(), credentials].concat();
         let mut message = vec![0; THIRD_BYTES_MAX];
         let written = self.noise.write_message(&payload, &mut message);
         message

@@ -48,6 +48,7 @@ pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
 };
 pub use responder::{Authenticated, Responder};
+pub use statement::{STATEMENT_BYTES, Signer, Statement, Unsigned};
 
 use crate::key::PublicKey;
 use crate::transport::{Keys, SealedDatagrams, SealedStream};

@@ -1,11 +1,10 @@
 //! The side that is connected to: it answers strangers, so what it does for them is to be limited before ([`crate::gate`]).
 
 use super::message::{Head, PAYLOAD_BYTES_MAX, VERSION};
-use super::statement::{Statement, hash, remote};
+use super::statement::{Signer, Statement, hash, remote};
 use super::{
     Association, CREDENTIALS_BYTES_MAX, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame, noise,
 };
-use crate::key::Identity;
 use crate::transport::{Keys, Kind};
 use rand_core::{CryptoRng, RngCore};
 use snow::HandshakeState;
@@ -22,9 +21,9 @@ impl Responder {
     /// Takes four multiplications on the curve and a signature: ask [`crate::gate::Gate::answer`] before.
     ///
     /// # Errors
-    /// It is no first message, or of another version; or there is no randomness.
+    /// It is no first message, or of another version; or there is no randomness, or no signature.
     pub fn begin(
-        identity: &Identity,
+        signer: &dyn Signer,
         message: &[u8],
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
@@ -37,7 +36,7 @@ impl Responder {
         let (mut noise, own) = noise::begin(head, false, random)?;
         let mut padding = vec![0; rest.len()];
         noise.read_message(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
-        let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(identity);
+        let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
         let written =
             noise.write_message(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;

@@ -26,7 +26,7 @@ const NETWORKS_V6: usize = 1 << 11;
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Anonymises addresses. What it remembers has a fixed size, so that no sequence of addresses makes it grow: see the constants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Anonymiser {
     v4: CryptoPan,
     /// The flips of the first 16 bits of IPv4 addresses: 128 KiB.

@@ -107,6 +107,11 @@ impl Fields {
     /// None of them.
     pub const NONE: Self = Self(0);
 
+    /// So many, the first ones in the order of [`Field::ALL`].
+    pub(super) const fn first(count: usize) -> Self {
+        Self((1 << count) - 1)
+    }
+
     /// Whether this one is among them.
     #[inline(always)]
     pub const fn has(self, field: Field) -> bool {

@@ -5,6 +5,7 @@
 //! to packets.
 
 mod anonymise;
+mod asked;
 mod control;
 mod crypto_pan;
 pub(crate) mod exercise;
@@ -18,6 +19,7 @@ mod tunnel;
 mod upper;
 mod words;
 
+pub use asked::AskedView;
 pub use field::{Field, Fields};
 pub use key::ViewKey;
 pub use text::ViewError;

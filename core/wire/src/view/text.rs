@@ -1,6 +1,7 @@
 //! A view's text, as configurations, credentials and command lines have it.
 
-use super::{Addresses, Exposure, Field, Fields, Payload, View};
+use super::asked::AskedView;
+use super::{Addresses, Exposure, Field, Payload, View};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -106,44 +107,43 @@ impl FromStr for View {
     ///
     /// See [`ViewError`].
     fn from_str(text: &str) -> Result<Self, ViewError> {
+        text.parse::<AskedView>().map(|asked| asked.alone())
+    }
+}
+
+/// What stands for parts of a view that are not named, where addresses are as they are: payload and hardware addresses.
+pub(super) fn unnamed(addresses: Addresses) -> (Payload, Exposure) {
+    match addresses {
+        Addresses::Visible => (Payload::All, Exposure::Visible),
+        Addresses::Anonymised | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
+    }
+}
+
+impl FromStr for AskedView {
+    type Err = ViewError;
+
+    /// Reads what a [`View`] reads.
+    ///
+    /// # Errors
+    ///
+    /// See [`ViewError`].
+    fn from_str(text: &str) -> Result<Self, ViewError> {
         if text.len() > TEXT_MAX {
             return Err(ViewError::TooLong(text.len()));
         }
         let text = text.trim();
         if text == ALL {
-            return Ok(Self::ALL);
+            return Ok(Self::EVERYTHING);
         }
-        let mut given = Given::default();
+        let mut given = Self::default();
         for part in text.split(',') {
             given.take(part.trim())?;
         }
-        let addresses = given.addresses.unwrap_or(Addresses::Visible);
-        let (payload, macs) = match addresses {
-            Addresses::Visible => (Payload::All, Exposure::Visible),
-            Addresses::Anonymised | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
-        };
-        Ok(Self {
-            payload: given.payload.unwrap_or(payload),
-            addresses,
-            macs: given.macs.unwrap_or(macs),
-            ports: given.ports.unwrap_or(Exposure::Visible),
-            zeroed: given.zeroed,
-        })
+        Ok(given)
     }
 }
 
-/// What a text has named so far.
-#[derive(Default)]
-struct Given {
-    payload: Option<Payload>,
-    addresses: Option<Addresses>,
-    macs: Option<Exposure>,
-    ports: Option<Exposure>,
-    named: Fields,
-    zeroed: Fields,
-}
-
-impl Given {
+impl AskedView {
     fn take(&mut self, part: &str) -> Result<(), ViewError> {
         let unknown = || ViewError::Unknown(part.to_owned());
         let (name, value) = part.split_once('=').ok_or_else(unknown)?;

@@ -17,7 +17,9 @@ use weir_units::Bytes;
 ///
 /// Checksums over anything that is hidden are computed anew, also where they were wrong, so that they tell nothing of what was there; those over
 /// bytes that are not shown, or that were not captured, become 0. A UDP checksum of 0 stays 0.
-#[derive(Debug)]
+///
+/// A clone has the same key and shows the same, with a memory of its own.
+#[derive(Clone, Debug)]
 pub struct Transform {
     view: View,
     anonymiser: Option<Box<Anonymiser>>,

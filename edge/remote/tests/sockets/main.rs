@@ -5,6 +5,7 @@
 
 mod crowd;
 mod hostile;
+mod keeper;
 mod middle;
 mod node;
 mod said;

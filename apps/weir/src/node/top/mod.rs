@@ -5,6 +5,7 @@ mod model;
 mod outputs;
 mod rates;
 mod screen;
+mod views;
 
 use super::args::Top;
 use super::{NodeError, snapshot};

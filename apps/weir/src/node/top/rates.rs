@@ -2,7 +2,7 @@
 
 use weir_node::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, SessionShot,
-    Snapshot,
+    Snapshot, ViewShot,
 };
 
 /// How things go: what belongs to each part of a snapshot, in its order.
@@ -14,6 +14,8 @@ pub struct Rates {
     pub interfaces: Vec<InterfaceRates>,
     /// Of the links.
     pub links: Vec<OutputRates>,
+    /// Of the views: packets that are transformed, a second.
+    pub views: Vec<Rate>,
     /// Of the sessions.
     pub sessions: Vec<SessionRates>,
 }
@@ -180,11 +182,13 @@ impl Rates {
         let interfaces =
             pairs(before.map(|b| &b.interfaces[..]), &now.interfaces, |it: &InterfaceShot| &it.name);
         let links = pairs(before.map(|b| &b.links[..]), &now.links, |it: &LinkShot| &it.name);
+        let views = pairs(before.map(|b| &b.views[..]), &now.views, |it: &ViewShot| it.number);
         let sessions = pairs(before.map(|b| &b.sessions[..]), &now.sessions, |it: &SessionShot| &it.name);
         Self {
             cores: cores.map(|(before, now)| core(time, before, now)).collect(),
             interfaces: interfaces.map(|(before, now)| interface(time, before, now)).collect(),
             links: links.map(|(before, now)| link(time, before, now)).collect(),
+            views: views.map(|(before, now)| time.second(before.map(|it| it.packets), now.packets)).collect(),
             sessions: sessions.map(|(before, now)| session(time, before, now)).collect(),
         }
     }

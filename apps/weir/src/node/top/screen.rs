@@ -4,6 +4,7 @@ use super::grid::{self, Cell, bar, bytes, count, cut, from, number, percent, pla
 use super::model::{Model, Sort};
 use super::outputs;
 use super::rates::{Rate, SessionRates};
+use super::views;
 use crate::node::show;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -49,6 +50,7 @@ pub fn plain_text(model: &Model, width: usize) -> String {
     lines.extend(cores(model, now, width));
     lines.extend(interfaces(model, now, width));
     lines.extend(outputs::links(model, now, width));
+    lines.extend(views::views(model, now, width));
     lines.push(Line::raw(""));
     lines.extend(sessions(model, width, usize::MAX, false));
     for (session, rates) in model.order() {
@@ -161,6 +163,7 @@ fn all(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'st
     let mut lines = clipped(cores(model, now, width), few + 1);
     lines.extend(clipped(interfaces(model, now, width), few + 1));
     lines.extend(clipped(outputs::links(model, now, width), few + 1));
+    lines.extend(clipped(views::views(model, now, width), few + 1));
     let left = room.saturating_sub(lines.len() + 1);
     let chosen = model.place().and_then(|place| model.order().get(place).copied());
     let parts = chosen.map(|(session, rates)| detail(session, rates, width)).unwrap_or_default();

@@ -1,0 +1,198 @@
+//! What comes from clients, with an oracle: for the fuzz target `control`, and the tests.
+
+use crate::client::{decode, encode};
+use crate::protocol::{LINE_BYTES_MAX, PART_BYTES_MAX, Request};
+use crate::service::{Heard, hear};
+use crate::uploads::Uploads;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_session::MODULE_BYTES_MAX;
+use weir_trust::credential::Verified;
+
+/// Reads bytes as all that a client says, who holds this credential, and as an answer of a node.
+///
+/// # Panics
+/// Something does not hold that always should: that what is read is written as it was read, that a holder's request stays within his credential, that what is kept of
+/// files is within bounds.
+pub fn control(bytes: &[u8], holder: &Arc<Verified>) {
+    _ = decode(&mut &*bytes);
+    let (uploads, now) = (Uploads::default(), Instant::now());
+    let mut source = bytes;
+    loop {
+        let before = source.len();
+        match hear(&mut source) {
+            Ok(Heard::Ask(ask, len)) => {
+                assert!(
+                    before - source.len() <= LINE_BYTES_MAX
+                        && len <= MODULE_BYTES_MAX.max(weir_abi::limit::TABLE_BYTES as usize)
+                );
+                let mut body = vec![0; len.min(source.len())];
+                let is_whole = source.read_exact(&mut body).is_ok() && body.len() == len;
+                written_and_read(&ask.ask);
+                held(ask.ask.clone(), &body, holder);
+                if let (Request::Upload(part), true) = (&ask.ask, is_whole) {
+                    assert!(len <= PART_BYTES_MAX);
+                    if let Ok(there) = uploads.take(&[], part, &body, now) {
+                        assert!(there <= part.bytes);
+                    }
+                }
+                if let Some(file) = &ask.file
+                    && let Ok(whole) = uploads.file(&[], file, now)
+                {
+                    assert_eq!(weir_trust::grant::ModuleHash::of(&whole), *file);
+                }
+            }
+            Ok(Heard::Wrong(why)) => {
+                assert!(!why.is_empty());
+                return;
+            }
+            Ok(Heard::End) | Err(_) => return,
+        }
+    }
+}
+
+/// What was read is the same when it is written and read again.
+fn written_and_read(ask: &Request) {
+    let Ok(line) = encode(ask.clone(), &[]) else { return };
+    match hear(&mut &*line) {
+        Ok(Heard::Ask(again, 0)) => assert_eq!(again.ask, *ask),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is done for a holder is what he may have done.
+fn held(ask: Request, body: &[u8], holder: &Arc<Verified>) {
+    let body = Some(body).filter(|body| !body.is_empty());
+    match crate::authority::authorise(holder, ask, body) {
+        Ok(Request::PutTable { .. } | Request::RemoveTable { .. } | Request::Rate(_) | Request::Reload) => {
+            panic!("only the operator may do that")
+        }
+        Ok(Request::Create(spec)) => {
+            // Its name is the node's, whatever it was called, and its packets are those of the credential's filters.
+            let begins = spec.name.as_str().len();
+            assert!(begins > 33, "{}", spec.name);
+            let filters: Vec<_> = holder.grant().filters.iter().map(|filter| filter.as_str()).collect();
+            assert!(spec.channels.iter().all(|channel| channel.within == filters));
+        }
+        Ok(_) | Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::LazyLock;
+    use weir_trust::credential::{Credential, Situation};
+    use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
+    use weir_trust::key::Identity;
+    use weir_trust::revocation::Revocations;
+    use weir_units::Bytes;
+
+    struct Counting(u64);
+
+    impl rand_core::RngCore for Counting {
+        fn next_u32(&mut self) -> u32 {
+            rand_core::impls::next_u32_via_fill(self)
+        }
+        fn next_u64(&mut self) -> u64 {
+            rand_core::impls::next_u64_via_fill(self)
+        }
+        fn fill_bytes(&mut self, to: &mut [u8]) {
+            for byte in to {
+                self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = self.0.to_be_bytes()[0];
+            }
+        }
+        fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), rand_core::Error> {
+            self.fill_bytes(to);
+            Ok(())
+        }
+    }
+
+    impl rand_core::CryptoRng for Counting {}
+
+    /// Who may have 10 % of a core, 16 MiB, two sessions and datagrams.
+    static HOLDER: LazyLock<Arc<Verified>> = LazyLock::new(|| {
+        let grant = Grant {
+            expires: Some(Second::MAX),
+            filters: ["udp".parse().unwrap()].into(),
+            ceilings: Ceilings {
+                cpu: Some(CpuShare(100_000)),
+                memory: Some(Bytes(16 << 20)),
+                sessions: Some(2),
+                ..Ceilings::default()
+            },
+            ..Grant::default()
+        };
+        let (operator, peer) = (Identity::from_seed(&[1; 32]), Identity::from_seed(&[2; 32]).public());
+        let credential = Credential::mint(&operator, peer, grant, &mut Counting(1)).unwrap();
+        let (roots, revocations) = ([operator.public()], Revocations::default());
+        let node = "node".parse().unwrap();
+        let now = Second::default();
+        let situation = Situation { roots: &roots, revocations: &revocations, peer: &peer, node: &node, now };
+        Arc::new(credential.verify(&situation).unwrap())
+    });
+
+    /// Requests as clients write them.
+    fn requests() -> Vec<String> {
+        let hash = "0011223344556677".repeat(4);
+        [
+            r#"{"weir":1,"ask":"show"}"#.to_owned(),
+            r#"{"weir":1,"ask":{"watch":{"every":"500ms"}}}"#.to_owned(),
+            r#"{"weir":1,"ask":{"create":{"name":"s","memory":"1 MiB","cpu":[{"period":"10ms","slice":"1ms"}],"channel":[{"interface":"b","filter":"udp"}]}}}"#.to_owned(),
+            r#"{"weir":1,"ask":{"change":{"session":"s","channel":[{"interface":"b"}],"memory":"2 MiB"}}}"#.to_owned(),
+            r#"{"weir":1,"ask":{"load":{"session":"s","module":{"module":"m","set":{"a":[1,"b"]}}}},"body":4}"#.to_owned() + "\nabcd",
+            format!(r#"{{"weir":1,"ask":{{"upload":{{"file":"{hash}","bytes":9,"from":0}}}},"body":5}}"#) + "\n12345",
+            format!(r#"{{"weir":1,"ask":{{"load":{{"session":"s","module":{{"module":"m"}}}}}},"file":"{hash}"}}"#),
+            r#"{"weir":1,"ask":{"follow":{"session":"s","module":"m","stream":"r"}}}"#.to_owned(),
+            r#"{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}"#.to_owned() + "\n1",
+            r#"{"weir":1,"ask":{"rate":{"link":"l","rate":"1 Mbit/s"}}}"#.to_owned(),
+            r#"{"weir":1,"ask":"reload"}"#.to_owned(),
+            r#"{"weir":1,"reply":{"done":{"notes":["a"]}}}"#.to_owned(),
+            r#"{"weir":1,"reply":{"uploaded":{"bytes":7}}}"#.to_owned(),
+        ]
+        .map(|line| line + "\n")
+        .into()
+    }
+
+    #[test]
+    fn what_clients_write_is_read() {
+        for request in requests().iter().filter(|request| request.contains("ask")) {
+            let heard = hear(&mut request.as_bytes()).unwrap();
+            assert!(matches!(heard, Heard::Ask(..)), "{request}: {heard:?}");
+            control(request.as_bytes(), &HOLDER);
+        }
+        control(requests().concat().as_bytes(), &HOLDER);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Requests of which some bytes were changed, left out or doubled, one after the other; and bytes of no kind.
+        #[test]
+        fn whatever_is_said_is_read_or_refused(
+            which in proptest::collection::vec(0..13usize, 1..5),
+            edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
+            noise in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let requests = requests();
+            let mut bytes: Vec<u8> = which.iter().flat_map(|which| requests[*which].bytes()).collect();
+            for (place, byte, how) in edits {
+                let at = place.index(bytes.len());
+                match how {
+                    0 => bytes[at] = byte,
+                    1 => bytes.insert(at, byte),
+                    2 => bytes.truncate(at + 1),
+                    _ => _ = bytes.remove(at),
+                }
+                if bytes.is_empty() {
+                    bytes.push(byte);
+                }
+            }
+            control(&bytes, &HOLDER);
+            control(&noise, &HOLDER);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What a credential makes of a channel.
+
+use crate::spec::ChannelSpec;
+use weir_trust::credential::{PrefixId, Verified};
+use weir_wire::View;
+use weir_wire::view::AskedView;
+
+/// Which packets a channel's holder may see, and what of them. It is the node's: neither a configuration nor a request says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Filters that all its packets pass, and what whoever wrote each of them may see of a packet: by that it selects.
+    pub(crate) within: Vec<(String, View)>,
+    /// What its holder may see. By that the channel's own filter selects.
+    pub(crate) view: View,
+    /// Who that is, by the first link of his chain; nobody but the operator where there is none.
+    pub(crate) whose: Option<PrefixId>,
+}
+
+impl Default for Bounds {
+    /// The operator's own.
+    fn default() -> Self {
+        Self { within: Vec::new(), view: View::ALL, whose: None }
+    }
+}
+
+impl Bounds {
+    /// Of a credential: a link's filter was written by the holder of the link before it, who sees what that and all before it show.
+    pub(crate) fn of(credential: &Verified) -> Self {
+        let mut bounds = Self::default();
+        for link in credential.chain() {
+            let filters = link.grant.filters.iter();
+            bounds.within.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
+            bounds.view = bounds.view.meet(&link.grant.view.unwrap_or(View::ALL));
+        }
+        bounds.whose = credential.chain().first().map(|link| link.id);
+        bounds
+    }
+}
+
+impl ChannelSpec {
+    /// What is shown of its packets.
+    pub fn shows(&self) -> View {
+        self.view.map_or(View::ALL, |asked| asked.alone()).meet(&self.bounds.view)
+    }
+
+    /// Binds it by these, whatever it had before; nothing where it asks to see more than they let it.
+    pub(crate) fn bind(&mut self, bounds: Bounds) -> Option<()> {
+        let view = match self.view {
+            None => bounds.view,
+            Some(asked) => asked.under(&bounds.view)?,
+        };
+        self.view = (view != View::ALL).then(|| AskedView::from(view));
+        self.bounds = bounds;
+        Some(())
+    }
+
+    /// The filters that all its packets pass, without those that select everything, each with what it looks at. They are joined as programs: no text reaches beyond its own end.
+    pub(crate) fn filters(&self) -> impl Iterator<Item = (&str, View)> {
+        let own = std::iter::once((self.filter.as_str(), self.bounds.view));
+        let all = own.chain(self.bounds.within.iter().map(|(filter, view)| (filter.as_str(), *view)));
+        all.map(|(filter, view)| (filter.trim(), view)).filter(|(filter, _)| !filter.is_empty())
+    }
+}

@@ -1,0 +1,18 @@
+//! Views: what of its packets a channel shows, to whom by which key, and who shares what is made for that.
+//!
+//! - [`Bounds`]: what a credential makes of a channel. A filter selects by what whoever wrote it may see: what it selects would tell him else of what is hidden from him.
+//! - [`Lens`]: a view, and for whom. The same one has the same key, so that addresses have one pseudonym for all who see the same.
+//! - [`Share`]: what a selection is of. All channels of which that is the same have one selection: each packet is transformed once for all of them.
+//! - [`Secret`]: from what all keys of the node are derived.
+
+mod bounds;
+mod lens;
+mod secret;
+mod share;
+mod shots;
+
+pub(crate) use bounds::Bounds;
+pub(crate) use lens::Lens;
+pub(crate) use secret::Secret;
+pub use secret::SecretError;
+pub(crate) use share::{INSTRUCTIONS_MAX, Share, Shared};

@@ -1,0 +1,182 @@
+//! From what the keys of all views of a node are derived.
+
+use rand_core::{OsRng, RngCore};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Its file, in the folder of what the node keeps.
+const FILE: &str = "views.secret";
+/// What it is written to before it has its name.
+const NEW: &str = "views.secret.new";
+/// What it begins with.
+const PREFIX: &str = "weir-views:";
+const BYTES: usize = 32;
+
+/// A secret that a node makes when it starts for the first time, and keeps: what it shows in place of an address is the same tomorrow.
+pub(crate) struct Secret(Zeroizing<[u8; BYTES]>);
+
+/// Why there is no secret for views. To blame is the operator, or his disk.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others can read it.
+    #[error(
+        "{}: others than its owner can read it: `chmod 600` it; if they may have read it, remove it, and the node makes another one: addresses are then anonymised in another way than before",
+        .0.display()
+    )]
+    Open(PathBuf),
+    /// It is something else.
+    #[error(
+        "{}: that is no secret of a node's views: restore it from a copy, or remove it, and the node makes another one: addresses are then anonymised in another way than before",
+        .0.display()
+    )]
+    Damaged(PathBuf),
+}
+
+impl std::fmt::Debug for Secret {
+    /// Without it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    /// That of a node which keeps what it keeps in this folder. Made where there is none; nobody else makes one there at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`SecretError`]. No other one takes the place of one that cannot be used.
+    pub(crate) fn of(folder: &Path) -> Result<Self, SecretError> {
+        let path = folder.join(FILE);
+        match Self::read(&path) {
+            Err(SecretError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let failed = |source| SecretError::File { path: path.clone(), source };
+                Self::make(folder).map_err(failed)?;
+                Self::read(&path)
+            }
+            read => read,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+
+    fn read(path: &Path) -> Result<Self, SecretError> {
+        let failed = |source| SecretError::File { path: path.to_owned(), source };
+        let mut options = OpenOptions::new();
+        // Neither through a link, nor waiting for who writes into a pipe.
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(path).map_err(failed)?;
+        let known = file.metadata().map_err(failed)?;
+        if !known.is_file() {
+            return Err(SecretError::Damaged(path.to_owned()));
+        }
+        if known.permissions().mode() & 0o077 != 0 {
+            return Err(SecretError::Open(path.to_owned()));
+        }
+        let mut text = Zeroizing::new(Vec::with_capacity(4096));
+        file.take(4096).read_to_end(&mut text).map_err(failed)?;
+        decode(&text).map(Self).ok_or_else(|| SecretError::Damaged(path.to_owned()))
+    }
+
+    /// A new one. Its name stands for all of it or for nothing, whenever the machine stops.
+    fn make(folder: &Path) -> io::Result<()> {
+        let (new, path) = (folder.join(NEW), folder.join(FILE));
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut secret = Zeroizing::new([0; BYTES]);
+        OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(&encode(&secret))?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+fn encode(secret: &[u8; BYTES]) -> Zeroizing<Vec<u8>> {
+    let mut text = Zeroizing::new(Vec::with_capacity(PREFIX.len() + 2 * BYTES + 1));
+    text.extend_from_slice(PREFIX.as_bytes());
+    for byte in secret {
+        text.extend(
+            [byte >> 4, byte & 15].map(|digit| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }),
+        );
+    }
+    text.push(b'\n');
+    text
+}
+
+fn decode(text: &[u8]) -> Option<Zeroizing<[u8; BYTES]>> {
+    let digits = text.trim_ascii_end().strip_prefix(PREFIX.as_bytes())?;
+    let (pairs, rest) = digits.as_chunks::<2>();
+    let mut secret = Zeroizing::new([0; BYTES]);
+    if pairs.len() != BYTES || !rest.is_empty() {
+        return None;
+    }
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    for (byte, &[high, low]) in secret.iter_mut().zip(pairs) {
+        *byte = digit(high)? << 4 | digit(low)?;
+    }
+    Some(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(folder: &Path) -> String {
+        Secret::of(folder).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn it_is_made_once_and_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        // Left by one whose machine stopped.
+        std::fs::write(folder.path().join(NEW), "half").unwrap();
+        let first = Secret::of(folder.path()).unwrap();
+        let path = folder.path().join(FILE);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!folder.path().join(NEW).exists());
+        assert_eq!(Secret::of(folder.path()).unwrap().bytes(), first.bytes());
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(Secret::of(other.path()).unwrap().bytes(), first.bytes());
+        assert_eq!(format!("{first:?}"), "Secret { .. }");
+    }
+
+    #[test]
+    fn one_that_is_not_to_be_used_is_refused_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        Secret::of(folder.path()).unwrap();
+        let path = folder.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(said(folder.path()).contains("others than its owner can read it: `chmod 600` it"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for wrong in ["", "weir-views:", &text[1..], &text.to_uppercase(), &text.replace('\n', "0")] {
+            std::fs::write(&path, wrong).unwrap();
+            assert!(said(folder.path()).contains("no secret of a node's views"), "{wrong}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), wrong);
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(said(folder.path()).contains("views.secret: "), "{}", said(folder.path()));
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+}

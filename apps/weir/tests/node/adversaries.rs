@@ -1,0 +1,471 @@
+//! People who come to a node from elsewhere with what nobody gave them, or in somebody else's place, each from a process of their own and over real sockets.
+
+use crate::module::{MANIFEST, assemble, text};
+use crate::people::{self, FRIEND, OPERATOR, RESEARCHER, STUDENT, THIEF, authority, block, preamble};
+use crate::people::{raw_append, raw_token, rewritten};
+use crate::place::{PATIENCE, is_inside, udp};
+use crate::remote::{Net, Person, SESSION, modest, seconds_from_now};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::protocol::{LINE_BYTES_MAX, Reply, Request};
+use weir_remote::{Door, Stream};
+use weir_trust::association::{Initiator, SECOND_BYTES, frame};
+use weir_trust::credential::Credential;
+use weir_trust::gate::Limits;
+use weir_trust::grant::Grant;
+use weir_trust::key::{Identity, KeyFile, PublicKey};
+
+const NODE: &str = "127.0.0.1:7353";
+
+/// Shows these bytes as a credential, and asks how things are. Why it is refused; nothing where it is not.
+fn shown(node: PublicKey, identity: Identity, credential: &[u8]) -> Option<String> {
+    let there = Whereabouts::There {
+        addresses: vec![NODE.parse().unwrap()],
+        expected: Some(node),
+        identity: Box::new(identity),
+        credential: credential.to_vec(),
+    };
+    let asked = Client::to(&there).and_then(|mut client| {
+        client.send(Request::Show, &[])?;
+        client.receive()
+    });
+    match asked {
+        Ok(Reply::Snapshot(_)) => None,
+        Err(ClientError::Refused(why)) => Some(why),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A node that trusts the operator of whom everybody here has something, too.
+fn net_of_people() -> Net {
+    let net = Net::new();
+    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let with = config.replace("roots = [\"", &format!("roots = [\"{}\", \"", OPERATOR.key()));
+    std::fs::write(net.place.config(), with).unwrap();
+    net.place.done(json!("reload"));
+    net
+}
+
+/// What the operator gives the researcher, until an hour from now.
+fn granted(change: impl FnOnce(&mut Grant)) -> Credential {
+    let mut grant = modest();
+    change(&mut grant);
+    Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, &mut people::Counting(0)).unwrap()
+}
+
+#[test]
+fn credentials_that_nobody_granted_open_nothing() {
+    if !is_inside("adversaries::credentials_that_nobody_granted_open_nothing") {
+        return;
+    }
+    let mut net = net_of_people();
+    let first = granted(|grant| grant.delegations = Some(1));
+    let free = granted(|_| ());
+    // From the researcher, for somebody.
+    let by_researcher = |to: people::Person, more: &str| {
+        raw_append(free.as_bytes(), &RESEARCHER.private(), block(&format!("{} {more}", preamble(to))), 5)
+    };
+    let to_student = raw_append(first.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
+    let over = raw_append(&to_student, &STUDENT.private(), block(&preamble(FRIEND)), 6);
+    let there = by_researcher(STUDENT, "");
+    let circle = raw_append(&there, &STUDENT.private(), block(&preamble(RESEARCHER)), 6);
+    let joins: String = (0..24).map(|number| format!("n({number});")).collect();
+    let bomb = format!("{joins} b($a, $b, $c, $d, $e) <- n($a), n($b), n($c), n($d), n($e);");
+    let mut flipped = free.as_bytes().to_vec();
+    let middle = flipped.len() / 2;
+    flipped[middle] ^= 1;
+    let second = authority(THIEF).replace("weir(\"credential\", 1, null);", "weir(\"credential\", 2, null);");
+    let cases = [
+        ("stolen", THIEF, free.as_bytes().to_vec(), "but you are"),
+        ("stolen from a delegate", THIEF, there.clone(), "but you are"),
+        ("cut back to what he had before it was narrowed", STUDENT, free.as_bytes().to_vec(), "but you are"),
+        ("of another operator", THIEF, raw_token(THIEF, block(&authority(THIEF))), "forged"),
+        (
+            "passed on by somebody else",
+            THIEF,
+            raw_append(free.as_bytes(), &THIEF.private(), block(&preamble(THIEF)), 5),
+            "was signed by",
+        ),
+        ("over-delegated", FRIEND, over, "once more than block"),
+        ("widened: memory", STUDENT, by_researcher(STUDENT, "memory(16777217);"), "widened"),
+        ("widened: sessions", STUDENT, by_researcher(STUDENT, "sessions(3);"), "widened"),
+        ("widened: time", STUDENT, by_researcher(STUDENT, "expires(2999-01-01T00:00:00Z);"), "widened"),
+        ("circular", RESEARCHER, circle, "in a circle"),
+        ("changed", RESEARCHER, flipped, ""),
+        ("cut", RESEARCHER, free.as_bytes()[..middle].to_vec(), ""),
+        ("Datalog that takes for ever", STUDENT, by_researcher(STUDENT, &bomb), "rules"),
+        (
+            "the same of the operator's",
+            THIEF,
+            raw_token(OPERATOR, block(&format!("{} {bomb}", authority(THIEF)))),
+            "rules",
+        ),
+        ("a rule", STUDENT, by_researcher(STUDENT, "memory($x) <- sessions($x);"), "rules"),
+        ("a check", STUDENT, by_researcher(STUDENT, "check if true;"), "checks"),
+        ("an unknown fact", STUDENT, by_researcher(STUDENT, "right(\"all\");"), "right"),
+        ("a block of another version", THIEF, raw_token(OPERATOR, block(&second)), "block 0"),
+        (
+            "too many blocks",
+            RESEARCHER,
+            rewritten(free.as_bytes(), |token| token.blocks = vec![token.authority.clone(); 100]),
+            "101 blocks",
+        ),
+        ("no credential", RESEARCHER, vec![0x0a; 16_384], "no credential"),
+        ("a little of something", RESEARCHER, vec![7], "no credential"),
+    ];
+    for (what, peer, credential, says) in cases {
+        let why = shown(net.node, peer.identity(), &credential);
+        assert!(why.as_ref().is_some_and(|why| why.contains(says)), "{what}: {why:?}");
+        assert!(why.is_some_and(|why| why.len() < 2000), "{what}");
+    }
+    assert!(net.sessions().is_empty());
+    // What somebody was granted is worth something to him: none of it was refused for another reason.
+    for (peer, credential) in [(RESEARCHER, free.as_bytes()), (STUDENT, &there), (STUDENT, &to_student)] {
+        assert_eq!(shown(net.node, peer.identity(), credential), None);
+    }
+    // Whoever got through so far has taken nothing from others.
+    let researcher = net.granted("researcher", modest());
+    net.done(&researcher, &SESSION);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_guests_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
+    if !is_inside("adversaries::a_guests_filter_breaks_out_of_nothing_looks_nothing_up_and_ends") {
+        return;
+    }
+    let mut net = Net::new();
+    let filters = ["udp".parse().unwrap()].into();
+    let guest = net.granted("guest", Grant { filters, ..modest() });
+    net.done(
+        &guest,
+        &["session", "create", "study", "--memory", "1 MiB", "--channel", "interface=b,filter=tcp or udp"],
+    );
+    let hard = (0..170).map(|number| format!("portrange {number}-65535")).collect::<Vec<_>>().join(" or ");
+    for (filter, says) in [
+        (") or (", "syntax error"),
+        ("udp) or (tcp", "syntax error"),
+        ("port 53) or (1 = 1", "syntax error"),
+        ("host example.com", "names are not looked up"),
+        ("port http", "names are not looked up"),
+        ("ip proto \\\\tcp", "names are not looked up"),
+        (&hard, "was given up"),
+    ] {
+        let channel = format!("name=more,interface=b,filter={filter}");
+        net.refused(&guest, &["session", "change", "study", "--channel", &channel], says);
+    }
+    net.done(&guest, &["load", "study", "port-count"]);
+    // His own text selects both; the credential's, one.
+    let mut tcp = udp(1, b"not for him");
+    tcp[23] = 6;
+    net.place.send(&[tcp.clone(), udp(2, b"for him"), tcp, udp(3, b"and this")]);
+    let name = guest.name_of("study");
+    net.place.until("they have arrived", |place| place.count(&name, "port-count", "packets") >= 2);
+    assert_eq!(net.place.part(&name, "channels", "main")["packets"], 2);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_name_that_is_somebody_elses_leads_to_nobody_else() {
+    if !is_inside("adversaries::a_name_that_is_somebody_elses_leads_to_nobody_else") {
+        return;
+    }
+    let mut net = Net::new();
+    let (alice, bob) = (net.granted("alice", modest()), net.granted("bob", modest()));
+    let create = |name: &str| ["session", "create", name, "--memory", "1 MiB"].map(str::to_owned);
+    let done = |who: &Person, arguments: &[String]| {
+        net.done(who, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    done(&alice, &create("study"));
+    let hers = alice.name_of("study");
+    // He calls his own what the node calls hers, and the operator's as well.
+    done(&bob, &create(&hers));
+    let his = bob.name_of(&hers);
+    let names = |net: &Net| {
+        let mut names: Vec<String> =
+            net.sessions().iter().map(|session| session["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    let mut both = vec![hers.clone(), his.clone()];
+    both.sort();
+    assert_ne!(hers, his);
+    assert_eq!(names(&net), both);
+    assert!(net.place.refused(json!({"create": {"name": hers.as_str()}})).contains("already"));
+    // What he does by that name he does to his own, and by the node's name of it as well.
+    done(&bob, &["session", "close", &hers].map(str::to_owned));
+    assert_eq!(names(&net), [hers.as_str()]);
+    net.refused(&bob, &["session", "close", &hers], "no session");
+    net.refused(&bob, &["load", &hers, "port-count"], "no session");
+    net.place.done(json!({"create": {"name": "study"}}));
+    net.refused(&bob, &["session", "close", "study"], "no session");
+    assert_eq!(net.sessions().len(), 2);
+    assert!(net.place.stop().success());
+}
+
+/// A connection from this address.
+fn connect_from(from: Ipv4Addr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(from, 0)).unwrap();
+    connect(&socket, &NODE.parse::<SocketAddrV4>().unwrap()).unwrap();
+    TcpStream::from(socket)
+}
+
+#[test]
+fn ten_thousand_half_open_connections_keep_no_guest_out() {
+    if !is_inside("adversaries::ten_thousand_half_open_connections_keep_no_guest_out") {
+        return;
+    }
+    let mut net = Net::new();
+    let guest = net.granted("guest", modest());
+    weir_netio::raise_descriptor_limit().unwrap();
+    // As many as there may be are open at the same time; the oldest give way to others.
+    let most = usize::try_from(weir_netio::descriptor_limit().unwrap() / 2).unwrap_or(usize::MAX);
+    let mut open = std::collections::VecDeque::new();
+    for number in 0..10_000u32 {
+        let [.., host] = number.to_be_bytes();
+        let mut stream = connect_from(Ipv4Addr::new(127, 7, host % 4, 1 + host % 2));
+        // Some cost the node its answer, too. They may have been closed already.
+        if number % 10 == 0 {
+            let (_, first) = Initiator::begin(None, &mut rand_core::OsRng).unwrap();
+            _ = stream.write_all(&frame::framed(&first).unwrap());
+        }
+        open.push_back(stream);
+        if open.len() > most {
+            open.pop_front();
+        }
+        if number % 2000 == 1999 {
+            net.done(&guest, &["session", "list"]);
+        }
+    }
+    net.done(&guest, &SESSION);
+    drop(open);
+    assert!(net.place.stop().success());
+}
+
+/// An association of somebody's.
+fn associated(net: &Net, who: &Person) -> Stream {
+    let credential: Credential = std::fs::read_to_string(&who.credential).unwrap().parse().unwrap();
+    let identity = identity(who);
+    let address: SocketAddr = NODE.parse().unwrap();
+    let mut stream =
+        weir_remote::connect(address, &identity, Some(net.node), credential.as_bytes(), PATIENCE).unwrap();
+    stream.set_deadline(Some(Instant::now() + PATIENCE));
+    stream
+}
+
+fn identity(who: &Person) -> Identity {
+    KeyFile::parse(&std::fs::read_to_string(&who.key).unwrap()).unwrap().open(None).unwrap()
+}
+
+#[test]
+fn messages_that_are_cut_huge_or_of_another_version_disturb_nobody() {
+    if !is_inside("adversaries::messages_that_are_cut_huge_or_of_another_version_disturb_nobody") {
+        return;
+    }
+    let mut net = Net::new();
+    let guest = net.granted("guest", modest());
+    net.done(&guest, &SESSION);
+    let load = |body: u64| {
+        format!(
+            "{{\"weir\":1,\"ask\":{{\"load\":{{\"session\":\"study\",\"module\":{{\"module\":\"m\"}}}}}},\"body\":{body}}}\n"
+        )
+    };
+    let line = vec![b'a'; LINE_BYTES_MAX + 2];
+    let deep = [vec![b'['; 200_000], b"\n".to_vec()].concat();
+    for (what, bytes, says) in [
+        ("of another version", b"{\"weir\":2,\"ask\":\"show\"}\n".to_vec(), Some("speaks version 1")),
+        (
+            "of a version that no number is",
+            b"{\"weir\":1e999,\"ask\":\"show\"}\n".to_vec(),
+            Some("no request"),
+        ),
+        ("nothing", b"\n".to_vec(), Some("no request")),
+        ("no text", vec![0xff, 0xfe, b'\n'], Some("no request")),
+        ("deep", deep, Some("no request")),
+        ("a line without an end", line, Some("a line has at most")),
+        ("a file that is too long", load(u32::MAX.into()).into_bytes(), Some("has at most")),
+        ("a length that is none", load(u64::MAX).into_bytes(), Some("no request")),
+        (
+            "a part that is too long",
+            b"{\"weir\":1,\"ask\":{\"upload\":{\"file\":\"00\",\"bytes\":1,\"from\":0}},\"body\":9999999}\n"
+                .to_vec(),
+            Some("no request"),
+        ),
+        ("cut in a line", b"{\"weir\":1,\"ask\":{\"clo".to_vec(), Some("no request")),
+        ("cut in a file", [load(100).into_bytes(), vec![0; 50]].concat(), None),
+        (
+            "two at once",
+            b"{\"weir\":1,\"ask\":\"show\"}\n{\"weir\":1,\"ask\":\"explode\"}\n".to_vec(),
+            Some("explode"),
+        ),
+    ] {
+        let mut stream = associated(&net, &guest);
+        // The node may have closed before all of it has gone.
+        _ = stream.write_all(&bytes).and_then(|()| stream.finish());
+        let mut answers = Vec::new();
+        let ended = stream.read_to_end(&mut answers);
+        let answers = String::from_utf8(answers).unwrap();
+        match says {
+            // Of what is too long, the answer may be lost with the connection.
+            Some(says) => assert!(
+                answers.contains(says) || bytes.len() > LINE_BYTES_MAX && ended.is_err(),
+                "{what}: {answers}"
+            ),
+            None => assert_eq!(answers, "", "{what}"),
+        }
+        assert!(answers.len() < 100_000, "{what}");
+    }
+    // Nothing of it has changed anything.
+    assert_eq!(net.sessions().len(), 1);
+    let shown = net.done(&guest, &["session", "show", "study", "--json"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap()["modules"], json!([]));
+    assert!(net.place.stop().success());
+}
+
+/// Passes on one connection, with one byte of what goes to the node changed, if one is to be. All that went there, when it has ended.
+fn on_the_way(change: Option<usize>) -> (SocketAddr, Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (went, seen) = channel();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut node = TcpStream::connect(NODE).unwrap();
+        let (mut back, mut to) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+        let other = std::thread::spawn(move || {
+            _ = std::io::copy(&mut back, &mut to);
+            _ = to.shutdown(Shutdown::Both);
+        });
+        let (mut all, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = client.read(&mut part) {
+            let bytes = &mut part[..count];
+            if let Some(byte) =
+                change.and_then(|at| at.checked_sub(all.len())).and_then(|at| bytes.get_mut(at))
+            {
+                *byte = byte.wrapping_add(1);
+            }
+            all.extend_from_slice(bytes);
+            if node.write_all(bytes).is_err() {
+                break;
+            }
+        }
+        _ = node.shutdown(Shutdown::Write);
+        _ = other.join();
+        _ = went.send(all);
+    });
+    (address, seen)
+}
+
+/// The same as what `net` does with its commands, but by another way.
+fn by_way(net: &Net, who: &Person, way: SocketAddr, arguments: &[&str]) -> (bool, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).arg("--node").arg(format!("{}@{way}", net.node));
+    let output =
+        command.arg("--credential").arg(&who.credential).arg("--key").arg(&who.key).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    (output.status.success(), said)
+}
+
+#[test]
+fn who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else() {
+    if !is_inside("adversaries::who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else") {
+        return;
+    }
+    let mut net = Net::new();
+    let guest = net.granted("guest", modest());
+    // The versions that are offered, behind the length and four letters: an older one, and a newer one. Then keys, and what is sealed.
+    for at in [6, 7, 8, 40, 195 + 2 + 10, 195 + 2 + 100, 195 + 2 + 200] {
+        let (way, _) = on_the_way(Some(at));
+        let (is_done, said) = by_way(&net, &guest, way, &SESSION);
+        assert!(!is_done && said.starts_with("weir: "), "byte {at}: {said}");
+        assert!(net.sessions().is_empty(), "byte {at}");
+    }
+    // All that somebody said, once more: the node has other keys each time.
+    let (way, seen) = on_the_way(None);
+    let (is_done, said) = by_way(&net, &guest, way, &SESSION);
+    assert!(is_done, "{said}");
+    let recorded = seen.recv().unwrap();
+    net.done(&guest, &["session", "close", "study"]);
+    let mut replay = TcpStream::connect(NODE).unwrap();
+    replay.set_read_timeout(Some(PATIENCE)).unwrap();
+    _ = replay.write_all(&recorded);
+    let mut answer = Vec::new();
+    // It may be closed over what it did not read.
+    _ = replay.read_to_end(&mut answer);
+    assert!(answer.len() <= 2 + SECOND_BYTES, "it got further than the second message: {}", answer.len());
+    assert!(net.sessions().is_empty());
+
+    // Somebody with a key of his own, in the node's place: he is told nothing, not even by whom he was asked.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    let met = Arc::new(AtomicUsize::new(0));
+    let (impostor, theirs) = (Identity::from_seed(&[9; 32]), Arc::clone(&met));
+    let thread = std::thread::spawn(move || {
+        let door = Arc::new(Door::new(Limits::default()));
+        let (stream, from) = listener.accept().unwrap();
+        let is_met = door.knock(stream, from).unwrap().meet(&impostor).is_ok();
+        theirs.fetch_add(1 + usize::from(is_met), Ordering::AcqRel);
+    });
+    let (is_done, said) = by_way(&net, &guest, place, &["session", "list"]);
+    thread.join().unwrap();
+    assert!(!is_done && said.contains("weir-key:"), "{said}");
+    assert_eq!(met.load(Ordering::Acquire), 1, "he learned who it was");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_credential_that_ends_before_it_begins_or_has_ended_opens_nothing() {
+    if !is_inside("adversaries::a_credential_that_ends_before_it_begins_or_has_ended_opens_nothing") {
+        return;
+    }
+    let mut net = net_of_people();
+    let (past, future) = (seconds_from_now(0), seconds_from_now(1800));
+    for (grant, says) in [
+        (Grant { expires: Some(past), ..modest() }, "expired"),
+        (Grant { not_before: Some(future), ..modest() }, "not yet valid"),
+        (Grant { not_before: Some(future), expires: Some(past), ..modest() }, ""),
+    ] {
+        let minted =
+            Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), grant, &mut people::Counting(0));
+        // One that can never hold need not be made.
+        let Ok(credential) = minted else { continue };
+        let why = shown(net.node, RESEARCHER.identity(), credential.as_bytes());
+        assert!(why.as_ref().is_some_and(|why| why.contains(says)), "{says}: {why:?}");
+        // Nor does a delegate have what has ended.
+        let passed = raw_append(credential.as_bytes(), &RESEARCHER.private(), block(&preamble(STUDENT)), 5);
+        assert!(shown(net.node, STUDENT.identity(), &passed).is_some());
+    }
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn an_import_that_the_profile_does_not_have_is_refused() {
+    if !is_inside("adversaries::an_import_that_the_profile_does_not_have_is_refused") {
+        return;
+    }
+    let mut net = Net::new();
+    std::fs::write(net.place.path().join("listening.toml"), "imports = ['emit']\n").unwrap();
+    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let profile = "[[profile]]\nname = \"listening\"\nfile = \"listening.toml\"\n";
+    std::fs::write(net.place.config(), config + profile).unwrap();
+    net.place.done(json!("reload"));
+    let guest = net.granted("guest", Grant { profiles: ["listening".parse().unwrap()].into(), ..modest() });
+    net.done(&guest, &SESSION);
+    let module = assemble(
+        &text(r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#),
+        Some(MANIFEST.replace("NAME", "sender").as_bytes()),
+    );
+    let file = net.folder.path().join("sender.wasm");
+    std::fs::write(&file, module).unwrap();
+    net.refused(&guest, &["load", "study", file.to_str().unwrap()], "import");
+    // Nor may he choose another profile than his credential's.
+    net.refused(&guest, &["session", "change", "study", "--profile", "default"], "profile");
+    assert!(net.place.stop().success());
+}

@@ -1,0 +1,225 @@
+//! A process of its own that stays, and is asked again and again.
+//!
+//! It is this same program with other arguments, as a [child](crate::child) is. Both talk over a socket, in messages behind their lengths; to the companion
+//! it is standard input, and it has no other descriptor that is of any use. It ends when the other end is closed, which is so at the latest when the process
+//! that started it is no more. (The signal that the kernel can send then is no help: it comes when the *thread* ends that has started the child.)
+
+use crate::{child, descriptors};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use weir_units::Bytes;
+
+/// Descriptors that a companion may have open: as many as its start takes.
+const DESCRIPTORS: u64 = 64;
+/// Bytes of a message's length, which stands in front of it.
+const HEAD: usize = 4;
+/// How much is read at a time.
+const PORTION: usize = 16 << 10;
+
+/// What a companion may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Addresses.
+    pub addresses: Bytes,
+    /// Memory of its own.
+    pub memory: Bytes,
+}
+
+/// A companion, from outside. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Companion {
+    process: Child,
+    line: UnixStream,
+    /// Of the message that is on its way, what has come.
+    heard: Vec<u8>,
+}
+
+impl Companion {
+    /// Starts `program` with these arguments and nothing of the environment. It writes no file, and leaves no image of its memory.
+    ///
+    /// # Errors
+    /// There is no process, or no socket.
+    pub fn start<A: AsRef<OsStr>>(program: &Path, arguments: &[A], room: Room) -> io::Result<Self> {
+        let (line, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(program);
+        command.arg0("weir").args(arguments).env_clear();
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let limits = [
+            (libc::RLIMIT_AS, room.addresses.0, room.addresses.0),
+            (libc::RLIMIT_DATA, room.memory.0, room.memory.0),
+            (libc::RLIMIT_CORE, 0, 0),
+            (libc::RLIMIT_FSIZE, 0, 0),
+            (libc::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS),
+        ];
+        // SAFETY: between fork and exec only system calls that are safe there are made.
+        unsafe { command.pre_exec(move || child::set_limits(&limits)) };
+        Ok(Self { process: command.spawn()?, line, heard: Vec::new() })
+    }
+
+    /// Sends a message and waits for the answer. Whoever gets an error does not know what the companion does: an answer may still come, and would be taken
+    /// for that to the next question. It is to be dropped then, or to be [heard](Self::hear) until there is one.
+    ///
+    /// # Errors
+    /// As of [`tell`](Self::tell) and [`hear`](Self::hear).
+    pub fn ask(&mut self, question: &[u8], most: usize, within: Duration) -> io::Result<Vec<u8>> {
+        let until = Instant::now() + within;
+        self.tell(question, within)?;
+        self.hear(most, until)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// It has ended, or does not take it in time ([`ErrorKind::TimedOut`]).
+    pub fn tell(&mut self, message: &[u8], within: Duration) -> io::Result<()> {
+        self.line.set_write_timeout(Some(within))?;
+        self.line.write_all(&framed(message)?).map_err(late)
+    }
+
+    /// Gives it a descriptor, which it has to [take](Line::take) after the message before.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn give(&mut self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        descriptors::give(self.line.as_fd(), descriptor)
+    }
+
+    /// Waits for what it says. Where that does not come in time, what has come of it is kept for the next time.
+    ///
+    /// # Errors
+    /// It has ended, says nothing in time ([`ErrorKind::TimedOut`]), or has more than `most` bytes to say ([`ErrorKind::InvalidData`]).
+    pub fn hear(&mut self, most: usize, until: Instant) -> io::Result<Vec<u8>> {
+        loop {
+            let wanted = match self.heard.first_chunk::<HEAD>() {
+                None => HEAD,
+                Some(head) => HEAD + length(*head, most)?,
+            };
+            if wanted == self.heard.len() && wanted >= HEAD {
+                // A message without a byte ends with its head.
+                return Ok(std::mem::take(&mut self.heard).split_off(HEAD));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.line.set_read_timeout(Some(left))?;
+            // No more than comes is made room for.
+            let mut portion = [0; PORTION];
+            let room = portion.get_mut(..wanted - self.heard.len()).unwrap_or(&mut portion);
+            match self.line.read(room) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.heard.extend_from_slice(portion.get(..len).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(late(error)),
+            }
+        }
+    }
+
+    /// Stops it where it is, until it is to [go on](Self::go_on).
+    pub fn halt(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Has it go on.
+    pub fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        let Ok(id) = libc::pid_t::try_from(self.process.id()) else { return };
+        // SAFETY: takes no pointers. The process has not been waited for, so its number is nobody else's. One that has ended takes no notice.
+        unsafe { libc::kill(id, signal) };
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Kills it, if it has not ended yet, and says how it has ended.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn end(&mut self) -> io::Result<ExitStatus> {
+        // Only fails where it has been waited for already.
+        _ = self.process.kill();
+        self.process.wait()
+    }
+}
+
+impl Drop for Companion {
+    fn drop(&mut self) {
+        _ = self.end();
+    }
+}
+
+/// A wait that was too long, as others call it.
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+}
+
+/// A message behind its length: what is sent at once.
+fn framed(message: &[u8]) -> io::Result<Vec<u8>> {
+    let len = u32::try_from(message.len()).map_err(|_| ErrorKind::InvalidInput)?;
+    Ok([&len.to_be_bytes(), message].concat())
+}
+
+/// The length of a message, where it has no more than that.
+fn length(head: [u8; HEAD], most: usize) -> io::Result<usize> {
+    let len = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
+    if len <= most { Ok(len) } else { Err(ErrorKind::InvalidData.into()) }
+}
+
+/// The companion's own end of the line.
+#[derive(Debug)]
+pub struct Line(File);
+
+impl Line {
+    /// Standard input. To be taken before the process is confined.
+    ///
+    /// # Errors
+    /// It is closed.
+    pub fn of_standard_input() -> io::Result<Self> {
+        Ok(Self(io::stdin().as_fd().try_clone_to_owned()?.into()))
+    }
+
+    /// The next message; nothing when whoever has started the process is gone.
+    ///
+    /// # Errors
+    /// The line is broken, or the message longer than that.
+    pub fn hear(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut head = [0; HEAD];
+        match self.0.read_exact(&mut head) {
+            Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                return Ok(None);
+            }
+            read => read?,
+        }
+        let mut message = vec![0; length(head, most)?];
+        self.0.read_exact(&mut message)?;
+        Ok(Some(message))
+    }
+
+    /// The descriptor that was given after the last message.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn take(&mut self) -> io::Result<OwnedFd> {
+        descriptors::take(self.0.as_fd())
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// Nobody is there any more.
+    pub fn say(&mut self, message: &[u8]) -> io::Result<()> {
+        self.0.write_all(&framed(message)?)
+    }
+}
