@@ -4,6 +4,7 @@ use crate::client::{decode, encode};
 use crate::protocol::{LINE_BYTES_MAX, PART_BYTES_MAX, Request};
 use crate::service::{Heard, hear};
 use crate::uploads::Uploads;
+use crate::view::Bounds;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,11 +70,11 @@ fn held(ask: Request, body: &[u8], holder: &Arc<Verified>) {
             panic!("only the operator may do that")
         }
         Ok(Request::Create(spec)) => {
-            // Its name is the node's, whatever it was called, and its packets are those of the credential's filters.
+            // Its name is the node's, whatever it was called, and its packets are those of the credential's filters, by its view.
             let begins = spec.name.as_str().len();
             assert!(begins > 33, "{}", spec.name);
-            let filters: Vec<_> = holder.grant().filters.iter().map(|filter| filter.as_str()).collect();
-            assert!(spec.channels.iter().all(|channel| channel.within == filters));
+            let bounds = Bounds::of(holder);
+            assert!(spec.channels.iter().all(|channel| channel.bounds == bounds));
         }
         Ok(_) | Err(_) => {}
     }
