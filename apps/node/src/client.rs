@@ -408,6 +408,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Refused { .. } => "a refusal",
         Reply::Snapshot(_) => "how things are",
         Reply::Record(_) => "a record",
+        Reply::Explained(_) => "what a credential allows",
         Reply::Missed { .. } => "that records were missed",
     }
 }

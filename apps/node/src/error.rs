@@ -24,6 +24,11 @@ pub enum NodeError {
     /// Its asker's credential does not allow it.
     #[error(transparent)]
     NotPermitted(#[from] Box<crate::authority::Refusal>),
+    /// By what modules were to be admitted is not there.
+    #[error(
+        "there is no profile `{0}` any more, by which the session's modules are admitted: give the session another one with `weir session change --profile`"
+    )]
+    NoProfile(Name),
     /// There is one already.
     #[error("there is a session `{0}` already")]
     Exists(Name),

@@ -1,6 +1,7 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
 use crate::node::args;
+use crate::policy;
 use crate::trust::args as trust;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -66,9 +67,12 @@ pub enum Command {
     Grant(Box<trust::Grant>),
     /// Pass a credential on, or a part of what it allows
     Delegate(Box<trust::Delegate>),
-    /// Show a credential, or take credentials back
+    /// Show a credential, say what it allows at a node, or take credentials back
     #[command(subcommand)]
     Credential(trust::Credential),
+    /// Check an operator's policy, and try its cases
+    #[command(subcommand)]
+    Policy(policy::Act),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name

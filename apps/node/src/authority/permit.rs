@@ -37,7 +37,7 @@ pub(crate) fn permit(
     let desk = Desk { credential, owner_of, shipped };
     let mut owner = None;
     let ask = match ask {
-        Request::Show | Request::Watch { .. } => ask,
+        Request::Show | Request::Watch { .. } | Request::Explain(_) | Request::Revoke => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;
             owner = Some(whose);
@@ -111,7 +111,7 @@ impl Desk<'_> {
             processors.extend(self.processor());
         }
         let grant = self.credential.grant();
-        let profile = spec.profile.or_else(|| grant.profiles.iter().next().cloned());
+        let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
         // Where nothing is said, all that is granted.
         let records_per_second = spec.records_per_second.or(grant.ceilings.records_per_second);
         let name = Owner::name_of(self.credential, &given);

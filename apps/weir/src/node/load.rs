@@ -13,6 +13,12 @@ use weir_node::spec::{Given, ModuleSpec};
 
 /// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
 pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
+    let (ask, body) = load_of(args)?;
+    order(out, &args.place.whereabouts()?, ask, &body)
+}
+
+/// The request, and the module's file.
+pub(super) fn load_of(args: &Load) -> Result<(Request, Vec<u8>), Failure> {
     let spec = Spec::parse(&args.module)?;
     let (module, body) = file(&spec)?;
     let module = ModuleSpec {
@@ -22,8 +28,7 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
-    let ask = Request::Load { session: args.session.clone(), module };
-    order(out, &args.place.whereabouts()?, ask, &body)
+    Ok((Request::Load { session: args.session.clone(), module }, body))
 }
 
 /// Ends a module of a session.
