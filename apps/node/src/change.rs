@@ -192,7 +192,7 @@ impl SessionSpec {
     /// # Errors
     ///
     /// Something that is to go is not there.
-    fn changed(&self, change: &Change) -> Result<Self, SpecError> {
+    pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
         let mut spec = self.clone();
         spec.memory = change.memory.unwrap_or(spec.memory);
         spec.memory_max = change.memory_max.or(spec.memory_max);

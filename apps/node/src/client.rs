@@ -440,6 +440,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Snapshot(_) => "how things are",
         Reply::Record(_) => "a record",
         Reply::Uploaded { .. } => "how much of a file is there",
+        Reply::Explained(_) => "what a credential allows",
         Reply::Missed { .. } => "that records were missed",
     }
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_netio::{Direction, LiveOptions};
 use weir_session::Name;
-use weir_trust::grant::NodeName;
+use weir_trust::grant::{NodeName, NodeNameError};
 use weir_trust::key::PublicKey;
 use weir_units::{Bytes, Nanos};
 
@@ -28,6 +28,9 @@ pub struct Config {
     /// How it is reached from elsewhere, and whose credentials count. Not at all where nothing is said.
     #[serde(default)]
     pub remote: Option<RemoteConfig>,
+    /// The folder with profiles, roots of trust and what was taken back, beside what of these stands here.
+    #[serde(default)]
+    pub policy: Option<PolicyConfig>,
     /// Its cores.
     #[serde(default)]
     pub cpu: CpuConfig,
@@ -101,12 +104,20 @@ pub struct RemoteConfig {
     /// What credentials call the node, such as `ix-1.example`; its own name where nothing is said.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<NodeName>,
-    /// The operators whose credentials count: their public keys.
-    #[serde(with = "quantity::texts")]
+    /// The operators whose credentials count, for whatever they grant: their public keys. Those that may grant less stand in the policy's folder.
+    #[serde(default, with = "quantity::texts")]
     pub roots: Vec<PublicKey>,
     /// Files with what they have taken back, relative to the configuration's. They are read again with the configuration.
     #[serde(default)]
     pub revocations: Vec<PathBuf>,
+}
+
+/// Where the operator's policy is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// The folder, relative to the configuration's file. It is read again with the configuration.
+    pub dir: PathBuf,
 }
 
 /// Its cores.
@@ -297,6 +308,17 @@ impl Config {
         Ok(config)
     }
 
+    /// What credentials call the node.
+    ///
+    /// # Errors
+    /// It has no other name than its own, which is none for that.
+    pub fn name(&self) -> Result<NodeName, NodeNameError> {
+        match self.remote.as_ref().and_then(|remote| remote.name.as_ref()) {
+            Some(name) => Ok(name.clone()),
+            None => self.node.name.as_str().parse(),
+        }
+    }
+
     /// Interfaces whose packets have among them those that this machine sends.
     pub(crate) fn outgoing(&self) -> Vec<String> {
         let seen = self.interfaces.iter().filter(|interface| interface.sees_outgoing());
@@ -316,7 +338,11 @@ impl Config {
         }
         let interfaces: Vec<String> =
             self.interfaces.iter().map(|interface| interface.name.clone()).collect();
-        let profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
+        let mut profiles: Vec<Name> = self.profiles.iter().map(|profile| profile.name.clone()).collect();
+        if self.policy.is_some() {
+            // Which profiles there are in its folder is seen when that is read.
+            profiles.extend(self.sessions.iter().filter_map(|session| session.profile.clone()));
+        }
         self.sessions.iter().try_for_each(|session| session.check(&interfaces, &profiles))?;
         self.check_tables()?;
         let links: Vec<String> = self.links.iter().map(|link| link.interface.clone()).collect();
@@ -363,7 +389,7 @@ impl Config {
                 "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
             range(address.ip().is_loopback(), "node", "metrics", address.to_string(), wanted)?;
         }
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = self.remote.as_ref().filter(|_| self.policy.is_none()) {
             let wanted = "at least one key, as `weir key show` prints it: without any nobody can be let in";
             range(!remote.roots.is_empty(), "remote", "roots", "empty".to_owned(), wanted)?;
         }

@@ -1,8 +1,12 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
 mod ending;
+mod explaining;
+mod noticing;
 mod reload;
+mod revoking;
 
+use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
@@ -11,6 +15,7 @@ use crate::filters::{Compiled, Wanted};
 use crate::link;
 use crate::log::say;
 use crate::node::{Node, Shipped, Workshop};
+use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Change, Request, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
@@ -19,9 +24,11 @@ use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
 use crate::turns::Turns;
 use crate::uploads::Uploads;
+use noticing::Watched;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +38,7 @@ use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options, thread_time
 use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
-use weir_session::{Calibration, MODULE_BYTES_MAX, Name, PROFILE_BYTES_MAX, Profile, ProfileError, Terms};
+use weir_session::{Calibration, MODULE_BYTES_MAX, Name, Profile, Terms};
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Timestamp};
@@ -69,13 +76,24 @@ pub enum DaemonError {
         /// What is wrong with it.
         source: ConfigError,
     },
-    /// A profile is wrong.
-    #[error("{}: {source}", path.display())]
-    Profile {
-        /// The file.
+    /// The operator's policy, whether it stands in the configuration or in files of its own, is wrong.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A case of the operator's does not hold, so the policy does not do what he means.
+    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.display(), more + 1)]
+    Case {
+        /// The file of the first of them,
         path: PathBuf,
-        /// What is wrong with it.
-        source: ProfileError,
+        /// its line,
+        line: usize,
+        /// its name,
+        name: String,
+        /// and what came instead.
+        wrong: String,
+        /// So many others do not hold either,
+        more: usize,
+        /// of so many.
+        of: usize,
     },
     /// A table's file cannot be used.
     #[error(transparent)]
@@ -181,6 +199,9 @@ struct Loaded {
     default: Terms,
     tables: Vec<Sheet>,
     trust: Option<Arc<Trust>>,
+    /// Files with revocation lists, and the folder that may come to have more.
+    lists: Vec<PathBuf>,
+    revoked: Option<PathBuf>,
     digest: Digest,
 }
 
@@ -200,36 +221,44 @@ fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
     })
 }
 
-fn load(path: &Path, calibration: &Calibration) -> Result<Loaded, DaemonError> {
+fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Loaded, DaemonError> {
     let text = read_text(path, crate::config::CONFIG_BYTES_MAX)?;
     let config =
         Config::parse(&text).map_err(|source| DaemonError::Config { path: path.to_owned(), source })?;
-    let mut profiles = BTreeMap::new();
+    let mut policy = Policy::of(&config, path, shipped)?;
+    let trust = Trust::of(&config, &policy, path)?;
+    try_cases(&config, &policy, path, shipped)?;
     let mut all = text.into_bytes();
-    for profile in &config.profiles {
-        let file = beside(path, &profile.file);
-        let text = read_text(&file, PROFILE_BYTES_MAX)?;
-        let parsed = Profile::parse(&text).map_err(|source| DaemonError::Profile { path: file, source })?;
-        profiles.insert(profile.name.clone(), terms(parsed, &config, calibration));
-        all.extend_from_slice(text.as_bytes());
-    }
+    all.append(&mut policy.bytes);
+    let profiles = policy.profiles.into_iter();
+    let profiles = profiles.map(|(name, profile)| (name, terms(profile, &config, calibration))).collect();
     let mut tables = Vec::new();
     for table in &config.tables {
         let sheet = Sheet::new(table.name.clone(), read_file(&beside(path, &table.file))?);
         all.extend_from_slice(&sheet.digest.0);
         tables.push(sheet);
     }
-    let trust = Trust::load(
-        &config,
-        |file| beside(path, file),
-        |file, most| {
-            let text = read_text(file, most)?;
-            all.extend_from_slice(text.as_bytes());
-            Ok(text)
-        },
-    )?;
     let default = terms(Profile::default(), &config, calibration);
-    Ok(Loaded { config, profiles, default, tables, trust, digest: Digest::of(&all) })
+    let (lists, revoked, digest) = (policy.lists, policy.revoked, Digest::of(&all));
+    Ok(Loaded { config, profiles, default, tables, trust, lists, revoked, digest })
+}
+
+/// Before anything of a policy takes effect, its cases have to hold.
+fn try_cases(config: &Config, policy: &Policy, path: &Path, shipped: Shipped) -> Result<(), DaemonError> {
+    if policy.cases.is_empty() {
+        return Ok(());
+    }
+    let node = &config.name().map_err(|_| DaemonError::Trust {
+        path: path.to_owned(),
+        source: TrustError::Name(config.node.name.clone()),
+    })?;
+    let trials = policy.try_cases(&Ground { node, config: Some(config), shipped });
+    let of = trials.len();
+    let mut failed =
+        trials.into_iter().filter_map(|trial| Some((trial.wrong?, trial.file, trial.line, trial.name)));
+    let Some((wrong, file, line, name)) = failed.next() else { return Ok(()) };
+    let (name, more) = (weir_units::shown(&name), failed.count());
+    Err(DaemonError::Case { path: file, line, name, wrong, more, of })
 }
 
 /// A profile on this node: what can be suspended is looked at several times in the longest time that it may keep a core.
@@ -256,6 +285,12 @@ pub(crate) struct Daemon {
     pub(crate) uploads: Uploads,
     /// Who has something compiled.
     turns: Turns,
+    /// Held while what is known to have been taken back changes, and is kept.
+    revoking: Mutex<()>,
+    /// Decisions on requests that stand in no entry yet.
+    decisions: Mutex<Decisions>,
+    /// Whether sessions have to be held against what their roots may grant now.
+    is_limited_anew: AtomicBool,
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
@@ -287,7 +322,7 @@ fn now() -> Timestamp {
 ///
 /// It does not start. What goes wrong later is said, counted, and does not end it.
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
-    let loaded = load(&setup.config, &setup.calibration)?;
+    let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
     let cache =
         Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
     if let Err(error) = weir_netio::raise_descriptor_limit() {
@@ -391,8 +426,12 @@ impl Daemon {
             trust,
             uploads: Uploads::default(),
             turns: Turns::default(),
+            revoking: Mutex::default(),
+            decisions: Mutex::default(),
+            is_limited_anew: AtomicBool::new(false),
             loaded: Mutex::new(loaded),
         };
+        daemon.remember()?;
         for session in sessions {
             let name = session.name.clone();
             daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
@@ -409,6 +448,7 @@ impl Daemon {
         let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
         let mut next = Instant::now() + interval;
         let mut fed = Instant::now();
+        let mut watched = Watched::default();
         std::thread::scope(|scope| {
             loop {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
@@ -426,6 +466,7 @@ impl Daemon {
                 }
                 let sources: Vec<_> = lock(&self.node).sources.values().cloned().collect();
                 sources.iter().for_each(|source| source.settle());
+                self.notice_lists(&mut watched);
                 self.close_expired();
                 self.uploads.tidy(Instant::now());
                 if Instant::now() >= next {
@@ -455,6 +496,9 @@ impl Daemon {
         };
         books.since = end;
         used.events().for_each(|event| books.ledger.push(begin, end, event));
+        for (begin, end, event) in lock(&self.decisions).due(end, false) {
+            books.ledger.push(begin, end, event);
+        }
         for (session, reserved) in changed {
             books.enter(Event::SessionChanged { session, reserved });
         }
@@ -470,6 +514,9 @@ impl Daemon {
         }
         lock(&self.node).end_records();
         let mut books = lock(&self.books);
+        for (begin, end, event) in lock(&self.decisions).due(now(), true) {
+            books.ledger.push(begin, end, event);
+        }
         if let Err(error) = books.ledger.stop(now()) {
             say(&error.to_string());
         }
@@ -531,18 +578,37 @@ impl Daemon {
         ask: Request,
         body: Option<&[u8]>,
     ) -> Result<Permitted, Refusal> {
-        self.still(asker)?;
+        let asker = &self.current(asker)?;
         authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
+    }
+
+    /// Enters what was decided.
+    pub(crate) fn decided(&self, asked: Asked) {
+        let event = lock(&self.decisions).note(now(), asked);
+        if let Some(event) = event {
+            lock(&self.books).enter(event);
+        }
+    }
+
+    /// A stranger's handshake came to nothing.
+    pub(crate) fn handshake_failed(&self) {
+        lock(&self.decisions).handshake_failed();
     }
 
     /// Whether its asker's credential is still worth something.
     pub(crate) fn still(&self, asker: &Asker) -> Result<(), Refusal> {
-        let Asker::Holder(credential) = asker else { return Ok(()) };
-        let end = match self.trust() {
-            Some(trust) => trust.end_of(credential, Second::of(now())),
-            None => Some(Worthless::UnknownRoot(*credential.root())),
-        };
-        end.map_or(Ok(()), |end| Err(end.into()))
+        self.current(asker).map(drop)
+    }
+
+    /// Its asker with what his credential is worth now.
+    fn current(&self, asker: &Asker) -> Result<Asker, Refusal> {
+        match asker {
+            Asker::Operator => Ok(Asker::Operator),
+            Asker::Holder(credential) => match self.trust() {
+                Some(trust) => Ok(Asker::Holder(trust.current(credential, Second::of(now()))?)),
+                None => Err(Worthless::UnknownRoot(*credential.root()).into()),
+            },
+        }
     }
 
     fn owner_of(&self, session: &Name) -> Option<Owner> {

@@ -27,6 +27,11 @@ pub enum NodeError {
     /// Nothing is compiled for its asker now.
     #[error(transparent)]
     NoTurn(#[from] crate::turns::NoTurn),
+    /// By what modules were to be admitted is not there.
+    #[error(
+        "there is no profile `{0}` any more, by which the session's modules are admitted: give the session another one with `weir session change --profile`"
+    )]
+    NoProfile(Name),
     /// There is one already.
     #[error("there is a session `{0}` already")]
     Exists(Name),

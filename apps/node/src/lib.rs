@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod audit;
 mod authority;
 mod bell;
 mod bill;
@@ -21,6 +22,7 @@ mod intake;
 mod laps;
 mod leaving;
 pub mod limits;
+mod lineage;
 pub mod link;
 mod log;
 mod memory;
@@ -29,11 +31,13 @@ pub mod node;
 pub mod offers;
 mod outbox;
 mod plan;
+pub mod policy;
 mod post;
 mod processors;
 pub mod protocol;
 mod quantity;
 mod queue;
+mod revoked;
 mod runner;
 pub mod seat;
 mod service;

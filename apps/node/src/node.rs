@@ -4,7 +4,7 @@
 //! done before that: see [`Prepared`].
 
 use crate::account::Account;
-use crate::authority::{Owner, ceilings};
+use crate::authority::{Owner, Refusal, ceilings};
 use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
@@ -42,6 +42,7 @@ use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
 use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
+use weir_trust::credential::{PrefixId, Verified};
 use weir_units::Nanos;
 use weir_wire::LinkType;
 
@@ -99,6 +100,8 @@ pub(crate) struct Session {
     pub(crate) spec: SessionSpec,
     /// Whose it is, where it is not the operator's.
     pub(crate) owner: Option<Owner>,
+    /// Those from whom its owner has his right, and who had a session when it was made.
+    pub(crate) parents: BTreeSet<PrefixId>,
     pub(crate) vps: BTreeMap<Name, Vp>,
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) outputs: Outputs,
@@ -207,8 +210,11 @@ impl Workshop {
             Some(bytes) => bytes,
             None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
         };
-        let terms =
-            session.profile.as_ref().and_then(|name| self.profiles.get(name)).unwrap_or(&self.default);
+        let terms = match &session.profile {
+            None => &self.default,
+            // The configuration may have lost it since the session was made. Another one would allow more than was meant.
+            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
+        };
         let refused = |refusal| NodeError::Refused { module: module(), refusal };
         let admitted =
             Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
@@ -407,6 +413,7 @@ impl Node {
             }
         };
         self.next_session += 1;
+        let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
         let session = Session {
             id: self.next_session,
@@ -414,6 +421,7 @@ impl Node {
             limits: Arc::new(Limits::of(&spec)),
             spec: SessionSpec { modules: Vec::new(), ..spec },
             owner,
+            parents,
             vps,
             channels,
             outputs,
@@ -588,6 +596,41 @@ impl Node {
             return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
         };
         Ok(self.writer.follow(found.guest, stream))
+    }
+
+    /// Gives sessions what their owners' credentials are worth now, as `current` says, where their root may grant something else than before. Those that have more than that are
+    /// named, with the reason: of several that have too much together the oldest stay.
+    pub(crate) fn hold_again(
+        &mut self,
+        current: impl Fn(&Arc<Verified>) -> Option<Arc<Verified>>,
+    ) -> Vec<(Name, u64, Refusal)> {
+        let mut owned: Vec<(u64, Name)> = self
+            .sessions
+            .iter()
+            .filter_map(|(name, session)| session.owner.as_ref().map(|_| (session.id, name.clone())))
+            .collect();
+        owned.sort_unstable();
+        let (mut kept, mut beyond): (Vec<Name>, Vec<_>) = (Vec::new(), Vec::new());
+        for (id, name) in owned {
+            let Some(session) = self.sessions.get_mut(&name) else { continue };
+            let Some(owner) = &mut session.owner else { continue };
+            let Some(now) = current(&owner.credential) else { continue };
+            let is_other = now.limit() != owner.credential.limit();
+            owner.credential = now;
+            let held = match self.sessions.get(&name) {
+                Some(there) if is_other => there.owner.as_ref().map_or(Ok(()), |owner| {
+                    let others = kept.iter().filter_map(|name| self.sessions.get(name));
+                    let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
+                    ceilings::hold(owner, &there.spec, others)
+                }),
+                _ => Ok(()),
+            };
+            match held {
+                Ok(()) => kept.push(name),
+                Err(refusal) => beyond.push((name, id, refusal)),
+            }
+        }
+        beyond
     }
 
     /// What modules are admitted by from now on.

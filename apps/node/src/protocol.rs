@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_trust::grant::ModuleHash;
+use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 use weir_wire::WriteFields;
 
@@ -125,6 +126,10 @@ pub enum Request {
     },
     /// Another rate for a link: [`Reply::Done`].
     Rate(Rate),
+    /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
+    Explain(Box<Explain>),
+    /// A newer list of what a root of trust has taken back; its text is the body: [`Reply::Done`]. Anybody may deliver one: what counts is the root's signature.
+    Revoke,
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
 }
@@ -140,6 +145,63 @@ pub struct Part {
     pub bytes: u32,
     /// Where in it the part begins: behind all that is there. One that begins elsewhere is not taken.
     pub from: u32,
+}
+
+/// What is to be explained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explain {
+    /// The credential, as text. Whoever has come with one asks about that one, and leaves this out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// A request that would be made with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Request>,
+}
+
+/// What a credential allows on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What credentials call the node.
+    pub node: String,
+    /// When, in seconds since 1970.
+    pub at: u64,
+    /// Whose credential it is.
+    pub holder: String,
+    /// The root of its chain.
+    pub root: String,
+    /// Why it is worth nothing here and now; then nothing of the rest is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worthless: Option<String>,
+    /// What it allows, part by part, in words.
+    #[serde(default)]
+    pub allows: Vec<(String, String)>,
+    /// What is used, of what is given to each holder of its chain, and to its root.
+    #[serde(default)]
+    pub used: Vec<UsedShot>,
+    /// What would come of the request; nothing where none was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+/// Something that is given, and how much of it is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsedShot {
+    /// To whom it is given.
+    pub whose: String,
+    /// What.
+    pub part: String,
+    /// So much is used,
+    pub used: String,
+    /// of so much.
+    pub given: String,
+}
+
+/// What would come of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Why it would be refused; nothing where it would not.
+    pub refused: Option<String>,
 }
 
 /// What changes of a link; what is missing stays.
@@ -161,6 +223,7 @@ pub fn body_of(ask: &Request) -> (&'static str, usize) {
     match ask {
         Request::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
         Request::Upload(_) => ("part", PART_BYTES_MAX),
+        Request::Revoke => ("revocation list", LIST_BYTES_MAX),
         _ => ("module", MODULE_BYTES_MAX),
     }
 }
@@ -260,6 +323,8 @@ pub enum Reply {
         /// Bytes.
         bytes: u32,
     },
+    /// What a credential allows.
+    Explained(Box<Explanation>),
     /// Rows that a follower was too slow for.
     Missed {
         /// So many.

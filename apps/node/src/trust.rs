@@ -2,20 +2,24 @@
 
 use crate::config::Config;
 use crate::daemon::DaemonError;
+use crate::policy::Policy;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use weir_remote::{KEEPER, Keeper};
 use weir_session::Name;
 use weir_trust::credential::{Credential, Refusal, Situation, Verified};
-use weir_trust::grant::{NodeName, Second};
+use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList, Revocations};
+use weir_trust::revocation::{RevocationError, RevocationList, Revocations};
 
-/// Whose credentials count on this node.
-#[derive(Debug)]
+/// Whose credentials count on this node, and for how much.
+#[derive(Clone, Debug)]
 pub(crate) struct Trust {
     name: NodeName,
     roots: Vec<PublicKey>,
+    /// What those may grant at most that may not grant everything.
+    limits: BTreeMap<PublicKey, Grant>,
     revocations: Revocations,
 }
 
@@ -25,9 +29,14 @@ pub enum TrustError {
     /// The node's private key.
     #[error(transparent)]
     Key(#[from] weir_remote::KeeperError),
-    /// A list of what was taken back.
+    /// Lists that cannot hold together.
     #[error(transparent)]
     Revocation(#[from] weir_trust::revocation::RevocationError),
+    /// A list that the node itself had kept.
+    #[error(
+        "{0}. The node has kept it as it was delivered: take it away, and have the newest list delivered again"
+    )]
+    Kept(weir_trust::revocation::RevocationError),
     /// The node's name.
     #[error(
         "the node's name, `{0}`, is none that credentials can have: give it another one with `name` under [remote]"
@@ -36,30 +45,33 @@ pub enum TrustError {
 }
 
 impl Trust {
-    /// As the configuration says; nothing where it says nothing. `beside` finds its files, `read` reads them.
-    pub(crate) fn load(
+    /// As a configuration says with its policy; nothing where the node is not reached from elsewhere. `path` is the configuration's file.
+    pub(crate) fn of(
         config: &Config,
-        beside: impl Fn(&Path) -> PathBuf,
-        mut read: impl FnMut(&Path, usize) -> Result<String, DaemonError>,
+        policy: &Policy,
+        path: &Path,
     ) -> Result<Option<Arc<Self>>, DaemonError> {
-        let Some(remote) = &config.remote else { return Ok(None) };
-        let name = match &remote.name {
-            Some(name) => name.clone(),
-            None => config.node.name.as_str().parse().map_err(|_| DaemonError::Trust {
-                path: beside(Path::new("")),
-                source: TrustError::Name(config.node.name.clone()),
-            })?,
-        };
-        let mut revocations = Revocations::default();
-        for file in &remote.revocations {
-            let path = beside(file);
-            let text = read(&path, LIST_BYTES_MAX)?;
-            let wrong =
-                |source| DaemonError::Trust { path: path.clone(), source: TrustError::Revocation(source) };
-            let list: RevocationList = text.parse().map_err(wrong)?;
-            revocations.accept(list, &remote.roots).map_err(wrong)?;
+        if config.remote.is_none() {
+            return Ok(None);
         }
-        Ok(Some(Arc::new(Self { name, roots: remote.roots.clone(), revocations })))
+        let name = config.name().map_err(|_| DaemonError::Trust {
+            path: path.to_owned(),
+            source: TrustError::Name(config.node.name.clone()),
+        })?;
+        Ok(Some(Arc::new(Self::new(name, policy))))
+    }
+
+    /// With somebody else who counts as much as a root does.
+    pub(crate) fn with_stand_in(mut self, root: &PublicKey, other: PublicKey) -> Self {
+        self.limits.insert(other, self.limit(root).clone());
+        self.roots.push(other);
+        self
+    }
+
+    /// On the node of this name.
+    pub(crate) fn new(name: NodeName, policy: &Policy) -> Self {
+        let limits = policy.roots.iter().map(|root| (root.key, root.limit.clone())).collect();
+        Self { name, roots: policy.keys(), limits, revocations: policy.revocations.clone() }
     }
 
     /// What a peer's credential is worth now.
@@ -69,21 +81,80 @@ impl Trust {
         peer: &PublicKey,
         now: Second,
     ) -> Result<Verified, Refusal> {
-        let Self { name, roots, revocations } = self;
-        credential.verify(&Situation { roots, revocations, peer, node: name, now })
+        let Self { name, roots, revocations, .. } = self;
+        let verified = credential.verify(&Situation { roots, revocations, peer, node: name, now })?;
+        verified.within(self.limit(verified.root()), name, now)
     }
 
-    /// Why what was worth something is not any more; nothing where it still is.
-    pub(crate) fn end_of(&self, credential: &Verified, now: Second) -> Option<Refusal> {
+    /// What was worth something before is worth now.
+    ///
+    /// # Errors
+    /// It is worth nothing any more.
+    pub(crate) fn current(&self, credential: &Arc<Verified>, now: Second) -> Result<Arc<Verified>, Refusal> {
         if !self.roots.contains(credential.root()) {
-            return Some(Refusal::UnknownRoot(*credential.root()));
+            return Err(Refusal::UnknownRoot(*credential.root()));
         }
         let late =
             credential.chain().iter().position(|link| link.grant.expires.is_some_and(|until| now >= until));
         if let Some(block) = late {
-            return Some(Refusal::Expired { block, until: credential.expires(), now });
+            return Err(Refusal::Expired { block, until: credential.expires(), now });
         }
-        credential.revoked_by(&self.revocations)
+        if let Some(revoked) = credential.revoked_by(&self.revocations) {
+            return Err(revoked);
+        }
+        let limit = self.limit(credential.root());
+        if limit == credential.limit() && now < credential.expires() {
+            return Ok(Arc::clone(credential));
+        }
+        credential.within(limit, &self.name, now).map(Arc::new)
+    }
+
+    /// What credentials call this node.
+    pub(crate) fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// What a root may grant at most.
+    pub(crate) fn limit(&self, root: &PublicKey) -> &Grant {
+        static NONE: LazyLock<Grant> = LazyLock::new(Grant::default);
+        self.limits.get(root).unwrap_or(&NONE)
+    }
+
+    /// With a list that somebody has delivered; nothing where it is known.
+    ///
+    /// # Errors
+    /// It is none that holds here.
+    pub(crate) fn with_list(&self, text: &str) -> Result<Option<(Self, RevocationList)>, RevocationError> {
+        let mut revocations = self.revocations.clone();
+        if !revocations.take(text, &self.roots)? {
+            return Ok(None);
+        }
+        let is_other = |list: &&RevocationList| self.revocations.lists().all(|known| known != *list);
+        let new = revocations.lists().find(is_other).cloned();
+        Ok(new.map(|list| (Self { revocations, ..self.clone() }, list)))
+    }
+
+    /// With what was known before, of the roots that count now: nothing that was taken back once is given again by an older list, or by none.
+    ///
+    /// # Errors
+    /// Two different lists of one number.
+    pub(crate) fn remembering(
+        &self,
+        known: impl IntoIterator<Item = RevocationList>,
+    ) -> Result<Self, RevocationError> {
+        let mut revocations = self.revocations.clone();
+        for list in known {
+            match revocations.accept(list, &self.roots) {
+                Ok(_) | Err(RevocationError::Older { .. } | RevocationError::UnknownRoot(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { revocations, ..self.clone() })
+    }
+
+    /// The lists that hold.
+    pub(crate) fn lists(&self) -> impl ExactSizeIterator<Item = &RevocationList> {
+        self.revocations.lists()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line. Help, manual pages and completions are made from these definitions.
 
 use crate::node::args;
+use crate::policy;
 use crate::trust::args as trust;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -68,9 +69,12 @@ pub enum Command {
     Delegate(Box<trust::Delegate>),
     /// Sign a module: vouch for it to nodes whose credentials name the signer
     Sign(trust::Sign),
-    /// Show a credential, or take credentials back
+    /// Show a credential, say what it allows at a node, or take credentials back
     #[command(subcommand)]
     Credential(trust::Credential),
+    /// Check an operator's policy, and try its cases
+    #[command(subcommand)]
+    Policy(policy::Act),
     /// Begin a new module
     New {
         /// The folder to make; its last part is the module's name

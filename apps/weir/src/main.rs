@@ -8,6 +8,7 @@ mod cli;
 mod hint;
 mod modules;
 mod node;
+mod policy;
 mod run;
 mod shipped;
 mod spec;
@@ -38,6 +39,8 @@ enum Failure {
     Control(#[from] node::NodeError),
     #[error(transparent)]
     Trust(#[from] trust::TrustError),
+    #[error(transparent)]
+    Policy(#[from] policy::Error),
     #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
@@ -107,6 +110,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Delegate(args) => trust::delegate(&mut out, &args)?,
         Command::Sign(args) => trust::sign(&mut out, &args)?,
         Command::Credential(act) => trust::credential(&mut out, &act)?,
+        Command::Policy(act) => policy::policy(&mut out, &act)?,
         Command::Top(args) => {
             drop(out);
             node::top(&args)?;

@@ -12,7 +12,7 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
         Some(names) => Some(list::<&_>(names)),
         None => any(otherwise),
     };
-    let profile = (!grant.profiles.is_empty()).then(|| list(&grant.profiles));
+    let profile = grant.profiles.as_ref().map(list);
     let modules = (!grant.modules.is_any()).then(|| grant.modules.to_string());
     let traffic: Vec<String> = grant.filters.iter().map(|filter| format!("`{filter}`")).collect();
     let traffic =
@@ -107,7 +107,7 @@ pub struct Objection {
 }
 
 impl Verified {
-    /// Whether a request is allowed, and if not which block refuses what.
+    /// Whether a request is allowed, and if not which block refuses what, or that the node lets its root grant less.
     pub fn answer(&self, request: &Request<'_>) -> Answer {
         let mut objections: Vec<Objection> = Vec::new();
         for (block, link) in self.chain().iter().enumerate() {
@@ -116,6 +116,10 @@ impl Verified {
                     objections.push(Objection { block, id: link.id, excess });
                 }
             }
+        }
+        let beyond = self.limit().refuses(request).into_iter().next();
+        if let Some(excess) = beyond.filter(|_| objections.is_empty()) {
+            return Answer::Worthless(Refusal::Limited { root: *self.root(), excess });
         }
         if objections.is_empty() {
             Answer::Allowed { id: self.id(), holder: *self.holder() }

@@ -20,6 +20,7 @@ use crate::key::{Context, Identity, PublicKey, Signature};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The most identifiers of a list. Those of credentials that have expired need not stay on it.
 pub const IDS_MAX: usize = 16_384;
@@ -28,6 +29,8 @@ pub const LIST_BYTES_MAX: usize = IDS_MAX * 41 + 1024;
 
 const SIGNED: Context = Context::new("revocation list");
 const FIRST_LINE: &str = "weir revocation list 1";
+const ROOT_LINE: &str = "`root` and a public key";
+const SEQUENCE_LINE: &str = "`sequence` and a number";
 
 /// What a root has taken back, signed: a list can only be made by [`RevocationList::sign`] or read from one that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +164,24 @@ impl RevocationList {
     }
 }
 
+/// Whose list a text says that it is, and its number: nothing of that is verified.
+fn claims(text: &str) -> Result<(PublicKey, u64), RevocationError> {
+    if text.len() > LIST_BYTES_MAX {
+        return Err(RevocationError::TooLong(text.len()));
+    }
+    let mut lines = text.lines();
+    if lines.next() != Some(FIRST_LINE) {
+        return Err(RevocationError::NotAList);
+    }
+    let mut after = |line: usize, key: &str, wanted| {
+        lines.next().and_then(|text| text.strip_prefix(key)).ok_or(RevocationError::Line { line, wanted })
+    };
+    let wrong = |line, wanted| RevocationError::Line { line, wanted };
+    let root = after(2, "root ", ROOT_LINE)?.parse().map_err(|_| wrong(2, ROOT_LINE))?;
+    let sequence = after(3, "sequence ", SEQUENCE_LINE)?.parse().map_err(|_| wrong(3, SEQUENCE_LINE))?;
+    Ok((root, sequence))
+}
+
 impl fmt::Display for RevocationList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}signature {}", self.signed_text(), base32::encode(&self.signature.0))
@@ -172,24 +193,13 @@ impl FromStr for RevocationList {
 
     /// Reads a list and verifies that the root that it names has signed it. Whether that one is trusted says [`Revocations::accept`].
     fn from_str(text: &str) -> Result<Self, RevocationError> {
-        if text.len() > LIST_BYTES_MAX {
-            return Err(RevocationError::TooLong(text.len()));
-        }
-        let mut lines = text.lines().zip(1..);
-        if lines.next().is_none_or(|(line, _)| line != FIRST_LINE) {
-            return Err(RevocationError::NotAList);
-        }
-        let mut after = |line: usize, key: &str, wanted| {
-            let wrong = RevocationError::Line { line, wanted };
-            lines.next().and_then(|(text, _)| text.strip_prefix(key)).ok_or(wrong)
-        };
+        let (root, sequence) = claims(text)?;
+        let mut lines = text.lines().zip(1..).skip(3);
         let wrong = |line, wanted| RevocationError::Line { line, wanted };
-        let wanted = "`root` and a public key";
-        let root: PublicKey = after(2, "root ", wanted)?.parse().map_err(|_| wrong(2, wanted))?;
-        let wanted = "`sequence` and a number";
-        let sequence = after(3, "sequence ", wanted)?.parse().map_err(|_| wrong(3, wanted))?;
         let wanted = "`issued` and a time such as 2026-11-21T12:30:00Z";
-        let issued = after(4, "issued ", wanted)?.parse().map_err(|_| wrong(4, wanted))?;
+        let issued =
+            lines.next().and_then(|(text, _)| text.strip_prefix("issued ")).ok_or(wrong(4, wanted))?;
+        let issued = issued.parse().map_err(|_| wrong(4, wanted))?;
         let mut ids = BTreeSet::new();
         let wanted = "an identifier that follows the one before, or `signature` and the signature";
         let (line, signature) = loop {
@@ -218,7 +228,7 @@ impl FromStr for RevocationList {
 
 /// What is known to have been taken back: of each root its newest list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Revocations(BTreeMap<PublicKey, RevocationList>);
+pub struct Revocations(BTreeMap<PublicKey, Arc<RevocationList>>);
 
 impl Revocations {
     /// Takes a list of a trusted root in place of an older one. Says whether anything has changed: the same list again changes nothing.
@@ -230,7 +240,7 @@ impl Revocations {
             return Err(RevocationError::UnknownRoot(list.root));
         }
         if let Some(known) = self.0.get(&list.root) {
-            if *known == list {
+            if **known == list {
                 return Ok(false);
             }
             if list.sequence < known.sequence {
@@ -240,8 +250,29 @@ impl Revocations {
                 return Err(RevocationError::Conflict { root: list.root, sequence: list.sequence });
             }
         }
-        self.0.insert(list.root, list);
+        self.0.insert(list.root, Arc::new(list));
         Ok(true)
+    }
+
+    /// Takes a list as a text that may come from anybody: as [`Revocations::accept`], but what costs little is looked at first. A signature is verified only of a list
+    /// that says that it is a trusted root's, and newer than the one that is known.
+    ///
+    /// # Errors
+    /// What is no list, and what [`Revocations::accept`] does not take: then what was known stays.
+    pub fn take(&mut self, text: &str, roots: &[PublicKey]) -> Result<bool, RevocationError> {
+        let (root, sequence) = claims(text)?;
+        if !roots.contains(&root) {
+            return Err(RevocationError::UnknownRoot(root));
+        }
+        if let Some(known) = self.0.get(&root) {
+            if sequence < known.sequence {
+                return Err(RevocationError::Older { given: sequence, known: known.sequence });
+            }
+            if sequence == known.sequence && known.to_string() == text {
+                return Ok(false);
+            }
+        }
+        self.accept(text.parse()?, roots)
     }
 
     /// Whether this root has taken this chain back. A list says nothing of the chains of other roots.
@@ -251,7 +282,7 @@ impl Revocations {
 
     /// The lists.
     pub fn lists(&self) -> impl ExactSizeIterator<Item = &RevocationList> {
-        self.0.values()
+        self.0.values().map(Arc::as_ref)
     }
 }
 
@@ -354,6 +385,34 @@ mod tests {
         assert!(known.contains(&me, &id(1)));
         assert_eq!(known.accept(list(8, &[1, 2]), &roots), Ok(true));
         assert!(known.contains(&me, &id(2)));
+    }
+
+    #[test]
+    fn a_text_is_taken_as_a_list_is_and_read_only_where_it_can_be_of_use() {
+        let roots = [root().public()];
+        let mut known = Revocations::default();
+        assert_eq!(known.take(&list(7, &[1]).to_string(), &roots), Ok(true));
+        assert_eq!(known.take(&list(7, &[1]).to_string(), &roots), Ok(false));
+        // Nobody looks at the rest of these.
+        let head = |sequence: u64, root: &Identity| {
+            format!("{FIRST_LINE}\nroot {}\nsequence {sequence}\nnothing else", root.public())
+        };
+        let stranger = Identity::from_seed(&[2; 32]);
+        assert_eq!(
+            known.take(&head(9, &stranger), &roots),
+            Err(RevocationError::UnknownRoot(stranger.public()))
+        );
+        assert_eq!(known.take(&head(6, &root()), &roots), Err(RevocationError::Older { given: 6, known: 7 }));
+        // And at the rest of these.
+        assert!(matches!(known.take(&head(8, &root()), &roots), Err(RevocationError::Line { line: 4, .. })));
+        let forged = list(8, &[1]).to_string().replace(&id(1).to_string(), &id(3).to_string());
+        assert_eq!(known.take(&forged, &roots), Err(RevocationError::Forged(root().public())));
+        let other = list(7, &[2]).to_string();
+        assert_eq!(
+            known.take(&other, &roots),
+            Err(RevocationError::Conflict { root: root().public(), sequence: 7 })
+        );
+        assert!(known.contains(&root().public(), &id(1)) && !known.contains(&root().public(), &id(2)));
     }
 
     #[test]

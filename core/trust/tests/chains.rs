@@ -18,7 +18,7 @@ fn nothing_revoked() -> Revocations {
 /// The operator gives a researcher anonymised packets of two interfaces; she gives her student one of them, less memory, and three weeks.
 fn research() -> (Credential, Credential) {
     let first = granted(|grant| {
-        grant.profiles = [Name::new("research").unwrap()].into();
+        grant.profiles = Some([Name::new("research").unwrap()].into());
         grant.view = Some(View::ANONYMISED);
         grant.filters = ["tcp".parse().unwrap()].into();
         grant.interfaces = Some(["eth0".parse().unwrap(), "eth1".parse().unwrap()].into());
@@ -73,7 +73,7 @@ fn a_credential_is_written_and_read_again() {
 #[test]
 fn every_part_of_a_grant_is_kept() {
     let everything = Grant {
-        profiles: [Name::new("research").unwrap()].into(),
+        profiles: Some([Name::new("research").unwrap()].into()),
         modules: ModuleSet {
             hashes: [ModuleHash::of(b"a"), ModuleHash::of(b"b")].into(),
             signers: [FRIEND.key(), THIEF.key()].into(),
@@ -320,4 +320,53 @@ fn a_credential_of_version_1_is_read() {
     let credential: Credential = text.parse().unwrap();
     let verified = show(&credential, STUDENT, &nothing_revoked()).unwrap();
     assert_eq!(verified.grant().ceilings.memory, Some(Bytes(16 << 20)));
+}
+
+#[test]
+fn a_node_can_let_a_root_grant_less_than_it_says() {
+    let (first, second) = research();
+    let (hers, his) = (
+        show(&first, RESEARCHER, &nothing_revoked()).unwrap(),
+        show(&second, STUDENT, &nothing_revoked()).unwrap(),
+    );
+    assert_eq!(hers.limit(), &Grant::default());
+    let mut limit = Grant {
+        profiles: Some(["research", "strict"].map(|name| Name::new(name).unwrap()).into()),
+        interfaces: Some(["eth1".parse().unwrap()].into()),
+        filters: ["not port 22".parse().unwrap()].into(),
+        ..Grant::default()
+    };
+    limit.ceilings.memory = Some(Bytes(32 << 20));
+    limit.delegations = Some(1);
+    let within = |credential: &weir_trust::credential::Verified, limit: &Grant| {
+        credential.within(limit, &people::node(), people::now())
+    };
+    // What both allow, and his own where that is less.
+    let (here, below) = (within(&hers, &limit).unwrap(), within(&his, &limit).unwrap());
+    assert_eq!(here.grant(), &Grant { delegations: Some(1), ..hers.grant().meet(&limit) });
+    assert_eq!(here.grant().ceilings.memory, Some(Bytes(32 << 20)));
+    assert_eq!(here.grant().profiles, Some([Name::new("research").unwrap()].into()));
+    assert_eq!(below.grant().ceilings.memory, Some(Bytes(16 << 20)));
+    assert_eq!(below.grant().interfaces, Some(BTreeSet::new()));
+    assert_eq!((here.limit(), here.id(), below.grant().delegations), (&limit, hers.id(), Some(0)));
+    // Another limit takes the place of the last one, and none gives all back.
+    assert_eq!(within(&here, &Grant::default()).unwrap().grant(), hers.grant());
+    let soon = people::second("2026-11-30");
+    let earlier = within(&hers, &Grant { expires: Some(soon), ..Grant::default() }).unwrap();
+    assert_eq!(
+        (earlier.expires(), within(&earlier, &Grant::default()).unwrap().expires()),
+        (soon, hers.expires())
+    );
+    // What is left may be nothing.
+    let elsewhere = Some(["*.net".parse().unwrap()].into_iter().collect());
+    for (limit, part) in [
+        (Grant { delegations: Some(0), ..Grant::default() }, "further delegations: asked for 1, given is 0"),
+        (Grant { nodes: elsewhere, ..Grant::default() }, "nodes: "),
+        (Grant { expires: Some(people::now()), ..Grant::default() }, "end: "),
+        (Grant { not_before: Some(soon), ..Grant::default() }, "beginning: "),
+    ] {
+        let refused = within(&his, &limit).unwrap_err();
+        assert!(matches!(&refused, Refusal::Limited { root, .. } if *root == OPERATOR.key()), "{refused:?}");
+        assert!(refused.to_string().starts_with(part), "{refused}");
+    }
 }

@@ -37,6 +37,11 @@ impl Filter {
         let Some(name) = &self.session else { return Some(entry) };
         match entry.event {
             Event::Idle { idle } => Some(Entry { event: Event::Idle { idle: idle.named(name)? }, ..entry }),
+            Event::Decision(ref decision) => decision
+                .session
+                .as_ref()
+                .is_some_and(|session| session.as_str() == name.as_str())
+                .then_some(entry),
             ref event if event.session().is_some_and(|session| session.name == *name) => Some(entry),
             _ => None,
         }

@@ -1,11 +1,13 @@
 //! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
 
 use super::{Owner, Refusal};
+use crate::protocol::UsedShot;
 use crate::spec::{ProcessorSpec, Sees, SessionSpec};
 use crate::view::Bounds;
 use weir_session::Name;
-use weir_trust::credential::{Link, Verified};
+use weir_trust::credential::Verified;
 use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
+use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::WriteFields;
 
@@ -21,9 +23,15 @@ pub(crate) fn hold<'a>(
         let under =
             others.clone().filter(|(other, _)| other.credential.chain().iter().any(|l| l.id == link.id));
         let before = under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
-        hold_ceilings(link, &before, &asked)?;
+        hold_ceilings(&link.holder.to_string(), &link.grant.ceilings, &before, &asked)?;
     }
-    Ok(())
+    // What the node lets a root grant is for all who have their right from it.
+    let root = owner.credential.root();
+    let before = others
+        .filter(|(other, _)| other.credential.root() == root)
+        .fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
+    let whose = of_root_in_words(root);
+    hold_ceilings(&whose, &owner.credential.limit().ceilings, &before, &asked)
 }
 
 /// What does not depend on other sessions.
@@ -46,8 +54,10 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
     let mut excesses = Vec::new();
     if let Some(profile) = &spec.profile {
         excesses.extend(grant.refuses(&Request { profile: Some(profile), ..Request::default() }));
-    } else if let Some(profile) = grant.profiles.iter().next() {
-        let (asked, given) = ("the node's own".to_owned(), profile.to_string());
+    } else if let Some(profiles) = &grant.profiles {
+        let given: Vec<&str> = profiles.iter().map(Name::as_str).collect();
+        let given = if given.is_empty() { "none".to_owned() } else { given.join(", ") };
+        let asked = "the node's own".to_owned();
         excesses.push(Excess { part: Part::Profile, asked, given });
     }
     for channel in &spec.channels {
@@ -153,28 +163,72 @@ fn used(spec: &SessionSpec) -> Used {
     }
 }
 
-/// Holds what one prefix of a chain uses against its ceilings.
-fn hold_ceilings(link: &Link, before: &Used, asked: &Used) -> Result<(), Refusal> {
-    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = link.grant.ceilings;
-    let cpu = (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu);
-    let memory = (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory);
-    let bandwidth = (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth);
-    let records = (Part::Records, records_per_second, before.records, asked.records);
-    let kept = (Part::Kept, kept_packets, before.kept, asked.kept);
-    let sessions = (Part::Sessions, sessions, before.sessions, asked.sessions);
-    for (part, given, before, asked) in [cpu, memory, bandwidth, records, kept, sessions] {
+/// A part of what is given, how much of it, and how much is used and asked for.
+type Share = (Part, Option<u64>, u64, u64);
+
+fn shares(ceilings: &Ceilings, before: &Used, asked: &Used) -> [Share; 6] {
+    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = *ceilings;
+    [
+        (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu),
+        (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory),
+        (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth),
+        (Part::Records, records_per_second, before.records, asked.records),
+        (Part::Kept, kept_packets, before.kept, asked.kept),
+        (Part::Sessions, sessions, before.sessions, asked.sessions),
+    ]
+}
+
+/// An amount of a part, in words.
+fn shown(part: Part, amount: u64) -> String {
+    match part {
+        Part::Cpu => CpuShare(amount).to_string(),
+        Part::Memory => Bytes(amount).to_string(),
+        Part::Bandwidth => BitsPerSecond(amount).to_string(),
+        _ => amount.to_string(),
+    }
+}
+
+/// Holds what is used under one prefix of a chain, or under a root, against its ceilings.
+fn hold_ceilings(whose: &str, ceilings: &Ceilings, before: &Used, asked: &Used) -> Result<(), Refusal> {
+    for (part, given, before, asked) in shares(ceilings, before, asked) {
         let Some(given) = given else { continue };
         let left = given.saturating_sub(before);
         if asked > left {
-            let shown = |amount| match part {
-                Part::Cpu => CpuShare(amount).to_string(),
-                Part::Memory => Bytes(amount).to_string(),
-                Part::Bandwidth => BitsPerSecond(amount).to_string(),
-                _ => amount.to_string(),
-            };
-            let (asked, whose) = (shown(asked), link.holder.to_string());
-            return Err(Refusal::UsedUp { part, asked, given: shown(given), whose, left: shown(left) });
+            let (asked, whose) = (shown(part, asked), whose.to_owned());
+            let (given, left) = (shown(part, given), shown(part, left));
+            return Err(Refusal::UsedUp { part, asked, given, whose, left });
         }
     }
     Ok(())
+}
+
+/// What is used of all that is given to each holder of a chain, and to its root. `sessions` are all of the node that are not the operator's.
+pub(crate) fn usage<'a>(
+    credential: &Verified,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+) -> Vec<UsedShot> {
+    let sum = |is_under: &dyn Fn(&Owner) -> bool| {
+        let under = sessions.clone().filter(|(owner, _)| is_under(owner));
+        under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)))
+    };
+    let mut all = Vec::new();
+    let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
+        for (part, given, before, _) in shares(ceilings, before, &Used::default()) {
+            let Some(given) = given else { continue };
+            let (used, given) = (shown(part, before), shown(part, given));
+            all.push(UsedShot { whose: whose.clone(), part: part.to_string(), used, given });
+        }
+    };
+    let root = credential.root();
+    let of_root = sum(&|owner| owner.credential.root() == root);
+    say(of_root_in_words(root), &credential.limit().ceilings, &of_root);
+    for link in credential.chain() {
+        let under = sum(&|owner| owner.credential.chain().iter().any(|other| other.id == link.id));
+        say(link.holder.to_string(), &link.grant.ceilings, &under);
+    }
+    all
+}
+
+fn of_root_in_words(root: &PublicKey) -> String {
+    format!("all credentials of {root} by this node's policy")
 }

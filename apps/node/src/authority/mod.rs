@@ -6,6 +6,7 @@
 //! - [`ceilings`] holds what sessions use together against each prefix of a chain: ten who got their credentials from one share what that one has.
 
 pub(crate) mod ceilings;
+pub(crate) mod explain;
 mod permit;
 mod refusal;
 mod snapshot;

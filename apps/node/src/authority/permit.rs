@@ -50,7 +50,11 @@ pub(crate) fn permit(
     let mut owner = None;
     let ask = match ask {
         // What is uploaded is his alone; whether it may be loaded is asked when it is.
-        Request::Show | Request::Watch { .. } | Request::Upload(_) => ask,
+        Request::Show
+        | Request::Watch { .. }
+        | Request::Upload(_)
+        | Request::Explain(_)
+        | Request::Revoke => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;
             owner = Some(whose);
@@ -108,7 +112,7 @@ impl Desk<'_> {
             processors.extend(self.processor());
         }
         let grant = self.credential.grant();
-        let profile = spec.profile.or_else(|| grant.profiles.iter().next().cloned());
+        let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
         // Where nothing is said, all that is granted.
         let records_per_second = spec.records_per_second.or(grant.ceilings.records_per_second);
         let kept_packets = spec.kept_packets.or(grant.ceilings.kept_packets);

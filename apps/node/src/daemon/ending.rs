@@ -1,7 +1,6 @@
 //! How modules and sessions end: because somebody asks for it, or because of what they did.
 
 use super::{Daemon, lock, now};
-use crate::authority::Asker;
 use crate::error::NodeError;
 use crate::log::say;
 use crate::source::Notice;
@@ -15,7 +14,7 @@ const LEAVING: Duration = Duration::from_secs(20);
 
 impl Daemon {
     /// Does what can take long on a thread of its own: intervals end in time.
-    fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
+    pub(super) fn aside(self: &Arc<Self>, work: impl Fn(&Self) + Send + Sync + 'static) {
         let (daemon, work) = (Arc::clone(self), Arc::new(work));
         let theirs = Arc::clone(&work);
         let thread = std::thread::Builder::new().name("weir-leaving".to_owned());
@@ -39,31 +38,6 @@ impl Daemon {
                     lock(&daemon.ending).remove(&id);
                 });
             }
-        }
-    }
-
-    /// Sessions whose right has ended, by its time or because it was revoked.
-    pub(super) fn close_expired(self: &Arc<Self>) {
-        let owned: Vec<_> = {
-            let node = lock(&self.node);
-            let owned = node
-                .sessions
-                .iter()
-                .filter_map(|(name, session)| Some((name, session.id, session.owner.as_ref()?)));
-            owned
-                .map(|(name, id, owner)| (name.clone(), id, Asker::Holder(Arc::clone(&owner.credential))))
-                .collect()
-        };
-        for (session, id, asker) in owned {
-            let Err(why) = self.still(&asker) else { continue };
-            if !lock(&self.ending).insert(id) {
-                continue;
-            }
-            say(&format!("session {session} is closed: {why}"));
-            self.aside(move |daemon| {
-                _ = daemon.close_for(&session, id, Closed::Expired, Unloaded::SessionClosed);
-                lock(&daemon.ending).remove(&id);
-            });
         }
     }
 
@@ -121,7 +95,13 @@ impl Daemon {
     }
 
     /// The session with this number, and no other one that has its name by now.
-    fn close_for(&self, name: &Name, id: u64, reason: Closed, unloaded: Unloaded) -> Result<(), NodeError> {
+    pub(super) fn close_for(
+        &self,
+        name: &Name,
+        id: u64,
+        reason: Closed,
+        unloaded: Unloaded,
+    ) -> Result<(), NodeError> {
         let modules = lock(&self.node).begin_close(name, id)?;
         for (module, guest) in modules {
             match self.unload_for(name, &module, Some(guest), unloaded) {
@@ -143,11 +123,25 @@ impl Daemon {
         let last =
             node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
         let closed = node.billed(name);
+        let owner = node.sessions.get(name).and_then(|session| session.owner.clone());
         node.close(name)?;
         if let (Some(used), Some(session)) = (last, closed) {
             books.bill.forget(session.id);
             used.events().for_each(|event| books.ledger.push(begin, end, event));
             books.enter(Event::SessionClosed { session, reason });
+        }
+        // What was made under a session of somebody is not to go on without him. Where all end, each has its own reason.
+        let orphans = match &owner {
+            Some(owner) if reason != Closed::Node => node.orphans_of(&owner.credential),
+            _ => Vec::new(),
+        };
+        drop((node, books));
+        for (orphan, id) in orphans {
+            say(&format!(
+                "session {orphan} is closed, as the last one of whom its owner has his right from was"
+            ));
+            // It may be closed already.
+            _ = self.close_for(&orphan, id, Closed::Parent, Unloaded::SessionClosed);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::link::{self, LinkConfig};
 use crate::log::say;
 use crate::protocol::Rate;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weir_session::ledger::{Closed, Event, Text, Unloaded};
 
 /// What of `[remote]` cannot change.
@@ -55,7 +56,7 @@ impl Daemon {
     /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
         let mut loaded = lock(&self.loaded);
-        let mut new = load(&self.setup.config, &self.setup.calibration)?;
+        let mut new = load(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
         let path = || self.setup.config.clone();
         for (part, differs) in [
             ("node", new.config.node != loaded.config.node),
@@ -68,6 +69,8 @@ impl Daemon {
                 return Err(DaemonError::Restart { path: path(), part });
             }
         }
+        // What has been taken back stays so, whatever the files say now.
+        new.trust = self.remembered(new.trust.take())?;
         let old = loaded.config.sessions.clone();
         let gone = old.iter().filter(|old| !new.config.sessions.contains(old));
         let come = new.config.sessions.iter().filter(|new| !old.contains(new));
@@ -124,7 +127,16 @@ impl Daemon {
         }
         notes.extend(links.iter().map(link::note));
         notes.extend(come.iter().map(|session| format!("session {} is created", session.name)));
-        (*lock(&self.trust)).clone_from(&new.trust);
+        {
+            let _revoking = lock(&self.revoking);
+            // A list may have come meanwhile.
+            if let Ok(trust) = self.remembered(new.trust.clone()) {
+                new.trust = trust;
+            }
+            (*lock(&self.trust)).clone_from(&new.trust);
+            self.keep_lists();
+        }
+        self.is_limited_anew.store(true, Ordering::Release);
         let configuration = new.digest;
         *loaded = new;
         lock(&self.books).enter(Event::NodeReconfigured { configuration });

@@ -2,11 +2,13 @@
 
 use super::hearing::{Heard, hear};
 use super::room::Room;
+use crate::audit::Asked;
 use crate::authority::Asker;
 use crate::daemon::Daemon;
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
 use crate::protocol::{Answer, Ask, Reply, Request, VERSION};
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -54,7 +56,7 @@ impl Office {
     }
 }
 
-fn say(line: &mut impl Write, reply: Reply) -> io::Result<()> {
+pub(super) fn say(line: &mut impl Write, reply: Reply) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(&Answer { weir: VERSION, reply })?;
     bytes.push(b'\n');
     line.write_all(&bytes)?;
@@ -151,15 +153,25 @@ impl<'a, L: Line> Conversation<'a, L> {
     /// Answers a request. Says whether there can be another.
     fn answer(&mut self, ask: Request, body: Option<Vec<u8>>) -> io::Result<bool> {
         let daemon = &self.office.daemon;
+        let mut asked = Asked::of(&self.asker, &ask);
         let permitted = match daemon.permit(&self.asker, ask, body.as_deref()) {
             Ok(permitted) => permitted,
-            Err(why) => return self.refuse(&why).map(|()| true),
+            Err(why) => {
+                daemon.decided(asked.refused(&why.to_string()));
+                return self.refuse(&why).map(|()| true);
+            }
         };
+        asked.about(&permitted.ask);
+        // Whether it is the asker's right that was too small, and not the node.
+        let is_refusal = Cell::new(false);
         let done = || Reply::Done { notes: Vec::new() };
         let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
         let reply = |result: Result<(), NodeError>| match result {
             Ok(()) => done(),
-            Err(error) => refused(&error),
+            Err(error) => {
+                is_refusal.set(matches!(error, NodeError::NotPermitted(_)));
+                refused(&error)
+            }
         };
         let noted = |result: Result<String, NodeError>| match result {
             Ok(note) => Reply::Done { notes: vec![note] },
@@ -168,6 +180,7 @@ impl<'a, L: Line> Conversation<'a, L> {
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
             Request::Watch { every } => {
+                daemon.decided(asked.answered(&done(), false));
                 let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, PATIENCE);
                 while !self.office.is_over() && daemon.still(&self.asker).is_ok() {
                     let snapshot = self.office.daemon.snapshot_for(&self.asker);
@@ -195,6 +208,14 @@ impl<'a, L: Line> Conversation<'a, L> {
             Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
             Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
             Request::Rate(rate) => noted(daemon.change_rate(&rate)),
+            Request::Explain(what) => match daemon.explain(&self.asker, *what, body.as_deref()) {
+                Ok(explained) => Reply::Explained(Box::new(explained)),
+                Err(error) => {
+                    is_refusal.set(true);
+                    refused(&error)
+                }
+            },
+            Request::Revoke => super::delivery::take(daemon, &body.unwrap_or_default()),
             Request::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),
@@ -203,6 +224,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 let following = daemon.with_node(|node| node.follow(&session, &module, &stream));
                 match following {
                     Ok(Some(following)) => {
+                        daemon.decided(asked.answered(&done(), false));
                         self.say(done())?;
                         return self.follow(&following).map(|()| false);
                     }
@@ -213,6 +235,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
             }
         };
+        daemon.decided(asked.answered(&answer, is_refusal.get()));
         self.say(answer).map(|()| true)
     }
 

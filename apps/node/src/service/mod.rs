@@ -1,6 +1,7 @@
 //! How a node is reached: its socket, its signals, the service manager.
 
 mod conversation;
+mod delivery;
 mod hearing;
 mod local;
 mod remote;

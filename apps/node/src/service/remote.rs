@@ -4,7 +4,9 @@
 
 use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
+use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
 use super::room::Seats;
+use crate::audit::Asked;
 use crate::authority::{Asker, Refusal};
 use crate::log::say;
 use crate::trust::Trust;
@@ -32,12 +34,15 @@ pub(super) struct Gatehouse {
     pub(super) office: Arc<Office>,
     door: Arc<Door>,
     seats: Seats,
+    /// For those who have no credential.
+    visitors: Seats,
 }
 
 impl Gatehouse {
     pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
         let seats = Seats::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX);
-        Arc::new(Self { keeper, office, door: Arc::new(Door::new(Limits::default())), seats })
+        let visitors = Seats::new(VISITORS_MAX, VISITORS_OF_ONE_MAX);
+        Arc::new(Self { keeper, office, door: Arc::new(Door::new(Limits::default())), seats, visitors })
     }
 }
 
@@ -72,8 +77,18 @@ fn begin(stream: TcpStream, from: SocketAddr, house: &Arc<Gatehouse>) -> io::Res
 }
 
 fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
-    let guest = visitor.meet(&house.keeper)?;
+    let daemon = &house.office.daemon;
+    let guest = visitor.meet(&house.keeper).inspect_err(|_| daemon.handshake_failed())?;
     let peer = guest.peer().clone();
+    if peer.credentials.is_empty() {
+        // Who has none keeps nobody out who has one.
+        let Some(_seat) = house.visitors.take(peer.key) else { return Ok(()) };
+        let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
+        if super::delivery::receive(&mut line, &peer.key, &house.office).is_ok() {
+            line.let_go();
+        }
+        return Ok(());
+    }
     let seat = house.seats.take(peer.key);
     // The node has no credentials of its own to show.
     let stream = guest.accept(&[])?;
@@ -81,18 +96,20 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
     let mut line = Remote { stream, until: Instant::now() + PATIENCE };
     let answered = match (verified, &seat) {
         (Some(Ok(verified)), Some(_)) => {
+            daemon.decided(Asked::of_guest(&verified));
             Conversation::new(&mut line, Asker::Holder(Arc::new(verified)), &house.office).serve()
         }
         (Some(Err(refusal)), _) => {
-            say(&format!("{} is not let in: {refusal}", peer.key));
+            daemon.decided(Asked::of_stranger(&peer.key, "connect").refused(&refusal.to_string()));
             refuse(&mut line, &refusal)
         }
-        (_, None) => refuse(
-            &mut line,
-            &format!(
+        (_, None) => {
+            let why = format!(
                 "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
-            ),
-        ),
+            );
+            daemon.decided(Asked::of_stranger(&peer.key, "connect").refused(&why));
+            refuse(&mut line, &why)
+        }
         (None, _) => refuse(&mut line, &"nobody is let in here any more"),
     };
     // A connection that breaks has nobody to be told about it.

@@ -24,13 +24,15 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Of a credential: a link's filter was written by the holder of the link before it, who sees what that and all before it show.
+    /// Of a credential: a link's filter was written by the holder of the link before it, who sees what that and all before it show. The first one's was written by the
+    /// root, who sees what the node's operator lets it grant; and what limits that was written by the operator.
     pub(crate) fn of(credential: &Verified) -> Self {
         let mut bounds = Self::default();
-        for link in credential.chain() {
-            let filters = link.grant.filters.iter();
+        let grants = credential.chain().iter().map(|link| &link.grant);
+        for grant in std::iter::once(credential.limit()).chain(grants) {
+            let filters = grant.filters.iter();
             bounds.within.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
-            bounds.view = bounds.view.meet(&link.grant.view.unwrap_or(View::ALL));
+            bounds.view = bounds.view.meet(&grant.view.unwrap_or(View::ALL));
         }
         bounds.whose = credential.chain().first().map(|link| link.id);
         bounds

@@ -69,7 +69,7 @@ pub enum Act {
     Create(Create),
     /// Change what a session has reserved, while it runs
     Change(Change),
-    /// Close a session and end its modules
+    /// Close a session and end its modules. With the last session of a credential's holder end those that others made under it, who have their right from him
     Close {
         /// Which
         #[arg(value_name = "NAME", value_parser = name)]
@@ -370,6 +370,7 @@ Examples:
   weir ledger                                                     what each session used so far
   weir ledger --since 2026-11-01 --until 2026-12-01 --csv         the bill of November
   weir ledger --session alice --entries                           what happened to alice, a line of JSON for each
+  weir ledger --decisions --since 2026-11-21                      who asked for what since then, and why it was refused
   weir ledger --verify --head \"$(cat head)\"                       whether anything was changed since that head was kept
 
 Exit status: 0 when the ledger is whole; 1 when it is not, or is not there.")]
@@ -389,22 +390,25 @@ pub struct Ledger {
     /// Only intervals that end by then
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub until: Option<Timestamp>,
-    /// Print the bill as CSV, with all columns and digits
+    /// Print the bill, or the decisions, as CSV, with all columns and digits
     #[arg(long, conflicts_with_all = ["json", "verify", "entries"])]
     pub csv: bool,
-    /// Print the bill as JSON, with all columns and digits
+    /// Print the bill, or the decisions, as JSON, with all columns and digits
     #[arg(long, conflicts_with_all = ["verify", "entries"])]
     pub json: bool,
     /// Say whether the ledger is whole, and print its head. Keep the head elsewhere: with it, the next time proves that nothing up to there was
     /// changed or cut off
-    #[arg(long, conflicts_with_all = ["entries", "session", "since", "until"])]
+    #[arg(long, conflicts_with_all = ["entries", "decisions", "session", "since", "until"])]
     pub verify: bool,
     /// A head that was kept, and that the ledger must contain
     #[arg(long, value_name = "HEAD", requires = "verify")]
     pub head: Option<Head>,
     /// Print the entries themselves, a line of JSON each
-    #[arg(long)]
+    #[arg(long, conflicts_with = "decisions")]
     pub entries: bool,
+    /// Print what was decided on requests: who asked for what, by which credentials, and what came of it. Also as CSV or JSON
+    #[arg(long)]
+    pub decisions: bool,
 }
 
 /// `weir top`.

@@ -2,6 +2,7 @@
 
 use super::{NodeError, read, show};
 use crate::Failure;
+use crate::policy::{now, shipped_bytes};
 use crate::spec::Spec;
 use crate::terms;
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use weir_node::config::{CONFIG_BYTES_MAX, Config, ConfigError};
 use weir_node::offers::obstacle;
+use weir_node::policy::{Ground, Policy};
 use weir_node::spec::{SessionSpec, SpecError};
 use weir_node::tables::read_file;
 use weir_session::{Name, Terms};
@@ -24,8 +26,7 @@ pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
         NodeError::File { path: path.to_owned(), why: format!("{line}{error}") }
     })?;
     let machine = Machine::look();
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let found = Found::of(&config, folder, &machine, &places);
+    let found = Found::of(&config, path, &machine, &places);
     for (line, what) in &found.warnings {
         writeln!(out, "{}: warning: {what}", place(path, *line))?;
     }
@@ -158,7 +159,8 @@ struct Found {
 }
 
 impl Found {
-    fn of(config: &Config, folder: &Path, machine: &Machine, places: &Places) -> Self {
+    fn of(config: &Config, path: &Path, machine: &Machine, places: &Places) -> Self {
+        let folder = path.parent().unwrap_or(Path::new(""));
         let mut found = Self::default();
         found.cores(config, machine, places);
         for interface in config.interfaces.iter().filter(|it| !machine.interfaces.contains(&it.name)) {
@@ -176,6 +178,11 @@ impl Found {
                 }
             }
         }
+        let policy = found.policy(config, path);
+        for (name, profile) in policy.iter().flat_map(|policy| &policy.profiles) {
+            let terms = Terms { profile: profile.clone(), calibration: terms::calibration() };
+            profiles.entry(name).or_insert(terms);
+        }
         for table in &config.tables {
             if let Err(error) = read_file(&folder.join(&table.file)) {
                 let line = places.tables.get(table.name.as_str()).copied();
@@ -184,6 +191,12 @@ impl Found {
         }
         let own = terms::terms(None).ok();
         for session in &config.sessions {
+            if let (Some(profile), Some(policy)) = (&session.profile, &policy)
+                && !policy.profiles.contains_key(profile)
+            {
+                let what = format!("session `{}`: there is no profile `{profile}`", session.name);
+                found.problems.push((places.session(&session.name), what));
+            }
             let terms = match &session.profile {
                 // What is wrong with its profile was said.
                 Some(profile) => profiles.get(profile),
@@ -198,6 +211,40 @@ impl Found {
         }
         found.room(config, machine, places);
         found
+    }
+
+    /// The operator's policy, and whether it can be used: nothing where it cannot, or what is wrong was said before.
+    fn policy(&mut self, config: &Config, path: &Path) -> Option<Policy> {
+        if !self.problems.is_empty() || (config.policy.is_none() && config.remote.is_none()) {
+            return None;
+        }
+        let policy = match Policy::of(config, path, shipped_bytes) {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.problems.push((None, error.to_string()));
+                return None;
+            }
+        };
+        let node = match config.name() {
+            Ok(node) => node,
+            Err(error) => {
+                self.problems.push((None, error.to_string()));
+                return Some(policy);
+            }
+        };
+        for finding in policy.findings(Some((config, &node)), now()) {
+            let what = format!("{}: {}", finding.file.display(), finding.what);
+            let list = if finding.is_contradiction { &mut self.problems } else { &mut self.warnings };
+            list.push((None, what));
+        }
+        let ground = Ground { node: &node, config: Some(config), shipped: shipped_bytes };
+        for trial in policy.try_cases(&ground) {
+            if let Some(wrong) = trial.wrong {
+                let (file, line, name) = (trial.file.display(), trial.line, weir_units::shown(&trial.name));
+                self.problems.push((None, format!("{file}:{line}: case `{name}` does not hold: {wrong}")));
+            }
+        }
+        Some(policy)
     }
 
     fn cores(&mut self, config: &Config, machine: &Machine, places: &Places) {
@@ -346,7 +393,7 @@ mod tests {
 
     fn found(text: &str) -> Found {
         let machine = Machine { cores: vec![0, 1], interfaces: vec!["eth0".to_owned()] };
-        Found::of(&Config::parse(text).unwrap(), Path::new("/nowhere"), &machine, &Places::of(text))
+        Found::of(&Config::parse(text).unwrap(), Path::new("/nowhere/node.toml"), &machine, &Places::of(text))
     }
 
     #[test]

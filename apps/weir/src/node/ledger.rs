@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{Filter, Reader, verify};
 use weir_node::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
-use weir_session::ledger::{Cell, Check, Column, Summary, Table, Verified, parse_time};
+use weir_session::ledger::{Cell, Check, Column, DecisionList, Summary, Table, Verified, parse_time};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 /// A node keeps its ledger in this folder of its state.
@@ -23,20 +23,26 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
     }
     let (since, until) = (args.since.unwrap_or(Timestamp(0)), args.until.unwrap_or(Timestamp(u64::MAX)));
     let filter = Filter { session: args.session.clone(), since, until };
-    let mut summary = Summary::new(since, until);
+    let (mut summary, mut decisions) = (Summary::new(since, until), DecisionList::default());
     for entry in Reader::open(&folder, filter, check).map_err(NodeError::Ledger)? {
         let entry = entry.map_err(NodeError::Ledger)?;
         if args.entries {
             serde_json::to_writer(&mut *out, &entry).map_err(std::io::Error::from)?;
             writeln!(out)?;
+        } else if args.decisions {
+            decisions.add(&entry);
         } else {
             summary.add(&entry);
         }
     }
-    match summary.table() {
+    let table = if args.decisions { decisions.table() } else { summary.table() };
+    match table {
         _ if args.entries => {}
         table if args.csv => out.write_all(table.to_csv().as_bytes())?,
         table if args.json => out.write_all(table.to_json().as_bytes())?,
+        table if table.rows().is_empty() && args.decisions => {
+            writeln!(out, "nobody asked for anything in this time")?
+        }
         table if table.rows().is_empty() => writeln!(out, "no session used anything in this time")?,
         table => bill(out, &table.without_empty_columns())?,
     }
@@ -93,10 +99,20 @@ fn bill(out: &mut impl Write, table: &Table) -> std::io::Result<()> {
         table.columns().iter().map(|column| part(column).to_owned()).collect::<Vec<_>>()
     };
     let mut rows = vec![titles(|column| column.title), titles(unit)];
+    let is_bill = table.columns().iter().all(|column| column.key != "outcome");
     for row in table.rows() {
-        rows.push(row.iter().zip(table.columns()).map(|(cell, column)| amount(column, cell)).collect());
+        let cells = row.iter().zip(table.columns()).map(|(cell, column)| match (column.key, cell) {
+            ("session", Cell::None) if is_bill => "(not told apart)".to_owned(),
+            _ => amount(column, cell),
+        });
+        rows.push(cells.collect());
     }
-    let is_left = |column: &Column| matches!(column.key, "session" | "begin" | "end");
+    let is_left = |column: &Column| {
+        matches!(
+            column.key,
+            "session" | "begin" | "end" | "request" | "outcome" | "key" | "credentials" | "reason"
+        )
+    };
     let left: Vec<usize> =
         table.columns().iter().enumerate().filter(|(_, column)| is_left(column)).map(|(at, _)| at).collect();
     show::table(out, &rows, &left)
@@ -109,7 +125,6 @@ fn unit(column: &Column) -> &'static str {
 
 fn amount(column: &Column, cell: &Cell) -> String {
     match (column.key, cell) {
-        ("session", Cell::None) => "(not told apart)".to_owned(),
         // To the second: the rest is for programs.
         ("begin" | "end", Cell::Text(time)) if parse_time(time).is_ok() => {
             time.get(..19).map_or(time.clone(), |time| time.replace('T', " "))

@@ -17,6 +17,18 @@ use weir_units::Bytes;
 
 /// Loads a module into a session. Its file is read here, so that a node need not see the user's files; a shipped one goes by its name.
 pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
+    let (ask, body) = load_of(args)?;
+    let node = args.place.whereabouts()?;
+    let notes = match Upload::of(&body) {
+        None => Client::to(&node)?.order(ask, &body)?,
+        Some(upload) => send(&node, &upload)?.order_with(ask, upload.hash())?,
+    };
+    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+    Ok(())
+}
+
+/// The request, and the module's file.
+pub(super) fn load_of(args: &Load) -> Result<(Request, Vec<u8>), Failure> {
     let spec = Spec::parse(&args.module)?;
     let (module, body) = file(&spec)?;
     let signatures = signatures(&spec, &args.signatures)?;
@@ -27,14 +39,7 @@ pub fn load(out: &mut impl Write, args: &Load) -> Result<(), Failure> {
         channel: args.channel.clone(),
         cpu: args.cpu.clone(),
     };
-    let ask = Request::Load { session: args.session.clone(), module, signatures };
-    let node = args.place.whereabouts()?;
-    let notes = match Upload::of(&body) {
-        None => Client::to(&node)?.order(ask, &body)?,
-        Some(upload) => send(&node, &upload)?.order_with(ask, upload.hash())?,
-    };
-    notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
-    Ok(())
+    Ok((Request::Load { session: args.session.clone(), module, signatures }, body))
 }
 
 /// Sends a long file, over as many connections as it takes. Whoever waits at a terminal sees how far it is; what goes wrong is said anyhow.

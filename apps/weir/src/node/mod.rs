@@ -7,7 +7,8 @@ mod ledger;
 mod link;
 mod load;
 mod parts;
-mod place;
+pub mod place;
+mod request;
 mod session;
 mod show;
 mod table;
@@ -18,6 +19,7 @@ pub use follow::follow;
 pub use ledger::ledger;
 pub use link::link;
 pub use load::{load, unload};
+pub use request::request;
 pub use session::session;
 pub use table::table;
 pub use top::top;
@@ -84,6 +86,11 @@ pub enum NodeError {
         /// What the system said.
         source: io::Error,
     },
+    /// A command that asks no node for anything.
+    #[error(
+        "`{}` asks a node for nothing: name a request such as `session create NAME --memory 64MiB`, or `load SESSION MODULE`", .0.escape_debug()
+    )]
+    NoRequest(String),
     /// A session that is not there.
     #[error("there is no session `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
     NoSession {
@@ -135,7 +142,7 @@ pub enum NodeError {
 impl NodeError {
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Part(_) | Self::SetTwice { .. })
+        matches!(self, Self::Part(_) | Self::SetTwice { .. } | Self::NoRequest(_))
     }
 }
 
@@ -166,7 +173,7 @@ pub fn reload(out: &mut impl Write, args: &args::Reload) -> Result<(), Failure> 
 }
 
 /// Reads a text file of at most so many bytes; of a longer one enough to see that it is.
-fn read(path: &Path, most: usize) -> Result<String, NodeError> {
+pub fn read(path: &Path, most: usize) -> Result<String, NodeError> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::ToSocketAddrs;
 use std::str::FromStr;
 use weir_node::client::{PORT, Whereabouts};
-use weir_trust::key::PublicKey;
+use weir_trust::key::{Identity, PublicKey};
 
 /// A node elsewhere, as it is written: `[KEY@]HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,16 @@ impl fmt::Display for Address {
     }
 }
 
+impl Address {
+    /// The node there, with an identity, and a credential or none.
+    pub fn whereabouts(&self, identity: Identity, credential: Vec<u8>) -> Result<Whereabouts, NodeError> {
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs();
+        let addresses =
+            addresses.map_err(|source| NodeError::Address { node: self.clone(), source })?.collect();
+        Ok(Whereabouts::There { addresses, expected: self.key, identity: Box::new(identity), credential })
+    }
+}
+
 impl Place {
     /// Which node, and by what right it is asked.
     pub fn whereabouts(&self) -> Result<Whereabouts, NodeError> {
@@ -62,16 +72,8 @@ impl Place {
         let credential = self.credential.as_deref().ok_or(NodeError::NoCredential)?;
         let credential = credential_of(credential)?;
         let key = self.key.as_deref().ok_or(NodeError::NoKey)?;
-        let identity = Box::new(identity_of(key, self.passphrase_file.as_deref())?);
-        let addresses = (node.host.as_str(), node.port).to_socket_addrs();
-        let addresses =
-            addresses.map_err(|source| NodeError::Address { node: node.clone(), source })?.collect();
-        Ok(Whereabouts::There {
-            addresses,
-            expected: node.key,
-            identity,
-            credential: credential.as_bytes().to_vec(),
-        })
+        let identity = identity_of(key, self.passphrase_file.as_deref())?;
+        node.whereabouts(identity, credential.as_bytes().to_vec())
     }
 }
 

@@ -29,7 +29,8 @@ pub fn session(out: &mut impl Write, args: &Session) -> Result<(), Failure> {
     }
 }
 
-fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(), Failure> {
+/// The session that is to be created, with its modules, whose paths are relative to the file that it comes from.
+pub(super) fn spec_of(args: &Create) -> Result<SessionSpec, Failure> {
     let mut spec = match &args.from {
         Some(path) => from_file(path, &args.name)?,
         None => SessionSpec::new(args.name.clone()),
@@ -69,6 +70,11 @@ fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(),
     if !args.read.is_empty() {
         spec.read.clone_from(&args.read);
     }
+    Ok(spec)
+}
+
+fn create(out: &mut impl Write, node: &Whereabouts, args: &Create) -> Result<(), Failure> {
+    let mut spec = spec_of(args)?;
     let folder = args.from.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).to_owned();
     let modules = std::mem::take(&mut spec.modules);
     // All files first: a session is not created for the sake of one that is not there.
@@ -148,7 +154,12 @@ fn from_file(path: &Path, name: &Name) -> Result<SessionSpec, NodeError> {
 }
 
 fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(), Failure> {
-    let change = protocol::Change {
+    order(out, node, Request::Change(change_of(args)?), &[])
+}
+
+/// What is to change.
+pub(super) fn change_of(args: &Change) -> Result<protocol::Change, parts::PartError> {
+    Ok(protocol::Change {
         session: args.name.clone(),
         cpu: all("--cpu", &args.cpu)?,
         channels: all("--channel", &args.channels)?,
@@ -168,8 +179,7 @@ fn change(out: &mut impl Write, node: &Whereabouts, args: &Change) -> Result<(),
         kept_packets: args.kept,
         writes: args.write,
         priority: args.priority,
-    };
-    order(out, node, Request::Change(change), &[])
+    })
 }
 
 fn one(out: &mut impl Write, node: &Whereabouts, name: &Name, json: bool) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! The command lines of what has to do with keys and credentials.
 
+use crate::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
 use weir_session::Name;
@@ -193,6 +194,44 @@ pub enum Credential {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Say what a credential allows at a node, and what would come of a request
+    ///
+    /// At a node that runs, with what is used already; or at one with a certain configuration, as if nothing was. What decides is what decides on requests.
+    #[command(after_help = "\
+Examples:
+  weir credential explain alice.credential --node ix-1.example --key alice.key
+  weir credential explain alice.credential --node ix-1.example --key alice.key session create s --memory 64MiB
+  weir credential explain alice.credential -c node.toml load s ./mine.wasm
+  weir credential explain alice.credential                      asked by the operator, at the node on this machine
+
+A request is a command as weir has them, without `weir`. Exit status: 0 when the credential is worth something, and the request would be fulfilled as far as it is a \
+matter of rights; 1 when not.")]
+    Explain {
+        /// Its file
+        #[arg(value_name = "CREDENTIAL")]
+        file: PathBuf,
+        /// At the node with this configuration, which need not run
+        #[arg(short, long, alias = "node-config", value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// At this node: [KEY@]HOST[:PORT]
+        #[arg(long, value_name = "NODE", env = "WEIR_NODE")]
+        node: Option<Address>,
+        /// The file of the private key that the credential is for
+        #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
+        key: Option<PathBuf>,
+        /// Where that is sealed: the file with its passphrase in the first line; - is standard input
+        #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
+        passphrase_file: Option<PathBuf>,
+        /// The socket of the node on this machine
+        #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", default_value = weir_node::client::SOCKET)]
+        socket: PathBuf,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        /// A request
+        #[arg(value_name = "REQUEST", trailing_var_arg = true, allow_hyphen_values = true)]
+        request: Vec<String>,
+    },
     /// Take credentials back: adds them to a signed list, which nodes read under `revocations` in their configuration
     Revoke {
         /// The files of the credentials, each of which is worth nothing any more, nor is what was passed on of it
@@ -203,5 +242,29 @@ pub enum Credential {
         /// The list, which is made where there is none
         #[arg(long, value_name = "FILE")]
         list: PathBuf,
+        /// And deliver it to this node, where it holds at once: [KEY@]HOST[:PORT]. Can be given several times
+        #[arg(long = "node", value_name = "NODE")]
+        nodes: Vec<Address>,
+    },
+    /// Deliver a list of credentials that were taken back to nodes, where it holds at once
+    ///
+    /// Anybody may deliver a list to any node, with or without a credential: what counts is the signature of the root whose list it is. A node never takes an older list in the
+    /// place of a newer one, and remembers it when it is started again.
+    #[command(after_help = "\
+Examples:
+  weir credential deliver revoked --node ix-1.example --node ix-2.example
+  weir credential deliver revoked                                            to the node on this machine
+
+Exit status: 0 when all nodes have taken it, or knew it; 1 when not, with what each said.")]
+    Deliver {
+        /// The list, as `weir credential revoke` writes it
+        #[arg(value_name = "LIST")]
+        list: PathBuf,
+        /// To this node: [KEY@]HOST[:PORT]. Can be given several times; the node on this machine where none is named
+        #[arg(long = "node", value_name = "NODE")]
+        nodes: Vec<Address>,
+        /// The socket of the node on this machine
+        #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", default_value = weir_node::client::SOCKET)]
+        socket: PathBuf,
     },
 }

@@ -1,18 +1,22 @@
 //! `weir key`, `weir grant`, `weir delegate` and `weir credential`: all of them work without a node and without a network.
 
 pub mod args;
+mod explained;
 mod files;
 mod passphrase;
 
 pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
+use crate::node::place::Address;
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
 use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
 use rand_core::OsRng;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use weir_node::client::{Client, Whereabouts};
+use weir_node::protocol::Request;
 use weir_session::Name;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
@@ -34,6 +38,25 @@ pub enum TrustError {
     /// A list that cannot be.
     #[error(transparent)]
     Revocation(#[from] weir_trust::revocation::RevocationError),
+    /// A credential that is worth nothing at a node.
+    #[error("the credential is worth nothing there: {0}")]
+    Worthless(String),
+    /// A request that a node would refuse.
+    #[error("the request would be refused: {0}")]
+    WouldRefuse(String),
+    /// A list that is not there.
+    #[error("{}: there is no such list: `weir credential revoke` makes one", .0.display())]
+    NoList(PathBuf),
+    /// Nodes that have not taken a list.
+    #[error(
+        "{failed} of {of} nodes have not taken the list: deliver it to them with `weir credential deliver`"
+    )]
+    Undelivered {
+        /// So many have not,
+        failed: usize,
+        /// of so many.
+        of: usize,
+    },
     /// A key that cannot be sealed.
     #[error(transparent)]
     Key(#[from] weir_trust::key::KeyFileError),
@@ -109,7 +132,9 @@ pub fn signature_of(module: &str) -> PathBuf {
 pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failure> {
     match act {
         CredentialAct::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
-        CredentialAct::Revoke { files, signer, list } => {
+        CredentialAct::Explain { .. } => explained::explain(out, act)?,
+        CredentialAct::Deliver { list, nodes, socket } => deliver_file(out, list, nodes, socket)?,
+        CredentialAct::Revoke { files, signer, list, nodes } => {
             let root = identity_of(&signer.key, signer.passphrase_file.as_deref())?;
             let mut ids = Vec::new();
             for file in files {
@@ -130,9 +155,51 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
                 signed.sequence(),
                 signed.ids().len()
             )?;
+            if !nodes.is_empty() {
+                deliver(out, &signed, nodes)?;
+            }
         }
     }
     Ok(())
+}
+
+/// `weir credential deliver`.
+fn deliver_file(out: &mut impl Write, list: &Path, nodes: &[Address], socket: &Path) -> Result<(), Failure> {
+    let Some(signed) = list_of(list)? else {
+        return Err(Failure::Trust(TrustError::NoList(list.to_owned())));
+    };
+    if nodes.is_empty() {
+        let here = Whereabouts::Here(socket.to_owned());
+        let notes = Client::to(&here)?.order(Request::Revoke, signed.to_string().as_bytes())?;
+        notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+        return Ok(());
+    }
+    deliver(out, &signed, nodes)
+}
+
+/// Delivers a list to all of these nodes, and says what each made of it.
+fn deliver(out: &mut impl Write, list: &RevocationList, nodes: &[Address]) -> Result<(), Failure> {
+    let mut failed = 0;
+    for node in nodes {
+        // Who delivers it makes no difference.
+        let there = node.whereabouts(Identity::generate(&mut OsRng), Vec::new());
+        let told = there.map_err(|error| error.to_string()).and_then(|there| {
+            let mut client = Client::to(&there).map_err(|error| error.to_string())?;
+            client.order(Request::Revoke, list.to_string().as_bytes()).map_err(|error| error.to_string())
+        });
+        match told {
+            Ok(notes) => notes.iter().try_for_each(|note| writeln!(out, "{node}: {note}"))?,
+            Err(why) => {
+                failed += 1;
+                let _ = writeln!(std::io::stderr(), "weir: {node}: {why}");
+            }
+        }
+    }
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(Failure::Trust(TrustError::Undelivered { failed, of: nodes.len() }))
+    }
 }
 
 fn now() -> Second {
@@ -152,7 +219,7 @@ fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result
         Modules::from(ModuleSet { hashes, signers: signers.iter().copied().collect() })
     };
     Ok(Grant {
-        profiles: limits.profile.iter().cloned().collect(),
+        profiles: limits.profile.clone().map(|profile| [profile].into()),
         modules,
         filters: limits.filter.iter().cloned().collect(),
         interfaces: (!limits.interfaces.is_empty()).then(|| limits.interfaces.iter().cloned().collect()),

@@ -21,6 +21,7 @@ mod limits;
 mod links;
 mod memory;
 mod place;
+mod policy;
 mod remote;
 mod remote_limits;
 mod remote_signed;

@@ -12,7 +12,7 @@ use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::RevocationList;
 use weir_units::Bytes;
 
-const AT: &str = "127.0.0.1:7353";
+pub const AT: &str = "127.0.0.1:7353";
 pub const SESSION: [&str; 7] =
     ["session", "create", "study", "--memory", "8 MiB", "--channel", "interface=b"];
 
@@ -326,5 +326,6 @@ fn a_session_ends_with_its_right() {
     let ledger = std::fs::read_dir(net.place.path().join("state/ledger")).unwrap();
     let text: String =
         ledger.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default()).collect();
-    assert_eq!(text.matches("expired").count(), 3, "{text}");
+    assert_eq!(text.matches("\"kind\":\"session-closed\"").count(), 3, "{text}");
+    assert_eq!(text.matches("\"reason\":\"expired\"").count(), 3, "{text}");
 }

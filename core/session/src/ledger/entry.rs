@@ -1,6 +1,6 @@
 //! What stands in a ledger.
 
-use super::{Digest, Idle, Reserved, Text, Usage, wire};
+use super::{Decision, Digest, Idle, Reserved, Text, Usage, wire};
 use crate::{Name, Tier};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -13,7 +13,8 @@ use weir_units::{BitsPerSecond, Timestamp};
 /// |---|---|
 /// | 1 | a line for each session and interval ([`Event::Usage`]) |
 /// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
-/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)) |
+/// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
+/// [`Event::Unlisted`], [`Event::Revoked`]); and sessions that end with their parent's ([`Closed::Parent`]) |
 pub const FORMAT: u64 = 3;
 
 /// One entry: what happened on a node, and when.
@@ -214,6 +215,29 @@ pub enum Event {
         /// Which, and their memory x time.
         idle: Idle,
     },
+    /// Somebody asked for something. Requests of one kind, by one and the same, with the same outcome, between `begin` and `end`, can be one entry.
+    Decision(Box<Decision>),
+    /// What was decided from `begin` to `end` and stands in no entry of its own, because there was too much of it.
+    Unlisted {
+        /// Requests that were permitted.
+        #[serde(default, skip_serializing_if = "wire::is_zero")]
+        allowed: u64,
+        /// Requests that were not, or that could not be done.
+        #[serde(default, skip_serializing_if = "wire::is_zero")]
+        refused: u64,
+        /// Handshakes of strangers that came to nothing: who they were is not known.
+        #[serde(default, skip_serializing_if = "wire::is_zero")]
+        handshakes: u64,
+    },
+    /// A newer list of what a root of trust has taken back holds.
+    Revoked {
+        /// The root's key.
+        root: Text,
+        /// The list's number.
+        list: u64,
+        /// How many chains stand on it.
+        ids: u64,
+    },
 }
 
 /// Why a session was closed.
@@ -228,6 +252,8 @@ pub enum Closed {
     Misbehaved,
     /// The node ended, or its configuration no longer has it.
     Node,
+    /// The last session of somebody from whom its owner has his right was closed.
+    Parent,
 }
 
 /// Why a module was unloaded.
@@ -267,7 +293,24 @@ impl Event {
             | Self::Recovered { .. }
             | Self::ClockSet { .. }
             | Self::Backlog { .. }
+            | Self::Decision(_)
+            | Self::Unlisted { .. }
+            | Self::Revoked { .. }
             | Self::Idle { .. } => None,
+        }
+    }
+}
+
+impl Event {
+    /// The first format in which there is such an entry.
+    pub(super) fn format(&self) -> u64 {
+        match self {
+            Self::Decision(_)
+            | Self::Unlisted { .. }
+            | Self::Revoked { .. }
+            | Self::SessionClosed { reason: Closed::Parent, .. } => 3,
+            Self::Idle { .. } => 2,
+            _ => 1,
         }
     }
 }

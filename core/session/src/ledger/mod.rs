@@ -16,6 +16,7 @@
 
 mod cause;
 mod chain;
+mod decision;
 mod digest;
 mod entry;
 mod idle;
@@ -30,6 +31,7 @@ mod wire;
 
 pub use cause::{DropCause, Drops, Thing};
 pub use chain::{LINE_BYTES_MAX, Line, LineError, seal, unseal};
+pub use decision::{Decision, DecisionList, Outcome};
 pub use digest::{Digest, Head, HeadError};
 pub use entry::{Closed, Entry, EntryRef, Event, FORMAT, Session, Unloaded};
 pub use idle::{IDLE_MAX, Idle};

@@ -341,7 +341,7 @@ impl Verifier {
             Event::Segment { .. } if place.line > 1 => return Err(Damage::SegmentInside),
             Event::Segment { segment, .. } if segment == place.segment => {}
             _ if place.line == 1 => return Err(Damage::Segment { expected: place.segment }),
-            Event::Idle { .. } if self.format < 2 => return Err(Damage::NotInFormat(self.format)),
+            ref event if self.format < event.format() => return Err(Damage::NotInFormat(self.format)),
             _ => {}
         }
         let backwards = line.entry.end < self.end;

@@ -2,8 +2,8 @@
 
 use crate::make::{head, idle, joined, ledger, name, seal, session, verify};
 use weir_session::ledger::{
-    Check, Closed, Damage, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError, Origin,
-    Place, Verifier, Wrong, unseal,
+    Check, Closed, Damage, Decision, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError,
+    Origin, Outcome, Place, Verifier, Wrong, unseal,
 };
 use weir_units::Timestamp;
 
@@ -251,6 +251,16 @@ fn time_goes_back_only_where_an_entry_says_so() {
     let idle = || Event::Idle { idle: idle(&[(1, 1)]) };
     let first = Event::Segment { format: 1, segment: 1 };
     assert_eq!(wrong(&seal_all(vec![(1, first), (1, idle())])).what, Damage::NotInFormat(1));
+    // And the second.
+    let second = || Event::Segment { format: 2, segment: 1 };
+    assert!(verify(&joined(&seal_all(vec![(1, second()), (1, idle())])), Check::default()).0.is_ok());
+    for later in [
+        Event::Decision(Box::new(Decision::new("show", Outcome::Allowed))),
+        Event::Unlisted { allowed: 1, refused: 0, handshakes: 0 },
+        Event::SessionClosed { session: session(1), reason: Closed::Parent },
+    ] {
+        assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).what, Damage::NotInFormat(2));
+    }
     assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), Check::default()).0.is_ok());
     assert_eq!(wrong(&seal_all(vec![(1, Event::NodeStop)])).what, Damage::Segment { expected: 1 });
     assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use weir_session::ledger::{
-    ByteSeconds, Check, Closed, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head, Idle, Reserved,
-    ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier, Wrong,
+    ByteSeconds, Check, Closed, Decision, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head, Idle,
+    Outcome, Reserved, ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier,
+    Wrong,
 };
 use weir_session::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
@@ -82,6 +83,18 @@ pub fn events() -> Vec<Event> {
         Event::LinkChanged { link: Text::new("eth1"), rate: BitsPerSecond(60_000_000), reservable: 80 },
         Event::Backlog { merged: 3, lost: 0, others: usage },
         Event::Recovered { torn_bytes: 17 },
+        Event::Decision(Box::new(Decision {
+            key: Some(Text::new("weir-key:a")),
+            credentials: vec![Text::new("weir-id:a"), Text::new("weir-id:b")],
+            session: Some(Text::new("study-a")),
+            reason: Some(Text::new("memory: \"1 GiB\"")),
+            count: 7,
+            ..Decision::new("create", Outcome::Refused)
+        })),
+        Event::Decision(Box::new(Decision::new("show", Outcome::Allowed))),
+        Event::Unlisted { allowed: 0, refused: 3, handshakes: 1 },
+        Event::Revoked { root: Text::new("weir-key:r"), list: 2, ids: 1 },
+        Event::SessionClosed { session: session(2), reason: Closed::Parent },
         Event::NodeStop,
     ]
 }

@@ -140,6 +140,16 @@ pub enum Refusal {
         /// Where it was shown.
         node: NodeName,
     },
+    /// A root that the node lets grant less.
+    #[error(
+        "{excess}: this node's policy lets {root} grant no more, whatever its credentials say. Ask the node's operator"
+    )]
+    Limited {
+        /// Whose credential it is.
+        root: PublicKey,
+        /// In what it is too much.
+        excess: Excess,
+    },
     /// Taken back.
     #[error("revoked: block {block}, {id}, is on the operator's revocation list. Ask for a new credential")]
     Revoked {

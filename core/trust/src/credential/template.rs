@@ -43,10 +43,7 @@ const FACTS: &[(&str, Read)] = &[
     }),
     ("root", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
     ("holder", |draft, terms| set(&mut draft.holder, terms.one(Terms::key)?)),
-    ("profile", |draft, terms| {
-        draft.grant.profiles.insert(terms.one(Terms::read::<Name>)?);
-        Some(())
-    }),
+    ("profile", |draft, terms| set(&mut draft.grant.profiles, [terms.one(Terms::read::<Name>)?].into())),
     ("modules", |draft, terms| {
         let [hashes, signers] = terms.exactly()?;
         let hashes = terms.list(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
@@ -121,7 +118,7 @@ impl Contents {
             state("root", vec![key(root)]);
         }
         state("holder", vec![key(holder)]);
-        grant.profiles.iter().for_each(|profile| state("profile", vec![text(profile)]));
+        grant.profiles.iter().flatten().for_each(|profile| state("profile", vec![text(profile)]));
         for ModuleSet { hashes, signers } in grant.modules.iter() {
             let hashes = hashes.iter().map(|hash| Term::Bytes(hash.0.to_vec())).collect();
             state("modules", vec![Term::Array(hashes), Term::Array(signers.iter().map(key).collect())]);

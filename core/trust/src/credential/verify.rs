@@ -1,7 +1,7 @@
 //! What a credential is worth.
 
 use super::{Credential, PrefixId, Refusal};
-use crate::grant::{Grant, NodeName, Second};
+use crate::grant::{Excess, Grant, NodeName, Part, Request, Second};
 use crate::key::PublicKey;
 use crate::revocation::Revocations;
 use biscuit_auth::builder::Algorithm;
@@ -38,6 +38,10 @@ pub struct Situation<'a> {
 pub struct Verified {
     root: PublicKey,
     chain: Vec<Link>,
+    /// What its blocks say together.
+    said: Grant,
+    /// What the node lets its root grant at most.
+    limit: Grant,
     effective: Grant,
     expires: Second,
 }
@@ -75,7 +79,8 @@ impl Credential {
         }
         // Every authority has an end: see `template.rs`.
         let expires = effective.expires.unwrap_or_default();
-        Ok(Verified { root: self.root, chain: self.links.clone(), effective, expires })
+        let (said, limit) = (effective.clone(), Grant::default());
+        Ok(Verified { root: self.root, chain: self.links.clone(), said, limit, effective, expires })
     }
 
     /// Whether every signature holds, from the root that it names down to the throw-away key at its end. Whether anybody trusts that root is another question.
@@ -101,9 +106,36 @@ impl Verified {
         &self.chain
     }
 
-    /// What all blocks together allow.
+    /// What all blocks together allow, as far as the node lets their root grant it.
     pub fn grant(&self) -> &Grant {
         &self.effective
+    }
+
+    /// What the node lets its root grant at most, all its credentials together: nothing is restricted where nothing was said by [`Verified::within`].
+    pub fn limit(&self) -> &Grant {
+        &self.limit
+    }
+
+    /// The same at a node that lets its root grant this much at most, in the place of whatever limit there was. What its blocks say beyond that is cut off: they were
+    /// signed by people who need not know this node.
+    ///
+    /// # Errors
+    /// [`Refusal::Limited`] where nothing is left: for this node, at this time, or for a chain of this length.
+    pub fn within(&self, limit: &Grant, node: &NodeName, now: Second) -> Result<Self, Refusal> {
+        let limited = |excess| Refusal::Limited { root: self.root, excess };
+        let passed_on = u32::try_from(self.chain.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        if let Some(given) = limit.delegations.filter(|given| passed_on > *given) {
+            let (asked, given) = (passed_on.to_string(), given.to_string());
+            return Err(limited(Excess { part: Part::Delegations, asked, given }));
+        }
+        let here = Request { node: Some(node), at: Some(now), ..Request::default() };
+        if let Some(excess) = limit.refuses(&here).into_iter().next() {
+            return Err(limited(excess));
+        }
+        let left = limit.delegations.map(|given| given.saturating_sub(passed_on));
+        let effective = self.said.meet(&Grant { delegations: left, ..limit.clone() });
+        let expires = effective.expires.unwrap_or(self.expires);
+        Ok(Self { limit: limit.clone(), effective, expires, ..self.clone() })
     }
 
     /// The first second in which it does not hold any more.

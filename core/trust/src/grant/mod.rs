@@ -31,8 +31,8 @@ pub const AMOUNT_MAX: u64 = i64::MAX as u64;
 /// What is allowed. A part that is not stated is not restricted by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// The operator's profiles by which modules are admitted. All of them hold; a block names one at most.
-    pub profiles: BTreeSet<Name>,
+    /// The operator's profiles by which modules can be admitted: any one of them. A block names one at most.
+    pub profiles: Option<BTreeSet<Name>>,
     /// Which modules may be loaded.
     pub modules: Modules,
     /// Which packets: those that all these filters select. They are joined as programs; nobody ever joins their texts. A block has one at most.
@@ -61,6 +61,9 @@ pub enum GrantError {
     /// Several of what a block has one of at most.
     #[error("{0} profiles, filters or sets of modules: a block names one of each at most")]
     Several(usize),
+    /// Modules could be admitted by none, which cannot be written: it would be read as by any.
+    #[error("no module could be admitted, by no profile: name one, or leave profiles out")]
+    NoProfile,
     /// A long list.
     #[error("{part}: {count} entries; {ENTRIES_MAX} is the most")]
     Entries {
@@ -92,7 +95,7 @@ impl Grant {
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
         Self {
-            profiles: self.profiles.union(&other.profiles).cloned().collect(),
+            profiles: both(self.profiles.as_ref(), other.profiles.as_ref(), in_both),
             modules: self.modules.meet(&other.modules),
             filters: self.filters.union(&other.filters).cloned().collect(),
             interfaces: both(self.interfaces.as_ref(), other.interfaces.as_ref(), in_both),
@@ -125,9 +128,8 @@ impl Grant {
     pub fn excess(&self, given: &Self) -> Option<Excess> {
         let is_within = |asked: &ModuleSet| given.modules.iter().all(|given| asked.is_within(given));
         let modules = !self.modules.iter().all(is_within);
-        let profile = !given.profiles.is_empty() && !self.profiles.is_subset(&given.profiles);
         let excesses = [
-            profile.then(|| Excess::new(Part::Profile, list(&self.profiles), list(&given.profiles))),
+            beyond(Part::Profile, self.profiles.as_ref(), given.profiles.as_ref()),
             modules.then(|| Excess::new(Part::Modules, &self.modules, &given.modules)),
             beyond(Part::Interfaces, self.interfaces.as_ref(), given.interfaces.as_ref()),
             beyond(Part::Writes, self.writes.as_ref(), given.writes.as_ref()),
@@ -145,7 +147,11 @@ impl Grant {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn check(&self) -> Result<(), GrantError> {
-        let several = self.profiles.len().max(self.modules.iter().len()).max(self.filters.len());
+        let profiles = self.profiles.as_ref().map(BTreeSet::len);
+        if profiles == Some(0) {
+            return Err(GrantError::NoProfile);
+        }
+        let several = profiles.unwrap_or(0).max(self.modules.iter().len()).max(self.filters.len());
         if several > 1 {
             return Err(GrantError::Several(several));
         }

@@ -101,11 +101,10 @@ impl Grant {
         refuse(where_not(Part::Nodes, request.node, self.nodes.as_ref(), |node, nodes| nodes.contains(node)));
         refuse(where_not(Part::NotBefore, request.at.as_ref(), self.not_before.as_ref(), Second::ge));
         refuse(where_not(Part::Expires, request.at.as_ref(), self.expires.as_ref(), Second::lt));
-        if let Some(asked) = request.profile
-            && !self.profiles.is_empty()
-            && !self.profiles.contains(asked)
+        if let (Some(asked), Some(given)) = (request.profile, &self.profiles)
+            && !given.contains(asked)
         {
-            refuse(Some(Excess::new(Part::Profile, asked, list(&self.profiles))));
+            refuse(Some(Excess::new(Part::Profile, asked, list(given))));
         }
         if let Some((hash, signers)) = &request.module
             && !self.modules.contains(hash, signers)

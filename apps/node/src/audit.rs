@@ -1,0 +1,305 @@
+//! Every decision on a request, for the ledger: who asked, by what right, for what, and what came of it.
+//!
+//! A change that was made has an entry of its own, at once. Everything else (who looked, who was refused) has one for each kind in each minute, with a count: who asks, by which right,
+//! for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
+//! strangers together; the rest is counted in one entry ([`Event::Unlisted`]). So nobody fills a disk by being refused.
+
+use crate::authority::Asker;
+use crate::protocol::{Reply, Request};
+use std::collections::BTreeMap;
+use weir_session::ledger::{Decision, Event, Outcome, Text};
+use weir_trust::credential::Verified;
+use weir_trust::key::PublicKey;
+use weir_units::{Nanos, Timestamp};
+
+/// For so long repeated decisions are one entry.
+const WHILE: Nanos = Nanos(60 * Nanos::SECOND.0);
+/// Kinds of decisions in that time that have entries of their own: of all who have their right from one grant of a root, and of the operator,
+const OF_ONE_MAX: usize = 32;
+/// of all strangers together,
+const OF_STRANGERS_MAX: usize = 8;
+/// and of all together.
+const OF_ALL_MAX: usize = 512;
+
+/// Who asks, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Party {
+    Operator,
+    /// By the first identifier of the chain: those who delegate to themselves are still one.
+    Holder(Text),
+    Stranger,
+}
+
+/// What tells one kind of decision from another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    party: Party,
+    key: Option<Text>,
+    credentials: Vec<Text>,
+    request: Text,
+    session: Option<Text>,
+    outcome: Outcome,
+    reason: Option<Text>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    first: Timestamp,
+    /// Those that stand in no entry yet.
+    count: u64,
+    /// Whether there is an entry of this kind.
+    is_entered: bool,
+}
+
+/// A decision that is about to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    party: Party,
+    decision: Decision,
+    is_change: bool,
+}
+
+impl Asked {
+    /// Of a request, before anything was decided.
+    pub(crate) fn of(asker: &Asker, ask: &Request) -> Self {
+        let (request, session, is_change) = described(ask);
+        let mut decision = Decision::new(request, Outcome::Allowed);
+        decision.session = session.map(|session| Text::new(session.as_str()));
+        let party = match asker {
+            Asker::Operator => Party::Operator,
+            Asker::Holder(credential) => by(&mut decision, credential),
+        };
+        Self { party, decision, is_change }
+    }
+
+    /// Of somebody who has shown a credential that is worth nothing, or too many others.
+    pub(crate) fn of_stranger(key: &PublicKey, request: &str) -> Self {
+        let decision =
+            Decision { key: Some(Text::new(&key.to_string())), ..Decision::new(request, Outcome::Refused) };
+        Self { party: Party::Stranger, decision, is_change: false }
+    }
+
+    /// Of somebody who has come with a credential that is worth something.
+    pub(crate) fn of_guest(credential: &Verified) -> Self {
+        let mut decision = Decision::new("connect", Outcome::Allowed);
+        let party = by(&mut decision, credential);
+        Self { party, decision, is_change: false }
+    }
+
+    /// By the node's name of the session.
+    pub(crate) fn about(&mut self, ask: &Request) {
+        if let (_, Some(session), _) = described(ask) {
+            self.decision.session = Some(Text::new(session.as_str()));
+        }
+    }
+
+    /// It was not permitted.
+    pub(crate) fn refused(self, why: &str) -> Self {
+        self.came_to(Outcome::Refused, Some(why))
+    }
+
+    /// It was looked at: what came of it is in the reply, and whether it was a matter of what whoever asks may do.
+    pub(crate) fn answered(self, reply: &Reply, is_refusal: bool) -> Self {
+        match reply {
+            Reply::Refused { why } if is_refusal => self.refused(why),
+            Reply::Refused { why } => self.came_to(Outcome::Failed, Some(why)),
+            _ => self.came_to(Outcome::Allowed, None),
+        }
+    }
+
+    fn came_to(mut self, outcome: Outcome, reason: Option<&str>) -> Self {
+        self.decision.outcome = outcome;
+        self.decision.reason = reason.map(Text::new);
+        self
+    }
+}
+
+/// Enters who asks, and by what right.
+fn by(decision: &mut Decision, credential: &Verified) -> Party {
+    let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
+    decision.key = Some(Text::new(&credential.holder().to_string()));
+    decision.credentials = ids.collect();
+    Party::Holder(decision.credentials.first().cloned().unwrap_or_else(|| Text::new("")))
+}
+
+/// What a request is in a word, which session it is about, and whether it changes anything.
+fn described(ask: &Request) -> (&'static str, Option<&weir_session::Name>, bool) {
+    match ask {
+        Request::Show => ("show", None, false),
+        Request::Watch { .. } => ("watch", None, false),
+        Request::Create(spec) => ("create", Some(&spec.name), true),
+        Request::Change(change) => ("change", Some(&change.session), true),
+        Request::Close { session } => ("close", Some(session), true),
+        Request::Load { session, .. } => ("load", Some(session), true),
+        Request::Unload { session, .. } => ("unload", Some(session), true),
+        Request::Follow { session, .. } => ("follow", Some(session), false),
+        Request::PutTable { .. } => ("put-table", None, true),
+        Request::RemoveTable { .. } => ("remove-table", None, true),
+        Request::Rate(_) => ("change-link", None, true),
+        Request::Explain(_) => ("explain", None, false),
+        Request::Revoke => ("revoke", None, false),
+        Request::Reload => ("reload", None, true),
+    }
+}
+
+/// An entry that is due: from when, until now, what.
+pub(crate) type Due = (Timestamp, Timestamp, Event);
+
+/// Decisions of the present minute.
+#[derive(Debug, Default)]
+pub(crate) struct Decisions {
+    began: Timestamp,
+    kinds: BTreeMap<Kind, Tally>,
+    of: BTreeMap<Party, usize>,
+    allowed: u64,
+    refused: u64,
+    handshakes: u64,
+}
+
+impl Decisions {
+    /// Takes a decision. Gives it back where it has an entry of its own, at once.
+    pub(crate) fn note(&mut self, at: Timestamp, asked: Asked) -> Option<Event> {
+        let Asked { party, decision, is_change } = asked;
+        if is_change && decision.outcome == Outcome::Allowed {
+            return Some(Event::Decision(Box::new(decision)));
+        }
+        let Decision { key, credentials, request, session, outcome, reason, .. } = decision;
+        let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX };
+        let kind = Kind { party, key, credentials, request, session, outcome, reason };
+        if let Some(tally) = self.kinds.get_mut(&kind) {
+            tally.count = tally.count.saturating_add(1);
+            return None;
+        }
+        let there = self.of.get(&kind.party).copied().unwrap_or(0);
+        if there >= most || self.kinds.len() >= OF_ALL_MAX {
+            let unlisted = if outcome == Outcome::Allowed { &mut self.allowed } else { &mut self.refused };
+            *unlisted = unlisted.saturating_add(1);
+            return None;
+        }
+        self.of.insert(kind.party.clone(), there + 1);
+        self.kinds.insert(kind, Tally { first: at, count: 1, is_entered: false });
+        None
+    }
+
+    /// A handshake that came to nothing.
+    pub(crate) fn handshake_failed(&mut self) {
+        self.handshakes = self.handshakes.saturating_add(1);
+    }
+
+    /// What is due now: each kind when it has come up first, and once more at the end of the minute where it was repeated. With `is_last` the minute ends now.
+    pub(crate) fn due(&mut self, now: Timestamp, is_last: bool) -> Vec<Due> {
+        let is_over = is_last || now.since(self.began) >= WHILE || now < self.began;
+        let mut due = Vec::new();
+        for (kind, tally) in &mut self.kinds {
+            if tally.count > 0 && (is_over || !tally.is_entered) {
+                let Kind { key, credentials, request, session, outcome, reason, .. } = kind.clone();
+                let count = std::mem::take(&mut tally.count);
+                let decision = Decision { key, credentials, request, session, outcome, reason, count };
+                due.push((tally.first.min(now), now, Event::Decision(Box::new(decision))));
+                (tally.first, tally.is_entered) = (now, true);
+            }
+        }
+        if is_over {
+            let Self { began, allowed, refused, handshakes, .. } = std::mem::take(self);
+            if allowed > 0 || refused > 0 || handshakes > 0 {
+                due.push((began.min(now), now, Event::Unlisted { allowed, refused, handshakes }));
+            }
+            self.began = now;
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp(1_000 * Nanos::SECOND.0 + seconds * Nanos::SECOND.0)
+    }
+
+    fn key(number: u8) -> PublicKey {
+        weir_trust::key::Identity::from_seed(&[number; 32]).public()
+    }
+
+    fn decisions() -> Decisions {
+        Decisions { began: at(0), ..Decisions::default() }
+    }
+
+    fn listed(due: &[Due]) -> Vec<(String, u64)> {
+        let of = |due: &Due| match &due.2 {
+            Event::Decision(decision) => {
+                Some((decision.reason.as_ref().map(Text::to_string).unwrap_or_default(), decision.count))
+            }
+            _ => None,
+        };
+        due.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_change_is_entered_at_once_and_what_is_repeated_has_a_count() {
+        let mut decisions = decisions();
+        let create = Request::Close { session: weir_session::Name::new("s").unwrap() };
+        let done = Reply::Done { notes: Vec::new() };
+        let asked = || Asked::of(&Asker::Operator, &create);
+        let entered = decisions.note(at(1), asked().answered(&done, false));
+        let Some(Event::Decision(decision)) = entered else { panic!("{entered:?}") };
+        assert_eq!((decision.request.as_str(), decision.outcome), ("close", Outcome::Allowed));
+        assert_eq!(decision.session, Some(Text::new("s")));
+        for second in 1..=30 {
+            assert_eq!(decisions.note(at(second), asked().refused("no")), None);
+        }
+        // The first is seen soon, the others with the minute's end.
+        assert_eq!(listed(&decisions.due(at(30), false)), [("no".to_owned(), 30)]);
+        for second in 31..=40 {
+            decisions.note(at(second), asked().refused("no"));
+        }
+        assert_eq!(decisions.due(at(40), false), []);
+        let due = decisions.due(at(60), false);
+        assert_eq!(listed(&due), [("no".to_owned(), 10)]);
+        assert!(due.iter().all(|(begin, end, _)| begin <= end));
+        assert_eq!(decisions.due(at(120), false), []);
+    }
+
+    #[test]
+    fn a_flood_of_strangers_is_counted_and_takes_no_room_from_others() {
+        let mut decisions = decisions();
+        let mut entries = 0;
+        for second in 0..3600_u64 {
+            for n in 0..50_u64 {
+                let reason = format!("{second} {n}");
+                let asked = Asked::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
+                assert_eq!(decisions.note(at(second), asked), None);
+                decisions.handshake_failed();
+            }
+            let operator = Asked::of(&Asker::Operator, &Request::Reload);
+            decisions.note(at(second), operator.refused(&format!("{}", second / 60)));
+            entries += decisions.due(at(second), false).len();
+        }
+        let last = decisions.due(at(3600), true);
+        entries += last.len();
+        // Eight, one for the rest, and two of the operator's, in each of 60 minutes and what begins the next.
+        assert!(entries <= 61 * (OF_STRANGERS_MAX + 3), "{entries}");
+        let Some((_, _, Event::Unlisted { refused, handshakes, .. })) = last.last() else {
+            panic!("{last:?}")
+        };
+        assert!(*refused > 0 && *handshakes > *refused);
+    }
+
+    #[test]
+    fn nothing_is_left_out_of_the_counts() {
+        let mut decisions = decisions();
+        for n in 0..1000 {
+            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show).refused(&n.to_string()));
+            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show));
+        }
+        let due = decisions.due(at(2), true);
+        let counted: u64 = listed(&due).iter().map(|(_, count)| count).sum();
+        let unlisted = due.iter().find_map(|(_, _, event)| match event {
+            Event::Unlisted { allowed, refused, .. } => Some(allowed + refused),
+            _ => None,
+        });
+        assert_eq!(counted + unlisted.unwrap(), 2000);
+        assert_eq!(due.len(), OF_ONE_MAX + 1);
+    }
+}

@@ -1,0 +1,85 @@
+//! What credentials allow on this node, as it is now.
+
+use super::{Daemon, lock, now};
+use crate::authority::{Asker, explain};
+use crate::error::NodeError;
+use crate::node::Node;
+use crate::protocol::{Explain, Explanation, Request, Verdict};
+use std::sync::Arc;
+use weir_trust::credential::Credential;
+use weir_trust::grant::Second;
+
+/// Why nothing is explained.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unexplained {
+    /// Nobody is let in here.
+    #[error("this node is not reached from elsewhere, so credentials are worth nothing here")]
+    Alone,
+    /// No credential.
+    #[error("which credential? Whoever uses the node's own socket has none, and names one")]
+    Which,
+    /// Somebody else's.
+    #[error("who comes with a credential can ask about that one; about others only the node's operator can")]
+    Others,
+    /// None at all.
+    #[error(transparent)]
+    Credential(#[from] weir_trust::credential::Refusal),
+    /// Whoever asks has no right any more.
+    #[error(transparent)]
+    Refused(#[from] crate::authority::Refusal),
+}
+
+impl Daemon {
+    /// What a credential allows, with what is used, and what would come of a request: decided by what decides on requests, and nothing is done.
+    pub(crate) fn explain(
+        &self,
+        asker: &Asker,
+        Explain { credential, ask }: Explain,
+        body: Option<&[u8]>,
+    ) -> Result<Explanation, Unexplained> {
+        let trust = self.trust().ok_or(Unexplained::Alone)?;
+        let at = Second::of(now());
+        let holder = match (asker, credential) {
+            (Asker::Holder(_), None) => self.current(asker)?,
+            (Asker::Holder(_), Some(_)) => return Err(Unexplained::Others),
+            (Asker::Operator, None) => return Err(Unexplained::Which),
+            (Asker::Operator, Some(text)) => {
+                let credential: Credential = text.parse()?;
+                match trust.verify(&credential, credential.claimed_holder(), at) {
+                    Ok(verified) => Asker::Holder(Arc::new(verified)),
+                    Err(refusal) => return Ok(explain::worthless(&credential, &refusal, trust.name(), at)),
+                }
+            }
+        };
+        let Asker::Holder(verified) = &holder else { return Err(Unexplained::Which) };
+        let explained = self.with_node(|node| {
+            let sessions = node.sessions.values();
+            let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
+            explain::explanation(verified, owned, trust.name(), at)
+        });
+        let verdict = ask.map(|ask| Verdict { refused: self.would_refuse(&holder, ask, body) });
+        Ok(Explanation { verdict, ..explained })
+    }
+
+    /// Why a request would be refused.
+    fn would_refuse(&self, asker: &Asker, ask: Request, body: Option<&[u8]>) -> Option<String> {
+        let permitted = match self.permit(asker, ask, body) {
+            Ok(permitted) => permitted,
+            Err(refusal) => return Some(refusal.to_string()),
+        };
+        let node = lock(&self.node);
+        let would = |node: &Node| match &permitted.ask {
+            Request::Create(spec) => {
+                node.check(spec)?;
+                node.hold(permitted.owner.as_ref(), spec)?;
+                if node.sessions.contains_key(&spec.name) {
+                    return Err(NodeError::Exists(spec.name.clone()));
+                }
+                Ok(())
+            }
+            Request::Change(change) => node.filters_of_change(change).map(drop),
+            _ => Ok(()),
+        };
+        would(&node).err().map(|error| error.to_string())
+    }
+}

@@ -1,0 +1,95 @@
+//! `weir credential explain`.
+
+use super::args::Credential as Act;
+use super::{TrustError, credential_of, identity_of};
+use crate::Failure;
+use crate::node::NodeError;
+use crate::policy::{now, of_config, shipped_bytes};
+use std::io::{self, Write};
+use weir_node::client::{Client, ClientError, Whereabouts, kind};
+use weir_node::policy::{Ground, World};
+use weir_node::protocol::{Explain, Explanation, Reply, Request};
+use weir_trust::grant::Second;
+
+/// Says what a credential allows, and what would come of a request.
+pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
+    let Act::Explain { file, config, node, key, passphrase_file, socket, json, request } = act else {
+        return Ok(());
+    };
+    let credential = credential_of(file)?;
+    let (ask, body) = if request.is_empty() {
+        (None, Vec::new())
+    } else {
+        let (ask, body) = crate::node::request(request)?;
+        (Some(ask), body)
+    };
+    let explained = if let Some(config) = config {
+        let read = of_config(config)?;
+        let ground = Ground { node: &read.node, config: read.config.as_ref(), shipped: shipped_bytes };
+        let ask = ask.map(|ask| (ask, body.as_slice()));
+        World::new(&read.policy, ground).explain(&credential, now(), ask)
+    } else {
+        let (there, named) = match node {
+            Some(node) => {
+                let key = key.as_deref().ok_or(NodeError::NoKey).map_err(Failure::Control)?;
+                let identity = identity_of(key, passphrase_file.as_deref())?;
+                let there = node.whereabouts(identity, credential.as_bytes().to_vec());
+                (there.map_err(Failure::Control)?, None)
+            }
+            None => (Whereabouts::Here(socket.clone()), Some(credential.to_string())),
+        };
+        let mut client = Client::to(&there)?;
+        client.send(Request::Explain(Box::new(Explain { credential: named, ask })), &body)?;
+        match client.receive()? {
+            Reply::Explained(explained) => *explained,
+            other => return Err(ClientError::Other(kind(&other)).into()),
+        }
+    };
+    if *json {
+        serde_json::to_writer_pretty(&mut *out, &explained).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        show(out, &explained, config.is_none())?;
+    }
+    let refused = explained.verdict.as_ref().and_then(|verdict| verdict.refused.as_ref());
+    match (&explained.worthless, refused) {
+        (Some(why), _) => Err(TrustError::Worthless(plain(why)).into()),
+        (None, Some(why)) => Err(TrustError::WouldRefuse(plain(why)).into()),
+        (None, None) => Ok(()),
+    }
+}
+
+fn show(out: &mut impl Write, explained: &Explanation, is_live: bool) -> io::Result<()> {
+    let Explanation { node, at, holder, root, allows, used, verdict, worthless } = explained;
+    let at = Second::new(*at).unwrap_or(Second::MAX);
+    writeln!(out, "{}, from {}", plain(holder), plain(root))?;
+    if worthless.is_some() {
+        return Ok(());
+    }
+    writeln!(out, "At node {}, {at}, it allows:", plain(node))?;
+    for (part, words) in allows {
+        writeln!(out, "    {:<20} {}", format!("{}:", plain(part)), plain(words))?;
+    }
+    if is_live && !used.is_empty() {
+        writeln!(out, "Of what is given, is used:")?;
+        for shot in used {
+            let (part, whose) = (plain(&shot.part), plain(&shot.whose));
+            writeln!(
+                out,
+                "    {:<20} {} of {}, given to {whose}",
+                format!("{part}:"),
+                plain(&shot.used),
+                plain(&shot.given)
+            )?;
+        }
+    }
+    if verdict.as_ref().is_some_and(|verdict| verdict.refused.is_none()) {
+        writeln!(out, "The request would be allowed.")?;
+    }
+    Ok(())
+}
+
+/// A node's words for a terminal, all of them: they can hold what strangers wrote.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| weir_units::is_plain(*c)).collect()
+}

@@ -1,0 +1,343 @@
+//! An operator's policy without a node: what it says, where it contradicts itself, what its cases come to, and what a credential allows under it.
+
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn weir(folder: &Path, line: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.current_dir(folder).args(line);
+    for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL", "WEIR_SOCKET"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+fn done(folder: &Path, line: &str) -> String {
+    let output = weir(folder, &line.split_whitespace().collect::<Vec<_>>());
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What is said on both streams by what fails.
+fn fails(folder: &Path, line: &str) -> String {
+    let output = weir(folder, &line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(output.status.code(), Some(1), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn write(folder: &Path, file: &str, text: &str) {
+    let path = folder.join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+const LIMIT: &str = "
+[limit]
+profiles = [\"strict\"]
+modules = [\"rtt\"]
+interfaces = [\"eth0\"]
+filter = \"udp\"
+memory = \"64 MiB\"
+cpu = \"20%\"
+sessions = 3
+delegations = 1
+";
+
+/// Keys of an operator, a university, and a researcher; a policy that lets the university grant a part; a node's configuration.
+fn place() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let operator = done(at, "key new operator.key");
+    let university = done(at, "key new university.key");
+    let researcher = done(at, "key new researcher.key");
+    done(at, "key new node.key");
+    write(at, "policy.d/profiles/strict.toml", "tiers = [\"proved\"]\n");
+    write(at, "policy.d/roots/university.toml", &format!("key = \"{university}\"\n{LIMIT}"));
+    write(
+        at,
+        "node.toml",
+        &format!(
+            "[remote]\nlisten = \"127.0.0.1:7353\"\nkey = \"node.key\"\nname = \"ix-1.example\"\nroots = [\"{operator}\"]\n\
+             [policy]\ndir = \"policy.d\"\n[[interface]]\nname = \"eth0\"\n[[interface]]\nname = \"eth1\"\n"
+        ),
+    );
+    (folder, researcher)
+}
+
+#[test]
+fn a_policy_is_said_in_words() {
+    let (folder, _) = place();
+    let at = folder.path();
+    let said = done(at, "policy check policy.d");
+    for part in [
+        "profile `strict`: for root `university`",
+        "all its credentials together give at most",
+        "packets that `udp` selects",
+        "at most 64 MiB",
+        "no cases",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // With the configuration's.
+    let said = done(at, "policy check -c node.toml");
+    assert!(said.contains("its credentials count for whatever they say"), "{said}");
+}
+
+#[test]
+fn what_contradicts_itself_is_found() {
+    let (folder, _) = place();
+    let at = folder.path();
+    write(at, "policy.d/profiles/wide.toml", "");
+    let said = fails(at, "policy check policy.d");
+    assert!(said.contains("wide.toml: nobody may use profile `wide`"), "{said}");
+    // The operator's own root may.
+    done(at, "policy check -c node.toml");
+    std::fs::remove_file(at.join("policy.d/profiles/wide.toml")).unwrap();
+    let file = "policy.d/roots/university.toml";
+    let root = std::fs::read_to_string(at.join(file)).unwrap();
+    for (old, new, says) in [
+        (
+            "sessions = 3",
+            "sessions = 0",
+            "root `university`: its credentials allow nothing here: `sessions` is 0",
+        ),
+        ("modules = [\"rtt\"]", "modules = []", "`modules` and `signers` name none"),
+        ("filter", "until = \"2026-01-01\"\nfilter", "`until` was 2026-01-01T00:00:00Z"),
+    ] {
+        write(at, file, &root.replace(old, new));
+        let said = fails(at, "policy check policy.d");
+        assert!(said.contains(says), "{said}");
+    }
+    // What cannot be read at all has its place.
+    for (old, new, says) in [
+        ("\"strict\"", "\"strickt\"", "university.toml: there is no profile `strickt`; there is strict"),
+        ("sessions", "sesions", "university.toml:10: unknown field `sesions`"),
+        ("\"64 MiB\"", "64", "university.toml:8: "),
+        ("\"rtt\"", "\"mine.wasm\"", "university.toml:3: `mine.wasm` is neither"),
+        ("\"udp\"", "\"\"", "university.toml:7: "),
+    ] {
+        write(at, file, &root.replace(old, new));
+        let said = fails(at, "policy check policy.d");
+        assert!(said.contains(says), "{says}: {said}");
+    }
+    write(at, file, &root);
+    write(at, "policy.d/roots/again.toml", &root);
+    assert!(fails(at, "policy check policy.d").contains("is in policy.d/roots/again.toml already"));
+    std::fs::remove_file(at.join("policy.d/roots/again.toml")).unwrap();
+    write(at, file, &root.replace("interfaces = [\"eth0\"]", "interfaces = [\"eth0\", \"eth7\"]"));
+    let output = weir(at, &["policy", "check", "-c", "node.toml"]);
+    assert!(output.status.success());
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("warning: root `university`: the node has no interface eth7")
+    );
+}
+
+const CASES: &str = r#"
+[[case]]
+name = "a researcher gets what both say"
+root = "university"
+grant = [{ memory = "128 MiB", until = "2027-01-01" }]
+to = ["alice"]
+at = "2026-12-01"
+ask = { create = { name = "s", memory = "60 MiB", cpu = [{ period = "10ms", slice = "1ms" }], channel = [{ interface = "eth0" }] } }
+expect = "allowed"
+
+[[case]]
+name = "and no more than the node lets the university grant"
+root = "university"
+grant = [{ memory = "128 MiB" }]
+at = "2026-12-01"
+ask = { create = { name = "s", memory = "65 MiB" } }
+expect = { refused = "of the 64 MiB given to all credentials of" }
+
+[[case]]
+name = "somebody else of the university shares that"
+root = "university"
+grant = [{ memory = "10 MiB" }]
+to = ["bob"]
+at = "2026-12-01"
+after = ["a researcher gets what both say"]
+ask = { create = { name = "s", memory = "5 MiB", cpu = [{ period = "10ms", slice = "1ms" }] } }
+expect = { refused = "4 MiB is left" }
+
+[[case]]
+name = "her own session she changes and loads"
+root = "university"
+grant = [{ memory = "128 MiB", until = "2027-01-01" }]
+to = ["alice"]
+at = "2026-12-01"
+after = ["a researcher gets what both say"]
+ask = { change = { session = "s", memory = "64 MiB" } }
+expect = "allowed"
+
+[[case]]
+name = "with the module that may be loaded"
+root = "university"
+grant = [{ memory = "128 MiB", until = "2027-01-01" }]
+to = ["alice"]
+at = "2026-12-01"
+after = ["her own session she changes and loads"]
+ask = { load = { session = "s", module = { module = "rtt" } } }
+expect = "allowed"
+
+[[case]]
+name = "and no other"
+root = "university"
+grant = [{ memory = "128 MiB", until = "2027-01-01" }]
+to = ["alice"]
+at = "2026-12-01"
+after = ["her own session she changes and loads"]
+ask = { load = { session = "s", module = { module = "port-count" } } }
+expect = { refused = "modules: asked for" }
+
+[[case]]
+name = "another interface"
+root = "university"
+grant = [{}]
+at = "2026-12-01"
+ask = { create = { name = "s", channel = [{ interface = "eth1" }] } }
+expect = { refused = "interfaces: asked for eth1, given is eth0" }
+
+[[case]]
+name = "students of students"
+root = "university"
+grant = [{}, {}, {}]
+at = "2026-12-01"
+ask = "show"
+expect = { refused = "further delegations: asked for 2, given is 1" }
+
+[[case]]
+name = "a stolen credential"
+root = "university"
+grant = [{}]
+to = ["alice"]
+by = "mallory"
+at = "2026-12-01"
+ask = "show"
+expect = { refused = "but you are" }
+
+[[case]]
+name = "too late, and elsewhere"
+root = "university"
+grant = [{ until = "2026-11-01", at = ["*.example"] }]
+at = "2026-12-01"
+ask = "show"
+expect = { refused = "expired" }
+
+[[case]]
+name = "at another node"
+root = "university"
+grant = [{ at = ["*.example"] }]
+node = "ix-1.other"
+at = "2026-12-01"
+ask = "show"
+expect = { refused = "ix-1.other" }
+
+[[case]]
+name = "a credential that there is"
+credential = "../../researcher.credential"
+at = "2026-12-01"
+ask = "reload"
+expect = { refused = "only the node's operator" }
+"#;
+
+#[test]
+fn cases_are_tried_by_what_decides_on_requests() {
+    let (folder, researcher) = place();
+    let at = folder.path();
+    done(
+        at,
+        &format!(
+            "grant --key university.key --to {researcher} --until 2027-01-01 --any-module --out researcher.credential"
+        ),
+    );
+    write(at, "policy.d/cases/university.toml", CASES);
+    let said = done(at, "policy test -c node.toml");
+    assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 12, "{said}");
+    assert!(said.ends_with("12 cases hold"), "{said}");
+    assert!(done(at, "policy check -c node.toml").contains("12 cases, which"));
+    done(at, "config check node.toml");
+
+    // What does not hold is said with what came instead.
+    for (old, new, says) in [
+        (
+            "memory = \"60 MiB\"",
+            "memory = \"65 MiB\"",
+            "expected: allowed; came: refused: the credential does not allow that: memory",
+        ),
+        (
+            "memory = \"65 MiB\"",
+            "memory = \"1 MiB\", cpu = [{ period = \"10ms\", slice = \"1ms\" }]",
+            "in the reason; came: allowed",
+        ),
+        (
+            "refused = \"4 MiB is left\"",
+            "refused = \"5 MiB is left\"",
+            "came: refused, but: the credential does not allow that",
+        ),
+        ("interface = \"eth1\"", "interface = \"eth9\"", "there is no interface `eth9`"),
+    ] {
+        write(at, "policy.d/cases/university.toml", &CASES.replacen(old, new, 1));
+        let said = fails(at, "policy test -c node.toml");
+        assert!(said.contains("FAILED  ") && said.contains(says), "{says}: {said}");
+        assert!(said.contains("do not hold") || said.contains("does not hold"), "{said}");
+        assert!(fails(at, "config check node.toml").contains(says), "{says}");
+    }
+    // What is no case has its place.
+    for (old, new, says) in [
+        ("root = \"university\"", "root = \"college\"", "university.toml:2: there is no root `college`"),
+        (
+            "after = [\"a researcher",
+            "after = [\"a student",
+            "no case `a student gets what both say` before this one",
+        ),
+        ("name = \"and no other\"", "name = \"another interface\"", "two cases called `another interface`"),
+        ("credential = \"../../researcher.credential\"", "", "who asks is said either by"),
+        ("../../researcher.credential", "../../researcher.key", "this is no credential"),
+        ("at = \"2026-12-01\"\nask", "ask", "missing field `at`"),
+        ("expect = \"allowed\"", "expect = \"maybe\"", "unknown variant `maybe`"),
+    ] {
+        write(at, "policy.d/cases/university.toml", &CASES.replacen(old, new, 1));
+        let said = fails(at, "policy test -c node.toml");
+        assert!(said.contains(says), "{says}: {said}");
+    }
+}
+
+#[test]
+fn a_credential_is_explained_as_a_node_would_see_it() {
+    let (folder, researcher) = place();
+    let at = folder.path();
+    let grant = format!(
+        "grant --key university.key --to {researcher} --until 2027-01-01 --any-module --memory 1GiB --cpu 10%"
+    );
+    done(at, &format!("{grant} --out researcher.credential"));
+    done(at, &format!("{grant} --at *.other --out elsewhere.credential"));
+    let explain = "credential explain researcher.credential -c node.toml";
+    let said = done(at, explain);
+    for part in
+        ["At node ix-1.example", "at most 64 MiB", "packets that `udp` selects", "eth0", "10% of a core"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = done(at, &format!("{explain} session create s --memory 64MiB --channel interface=eth0"));
+    assert!(said.contains("would be allowed"), "{said}");
+    let said = fails(at, &format!("{explain} session create s --memory 65MiB"));
+    assert!(
+        said.contains("would be refused") && said.contains("of the 64 MiB given to all credentials of"),
+        "{said}"
+    );
+    let said = fails(at, &format!("{explain} load s rtt"));
+    assert!(said.contains("there is no session `s`"), "{said}");
+    let said = fails(at, "credential explain elsewhere.credential -c node.toml");
+    assert!(said.contains("worth nothing there") && said.contains("ix-1.example"), "{said}");
+    let output =
+        weir(at, &["credential", "explain", "researcher.credential", "-c", "node.toml", "key", "show", "x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("asks a node for nothing"));
+    let json = done(at, "credential explain researcher.credential -c node.toml --json session list");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((json["node"].as_str(), json["verdict"]["refused"].is_null()), (Some("ix-1.example"), true));
+}

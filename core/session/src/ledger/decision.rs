@@ -1,0 +1,135 @@
+//! Who asked for what, and what came of it.
+
+use super::{Cell, Column, Entry, Event, Table, Text, show_time, wire};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was permitted, and done.
+    Allowed,
+    /// Whoever asked may not.
+    Refused,
+    /// It was permitted, and could not be done.
+    Failed,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Allowed => "allowed",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// A decision on a request. What was decided again and again in a while is one with its count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// The key of who asked; nothing where it was the operator, on the node itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Text>,
+    /// By what right: the identifiers of all prefixes of the credential's chain, the operator's block first. None of the operator, and of a credential that was worth nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<Text>,
+    /// What was asked for.
+    pub request: Text,
+    /// Which session it is about, by the node's name for it, or by the one that was given where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Text>,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why, where it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text>,
+    /// How often.
+    #[serde(default = "wire::one", skip_serializing_if = "wire::is_one")]
+    pub count: u64,
+}
+
+impl Decision {
+    /// What was asked for, by the operator, and what came of it. To be filled in.
+    pub fn new(request: &str, outcome: Outcome) -> Self {
+        Self {
+            key: None,
+            credentials: Vec::new(),
+            request: Text::new(request),
+            session: None,
+            outcome,
+            reason: None,
+            count: 1,
+        }
+    }
+}
+
+/// Decisions of a ledger as a table: a row for each entry, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct DecisionList {
+    rows: Vec<Vec<Cell>>,
+}
+
+const COLUMNS: [Column; 9] = [
+    Column { key: "begin", title: "from", unit: "" },
+    Column { key: "end", title: "to", unit: "" },
+    Column { key: "request", title: "request", unit: "" },
+    Column { key: "session", title: "session", unit: "" },
+    Column { key: "outcome", title: "outcome", unit: "" },
+    Column { key: "count", title: "times", unit: "" },
+    Column { key: "key", title: "who", unit: "" },
+    Column { key: "credentials", title: "by what right", unit: "" },
+    Column { key: "reason", title: "why", unit: "" },
+];
+
+impl DecisionList {
+    /// Takes an entry; those that are no decisions are passed over.
+    pub fn add(&mut self, entry: &Entry) {
+        let mut row = |request: &str, outcome: Outcome, count: u64, more: [Option<String>; 4]| {
+            let [session, key, credentials, reason] = more.map(|text| text.map_or(Cell::None, Cell::Text));
+            self.rows.push(vec![
+                Cell::Text(show_time(entry.begin)),
+                Cell::Text(show_time(entry.end)),
+                Cell::Text(request.to_owned()),
+                session,
+                Cell::Text(outcome.to_string()),
+                Cell::Count(count),
+                key,
+                credentials,
+                reason,
+            ]);
+        };
+        match &entry.event {
+            Event::Decision(decision) => {
+                let Decision { key, credentials, request, session, outcome, reason, count } = &**decision;
+                let ids: Vec<&str> = credentials.iter().map(Text::as_str).collect();
+                let credentials = (!ids.is_empty()).then(|| ids.join(" "));
+                let text = |text: &Option<Text>| text.as_ref().map(Text::to_string);
+                let more = [text(session), text(key), credentials, text(reason)];
+                row(request.as_str(), *outcome, *count, more);
+            }
+            Event::Unlisted { allowed, refused, handshakes } => {
+                for (what, outcome, count) in [
+                    ("(not listed singly)", Outcome::Allowed, *allowed),
+                    ("(not listed singly)", Outcome::Refused, *refused),
+                    ("(handshake)", Outcome::Failed, *handshakes),
+                ] {
+                    if count > 0 {
+                        row(what, outcome, count, [const { None }; 4]);
+                    }
+                }
+            }
+            Event::Revoked { root, list, ids } => {
+                let reason = format!("list {list} of this root, {ids} taken back");
+                row("(revocation)", Outcome::Allowed, 1, [None, Some(root.to_string()), None, Some(reason)]);
+            }
+            _ => {}
+        }
+    }
+
+    /// As a table: always the same columns.
+    pub fn table(&self) -> Table {
+        Table::new(COLUMNS.to_vec(), self.rows.clone())
+    }
+}
