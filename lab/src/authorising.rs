@@ -130,7 +130,7 @@ fn requests(scene: &Scene) -> Result<[(&'static str, Request, Option<&[u8]>); 2]
         "name = \"study\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"10ms\", slice = \"500us\" }]\nchannel = [{ interface = \"eth0\" }]",
     )?;
     let module = toml::from_str("module = \"theirs.wasm\"").map_err(|error| failed(&error))?;
-    let load = Request::Load { session: spec.name.clone(), module };
+    let load = Request::Load { session: spec.name.clone(), module, signatures: Vec::new() };
     Ok([("a session", Request::Create(spec), None), ("a module of 64 KiB", load, Some(&scene.module))])
 }
 

@@ -132,6 +132,7 @@ fn described(ask: &Request) -> (&'static str, Option<&weir_session::Name>, bool)
         Request::Close { session } => ("close", Some(session), true),
         Request::Load { session, .. } => ("load", Some(session), true),
         Request::Unload { session, .. } => ("unload", Some(session), true),
+        Request::Upload(_) => ("upload", None, false),
         Request::Follow { session, .. } => ("follow", Some(session), false),
         Request::PutTable { .. } => ("put-table", None, true),
         Request::RemoveTable { .. } => ("remove-table", None, true),

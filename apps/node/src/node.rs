@@ -28,7 +28,7 @@ use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpe
 use crate::tables::{Binding, Claims, Readings, Shelf};
 use crate::view::{INSTRUCTIONS_MAX, Secret, Share, Shared};
 use crate::writer::{Rotation, Writer, Written};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

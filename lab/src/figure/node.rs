@@ -115,7 +115,7 @@ impl Node {
     /// # Errors
     /// It is refused.
     pub fn load(&mut self, session: &str, module: ModuleSpec, file: &[u8]) -> Result<(), FigureError> {
-        self.order(Request::Load { session: name(session)?, module }, file)
+        self.order(Request::Load { session: name(session)?, module, signatures: Vec::new() }, file)
     }
 
     /// Takes a module out of a session.
