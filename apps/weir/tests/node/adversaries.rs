@@ -456,7 +456,8 @@ fn an_import_that_the_profile_does_not_have_is_refused() {
     let profile = "[[profile]]\nname = \"listening\"\nfile = \"listening.toml\"\n";
     std::fs::write(net.place.config(), config + profile).unwrap();
     net.place.done(json!("reload"));
-    let guest = net.granted("guest", Grant { profiles: ["listening".parse().unwrap()].into(), ..modest() });
+    let guest =
+        net.granted("guest", Grant { profiles: Some(["listening".parse().unwrap()].into()), ..modest() });
     net.done(&guest, &SESSION);
     let module = assemble(
         &text(r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#),

@@ -152,7 +152,7 @@ fn send(client: &mut Client, part: Part, bytes: &[u8]) -> Result<u32, String> {
 fn load(client: &mut Client, name: &str, file: &[u8]) -> Result<Vec<String>, String> {
     let module: ModuleSpec =
         serde_json::from_value(serde_json::json!({"module": "theirs.wasm", "name": name})).unwrap();
-    let ask = Request::Load { session: "study".parse().unwrap(), module };
+    let ask = Request::Load { session: "study".parse().unwrap(), module, signatures: Vec::new() };
     client.order_with(ask, ModuleHash::of(file)).map_err(|error| error.to_string())
 }
 
