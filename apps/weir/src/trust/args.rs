@@ -45,7 +45,7 @@ pub struct Signer {
 
 /// `weir grant`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("which").required(true), after_help = "\
+#[command(group = ArgGroup::new("which").required(true).multiple(true), after_help = "\
 Examples:
   weir key new operator.key
   weir grant --key operator.key --to weir-key:… --until 2027-01-01 --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
@@ -62,7 +62,7 @@ pub struct Grant {
     #[arg(long, value_name = "TIME")]
     pub until: Second,
     /// Any module may be loaded
-    #[arg(long, group = "which")]
+    #[arg(long, group = "which", conflicts_with_all = ["modules", "signers"])]
     pub any_module: bool,
     /// This module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
     #[arg(long = "module", value_name = "MODULE", group = "which")]
