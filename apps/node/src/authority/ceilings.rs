@@ -156,9 +156,9 @@ fn used(spec: &SessionSpec) -> Used {
         // Its modules may reserve so much by themselves.
         memory: spec.memory.0.max(spec.memory_ceiling().0),
         bandwidth: bandwidth.fold(0, u64::saturating_add),
-        // One without a number is under no chain that has a ceiling.
-        records: spec.records_per_second.unwrap_or(0),
-        kept: spec.kept_packets.unwrap_or(0),
+        // One without a number has no limit: where a ceiling came only after it, nothing is left for others.
+        records: spec.records_per_second.unwrap_or(u64::MAX),
+        kept: spec.kept_packets.unwrap_or(u64::MAX),
         sessions: 1,
     }
 }
@@ -184,6 +184,7 @@ fn shown(part: Part, amount: u64) -> String {
         Part::Cpu => CpuShare(amount).to_string(),
         Part::Memory => Bytes(amount).to_string(),
         Part::Bandwidth => BitsPerSecond(amount).to_string(),
+        _ if amount == u64::MAX => "any number".to_owned(),
         _ => amount.to_string(),
     }
 }

@@ -227,6 +227,24 @@ mod tests {
     }
 
     #[test]
+    fn where_a_ceiling_comes_after_a_session_without_a_number_nothing_is_left_beside_that() {
+        let before = chain(&[Grant::default()]);
+        let (free, other) = created(&before, spec(""));
+        assert_eq!((free.records_per_second, free.kept_packets), (None, None));
+        let ceilings = Ceilings { records_per_second: Some(10), ..Ceilings::default() };
+        let limit = Grant { ceilings, ..Grant::default() };
+        let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+        let (held, owner) = created(&Arc::new(after), spec(""));
+        assert_eq!(held.records_per_second, Some(10));
+        let refusal = ceilings::hold(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
+        assert!(
+            matches!(&refusal, Refusal::UsedUp { part: Part::Records, left, .. } if left == "0"),
+            "{refusal}"
+        );
+        assert_eq!(ceilings::hold(&owner, &held, std::iter::empty()), Ok(()));
+    }
+
+    #[test]
     fn fields_that_may_be_written_are_those_of_every_block() {
         let fields = |names: &[&str]| Grant {
             writes: Some(names.iter().map(|text| name(text)).collect()),
