@@ -301,7 +301,7 @@ fn guard(
     }
     let Some(meta) = Meta::of(descriptor) else { return Err(PatchError::Denied { at: from }) };
     let patch = from..from + bytes.len();
-    let granted = (fields != WriteFields::ALL).then(|| Granted { fields, bits: [0; GRANTED_BYTES] });
+    let granted = (fields != WriteFields::ALL).then_some(Granted { fields, bits: [0; GRANTED_BYTES] });
     let mut guard = Guard { head, patch, bytes, denied: None, routed: false, sums: Sums::default(), granted };
     // The bytes may have changed since they were described, in a file for instance. Then nothing is known of them.
     let mut now = Descriptor::default();

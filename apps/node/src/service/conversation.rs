@@ -166,16 +166,17 @@ impl<'a, L: Line> Conversation<'a, L> {
         let is_refusal = Cell::new(false);
         let done = || Reply::Done { notes: Vec::new() };
         let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
+        let failed = |error: &NodeError| {
+            is_refusal.set(matches!(error, NodeError::NotPermitted(_)));
+            refused(error)
+        };
         let reply = |result: Result<(), NodeError>| match result {
             Ok(()) => done(),
-            Err(error) => {
-                is_refusal.set(matches!(error, NodeError::NotPermitted(_)));
-                refused(&error)
-            }
+            Err(error) => failed(&error),
         };
         let noted = |result: Result<String, NodeError>| match result {
             Ok(note) => Reply::Done { notes: vec![note] },
-            Err(error) => refused(&error),
+            Err(error) => failed(&error),
         };
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
