@@ -61,7 +61,7 @@ impl Node {
         let (vps, vps_before) = (there.vps.clone(), Vec::new());
         let mut channels = Vec::new();
         for channel in &change.channels {
-            channels.push(self.channel(channel, compiled)?);
+            channels.push(self.channel(name, &reservation, channel, compiled)?);
         }
         reservation
             .change(spec.memory, spec.memory_ceiling())

@@ -157,6 +157,20 @@ pub enum NodeError {
         /// What there is.
         left: Bytes,
     },
+    /// A session's memory does not suffice for what anonymises addresses.
+    #[error(
+        "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`"
+    )]
+    ViewMemory {
+        /// Which.
+        channel: Name,
+        /// For what is precomputed and remembered.
+        wanted: Bytes,
+        /// Whose.
+        session: Name,
+        /// What there is.
+        left: Bytes,
+    },
     /// A link cannot be used.
     #[error(transparent)]
     Link(#[from] LinkError),

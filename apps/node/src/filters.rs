@@ -15,7 +15,7 @@ use weir_demux::Program;
 use weir_netio::FilterCompiler;
 use weir_sandbox::thread_time;
 use weir_session::Name;
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
@@ -176,6 +176,11 @@ impl Compiled {
             });
         }
         Ok(joined.unwrap_or_else(|| Arc::new(Program::everything())))
+    }
+
+    /// The memory that has what shows packets so.
+    pub(crate) fn memory(&self, lens: &Lens) -> Bytes {
+        self.transforms.get(lens).map_or(Bytes(0), Transform::memory)
     }
 
     /// What shows packets so, with a memory of its own.

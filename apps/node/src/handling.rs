@@ -102,6 +102,13 @@ impl ChannelSpec {
             );
             return Err(("sees", "\"all\"".to_owned(), wanted));
         }
+        if self.subflows.is_some() && self.is_handled() {
+            let wanted = format!(
+                "left out where its packets are shown by a view (`{view}`) and something is done with them before (`checksum`, `reassemble`): they would be \
+                 divided by what is hidden"
+            );
+            return Err(("subflows", "there".to_owned(), wanted));
+        }
         if let Some(target) = &self.forward {
             let wanted = format!(
                 "left out where its packets are shown by a view (`{view}`): what would go on is either changed, or has in it what is hidden. \

@@ -45,6 +45,8 @@ pub struct Intake {
     own: Option<Box<Selection>>,
     /// What one packet takes at most, in fuel.
     longest: u64,
+    /// The session's memory that is taken for what shows packets.
+    _tables: Holding,
     tally: Arc<ChannelTally>,
     packet: Vec<u8>,
     /// Taken out of the queue, and not yet looked at.
@@ -73,7 +75,8 @@ impl Session {
 }
 
 impl Intake {
-    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them, and what comes of it is shown through these screens.
+    /// What a channel asks for; nothing where it asks for nothing. Fragments wait in the room that was taken for them, and what comes of it is shown through these screens, for which
+    /// memory was taken, too.
     ///
     /// # Errors
     ///
@@ -83,6 +86,7 @@ impl Intake {
         tally: &Arc<ChannelTally>,
         room: Option<Holding>,
         screens: &[Screen],
+        tables: Holding,
     ) -> io::Result<Option<Self>> {
         if !spec.is_handled() {
             return Ok(None);
@@ -97,7 +101,8 @@ impl Intake {
         let verifies = spec.checksum == Some(Checksum::Verify);
         let longest = screens.iter().fold(LONGEST, |sum, _| sum.saturating_add(LONGEST_SHOWN));
         let tally = Arc::clone(tally);
-        Ok(Some(Self { verifies, whole, own, longest, tally, packet: Vec::new(), rest: None, ready: None }))
+        let (packet, _tables) = (Vec::new(), tables);
+        Ok(Some(Self { verifies, whole, own, longest, _tables, tally, packet, rest: None, ready: None }))
     }
 
     /// What is done with one packet at most, in fuel.

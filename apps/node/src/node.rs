@@ -26,25 +26,24 @@ use crate::seat::Seat;
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims, Readings, Shelf};
-use crate::view::{INSTRUCTIONS_MAX, Secret, Share, Shared};
+use crate::view::{self, Secret, Share, Shared};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::{FilterCompiler, Screen, Selection};
+use weir_netio::{FilterCompiler, Screen};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
-use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
+use weir_session::{Assessment, Holding, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_trust::credential::{PrefixId, Verified};
-use weir_units::Nanos;
-use weir_wire::LinkType;
+use weir_units::{Bytes, Nanos};
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]
@@ -65,6 +64,8 @@ pub(crate) struct Channel {
     pub(crate) sight: Sight,
     /// Through what each of its modules is shown what is [made](Sight::Made) for it.
     screens: Vec<Screen>,
+    /// The session's memory that is taken for what shows them.
+    tables: Holding,
     pub(crate) tally: Arc<ChannelTally>,
     /// What is spent for packets that go on without a module.
     pub(crate) account: Arc<Account>,
@@ -279,7 +280,7 @@ pub struct Node {
     pub(crate) notices: Sender<Notice>,
     /// Copies of what filters select on an interface together, or of what is shown of it: shared by all channels of which that is the same.
     pub(crate) selections: HashMap<Share, Shared>,
-    next_selection: u64,
+    pub(crate) next_selection: u64,
     /// From which the keys of views come.
     pub(crate) secret: Secret,
     pub(crate) sessions: BTreeMap<Name, Session>,
@@ -392,7 +393,7 @@ impl Node {
         let claims = self.workshop.shelf.claim(&spec, &memory)?;
         let mut channels = BTreeMap::new();
         for channel in &spec.channels {
-            let made = self.channel(channel, compiled)?;
+            let made = self.channel(&spec.name, &memory, channel, compiled)?;
             channels.insert(channel.name.clone(), made);
         }
         let mut vps = BTreeMap::new();
@@ -492,7 +493,11 @@ impl Node {
         }
         let failed = |source| NodeError::Selection { channel: spec.channel.clone(), source };
         let room = there.reassembly(&channel.spec)?;
-        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens).map_err(failed)?;
+        // Each of its modules has its own, where what it sees is made for it.
+        let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
+        let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
+        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken);
+        let intake = intake.map_err(failed)?;
         let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
             (Some(ring), _) => ring.clone(),
             (None, Sight::All(_)) => {
@@ -662,7 +667,13 @@ impl Node {
 }
 
 impl Node {
-    pub(crate) fn channel(&mut self, spec: &ChannelSpec, compiled: &Compiled) -> Result<Channel, NodeError> {
+    pub(crate) fn channel(
+        &mut self,
+        session: &Name,
+        memory: &Arc<MemoryReservation>,
+        spec: &ChannelSpec,
+        compiled: &Compiled,
+    ) -> Result<Channel, NodeError> {
         let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let Some(source) = self.sources.get(&spec.interface) else {
             let known = self.sources.keys().cloned().collect();
@@ -677,6 +688,7 @@ impl Node {
         };
         let share = Share::of(spec);
         let link_type = source.link_type();
+        let tables = view::tables(session, &spec.name, memory, share.memory(compiled))?;
         let filters = share.filters.iter().map(String::as_str);
         let program = compiled.all(filters, link_type).map_err(failed)?;
         let mut screens = Vec::new();
@@ -703,46 +715,10 @@ impl Node {
             program,
             sight,
             screens,
+            tables,
             tally: Arc::default(),
             account: Arc::default(),
         })
-    }
-
-    /// Where the packets of this share are: the memory that is there, or a new one.
-    fn selection(
-        &mut self,
-        spec: &ChannelSpec,
-        share: Share,
-        compiled: &Compiled,
-        link_type: LinkType,
-    ) -> Result<Arc<Mutex<Selection>>, NodeError> {
-        if let Some(there) = self.selections.get(&share) {
-            return Ok(Arc::clone(&there.selection));
-        }
-        let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
-        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
-        let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
-        if more > 0 {
-            let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
-            let instructions = others.map(|(_, there)| there.instructions).fold(more, usize::saturating_add);
-            if instructions > INSTRUCTIONS_MAX {
-                return Err(wrong(PlanError::Screens { instructions, limit: INSTRUCTIONS_MAX }));
-            }
-        }
-        self.next_selection += 1;
-        let selection = Selection::through(screens).map_err(failed)?;
-        let new = Shared::new(self.next_selection, selection, more);
-        let selection = Arc::clone(&new.selection);
-        self.selections.insert(share, new);
-        Ok(selection)
-    }
-
-    /// Drops the memory of selections that no channel has any more.
-    pub(crate) fn forget_selections(&mut self) {
-        let channels = self.sessions.values().flat_map(|session| session.channels.values());
-        let used: HashSet<*const Mutex<Selection>> =
-            channels.filter_map(|channel| channel.sight.selection().map(Arc::as_ptr)).collect();
-        self.selections.retain(|_, there| used.contains(&Arc::as_ptr(&there.selection)));
     }
 
     /// Tells the interfaces of a session's channels where packets go.

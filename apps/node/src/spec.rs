@@ -708,6 +708,22 @@ mod tests {
                 "unknown variant `ttl`",
             ),
             (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"payload=some\" }]",
+                "`payload` cannot be `some`; it is `all`, `none`, or a number of bytes",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"payload=none\", sees = \"all\" }]",
+                "`sees` is \"all\"; it must be \"selected\" where its packets are shown by a view (`payload=none`)",
+            ),
+            (
+                "name = \"a\"\noutput = [{ name = \"up\", link = \"eth1\" }]\nchannel = [{ interface = \"eth0\", view = \"ttl=zeroed\", forward = \"up\" }]",
+                "`forward` is up; it must be left out where its packets are shown by a view (`ttl=zeroed`)",
+            ),
+            (
+                "name = \"a\"\nchannel = [{ interface = \"eth0\", view = \"ports=zeroed\", checksum = \"verify\", subflows = { by = [\"src_port\"], queues = 4 } }]",
+                "they would be divided by what is hidden",
+            ),
+            (
                 "name = \"a\"\nmodule = [{ module = \"rtt\" }]",
                 "module `rtt`: there is no channel `main`; there are none",
             ),

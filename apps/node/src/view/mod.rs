@@ -8,6 +8,7 @@
 mod bounds;
 mod lens;
 mod secret;
+mod selections;
 mod share;
 mod shots;
 
@@ -15,4 +16,5 @@ pub(crate) use bounds::Bounds;
 pub(crate) use lens::Lens;
 pub(crate) use secret::Secret;
 pub use secret::SecretError;
-pub(crate) use share::{INSTRUCTIONS_MAX, Share, Shared};
+pub(crate) use selections::tables;
+pub(crate) use share::{Share, Shared};

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_netio::{Screen, Selection};
+use weir_units::Bytes;
 use weir_wire::{LinkType, View};
 
 /// What a selection is of: which packets of which interface, and what of them, for whom.
@@ -58,6 +59,11 @@ impl Share {
     /// What there is to compile and to make for it before the node is held.
     pub(crate) fn lenses(&self) -> impl Iterator<Item = Lens> {
         self.screens.iter().map(|(lens, _)| *lens)
+    }
+
+    /// The memory that its screens have.
+    pub(crate) fn memory(&self, compiled: &Compiled) -> Bytes {
+        Bytes(self.lenses().map(|lens| compiled.memory(&lens).0).fold(0, u64::saturating_add))
     }
 
     /// Its screens, and how many instructions they may execute for a packet.

@@ -1,0 +1,69 @@
+//! The memory of selections, which channels share.
+
+use super::share::INSTRUCTIONS_MAX;
+use super::{Share, Shared};
+use crate::error::NodeError;
+use crate::filters::Compiled;
+use crate::node::Node;
+use crate::plan::PlanError;
+use crate::spec::ChannelSpec;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use weir_netio::Selection;
+use weir_session::{Holding, MemoryReservation, Name};
+use weir_units::Bytes;
+use weir_wire::LinkType;
+
+/// Takes memory for what anonymises addresses of a channel's packets from what its session has reserved. Who shares it with others takes as much: they may go.
+pub(crate) fn tables(
+    session: &Name,
+    channel: &Name,
+    memory: &Arc<MemoryReservation>,
+    wanted: Bytes,
+) -> Result<Holding, NodeError> {
+    Holding::of(memory, wanted).ok_or_else(|| NodeError::ViewMemory {
+        channel: channel.clone(),
+        wanted,
+        session: session.clone(),
+        left: memory.state().left(),
+    })
+}
+
+impl Node {
+    /// Where the packets of this share are: the memory that is there, or a new one.
+    pub(crate) fn selection(
+        &mut self,
+        spec: &ChannelSpec,
+        share: Share,
+        compiled: &Compiled,
+        link_type: LinkType,
+    ) -> Result<Arc<Mutex<Selection>>, NodeError> {
+        if let Some(there) = self.selections.get(&share) {
+            return Ok(Arc::clone(&there.selection));
+        }
+        let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
+        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
+        let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
+        if more > 0 {
+            let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
+            let instructions = others.map(|(_, there)| there.instructions).fold(more, usize::saturating_add);
+            if instructions > INSTRUCTIONS_MAX {
+                return Err(wrong(PlanError::Screens { instructions, limit: INSTRUCTIONS_MAX }));
+            }
+        }
+        self.next_selection += 1;
+        let selection = Selection::through(screens).map_err(failed)?;
+        let new = Shared::new(self.next_selection, selection, more);
+        let selection = Arc::clone(&new.selection);
+        self.selections.insert(share, new);
+        Ok(selection)
+    }
+
+    /// Drops the memory of selections that no channel has any more.
+    pub(crate) fn forget_selections(&mut self) {
+        let channels = self.sessions.values().flat_map(|session| session.channels.values());
+        let used: HashSet<*const Mutex<Selection>> =
+            channels.filter_map(|channel| channel.sight.selection().map(Arc::as_ptr)).collect();
+        self.selections.retain(|_, there| used.contains(&Arc::as_ptr(&there.selection)));
+    }
+}
