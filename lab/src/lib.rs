@@ -42,6 +42,7 @@ pub mod statistics;
 pub mod suspending;
 pub mod table;
 pub mod views;
+pub mod wards;
 pub mod worst;
 
 pub use error::BenchError;

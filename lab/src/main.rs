@@ -19,7 +19,7 @@ use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
     BenchError, analysis, authorising, compiling, demultiplexing, handshake, idle, live, looped, machine,
-    memory, place, ratios, run, scheduling, shares, start, suspending, views,
+    memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -92,6 +92,8 @@ enum Part {
     Schedule,
     /// A call that can be suspended, and a suspension
     Suspend,
+    /// Modules in processes of their own
+    Ward,
     /// Both sides of a handshake
     Handshake,
     /// What somebody may do: credentials, and requests held against them
@@ -214,6 +216,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Suspend) {
         add("suspend", suspending::tables(if cli.quick { 11 } else { 51 })?);
+    }
+    if wants(Part::Ward) {
+        add("ward", wards::table(if cli.quick { 11 } else { 101 })?);
     }
     if wants(Part::Handshake) {
         let rounds = if cli.quick { 11 } else { 101 };

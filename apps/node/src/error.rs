@@ -262,6 +262,16 @@ pub enum NodeError {
         /// Why.
         fault: String,
     },
+    /// It wants something that there is not for a module in a process of its own.
+    #[error(
+        "module `{module}` {what}, and what is in a process of its own cannot: its session would have to be without `process = \"own\"`"
+    )]
+    Apart {
+        /// As it was named.
+        module: String,
+        /// What it wants.
+        what: &'static str,
+    },
     /// There is no such shipped module, and no file came with the request.
     #[error(
         "there is no module `{0}`: it is none of those that come with weir, and no file of that name was given"

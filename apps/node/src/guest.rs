@@ -8,8 +8,9 @@ use crate::outbox::{Load, Outbox};
 use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
 use crate::queue::{Queue, Ticket};
-use crate::seat::Seat;
+use crate::seat::{Occupant, Seat};
 use crate::tables::Readings;
+use crate::tenant::Tenant;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,7 +60,7 @@ pub struct Tally {
     pub used: AtomicU64,
     /// Its private memory now, with that of the packets that it keeps, bytes.
     pub memory: AtomicU64,
-    /// 1 when it gets no more packets.
+    /// 1 when it gets no more packets because of its limits, 2 when that is because its process has ended.
     pub ended: AtomicU64,
     /// Its last fault, in words.
     pub last_fault: Mutex<Option<String>>,
@@ -254,7 +255,7 @@ pub struct Standing {
 pub struct Guest {
     /// Its number on this node.
     pub number: u64,
-    seat: Seat,
+    seat: Seat<Tenant>,
     queue: Arc<Queue>,
     intake: Option<Intake>,
     standing: Standing,
@@ -303,7 +304,7 @@ impl Guest {
     #[expect(clippy::too_many_arguments, reason = "a module has so many ends")]
     pub fn new(
         number: u64,
-        mut seat: Seat,
+        mut seat: Seat<Tenant>,
         inbox: Inbox,
         standing: Standing,
         tally: Arc<Tally>,
@@ -377,7 +378,7 @@ impl Guest {
             self.open(outlets);
         }
         if let Some(tables) = &mut self.tables {
-            tables.refresh(&mut self.seat.instance);
+            self.seat.instance.refresh(tables);
         }
     }
 
@@ -532,6 +533,11 @@ impl Guest {
         self.desk.next_deadline()
     }
 
+    /// How long its core's thread has waited for a process of its own since this was asked last: time that it has had, and the thread has not.
+    pub fn take_waited(&mut self) -> Nanos {
+        self.seat.instance.take_waited()
+    }
+
     /// It has had so much processor time. Says how much of that is paid by others, who are told.
     pub fn bill(&mut self, used: Nanos) -> Nanos {
         let Some((payer, most)) = &mut self.payer else { return Nanos(0) };
@@ -662,30 +668,27 @@ impl Guest {
     /// Gives what came out to the writer, and counts.
     fn hand_on(&mut self, used: Nanos) {
         let instance = &mut self.seat.instance;
-        if instance.has_records() && self.kept.is_empty() {
-            self.kept = instance.take_records(Records::default());
-            // Before anybody else has anything to do with them.
-            if let Some(limits) = &self.limits {
-                self.tally.over_rate.fetch_add(limits.hold(&mut self.kept), Ordering::Relaxed);
-            }
-        } else if instance.has_records() {
-            // The writer is behind, and has not even taken what came before.
-            let lost = instance.take_records(Records::default()).iter().count();
-            self.tally.unwritten.fetch_add(lost as u64, Ordering::Relaxed);
-        }
-        if instance.has_frames() {
-            for frame in instance.take_frames(Records::default()).iter() {
-                if let Some(Some(outlet)) = self.outlets.get(usize::from(frame.stream)) {
-                    // What does not go is counted there.
-                    _ = outlet.offer(frame.row);
+        match instance.take_records() {
+            Some(emitted) if self.kept.is_empty() => {
+                self.kept = emitted;
+                // Before anybody else has anything to do with them.
+                if let Some(limits) = &self.limits {
+                    self.tally.over_rate.fetch_add(limits.hold(&mut self.kept), Ordering::Relaxed);
                 }
+            }
+            // The writer is behind, and has not even taken what came before.
+            Some(emitted) => _ = self.tally.unwritten.fetch_add(emitted.len() as u64, Ordering::Relaxed),
+            None => {}
+        }
+        for frame in instance.take_frames().iter().flat_map(Records::iter) {
+            if let Some(Some(outlet)) = self.outlets.get(usize::from(frame.stream)) {
+                // What does not go is counted there.
+                _ = outlet.offer(frame.row);
             }
         }
         let log = instance.take_log();
-        let incidents = instance.incidents();
-        let faults: Vec<String> =
-            incidents.iter().skip(self.faults_told).map(|incident| incident.fault.to_string()).collect();
-        self.faults_told = incidents.len();
+        let faults = instance.faults(self.faults_told);
+        self.faults_told += faults.len();
         if let Some(last) = faults.last() {
             *self.tally.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(last.clone());
         }
@@ -710,8 +713,8 @@ impl Guest {
         set(&tally.faults, counters.faults);
         set(&tally.strikes, counters.strikes);
         set(&tally.refused, counters.records_dropped);
-        set(&tally.memory, instance.memory().0.saturating_add(instance.kept().0));
-        set(&tally.ended, instance.has_ended().into());
+        set(&tally.memory, instance.memory().0);
+        set(&tally.ended, instance.end());
         tally.used.fetch_add(used.0, Ordering::Relaxed);
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod apart;
 mod audit;
 mod authority;
 mod bell;
@@ -45,14 +46,17 @@ mod snapshot;
 mod source;
 pub mod spec;
 pub mod tables;
+mod tenant;
 mod trace;
 pub mod trust;
 mod turns;
 mod uploads;
 mod view;
+pub mod workshop;
 mod writer;
 
 pub use authority::authorise;
 pub use error::NodeError;
 pub use view::SecretError;
 pub use weir_remote::{KEEPER, keep as keep_key};
+pub use weir_sandbox::{WARD, WardError, ward_child};

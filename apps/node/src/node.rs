@@ -1,7 +1,7 @@
 //! All of a node: its cores, interfaces and sessions, and what is asked of them.
 //!
 //! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
-//! done before that: see [`Prepared`].
+//! done before that: see [`Workshop::prepare`].
 
 use crate::account::Account;
 use crate::authority::{Owner, Refusal, ceilings};
@@ -9,24 +9,25 @@ use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
 use crate::error::NodeError;
-use crate::filters::{Compiled, Filters};
+use crate::filters::Compiled;
 use crate::followers::Following;
-use crate::guest::{Guest, Inbox, Longest, Pace, Standing, Tally};
+use crate::guest::{Guest, Inbox, Standing, Tally};
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::say;
 use crate::outbox::Outbox;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
-use crate::post::{Desk, PostOffice};
+use crate::post::Desk;
 use crate::processors::share;
 use crate::queue::Queue;
 use crate::runner::CoreThread;
-use crate::seat::Seat;
+use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
-use crate::tables::{Binding, Claims, Readings, Shelf};
+use crate::tables::{Binding, Claims};
 use crate::view::{self, Secret, Share, Shared};
+use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -36,12 +37,11 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::{FilterCompiler, Screen};
-use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
+use weir_netio::Screen;
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
-use weir_session::ledger::Usage;
+use weir_session::ledger::{Unloaded, Usage};
 use weir_session::services::ServiceTally;
-use weir_session::{Assessment, Holding, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
+use weir_session::{Holding, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_units::{Bytes, Nanos};
 
@@ -126,147 +126,6 @@ pub(crate) struct Session {
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
     pub(crate) gone_services: ServiceTally,
-}
-
-/// Modules that come with weir, by their names.
-pub type Shipped = fn(&str) -> Option<&'static [u8]>;
-
-/// What a module is admitted by, and compiled with.
-#[derive(Clone, Debug)]
-pub struct Workshop {
-    engine: Arc<Engine>,
-    default: Terms,
-    profiles: BTreeMap<Name, Terms>,
-    shipped: Shipped,
-    blocking: Nanos,
-    pace: Arc<Pace>,
-    office: Arc<PostOffice>,
-    pub(crate) shelf: Arc<Shelf>,
-    pub(crate) filters: Arc<Filters>,
-}
-
-/// A module that is admitted, compiled and started, and that has yet to get its place.
-pub struct Prepared {
-    spec: ModuleSpec,
-    name: Name,
-    program: Program,
-    instance: Instance,
-    longest: Longest,
-    desk: Arc<Desk>,
-    tables: Readings,
-    binding: Binding,
-    /// By which it was admitted.
-    profile: Option<Name>,
-}
-
-impl std::fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("name", &self.name).field("spec", &self.spec).finish_non_exhaustive()
-    }
-}
-
-impl Workshop {
-    /// What modules are admitted by where a session names no profile, and by name.
-    pub fn new(
-        engine: Arc<Engine>,
-        default: Terms,
-        profiles: BTreeMap<Name, Terms>,
-        shipped: Shipped,
-        blocking: Nanos,
-    ) -> Self {
-        let calibration = default.calibration.clone();
-        let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
-        let pace = Arc::new(Pace { calibration, nanos_per_cycle });
-        Self {
-            engine,
-            default,
-            profiles,
-            shipped,
-            blocking,
-            pace,
-            office: Arc::default(),
-            shelf: Arc::default(),
-            filters: Arc::new(Filters::new(FilterCompiler::default())),
-        }
-    }
-
-    /// Names of its profiles.
-    pub fn profiles(&self) -> Vec<Name> {
-        self.profiles.keys().cloned().collect()
-    }
-
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; what of it
-    /// others than this thread take is added to `used`, also where it fails.
-    pub(crate) fn prepare(
-        &self,
-        session: &SessionSpec,
-        memory: &Arc<MemoryReservation>,
-        limits: &Limits,
-        spec: &ModuleSpec,
-        file: Option<Vec<u8>>,
-        used: &mut Nanos,
-    ) -> Result<Prepared, NodeError> {
-        let module = || spec.module.clone();
-        let bytes = match file {
-            Some(bytes) => bytes,
-            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
-        };
-        let terms = match &session.profile {
-            None => &self.default,
-            // The configuration may have lost it since the session was made. Another one would allow more than was meant.
-            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
-        };
-        let refused = |refusal| NodeError::Refused { module: module(), refusal };
-        let admitted =
-            Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
-        // What is short runs as it is; what is not, or is not known to be, gets places where it can be suspended.
-        let mut longest = Longest::of(&admitted);
-        let is_short = longest.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
-        if !is_short {
-            longest = Longest::suspendable(&admitted);
-        }
-        if longest.call >= self.blocking {
-            let (longest, blocking) = (longest.call, self.blocking);
-            return Err(NodeError::TooLong { module: module(), longest, blocking });
-        }
-        let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
-        let failed = |error| NodeError::Load { module: module(), error };
-        let program = self.engine.load_counting(admitted, !is_short, used).map_err(failed)?;
-        let before = memory.state();
-        let short = || NodeError::SessionMemory {
-            session: session.name.clone(),
-            module: name.clone(),
-            left: before.left(),
-            reserved: before.reserved,
-        };
-        let uses = program.admitted().manifest().calls.iter().map(|name| session.used(name));
-        let desk = self.office.desk(uses.collect());
-        let post: Arc<dyn Post> = Arc::clone(&desk) as _;
-        let (mut tables, publisher, binding) =
-            self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
-        let memory_of = Some(Arc::clone(memory));
-        let means = Means {
-            memory: memory_of,
-            kept: Some(Arc::clone(&limits.kept)),
-            writes: Some(Arc::clone(&limits.writes)),
-            post: Some(post),
-            tables: tables.first(),
-            press: Some(publisher),
-        };
-        let instance = match Instance::start_with(&self.engine, &program, means) {
-            Err(LoadError::Memory { .. }) => return Err(short()),
-            started => started.map_err(failed)?,
-        };
-        if instance.has_ended() {
-            if memory.state().refused > before.refused {
-                return Err(short());
-            }
-            let why = instance.incidents().first().map(|incident| incident.fault.to_string());
-            return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
-        }
-        let (spec, profile) = (spec.clone(), session.profile.clone());
-        Ok(Prepared { spec, name, program, instance, longest, desk, tables, binding, profile })
-    }
 }
 
 /// A node.
@@ -462,9 +321,7 @@ impl Node {
     /// Gives a module its place.
     pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        let Prepared { spec, name, program, instance, longest, desk, mut tables, binding, profile } =
-            prepared;
-        let admitted = program.admitted();
+        let Prepared { spec, name, admitted, tenant, longest, desk, mut tables, binding, profile } = prepared;
         if there.is_closing {
             return Err(NodeError::Closing(session.clone()));
         }
@@ -511,7 +368,6 @@ impl Node {
         };
         let transformed = intake.as_ref().and_then(Intake::transformed);
         let tick = admitted.tick().map(|period| period.0);
-        let seat = Seat::new(instance, &ring, tick)?;
         let queue = Arc::new(channel.spec.new_queue());
         let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
         let standing =
@@ -519,6 +375,8 @@ impl Node {
         let outputs = self.writer.outputs().ok_or_else(changed)?;
         let files = outputs.clone();
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
+        tenant.bind(core.number()).map_err(SeatError::from)?;
+        let seat = Seat::new(tenant, &ring, tick)?;
         // Of two things that can exceed a budget only one does.
         let calibration = &self.workshop.pace.calibration;
         let taking_in = intake.as_ref().map_or(Nanos(0), |intake| calibration.time(intake.longest()));
@@ -649,11 +507,18 @@ impl Node {
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
-    /// Modules that get no more packets, with their sessions and their numbers.
-    pub(crate) fn ended(&self) -> Vec<(Name, Name, u64)> {
+    /// Modules that get no more packets, with their sessions and their numbers, and why.
+    pub(crate) fn ended(&self) -> Vec<(Name, Name, u64, Unloaded)> {
         let of = |(session, there): (&Name, &Session)| {
-            let ended = there.modules.iter().filter(|(_, m)| m.tally.ended.load(Ordering::Relaxed) == 1);
-            ended.map(|(name, module)| (session.clone(), name.clone(), module.guest)).collect::<Vec<_>>()
+            let ended = there.modules.iter().filter_map(|(name, module)| {
+                let why = match module.tally.ended.load(Ordering::Relaxed) {
+                    0 => return None,
+                    1 => Unloaded::Strikes,
+                    _ => Unloaded::ProcessEnded,
+                };
+                Some((session.clone(), name.clone(), module.guest, why))
+            });
+            ended.collect::<Vec<_>>()
         };
         self.sessions.iter().flat_map(of).collect()
     }

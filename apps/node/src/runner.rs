@@ -554,6 +554,8 @@ impl Runner {
                 };
                 owed = guest.owed();
                 ran = Some(guest.number);
+                // While it is waited for it works: that is no time that was stolen.
+                self.laps.skip(Nanos(0), guest.take_waited());
                 if resident.leaves.is_none() {
                     resident.look_ahead(served, &mut vp.pools, &mut self.alarms, &mut self.deadlines);
                 } else {

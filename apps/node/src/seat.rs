@@ -29,13 +29,85 @@ pub struct Verdict {
     pub unserved: u64,
 }
 
+/// What a seat is for: a sandbox in this process, or in another.
+pub trait Occupant {
+    /// Maps the descriptors of all blocks.
+    ///
+    /// # Errors
+    /// They cannot be.
+    fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()>;
+
+    /// Maps a window on the packets in place of the last one. Gives what watches over it, where it is mapped in this process.
+    ///
+    /// # Errors
+    /// It cannot be.
+    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, SeatError>;
+
+    /// As [`Instance::begin`].
+    fn begin(&mut self, call: Call, budget: Budget) -> Step;
+
+    /// As [`Instance::resume`].
+    fn resume(&mut self, budget: Budget) -> Step;
+
+    /// As [`Instance::abandon`].
+    fn abandon(&mut self) -> u64;
+
+    /// As [`Instance::is_suspended`].
+    fn is_suspended(&self) -> bool;
+
+    /// As [`Instance::begin_block`].
+    fn begin_block(&mut self);
+
+    /// As [`Instance::take_unserved`].
+    fn take_unserved(&mut self) -> u64;
+}
+
+impl Occupant for Instance {
+    fn map_descriptors(&mut self, ring: &DescriptorRing) -> io::Result<()> {
+        let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
+        Self::map_descriptors(self, Area { fd: ring.fd(), offset: 0, len }).map(|_| ())
+    }
+
+    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, SeatError> {
+        let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
+        let addresses = self.map_packets(Area { fd: window.fd(), offset: window.file_offset(), len })?;
+        let memory = Arc::clone(window);
+        self.keep_by(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
+        Ok(Some(weir_netio::watch(addresses, window)?))
+    }
+
+    fn begin(&mut self, call: Call, budget: Budget) -> Step {
+        Self::begin(self, call, budget)
+    }
+
+    fn resume(&mut self, budget: Budget) -> Step {
+        Self::resume(self, budget)
+    }
+
+    fn abandon(&mut self) -> u64 {
+        Self::abandon(self)
+    }
+
+    fn is_suspended(&self) -> bool {
+        Self::is_suspended(self)
+    }
+
+    fn begin_block(&mut self) {
+        Self::begin_block(self);
+    }
+
+    fn take_unserved(&mut self) -> u64 {
+        Self::take_unserved(self)
+    }
+}
+
 /// An instance and its source.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Seat<O = Instance> {
     // Dropped before `instance`: addresses that the sandbox has given back must not be watched.
-    window: Option<(u64, WatchGuard)>,
+    window: Option<(u64, Option<WatchGuard>)>,
     /// The sandbox.
-    pub instance: Instance,
+    pub instance: O,
     clock: Clock,
     /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
     calls: VecDeque<Call>,
@@ -46,11 +118,10 @@ pub struct Seat {
     skipped: u64,
 }
 
-impl Seat {
+impl<O: Occupant> Seat<O> {
     /// Puts an instance before the source of this ring; ticks come every `tick` nanoseconds of packet time.
-    pub fn new(mut instance: Instance, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
-        let len = usize::try_from(ring.len().0).unwrap_or(usize::MAX);
-        instance.map_descriptors(Area { fd: ring.fd(), offset: 0, len })?;
+    pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
+        instance.map_descriptors(ring)?;
         let (clock, calls) = (Clock::new(tick), VecDeque::new());
         Ok(Self { window: None, instance, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
@@ -61,37 +132,11 @@ impl Seat {
         if self.window.as_ref().is_some_and(|(id, _)| *id == window.id()) {
             return Ok(());
         }
-        let len = usize::try_from(window.len().0).unwrap_or(usize::MAX);
-        let area = Area { fd: window.fd(), offset: window.file_offset(), len };
         // The old mapping is gone with this call, so its watch must not outlive it.
         self.window = None;
-        let addresses = self.instance.map_packets(area)?;
-        let memory = Arc::clone(window);
-        self.instance.keep_by(Some(Box::new(move |address, len| pin(&memory, address, len))))?;
-        let guard = weir_netio::watch(addresses, window)?;
+        let guard = self.instance.face(window)?;
         self.window = Some((window.id(), guard));
         Ok(())
-    }
-
-    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them. The block is one that it
-    /// [faces](Self::face). Returns the packets that it drops.
-    pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
-        let Self { clock, instance, .. } = self;
-        let mut dropped = 0;
-        clock.cut(block, batch, mask, |call| match call {
-            Call::Tick { now, periods, before } => instance.tick(now, periods, before),
-            Call::Batch(batch) => dropped |= instance.run(batch),
-            Call::Start | Call::Stop { .. } | Call::News(_) => {}
-        });
-        dropped
-    }
-
-    /// Time goes on though no packet says so. Does nothing where no tick is due.
-    pub fn pass(&mut self, now: Timestamp) {
-        if let Some((at, periods)) = self.clock.reach(now.0) {
-            self.instance.tick(Timestamp(at), periods, 0);
-        }
-        self.clock.advance(now);
     }
 
     /// When the next tick is due; never where it has none, or none yet.
@@ -186,7 +231,35 @@ impl Seat {
 
     /// Tells the module that no more packets come.
     pub fn stop(&mut self) {
-        self.instance.stop(Timestamp(self.clock.now));
+        let whole = || Some(Budget::WHOLE);
+        let mut is_done = self.begin_stop(&whole);
+        // Nothing suspends it then; but a process of its own may have to be waited for again.
+        while !is_done {
+            is_done = self.go_on(&whole);
+        }
+    }
+}
+
+impl Seat {
+    /// Has the module see those packets of a batch that are in the mask, with the ticks that come between them. The block is one that it
+    /// [faces](Self::face). Returns the packets that it drops.
+    pub fn run(&mut self, block: &Block, batch: usize, mask: u64) -> u64 {
+        let Self { clock, instance, .. } = self;
+        let mut dropped = 0;
+        clock.cut(block, batch, mask, |call| match call {
+            Call::Tick { now, periods, before } => instance.tick(now, periods, before),
+            Call::Batch(batch) => dropped |= instance.run(batch),
+            Call::Start | Call::Stop { .. } | Call::News(_) => {}
+        });
+        dropped
+    }
+
+    /// Time goes on though no packet says so. Does nothing where no tick is due.
+    pub fn pass(&mut self, now: Timestamp) {
+        if let Some((at, periods)) = self.clock.reach(now.0) {
+            self.instance.tick(Timestamp(at), periods, 0);
+        }
+        self.clock.advance(now);
     }
 }
 

@@ -175,7 +175,7 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
         name: name.to_string(),
         module: module.title.clone(),
         tier: module.tier.name().to_owned(),
-        state: if get(&tally.ended) == 1 { "unloaded" } else { "running" }.to_owned(),
+        state: if get(&tally.ended) != 0 { "unloaded" } else { "running" }.to_owned(),
         packets: get(&tally.packets),
         records: get(&tally.records),
         records_lost: [&tally.refused, &tally.over_rate, &tally.unwritten, &module.written.lost]

@@ -1,5 +1,6 @@
 //! What a session asks for: the same in the node's configuration and in a request to create one.
 
+use crate::apart::Process;
 pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
 pub use crate::offers::{OfferSpec, Pays, UseSpec};
@@ -51,6 +52,9 @@ pub struct SessionSpec {
     /// When an interface's memory is full, those who read it lose packets in the order of this number, the lowest first.
     #[serde(default)]
     pub priority: u8,
+    /// Where its modules run.
+    #[serde(default, skip_serializing_if = "Process::is_usual")]
+    pub process: Process,
     /// Its virtual processors; without any it has one without a reservation, `main`.
     #[serde(default, rename = "cpu")]
     pub processors: Vec<ProcessorSpec>,
@@ -274,6 +278,14 @@ impl ModuleSpec {
 /// What is wrong with a session's description. To blame is whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
+    /// Its modules are to run in processes of their own, and that is not for those.
+    #[error("session `{session}`: with `process = \"own\"` there are no {what}")]
+    Apart {
+        /// The session.
+        session: Name,
+        /// What is not there.
+        what: &'static str,
+    },
     /// Two of one name.
     #[error("session `{session}` has two {what}s called `{name}`")]
     Twice {
@@ -371,6 +383,7 @@ impl SessionSpec {
             name,
             memory: memory_default(),
             memory_max: None,
+            process: Process::default(),
             records_per_second: None,
             kept_packets: None,
             writes: None,
@@ -418,6 +431,7 @@ impl SessionSpec {
         distinct(session, "use", self.uses.iter().map(|used| &used.service))?;
         self.offers.iter().try_for_each(|offer| offer.check(session))?;
         self.check_tables()?;
+        self.check_process()?;
         if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
             return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });
         }

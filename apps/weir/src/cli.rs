@@ -102,6 +102,9 @@ pub enum Command {
         /// The key's file
         file: PathBuf,
     },
+    /// Run one module: what a node runs for each module of a session in processes of its own, with a socket for standard input
+    #[command(hide = true, name = weir_node::WARD)]
+    Ward,
     /// Write the manual pages
     #[command(hide = true)]
     Man {

@@ -47,6 +47,8 @@ enum Failure {
     Build(#[from] weir_author::BuildError),
     #[error(transparent)]
     Compile(#[from] weir_sandbox::CompileError),
+    #[error(transparent)]
+    Ward(#[from] weir_node::WardError),
     #[error("{}: the manual pages cannot be written: {source}", dir.display())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error("standard output: {0}")]
@@ -151,6 +153,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::KeepKey { file } => {
             drop(out);
             weir_node::keep_key(&file)?;
+        }
+        Command::Ward => {
+            drop(out);
+            weir_node::ward_child()?;
         }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)

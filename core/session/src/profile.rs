@@ -1,7 +1,7 @@
 //! Profiles: what an operator lets a module use, in TOML.
 
 use crate::{Calibration, Limits, STACK_MAX, Tier, shown};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 use toml::de::{DeTable, DeValue};
 use weir_abi::{PRIVATE_MAX, imports, limit};
@@ -234,6 +234,52 @@ impl Profile {
         Ok(profile)
     }
 
+    /// As TOML that [`parse`](Self::parse) reads as the same profile, for another process.
+    pub fn to_toml(&self) -> String {
+        let list = |names: &mut dyn Iterator<Item = &str>| {
+            let quoted: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+            format!("[{}]", quoted.join(", "))
+        };
+        let tiers = list(&mut self.tiers.iter().map(|tier| tier.name()));
+        let imports = list(&mut self.imports.iter().copied());
+        let mut out = format!("tiers = {tiers}\nimports = {imports}\n");
+        // To the nanosecond and the byte: as people are shown them they are rounded.
+        for (key, time) in [
+            ("packet", self.packet),
+            ("per-byte", self.per_byte),
+            ("tick", self.tick),
+            ("start", self.start),
+            ("stop", self.stop),
+            ("piece", self.piece),
+            ("tick-period", self.tick_period),
+        ] {
+            _ = writeln!(out, "{key} = \"{}ns\"", time.0);
+        }
+        for (key, amount) in [
+            ("memory", self.memory),
+            ("stack", self.stack),
+            ("shadow-stack", self.shadow_stack),
+            ("frame-bytes", self.frame_bytes),
+        ] {
+            _ = writeln!(out, "{key} = \"{}\"", amount.0);
+        }
+        for (key, number) in [
+            ("records", self.records),
+            ("call-records", self.call_records),
+            ("patches", self.patches),
+            ("frames", self.frames),
+            ("call-frames", self.call_frames),
+            ("keep", self.keep),
+            ("pages", self.pages),
+            ("cpu-factor", self.cpu_factor),
+            ("other-factor", self.other_factor),
+            ("strikes", self.strikes),
+        ] {
+            _ = writeln!(out, "{key} = {number}");
+        }
+        out
+    }
+
     /// What each call may use, in fuel of a node. Where a node's speed varies, the slow end holds.
     pub fn limits(&self, calibration: &Calibration) -> Limits {
         Limits {
@@ -350,6 +396,40 @@ mod tests {
             (limits.tick, limits.start, limits.piece, limits.strikes),
             (800_000_000, 8_000_000_000, 400_000, 3)
         );
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        let odd = Profile {
+            tiers: vec![Tier::Metered],
+            packet: Nanos(1_234_567),
+            per_byte: Nanos(3),
+            tick: Nanos(5),
+            start: Nanos(6),
+            stop: Nanos(7),
+            piece: Nanos(2_501),
+            tick_period: Nanos(1_001),
+            memory: Bytes(65_537),
+            stack: Bytes(1),
+            shadow_stack: Bytes(2),
+            records: 3,
+            call_records: 4,
+            patches: 5,
+            frames: 6,
+            call_frames: 7,
+            frame_bytes: Bytes(100),
+            keep: 8,
+            pages: 9,
+            imports: vec!["emit"],
+            cpu_factor: 10,
+            other_factor: 11,
+            strikes: 12,
+        };
+        for profile in [odd, Profile::default()] {
+            let text = profile.to_toml();
+            assert_eq!(Profile::parse(&text), Ok(profile));
+            assert_eq!(text.lines().count(), KEYS.len());
+        }
     }
 
     #[test]

@@ -115,6 +115,13 @@ impl Records {
         }
     }
 
+    /// Puts others behind them.
+    pub fn append(&mut self, others: &Self) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(&others.bytes);
+        self.entries.extend(others.entries.iter().map(|entry| Entry { start: from + entry.start, ..*entry }));
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -183,6 +190,10 @@ mod tests {
         records.abandon(Order::packet(0));
         records.abandon(Order::packet(0));
         assert_eq!(rows(&records), [b"first block".to_vec()]);
+        let mut all = Records::default();
+        all.append(&records);
+        all.append(&records);
+        assert_eq!(rows(&all), [b"first block".to_vec(), b"first block".to_vec()]);
         records.clear();
         records.begin(Order::packet(0), 0, b"lost");
         records.abandon(Order::packet(0));

@@ -234,10 +234,28 @@ impl Engine {
         suspendable: bool,
         used: &mut Nanos,
     ) -> Result<Program, LoadError> {
-        let checks = self.options.control.checks(&admitted, suspendable);
+        let checks = self.checks(&admitted, suspendable);
+        let compiled = self.compile(&admitted, checks, used)?;
+        // SAFETY: the code is this engine's own output, as `compile` gives it.
+        unsafe { self.assemble(admitted, compiled) }
+    }
+
+    /// What is checked while a module runs that was admitted like this, and whose calls can be suspended or not.
+    pub(crate) fn checks(&self, admitted: &Admitted, is_suspendable: bool) -> Checks {
+        self.options.control.checks(admitted, is_suspendable)
+    }
+
+    /// Compiles a module, or takes its code from the cache: code that this engine has made, or one like it in a child, from these very bytes. Counts as
+    /// [`load_counting`](Self::load_counting) does.
+    pub(crate) fn compile(
+        &self,
+        admitted: &Admitted,
+        checks: Checks,
+        used: &mut Nanos,
+    ) -> Result<Compiled, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
-            rewritten(&admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
+            rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
         let key = self.key(&bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = kept.is_some();
@@ -255,8 +273,22 @@ impl Engine {
                 code
             }
         };
-        // SAFETY: the bytes are this engine's own output: just compiled, or kept in a folder that only the effective user can write, under
-        // a key of everything that shaped them and with a digest of their contents.
+        Ok(Compiled { code, checks, indices, from_cache })
+    }
+
+    /// Makes a module ready to be instantiated.
+    ///
+    /// # Safety
+    /// The code is what [`compile`](Self::compile) gave for this module, of this engine or of one with the same options in another process of this program:
+    /// just compiled, or kept in a folder that only the effective user can write, under a key of everything that shaped it and with a digest of its contents.
+    pub(crate) unsafe fn assemble(
+        &self,
+        admitted: Admitted,
+        compiled: Compiled,
+    ) -> Result<Program, LoadError> {
+        let Compiled { code, checks, indices, from_cache } = compiled;
+        let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
+        // SAFETY: the caller's promise.
         let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
         let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
         let (code, tally) = (Arc::new(Code::of(&module)), Arc::default());
@@ -350,6 +382,14 @@ fn rewritten(admitted: &Admitted, checks: Checks) -> Result<(Vec<u8>, Indices), 
     Ok((bytes, Indices { imported, functions, is_shifted: checks != Checks::None }))
 }
 
+/// A module's code, and what has to be known of it beside.
+pub(crate) struct Compiled {
+    pub(crate) code: Vec<u8>,
+    pub(crate) checks: Checks,
+    pub(crate) indices: Indices,
+    pub(crate) from_cache: bool,
+}
+
 /// A module that is ready to be instantiated, any number of times. Calls over the limit count against all of its instances together.
 #[derive(Clone)]
 pub struct Program {
@@ -366,6 +406,11 @@ impl Program {
     /// What was admitted.
     pub fn admitted(&self) -> &Admitted {
         &self.admitted
+    }
+
+    /// The same, without the program.
+    pub fn into_admitted(self) -> Arc<Admitted> {
+        self.admitted
     }
 
     /// Whether its calls can be suspended.

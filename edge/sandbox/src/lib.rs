@@ -35,6 +35,7 @@ mod space;
 mod suspend;
 mod table;
 mod tally;
+mod ward;
 mod watchdog;
 mod writer;
 
@@ -52,4 +53,5 @@ pub use slice::Budget;
 pub use space::Area;
 pub use suspend::{Call, Step};
 pub use table::{Press, TableVersion};
+pub use ward::{WARD, Ward, WardError, ward_child};
 pub use watchdog::EXIT_STUCK;

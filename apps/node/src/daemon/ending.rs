@@ -44,12 +44,16 @@ impl Daemon {
     /// Modules that get no more packets are taken out, when nothing of them runs.
     pub(super) fn unload_ended(self: &Arc<Self>) {
         let ended = lock(&self.node).ended();
-        for (session, module, guest) in ended {
+        for (session, module, guest, why) in ended {
             self.aside(move |daemon| {
-                match daemon.unload_for(&session, &module, Some(guest), Unloaded::Strikes) {
-                    Ok(()) => say(&format!(
-                        "session {session}, module {module}: was over its limits too often, and is unloaded"
-                    )),
+                match daemon.unload_for(&session, &module, Some(guest), why) {
+                    Ok(()) => {
+                        let why = match why {
+                            Unloaded::ProcessEnded => "has no process any more",
+                            _ => "was over its limits too often",
+                        };
+                        say(&format!("session {session}, module {module}: {why}, and is unloaded"));
+                    }
                     // It is being unloaded, or its session closed.
                     Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
                     Err(error) => say(&error.to_string()),

@@ -3,8 +3,8 @@
 use super::error::line_of;
 use super::grant::{GrantText, Written};
 use super::{Policy, PolicyError, Wrong};
-use crate::node::Shipped;
 use crate::protocol::Request;
+use crate::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_session::MODULE_BYTES_MAX;

@@ -1,7 +1,7 @@
 //! Grants as an operator writes them in files: with the names of the options of `weir grant`.
 
 use super::Wrong;
-use crate::node::Shipped;
+use crate::workshop::Shipped;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::collections::BTreeSet;
 use std::fmt::Display;

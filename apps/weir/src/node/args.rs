@@ -3,6 +3,7 @@
 use super::place::Address;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use weir_node::apart::Process;
 use weir_node::tables::TableGrant;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
@@ -109,6 +110,9 @@ pub struct Create {
     /// Memory that its modules may reserve for it by themselves [default: no more than --memory]
     #[arg(long, value_name = "BYTES")]
     pub memory_max: Option<Bytes>,
+    /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node]
+    #[arg(long, value_name = "node|own")]
+    pub process: Option<Process>,
     /// Records that its modules together may have taken in a second
     #[arg(long, value_name = "COUNT")]
     pub records: Option<u64>,

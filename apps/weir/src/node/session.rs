@@ -39,6 +39,7 @@ pub(super) fn spec_of(args: &Create) -> Result<SessionSpec, Failure> {
         spec.memory = memory;
     }
     spec.memory_max = args.memory_max.or(spec.memory_max);
+    spec.process = args.process.unwrap_or(spec.process);
     spec.records_per_second = args.records.or(spec.records_per_second);
     spec.kept_packets = args.kept.or(spec.kept_packets);
     spec.writes = args.write.or(spec.writes);

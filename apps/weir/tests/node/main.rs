@@ -33,6 +33,7 @@ mod tables;
 mod taps;
 mod upload;
 mod views;
+mod wards;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]

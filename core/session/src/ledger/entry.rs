@@ -268,6 +268,8 @@ pub enum Unloaded {
     StartFailed,
     /// It lagged further behind than its allowance.
     Lagged,
+    /// The process that it had of its own has ended, or did not do what such a process does.
+    ProcessEnded,
     /// Its session was closed.
     SessionClosed,
     /// The node ended.

@@ -1,0 +1,478 @@
+//! A ward, from the node's side.
+
+use super::WARD;
+use super::wire::{Expected, Job, Notes, REPORT_BYTES_MAX, Report, Request};
+use crate::clock::Calibration;
+use crate::engine::{Compiled, Engine, LoadError};
+use crate::host::{LogLine, Patch};
+use crate::instance::Counters;
+use crate::rights::WriteRights;
+use crate::space::Area;
+use crate::suspend::{Call, Step};
+use crate::{Budget, Cycles, News};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_confine::companion::{Companion, Room};
+use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
+use weir_units::{Bytes, Nanos};
+
+/// What a ward takes beside its module's memory: the program, its compiled code, stacks, and what it has to say.
+const BESIDE: Bytes = Bytes(512 << 20);
+/// Its addresses: a sandbox's, and the rest.
+const ADDRESSES: Bytes = Bytes(16 << 30);
+/// How long a ward may take to begin: to check its module and to start it,
+const BEGINNING: Duration = Duration::from_secs(60);
+/// to map something or to give a call up, which takes no time but that of being asked: a core can be kept from others for so long, once, by one that was taken
+/// over,
+const SETTLING: Duration = Duration::from_secs(2);
+/// and to answer after its budget is used up, before it is halted. Its own clock has told it to be done by then.
+const ALLOWANCE: Duration = Duration::from_millis(2);
+/// One that has been waited for so long in one call does not answer any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A counter grows by no more than that in a call.
+const COUNTED_MAX: u64 = 1 << 32;
+
+/// Patches that are refused in a call at most, as they are counted.
+const REFUSED_MAX: u64 = 4096;
+
+/// Why a ward is not called any more.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("its process does not answer")]
+    Silent,
+    #[error("its process has ended: {0}")]
+    Gone(io::Error),
+    #[error(transparent)]
+    Nonsense(#[from] super::wire::Nonsense),
+}
+
+/// A module in a process of its own. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Ward {
+    companion: Companion,
+    admitted: Arc<Admitted>,
+    /// Its memory, as taken from its session.
+    holding: Option<Holding>,
+    times_low: u64,
+    writes: Arc<WriteRights>,
+    /// Patches of it that were refused because of those, as they have been counted.
+    refused: u64,
+    nanos_per_cycle: f64,
+    notes: Notes,
+    /// The packets of the call at hand, from this one of the block on.
+    mask: u64,
+    first: u32,
+    /// It was halted before it answered.
+    is_halted: bool,
+    /// Its call is not at its end.
+    is_suspended: bool,
+    ended: bool,
+    /// And that because its process is no more.
+    is_gone: bool,
+    /// How long it has been waited for in the call at hand, and since that was asked last.
+    patience: Duration,
+    waited: Duration,
+    unserved: u64,
+    memory: Bytes,
+    counters: Counters,
+    records: Records,
+    frames: Records,
+    patches: Vec<Patch>,
+    log: Vec<LogLine>,
+    faults: Vec<String>,
+}
+
+impl Ward {
+    /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's. One
+    /// that fails at its start is there all the same, but [ended](Self::has_ended). `program` answers the argument [`WARD`] as it should, and is this very version.
+    /// What compiling took of another process is added to `used`.
+    ///
+    /// # Errors
+    /// It cannot be compiled, there is no process, or the session has not the memory.
+    pub fn start(
+        program: &Path,
+        engine: &Engine,
+        admitted: Admitted,
+        settings: &[Setting],
+        is_suspendable: bool,
+        (memory, writes): (Option<&Arc<MemoryReservation>>, &Arc<WriteRights>),
+        used: &mut Nanos,
+    ) -> Result<Self, LoadError> {
+        let checks = engine.checks(&admitted, is_suspendable);
+        let Compiled { code, indices, .. } = engine.compile(&admitted, checks, used)?;
+        let wanted = admitted.memory();
+        let hold = |reservation: &Arc<MemoryReservation>| {
+            let left = reservation.state().left();
+            Holding::of(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
+        };
+        let holding = memory.map(hold).transpose()?;
+        let terms = admitted.assessment().terms();
+        let job = Job {
+            module: admitted.bytes().to_vec(),
+            settings: settings.to_vec(),
+            profile: terms.profile.to_toml(),
+            calibration: terms.calibration.to_toml(),
+            is_suspendable,
+            imported: indices.imported.into(),
+            functions: indices.functions.into(),
+            is_shifted: indices.is_shifted,
+            call_limit: u64::try_from(engine.call_limit().as_nanos()).unwrap_or(u64::MAX),
+            code,
+        };
+        let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
+        let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(BESIDE.0)) };
+        let mut companion = Companion::start(program, &[WARD], room).map_err(failed)?;
+        let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING).map_err(|error| {
+            let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
+            LoadError::Sandbox(format!("a process of its own: {error} ({how})"))
+        })?;
+        let times_low = memory.map_or(0, |memory| {
+            let state = memory.state();
+            state.times_low.saturating_sub(state.is_low().into())
+        });
+        let mut this = Self {
+            companion,
+            admitted: Arc::new(admitted),
+            holding,
+            times_low,
+            writes: Arc::clone(writes),
+            refused: 0,
+            nanos_per_cycle: Calibration::begin().nanos_per_cycle(),
+            notes: Notes::default(),
+            mask: 0,
+            first: 0,
+            is_halted: false,
+            is_suspended: false,
+            ended: false,
+            is_gone: false,
+            patience: Duration::ZERO,
+            waited: Duration::ZERO,
+            unserved: 0,
+            memory: Bytes(0),
+            counters: Counters::default(),
+            records: Records::default(),
+            frames: Records::default(),
+            patches: Vec::new(),
+            log: Vec::new(),
+            faults: Vec::new(),
+        };
+        let heard = this.read(&said);
+        _ = this.settle(heard);
+        Ok(this)
+    }
+
+    /// What was admitted.
+    pub fn admitted(&self) -> &Arc<Admitted> {
+        &self.admitted
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.companion.id()
+    }
+
+    /// How long it was waited for since this was asked last: time of the module's, though not of the thread that asks.
+    pub fn take_waited(&mut self) -> Nanos {
+        let waited = std::mem::take(&mut self.waited);
+        Nanos(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// As [`Instance::map_descriptors`](crate::Instance::map_descriptors).
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn map_descriptors(&mut self, area: Area<'_>) -> io::Result<()> {
+        self.map(false, area)
+    }
+
+    /// As [`Instance::map_packets`](crate::Instance::map_packets). Nothing of it can be kept.
+    ///
+    /// # Errors
+    /// It has ended, or its call is suspended.
+    pub fn map_packets(&mut self, area: Area<'_>) -> io::Result<()> {
+        self.map(true, area)
+    }
+
+    fn map(&mut self, is_packets: bool, area: Area<'_>) -> io::Result<()> {
+        if self.ended || self.is_suspended {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let request = Request::Map { is_packets, offset: area.offset, len: area.len as u64 };
+        let mapped = self
+            .companion
+            .tell(&request.write(), SETTLING)
+            .and_then(|()| self.companion.give(area.fd))
+            .and_then(|()| self.companion.hear(REPORT_BYTES_MAX, Instant::now() + SETTLING));
+        match mapped {
+            // That it answers is all that there is to say.
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let kind = error.kind();
+                _ = self.settle(Err(End::Gone(error)));
+                Err(kind.into())
+            }
+        }
+    }
+
+    /// As [`Instance::begin_block`](crate::Instance::begin_block).
+    pub fn begin_block(&mut self) {
+        self.notes.begins_block = true;
+    }
+
+    /// As [`Instance::open_outputs`](crate::Instance::open_outputs).
+    pub fn open_outputs(&mut self, open: u8) {
+        self.notes.open = Some(open);
+    }
+
+    /// As [`Instance::ignore_patches`](crate::Instance::ignore_patches).
+    pub fn ignore_patches(&mut self) {
+        self.notes.ignores_patches = true;
+    }
+
+    /// As [`Instance::begin`](crate::Instance::begin).
+    pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
+        self.finish();
+        (self.mask, self.first, self.patience) = (0, 0, Duration::ZERO);
+        if let Call::Batch(batch) = call {
+            (self.mask, self.first) = (batch.mask, batch.first);
+        }
+        if self.ended {
+            self.unserved |= self.mask;
+            return Step::Done(0);
+        }
+        let notes = Notes { writes: self.writes.fields(), ..std::mem::take(&mut self.notes) };
+        let told = self.companion.tell(&Request::Begin(notes, call, budget).write(), SETTLING);
+        self.hear(told, budget)
+    }
+
+    /// As [`Instance::resume`](crate::Instance::resume).
+    pub fn resume(&mut self, budget: Budget) -> Step {
+        if !self.is_suspended {
+            return Step::Done(0);
+        }
+        if std::mem::take(&mut self.is_halted) {
+            self.companion.go_on();
+            return self.hear(Ok(()), budget);
+        }
+        let told = self.companion.tell(&Request::Resume(budget).write(), SETTLING);
+        self.hear(told, budget)
+    }
+
+    /// As [`Instance::abandon`](crate::Instance::abandon). One that was halted before it answered is killed.
+    pub fn abandon(&mut self) -> u64 {
+        if !self.is_suspended {
+            return 0;
+        }
+        let step = if self.is_halted {
+            self.settle(Err(End::Silent))
+        } else {
+            let told = self.companion.tell(&Request::Abandon.write(), SETTLING);
+            self.hear_for(told, SETTLING)
+        };
+        match step {
+            Step::Done(drops) => drops,
+            // It is to be at its end then, and is not.
+            Step::Suspended => {
+                _ = self.settle(Err(End::Silent));
+                0
+            }
+        }
+    }
+
+    /// Whether a call is suspended.
+    pub fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// Brings a suspended call to its end.
+    fn finish(&mut self) {
+        while self.is_suspended {
+            _ = self.resume(Budget::WHOLE);
+        }
+    }
+
+    /// Waits for what becomes of a call, as long as the budget lasts.
+    fn hear(&mut self, told: io::Result<()>, budget: Budget) -> Step {
+        let wait = match budget.until {
+            Some(until) => self.time_until(until) + ALLOWANCE,
+            None if budget == Budget::WHOLE => PATIENCE,
+            // It is to do what is next and no more.
+            None => ALLOWANCE,
+        };
+        self.hear_for(told, wait)
+    }
+
+    fn hear_for(&mut self, told: io::Result<()>, wait: Duration) -> Step {
+        let begin = Instant::now();
+        let wait = wait.min(PATIENCE.saturating_sub(self.patience));
+        let heard = told.and_then(|()| self.companion.hear(REPORT_BYTES_MAX, begin + wait));
+        let took = begin.elapsed();
+        (self.waited, self.patience) = (self.waited + took, self.patience + took);
+        let heard = match heard {
+            Ok(said) => self.read(&said),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && self.patience < PATIENCE => {
+                // It goes on where it is now when it is its turn again.
+                self.companion.halt();
+                (self.is_halted, self.is_suspended) = (true, true);
+                return Step::Suspended;
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Silent),
+            Err(error) => Err(End::Gone(error)),
+        };
+        self.settle(heard)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a time of seconds at most"
+    )]
+    fn time_until(&self, until: Cycles) -> Duration {
+        Duration::from_nanos((until.since(Cycles::now()).0 as f64 * self.nanos_per_cycle) as u64)
+    }
+
+    fn read(&self, said: &[u8]) -> Result<Report, End> {
+        let expected = Expected {
+            manifest: self.admitted.manifest(),
+            mask: self.mask,
+            first: self.first,
+            memory: self.admitted.memory(),
+            writes: self.writes.fields(),
+            frame_bytes: usize::try_from(self.admitted.profile().frame_bytes.0).unwrap_or(usize::MAX),
+        };
+        Ok(Report::read(said, expected)?)
+    }
+
+    /// Takes what has come of a call; or ends the ward, which loses the packets of the call.
+    fn settle(&mut self, heard: Result<Report, End>) -> Step {
+        let report = match heard {
+            Ok(report) => report,
+            Err(end) => {
+                // How it ended by itself says more than that it is killed now.
+                let how = self.companion.end().map(|how| format!(" ({how})")).unwrap_or_default();
+                self.faults.push(format!("{end}{how}"));
+                self.counters.faults += 1;
+                self.counters.lost += u64::from(self.mask.count_ones());
+                self.unserved |= self.mask;
+                (self.ended, self.is_gone) = (true, true);
+                (self.is_suspended, self.is_halted) = (false, false);
+                return Step::Done(0);
+            }
+        };
+        self.is_suspended = report.is_suspended;
+        self.memory = report.memory;
+        self.count(report.counters);
+        let refused = report.refused.clamp(self.refused, self.refused.saturating_add(REFUSED_MAX));
+        (self.refused..refused).for_each(|_| self.writes.refuse());
+        self.refused = refused;
+        if report.is_suspended {
+            return Step::Suspended;
+        }
+        self.unserved |= report.unserved;
+        self.ended = report.has_ended;
+        append(&mut self.records, report.records);
+        append(&mut self.frames, report.frames);
+        self.patches.extend(report.patches);
+        self.log.extend(report.log);
+        self.faults.extend(report.faults);
+        Step::Done(report.drops)
+    }
+
+    /// Counters only grow; that of packets by no more than there were.
+    fn count(&mut self, said: Counters) {
+        let packets = u64::from(self.mask.count_ones());
+        let grown = |was: u64, is: u64, most: u64| is.clamp(was, was.saturating_add(most));
+        let was = self.counters;
+        self.counters = Counters {
+            packets: grown(was.packets, said.packets, packets),
+            lost: grown(was.lost, said.lost, packets),
+            faults: grown(was.faults, said.faults, COUNTED_MAX),
+            records_dropped: grown(was.records_dropped, said.records_dropped, COUNTED_MAX),
+            frames_dropped: grown(was.frames_dropped, said.frames_dropped, COUNTED_MAX),
+            log_dropped: grown(was.log_dropped, said.log_dropped, COUNTED_MAX),
+            exceeded: grown(was.exceeded, said.exceeded, COUNTED_MAX),
+            // They go down again, too.
+            strikes: said.strikes.min(COUNTED_MAX),
+        };
+    }
+
+    /// As [`Instance::low_memory`](crate::Instance::low_memory).
+    pub fn low_memory(&mut self) -> Option<News> {
+        let state = self.holding.as_ref()?.reservation().state();
+        let is_told = std::mem::replace(&mut self.times_low, state.times_low) == state.times_low;
+        let news = News::LowMemory { left: state.left() };
+        (!is_told && self.admitted.facts().has_low_memory).then_some(news)
+    }
+
+    /// As [`Instance::take_unserved`](crate::Instance::take_unserved).
+    pub fn take_unserved(&mut self) -> u64 {
+        std::mem::take(&mut self.unserved)
+    }
+
+    /// As [`Instance::counters`](crate::Instance::counters).
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What went wrong, in words.
+    pub fn faults(&self) -> &[String] {
+        &self.faults
+    }
+
+    /// As [`Instance::has_ended`](crate::Instance::has_ended).
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether its process has ended, or was killed for what it said or did not say.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// As [`Instance::memory`](crate::Instance::memory).
+    pub fn memory(&self) -> Bytes {
+        self.memory
+    }
+
+    /// As [`Instance::has_records`](crate::Instance::has_records).
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// As [`Instance::take_records`](crate::Instance::take_records).
+    pub fn take_records(&mut self) -> Records {
+        std::mem::take(&mut self.records)
+    }
+
+    /// As [`Instance::has_frames`](crate::Instance::has_frames).
+    pub fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// As [`Instance::take_frames`](crate::Instance::take_frames).
+    pub fn take_frames(&mut self) -> Records {
+        std::mem::take(&mut self.frames)
+    }
+
+    /// As [`Instance::take_patches`](crate::Instance::take_patches).
+    pub fn take_patches(&mut self) -> Vec<Patch> {
+        std::mem::take(&mut self.patches)
+    }
+
+    /// As [`Instance::take_log`](crate::Instance::take_log).
+    pub fn take_log(&mut self) -> Vec<LogLine> {
+        std::mem::take(&mut self.log)
+    }
+}
+
+/// Puts what has come behind what nobody has taken yet.
+fn append(to: &mut Records, more: Records) {
+    if to.is_empty() {
+        *to = more;
+        return;
+    }
+    to.append(&more);
+}
