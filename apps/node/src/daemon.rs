@@ -713,7 +713,8 @@ impl Daemon {
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let owner = self.owner_of(session);
-        let mut turn = self.turns.take(owner.as_ref())?;
+        let turn = self.turns.take(owner.as_ref());
+        let mut turn = turn.inspect_err(|_| lock(&self.node).count_refusal(session))?;
         let (begin, mut used) = (thread_time(), Nanos(0));
         let (workshop, spec, memory, limits) = {
             let node = lock(&self.node);

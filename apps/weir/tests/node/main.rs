@@ -39,5 +39,4 @@ mod views;
 mod module;
 
 #[path = "../../../../core/trust/tests/people/mod.rs"]
-#[allow(clippy::cast_possible_truncation, reason = "shared with the tests of credentials themselves")]
 mod people;
