@@ -3,6 +3,8 @@
 //! Whoever asks holds the node alone while something is decided. What takes long (analysing, compiling and starting a stranger's module) is
 //! done before that: see [`Prepared`].
 
+mod workshop;
+
 use crate::account::Account;
 use crate::authority::{Owner, Refusal, ceilings};
 use crate::bell::Bell;
@@ -36,12 +38,12 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::{FilterCompiler, Screen, Selection};
-use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Program};
+use weir_netio::{Screen, Selection};
+use weir_sandbox::{Engine, Instance, Program};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::Usage;
 use weir_session::services::ServiceTally;
-use weir_session::{Assessment, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
+use weir_session::{MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_trust::credential::{PrefixId, Verified};
 use weir_units::Nanos;
 use weir_wire::LinkType;
@@ -161,110 +163,6 @@ pub struct Prepared {
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("name", &self.name).field("spec", &self.spec).finish_non_exhaustive()
-    }
-}
-
-impl Workshop {
-    /// What modules are admitted by where a session names no profile, and by name.
-    pub fn new(
-        engine: Arc<Engine>,
-        default: Terms,
-        profiles: BTreeMap<Name, Terms>,
-        shipped: Shipped,
-        blocking: Nanos,
-    ) -> Self {
-        let calibration = default.calibration.clone();
-        let nanos_per_cycle = weir_sandbox::Calibration::begin().nanos_per_cycle();
-        let pace = Arc::new(Pace { calibration, nanos_per_cycle });
-        Self {
-            engine,
-            default,
-            profiles,
-            shipped,
-            blocking,
-            pace,
-            office: Arc::default(),
-            shelf: Arc::default(),
-            filters: Arc::new(Filters::new(FilterCompiler::default())),
-        }
-    }
-
-    /// Names of its profiles.
-    pub fn profiles(&self) -> Vec<Name> {
-        self.profiles.keys().cloned().collect()
-    }
-
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; what of it
-    /// others than this thread take is added to `used`, also where it fails.
-    pub(crate) fn prepare(
-        &self,
-        session: &SessionSpec,
-        memory: &Arc<MemoryReservation>,
-        limits: &Limits,
-        spec: &ModuleSpec,
-        file: Option<Vec<u8>>,
-        used: &mut Nanos,
-    ) -> Result<Prepared, NodeError> {
-        let module = || spec.module.clone();
-        let bytes = match file {
-            Some(bytes) => bytes,
-            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
-        };
-        let terms = match &session.profile {
-            None => &self.default,
-            // The configuration may have lost it since the session was made. Another one would allow more than was meant.
-            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
-        };
-        let refused = |refusal| NodeError::Refused { module: module(), refusal };
-        let admitted =
-            Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
-        // What is short runs as it is; what is not, or is not known to be, gets places where it can be suspended.
-        let mut longest = Longest::of(&admitted);
-        let is_short = longest.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
-        if !is_short {
-            longest = Longest::suspendable(&admitted);
-        }
-        if longest.call >= self.blocking {
-            let (longest, blocking) = (longest.call, self.blocking);
-            return Err(NodeError::TooLong { module: module(), longest, blocking });
-        }
-        let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
-        let failed = |error| NodeError::Load { module: module(), error };
-        let program = self.engine.load_counting(admitted, !is_short, used).map_err(failed)?;
-        let before = memory.state();
-        let short = || NodeError::SessionMemory {
-            session: session.name.clone(),
-            module: name.clone(),
-            left: before.left(),
-            reserved: before.reserved,
-        };
-        let uses = program.admitted().manifest().calls.iter().map(|name| session.used(name));
-        let desk = self.office.desk(uses.collect());
-        let post: Arc<dyn Post> = Arc::clone(&desk) as _;
-        let (mut tables, publisher, binding) =
-            self.shelf.bind(session, &name, program.admitted().manifest(), memory)?;
-        let memory_of = Some(Arc::clone(memory));
-        let means = Means {
-            memory: memory_of,
-            kept: Some(Arc::clone(&limits.kept)),
-            writes: Some(Arc::clone(&limits.writes)),
-            post: Some(post),
-            tables: tables.first(),
-            press: Some(publisher),
-        };
-        let instance = match Instance::start_with(&self.engine, &program, means) {
-            Err(LoadError::Memory { .. }) => return Err(short()),
-            started => started.map_err(failed)?,
-        };
-        if instance.has_ended() {
-            if memory.state().refused > before.refused {
-                return Err(short());
-            }
-            let why = instance.incidents().first().map(|incident| incident.fault.to_string());
-            return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });
-        }
-        let (spec, profile) = (spec.clone(), session.profile.clone());
-        Ok(Prepared { spec, name, program, instance, longest, desk, tables, binding, profile })
     }
 }
 
