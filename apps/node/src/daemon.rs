@@ -2,6 +2,7 @@
 
 mod ending;
 mod explaining;
+mod loading;
 mod noticing;
 mod reload;
 mod revoking;
@@ -11,15 +12,13 @@ use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
-use crate::filters::{Compiled, Wanted};
 use crate::link;
 use crate::log::say;
 use crate::node::Node;
 use crate::policy::{Ground, Policy, PolicyError};
-use crate::protocol::{Change, Request, Snapshot};
+use crate::protocol::{Request, Snapshot};
 use crate::service::Service;
 use crate::source::Notice;
-use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
 use crate::turns::Turns;
@@ -35,11 +34,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
-use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options, thread_time};
+use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
 use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
-use weir_session::{Calibration, MODULE_BYTES_MAX, Name, Profile, Terms};
+use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Timestamp};
@@ -295,9 +294,6 @@ pub(crate) struct Daemon {
     /// The configuration that holds. Held while another takes its place, so that there is one at a time.
     loaded: Mutex<Loaded>,
 }
-
-/// Finds the bytes of a module's file; none where it is one that comes with weir.
-type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a;
 
 /// The ledger, and what stands in it already.
 struct Books {
@@ -621,143 +617,6 @@ impl Daemon {
         authority::snapshot_of(asker, self.snapshot(), &|name| self.owner_of(name))
     }
 
-    /// A session, and its modules, which are all that come with weir. All or nothing.
-    pub(crate) fn create(&self, spec: SessionSpec, owner: Option<Owner>) -> Result<(), NodeError> {
-        self.create_with(spec, owner, &|_| Ok(None))
-    }
-
-    /// A session of the configuration: modules can be files, too.
-    fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
-        self.create_with(spec, None, &|module| self.file(module))
-    }
-
-    fn create_with(
-        &self,
-        spec: SessionSpec,
-        owner: Option<Owner>,
-        file: &FileOf<'_>,
-    ) -> Result<(), NodeError> {
-        crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let (name, modules) = (spec.name.clone(), spec.modules.clone());
-        {
-            let (compiled, used) = self.compiled(owner.as_ref(), |node| {
-                node.check(&spec)?;
-                node.hold(owner.as_ref(), &spec)?;
-                Ok(node.filters_of(&spec.channels, &spec.outputs))
-            });
-            let compiled = compiled?;
-            let mut node = lock(&self.node);
-            node.create(spec, owner, &compiled)?;
-            node.charge(&name, None, used);
-            let reserved = node.reserved(&name);
-            if let Some((session, reserved)) = reserved {
-                drop(node);
-                lock(&self.books).enter(Event::SessionCreated { session, reserved });
-            }
-        }
-        for module in modules {
-            let loaded = file(&module).and_then(|file| self.load(&name, &module, file));
-            if let Err(error) = loaded {
-                _ = self.close_now(&name, Closed::Asked, Unloaded::SessionClosed);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Filters that the node wants compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
-    /// has something compiled by the same right.
-    fn compiled(
-        &self,
-        owner: Option<&Owner>,
-        wanted: impl FnOnce(&Node) -> Result<Vec<Wanted>, NodeError>,
-    ) -> (Result<Compiled, NodeError>, Nanos) {
-        let mut used = Nanos(0);
-        let compile = |used: &mut Nanos| {
-            let (filters, wanted) = {
-                let node = lock(&self.node);
-                (Arc::clone(&node.workshop.filters), wanted(&node)?)
-            };
-            let mut turn = match filters.has_all(&wanted) {
-                true => None,
-                false => Some(self.turns.take(owner)?),
-            };
-            let compiled = filters.compile(wanted, used);
-            if let Some(turn) = &mut turn {
-                turn.spent(*used);
-            }
-            compiled
-        };
-        (compile(&mut used), used)
-    }
-
-    /// The bytes of a module of the configuration; none where it is one that comes with weir.
-    fn file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
-        if (self.setup.shipped)(&module.module).is_some() {
-            return Ok(None);
-        }
-        let path = beside(&self.setup.config, Path::new(&module.module));
-        let failed = |source| NodeError::File { module: module.module.clone(), source };
-        match read(&path, MODULE_BYTES_MAX) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(DaemonError::Read { source, .. }) => Err(failed(source)),
-            Err(_) => Err(failed(io::ErrorKind::InvalidData.into())),
-        }
-    }
-
-    /// A module for a session.
-    pub(crate) fn load(
-        &self,
-        session: &Name,
-        module: &ModuleSpec,
-        file: Option<Vec<u8>>,
-    ) -> Result<Name, NodeError> {
-        crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let owner = self.owner_of(session);
-        let mut turn = self.turns.take(owner.as_ref())?;
-        let (begin, mut used) = (thread_time(), Nanos(0));
-        let (workshop, spec, memory, limits) = {
-            let node = lock(&self.node);
-            let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
-            (node.workshop(), node.spec(session)?.clone(), memory, limits)
-        };
-        let code =
-            Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
-        // This takes long, so nobody waits for it but who asked.
-        let prepared = workshop.prepare(&spec, &memory, &limits, module, file, &mut used);
-        turn.spent(used);
-        turn.spent(Nanos(thread_time().0.saturating_sub(begin.0)));
-        let used = turn.used();
-        // From here on it is the next one's.
-        drop(turn);
-        let mut node = lock(&self.node);
-        node.charge(session, Some(&module.cpu), used);
-        let loaded = prepared.and_then(|prepared| node.install(session, prepared));
-        let Some(billed) = node.billed(session) else { return loaded };
-        let event = match &loaded {
-            Ok(name) => node.tier(session, name).map(|tier| Event::ModuleLoaded {
-                session: billed,
-                module: name.clone(),
-                code,
-                tier,
-            }),
-            Err(error) => {
-                node.count_refusal(session);
-                Some(Event::ModuleRefused {
-                    session: billed,
-                    module: Text::new(&module.module),
-                    code,
-                    reason: Text::new(&error.to_string()),
-                })
-            }
-        };
-        drop(node);
-        if let Some(event) = event {
-            lock(&self.books).enter(event);
-        }
-        loaded
-    }
-
     /// The operator's next version of a table.
     pub(crate) fn put_table(&self, table: &Name, bytes: &[u8]) -> Result<(), NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
@@ -769,28 +628,6 @@ impl Daemon {
     /// The end of a table of the operator's.
     pub(crate) fn remove_table(&self, table: &Name) -> Result<(), NodeError> {
         Ok(lock(&self.node).workshop.shelf.remove(table)?)
-    }
-
-    pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
-        if !change.channels.is_empty() {
-            // Each can have memory of its own.
-            crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        }
-        let owner = self.owner_of(&change.session);
-        let (compiled, used) = self.compiled(owner.as_ref(), |node| node.filters_of_change(change));
-        let mut node = lock(&self.node);
-        node.charge(&change.session, None, used);
-        let changed = compiled.and_then(|compiled| node.change(change, &compiled));
-        if changed.is_err() {
-            node.count_refusal(&change.session);
-        }
-        let reserved = node.reserved(&change.session);
-        drop(node);
-        changed?;
-        if let Some((session, reserved)) = reserved {
-            lock(&self.books).enter(Event::SessionChanged { session, reserved });
-        }
-        Ok(())
     }
 }
 

@@ -33,7 +33,7 @@ pub use root::Root;
 pub use trial::{Ground, Trial, World};
 
 use crate::config::Config;
-use crate::node::Shipped;
+use crate::workshop::Shipped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::error::line_of;
 use super::grant::{GrantText, Written};
 use super::{PolicyError, Wrong};
-use crate::node::Shipped;
+use crate::workshop::Shipped;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use weir_session::Name;

@@ -96,7 +96,7 @@ fn credentials_that_nobody_granted_open_nothing() {
         ("over-delegated", FRIEND, over, "once more than block"),
         ("widened: memory", STUDENT, by_researcher(STUDENT, "memory(16777217);"), "widened"),
         ("widened: sessions", STUDENT, by_researcher(STUDENT, "sessions(3);"), "widened"),
-        ("widened: time", STUDENT, by_researcher(STUDENT, "expires(2999-01-01T00:00:00Z);"), "widened"),
+        ("widened: time", STUDENT, by_researcher(STUDENT, "expires(2090-01-01T00:00:00Z);"), "widened"),
         ("circular", RESEARCHER, circle, "in a circle"),
         ("changed", RESEARCHER, flipped, ""),
         ("cut", RESEARCHER, free.as_bytes()[..middle].to_vec(), ""),

@@ -40,5 +40,4 @@ mod wards;
 mod module;
 
 #[path = "../../../../core/trust/tests/people/mod.rs"]
-#[allow(clippy::cast_possible_truncation, reason = "shared with the tests of credentials themselves")]
 mod people;

@@ -174,7 +174,8 @@ fn a_load_goes_on_where_its_connection_was_cut() {
     let said = said(&output);
     assert!(output.status.success(), "{said}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("module port-count runs in session study-"));
-    assert!(said.matches("trying again in").count() >= 3 && !said.contains("sent again"), "{said}");
+    // One that is closed in its handshake is tried again without a word.
+    assert!(said.matches("trying again in").count() >= 2 && !said.contains("sent again"), "{said}");
     // Nobody sits at a terminal.
     assert!(!said.contains('%'), "{said}");
     assert_eq!(way.ended.load(Ordering::Acquire), 3);
