@@ -29,7 +29,7 @@ use crate::tables::{Binding, Claims};
 use crate::view::{self, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
