@@ -90,14 +90,9 @@ fn a_new_user_comes_through_docs_sharing() {
     assert_ne!(places[0][0], places[0][1]);
     // Of every refusal the reason.
     let said = read("said");
-    for reason in [
-        "sessions: asked for",
-        "memory: asked for",
-        "view",
-        "modules: asked for",
-        "processor time",
-        "revoked",
-    ] {
+    for reason in
+        ["processor time: asked for", "memory: asked for", "view: asked for", "modules: asked for", "revoked"]
+    {
         assert!(said.contains(reason), "{reason}: {}", logs());
     }
 }

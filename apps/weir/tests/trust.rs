@@ -163,7 +163,8 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
         "{shown}"
     );
     // Fewer can be passed on, and no more.
-    let delegate = |more: &str| format!("delegate a.credential --key other.key --to {} {more}", keys[0]);
+    let third = done(at, "key new third.key");
+    let delegate = |more: &str| format!("delegate a.credential --key other.key --to {third} {more}");
     done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
     refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
     refused(at, &delegate("--write ttl,addresses"), "fields to write");
