@@ -23,9 +23,9 @@ struct Mark {
 }
 
 impl Mark {
-    /// Nothing of what is not there.
+    /// Nothing of what is not there, or no file: to open a pipe would be to wait for whoever writes into it.
     fn of(path: &Path) -> Option<Self> {
-        let meta = path.metadata().ok()?;
+        let meta = path.metadata().ok().filter(|meta| meta.is_file())?;
         Some(Self {
             device: meta.dev(),
             inode: meta.ino(),
