@@ -114,8 +114,8 @@ fn credentials_that_nobody_granted_open_nothing() {
         (
             "too many blocks",
             RESEARCHER,
-            rewritten(free.as_bytes(), |token| token.blocks = vec![token.authority.clone(); 100]),
-            "101 blocks",
+            rewritten(free.as_bytes(), |token| token.blocks = vec![token.authority.clone(); 40]),
+            "41 blocks",
         ),
         ("no credential", RESEARCHER, vec![0x0a; 16_384], "no credential"),
         ("a little of something", RESEARCHER, vec![7], "no credential"),
