@@ -123,8 +123,10 @@ impl Scene {
     }
 }
 
-/// A request, and the file that comes with it.
-fn requests(scene: &Scene) -> Result<[(&'static str, Request, Option<&[u8]>); 2], BenchError> {
+/// What is asked for, in words and as a request, and the file that comes with it.
+type Case<'a> = (&'static str, Request, Option<&'a [u8]>);
+
+fn requests(scene: &Scene) -> Result<[Case<'_>; 2], BenchError> {
     let parsed = |text: &str| toml::from_str::<SessionSpec>(text).map_err(|error| failed(&error));
     let spec = parsed(
         "name = \"study\"\nmemory = \"64 MiB\"\ncpu = [{ period = \"10ms\", slice = \"500us\" }]\nchannel = [{ interface = \"eth0\" }]",

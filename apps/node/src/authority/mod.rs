@@ -403,6 +403,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_node_lets_a_root_grant_binds_channels_as_what_a_link_says() {
+        let limit = Grant { filters: ["ip".parse().unwrap()].into(), ..seeing("addresses=anonymised") };
+        let granted = Grant { filters: ["udp".parse().unwrap()].into(), ..seeing("ttl=zeroed") };
+        let before = chain(&[granted]);
+        let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+        let (channel, owner) = shown(&Arc::new(after), "").unwrap();
+        let anonymised: View = "addresses=anonymised".parse().unwrap();
+        assert_eq!(channel.shows(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
+        // The root sees what it may grant, and its filter by that.
+        assert_eq!(channel.bounds.within, [("ip".to_owned(), View::ALL), ("udp".to_owned(), anonymised)]);
+        // A session from before that was said sees more than its owner may now.
+        let mut session = spec("channel = [{ interface = \"e\" }]");
+        session.channels[0] = shown(&before, "").unwrap().0;
+        let refusal = ceilings::hold(&owner, &session, std::iter::empty()).unwrap_err().to_string();
+        assert!(refusal.contains("view: asked for") && refusal.contains("traffic: asked for"), "{refusal}");
+    }
+
+    #[test]
     fn what_no_credential_allows_and_what_this_node_cannot_see_to_is_refused() {
         let share = Grant {
             ceilings: Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() },

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read};
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A request, and the length of the body that follows.
-    Ask(Ask, usize),
+    Ask(Box<Ask>, usize),
     /// Nothing: it has gone.
     End,
     /// No request, and why. What follows cannot be told from it.
@@ -41,7 +41,7 @@ pub(crate) fn hear(source: &mut impl BufRead) -> io::Result<Heard> {
     };
     let (what, most) = body_of(&ask.ask);
     match usize::try_from(ask.body).ok().filter(|len| *len <= most) {
-        Some(len) => Ok(Heard::Ask(ask, len)),
+        Some(len) => Ok(Heard::Ask(Box::new(ask), len)),
         None => wrong(format!("a {what}'s file has at most {most} bytes")),
     }
 }

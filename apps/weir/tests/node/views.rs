@@ -58,9 +58,12 @@ fn patterns() -> Vec<Hidden> {
     ]
 }
 
+/// The identification of all packets but fragments.
+const ID: u16 = 0x7711;
+
 /// An IPv4 packet with its checksum, on Ethernet.
 fn ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, above: &[u8]) -> Vec<u8> {
-    fragment(source, destination, protocol, (0x7711, 0), above)
+    fragment(source, destination, protocol, (ID, 0), above)
 }
 
 /// The same, with this identification, and offset and flags of a fragment.
@@ -76,7 +79,9 @@ fn fragment(
     frame.extend(u16::try_from(20 + above.len()).unwrap().to_be_bytes());
     frame.extend(id.to_be_bytes());
     frame.extend(offset.to_be_bytes());
-    frame.extend([61, protocol, 0, 0]);
+    // With ever other identifications the checksum that is shown takes on most values there are, the hidden one of another packet too: with another time to live it is none of those
+    // that are searched for.
+    frame.extend([if id == ID { 61 } else { 62 }, protocol, 0, 0]);
     frame.extend(source);
     frame.extend(destination);
     frame.extend(above);
