@@ -7,6 +7,7 @@
 use crate::authority::Asker;
 use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
+use weir_session::Name;
 use weir_session::ledger::{Decision, Event, Outcome, Text};
 use weir_trust::credential::Verified;
 use weir_trust::key::PublicKey;
@@ -61,8 +62,9 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Of a request, before anything was decided.
-    pub(crate) fn of(asker: &Asker, ask: &Request) -> Self {
-        let (request, session, is_change) = described(ask);
+    /// `session` is what the node calls the one that it is about.
+    pub(crate) fn of(asker: &Asker, ask: &Request, session: Option<&Name>) -> Self {
+        let (request, is_change) = described(ask);
         let mut decision = Decision::new(request, Outcome::Allowed);
         decision.session = session.map(|session| Text::new(session.as_str()));
         let party = match asker {
@@ -84,13 +86,6 @@ impl Asked {
         let mut decision = Decision::new("connect", Outcome::Allowed);
         let party = by(&mut decision, credential);
         Self { party, decision, is_change: false }
-    }
-
-    /// By the node's name of the session.
-    pub(crate) fn about(&mut self, ask: &Request) {
-        if let (_, Some(session), _) = described(ask) {
-            self.decision.session = Some(Text::new(session.as_str()));
-        }
     }
 
     /// It was not permitted.
@@ -122,24 +117,24 @@ fn by(decision: &mut Decision, credential: &Verified) -> Party {
     Party::Holder(decision.credentials.first().cloned().unwrap_or_else(|| Text::new("")))
 }
 
-/// What a request is in a word, which session it is about, and whether it changes anything.
-fn described(ask: &Request) -> (&'static str, Option<&weir_session::Name>, bool) {
+/// What a request is in a word, and whether it changes anything.
+fn described(ask: &Request) -> (&'static str, bool) {
     match ask {
-        Request::Show => ("show", None, false),
-        Request::Watch { .. } => ("watch", None, false),
-        Request::Create(spec) => ("create", Some(&spec.name), true),
-        Request::Change(change) => ("change", Some(&change.session), true),
-        Request::Close { session } => ("close", Some(session), true),
-        Request::Load { session, .. } => ("load", Some(session), true),
-        Request::Unload { session, .. } => ("unload", Some(session), true),
-        Request::Upload(_) => ("upload", None, false),
-        Request::Follow { session, .. } => ("follow", Some(session), false),
-        Request::PutTable { .. } => ("put-table", None, true),
-        Request::RemoveTable { .. } => ("remove-table", None, true),
-        Request::Rate(_) => ("change-link", None, true),
-        Request::Explain(_) => ("explain", None, false),
-        Request::Revoke => ("revoke", None, false),
-        Request::Reload => ("reload", None, true),
+        Request::Show => ("show", false),
+        Request::Watch { .. } => ("watch", false),
+        Request::Create(_) => ("create", true),
+        Request::Change(_) => ("change", true),
+        Request::Close { .. } => ("close", true),
+        Request::Load { .. } => ("load", true),
+        Request::Unload { .. } => ("unload", true),
+        Request::Upload(_) => ("upload", false),
+        Request::Follow { .. } => ("follow", false),
+        Request::PutTable { .. } => ("put-table", true),
+        Request::RemoveTable { .. } => ("remove-table", true),
+        Request::Rate(_) => ("change-link", true),
+        Request::Explain(_) => ("explain", false),
+        Request::Revoke => ("revoke", false),
+        Request::Reload => ("reload", true),
     }
 }
 
@@ -240,9 +235,10 @@ mod tests {
     #[test]
     fn a_change_is_entered_at_once_and_what_is_repeated_has_a_count() {
         let mut decisions = decisions();
-        let create = Request::Close { session: weir_session::Name::new("s").unwrap() };
+        let session = Name::new("s").unwrap();
+        let close = Request::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
-        let asked = || Asked::of(&Asker::Operator, &create);
+        let asked = || Asked::of(&Asker::Operator, &close, Some(&session));
         let entered = decisions.note(at(1), asked().answered(&done, false));
         let Some(Event::Decision(decision)) = entered else { panic!("{entered:?}") };
         assert_eq!((decision.request.as_str(), decision.outcome), ("close", Outcome::Allowed));
@@ -273,7 +269,7 @@ mod tests {
                 assert_eq!(decisions.note(at(second), asked), None);
                 decisions.handshake_failed();
             }
-            let operator = Asked::of(&Asker::Operator, &Request::Reload);
+            let operator = Asked::of(&Asker::Operator, &Request::Reload, None);
             decisions.note(at(second), operator.refused(&format!("{}", second / 60)));
             entries += decisions.due(at(second), false).len();
         }
@@ -292,8 +288,8 @@ mod tests {
     fn nothing_is_left_out_of_the_counts() {
         let mut decisions = decisions();
         for n in 0..1000 {
-            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show).refused(&n.to_string()));
-            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show));
+            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show, None).refused(&n.to_string()));
+            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show, None));
         }
         let due = decisions.due(at(2), true);
         let counted: u64 = listed(&due).iter().map(|(_, count)| count).sum();

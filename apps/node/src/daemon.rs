@@ -579,6 +579,15 @@ impl Daemon {
         authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
     }
 
+    /// What the node calls the session that a request is about: a holder has names of his own.
+    pub(crate) fn session_of(&self, asker: &Asker, ask: &Request) -> Option<Name> {
+        let called = ask.session()?;
+        let Asker::Holder(credential) = asker else { return Some(called.clone()) };
+        let own = Owner::name_of(credential, called);
+        let is_own = matches!(ask, Request::Create(_)) || lock(&self.node).sessions.contains_key(&own);
+        Some(if is_own { own } else { called.clone() })
+    }
+
     /// Enters what was decided.
     pub(crate) fn decided(&self, asked: Asked) {
         let event = lock(&self.decisions).note(now(), asked);

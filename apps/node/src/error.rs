@@ -47,7 +47,9 @@ pub enum NodeError {
         module: Name,
     },
     /// There is one already.
-    #[error("session `{session}` has a module `{module}` already; give the other one a name of its own")]
+    #[error(
+        "session `{session}` has a module `{module}` already; give the other one a name of its own (`--name`)"
+    )]
     ModuleExists {
         /// In which session.
         session: Name,
@@ -90,13 +92,15 @@ pub enum NodeError {
     },
     /// The session has not so much memory.
     #[error(
-        "module `{module}` wants more memory at its start than session `{session}` has left of its {reserved}: {left}; more can be reserved with `weir session change`"
+        "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change {session} --memory`"
     )]
     SessionMemory {
         /// Which.
         session: Name,
         /// Which.
         module: Name,
+        /// What it wants, where that is known.
+        wanted: String,
         /// What there is.
         left: Bytes,
         /// Of so much.

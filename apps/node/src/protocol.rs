@@ -134,6 +134,29 @@ pub enum Request {
     Reload,
 }
 
+impl Request {
+    /// The session that it is about.
+    pub fn session(&self) -> Option<&Name> {
+        match self {
+            Self::Create(spec) => Some(&spec.name),
+            Self::Change(change) => Some(&change.session),
+            Self::Close { session }
+            | Self::Load { session, .. }
+            | Self::Unload { session, .. }
+            | Self::Follow { session, .. } => Some(session),
+            Self::Show
+            | Self::Watch { .. }
+            | Self::Upload(_)
+            | Self::PutTable { .. }
+            | Self::RemoveTable { .. }
+            | Self::Rate(_)
+            | Self::Explain(_)
+            | Self::Revoke
+            | Self::Reload => None,
+        }
+    }
+}
+
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weir_netio::FilterCompiler;
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
-use weir_units::Nanos;
+use weir_units::{Bytes, Nanos};
 
 /// Modules that come with weir, by their names.
 pub type Shipped = fn(&str) -> Option<&'static [u8]>;
@@ -121,9 +121,10 @@ impl Workshop {
         let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
         let failed = |error| NodeError::Load { module: module(), error };
         let before = memory.state();
-        let short = || NodeError::SessionMemory {
+        let short = |wanted: Option<Bytes>| NodeError::SessionMemory {
             session: session.name.clone(),
             module: name.clone(),
+            wanted: wanted.map_or_else(|| "more".to_owned(), |wanted| wanted.to_string()),
             left: before.left(),
             reserved: before.reserved,
         };
@@ -170,12 +171,12 @@ impl Workshop {
             }
         };
         let (admitted, tenant) = match tenant {
-            Err(LoadError::Memory { .. }) => return Err(short()),
+            Err(LoadError::Memory { wanted, .. }) => return Err(short(Some(wanted))),
             started => started.map_err(failed)?,
         };
         if tenant.has_ended() {
             if memory.state().refused > before.refused {
-                return Err(short());
+                return Err(short(None));
             }
             let why = tenant.faults(0).into_iter().next();
             return Err(NodeError::Start { module: module(), fault: why.unwrap_or_default() });

@@ -76,10 +76,10 @@ pub enum Error {
         source: weir_trust::grant::NodeNameError,
     },
     /// Something in it contradicts itself.
-    #[error("{0} contradictions in the policy")]
+    #[error("{} in the policy", if *.0 == 1 { "1 contradiction".to_owned() } else { format!("{} contradictions", .0) })]
     Contradictions(usize),
     /// Cases do not hold.
-    #[error("{failed} of {of} cases {}", if *.failed == 1 { "does not hold" } else { "do not hold" })]
+    #[error("{failed} of {of} {} {}", if *.of == 1 { "case" } else { "cases" }, if *.failed == 1 { "does not hold" } else { "do not hold" })]
     Cases {
         /// So many,
         failed: usize,
@@ -154,6 +154,7 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
     }
     match policy.cases.len() {
         0 => writeln!(out, "no cases: what the policy has to come to is nowhere said")?,
+        1 => writeln!(out, "1 case, which `weir policy test` tries")?,
         count => writeln!(out, "{count} cases, which `weir policy test` tries")?,
     }
     let findings = policy.findings(config.as_ref().map(|config| (config, node)), now());
@@ -209,6 +210,10 @@ fn test(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<()
     if failed > 0 {
         return Err(Error::Cases { failed, of: trials.len() }.into());
     }
-    writeln!(out, "{} cases hold", trials.len())?;
+    match trials.len() {
+        0 => writeln!(out, "no cases: what the policy has to come to is nowhere said")?,
+        1 => writeln!(out, "1 case holds")?,
+        count => writeln!(out, "{count} cases hold")?,
+    }
     Ok(())
 }

@@ -329,7 +329,14 @@ fn a_credential_is_explained_as_a_node_would_see_it() {
         said.contains("would be refused") && said.contains("of the 64 MiB given to all credentials of"),
         "{said}"
     );
-    let said = fails(at, &format!("{explain} load s rtt"));
+    // Whether a module may be loaded can be known before there is a session for it; of others there has to be one.
+    let said = done(at, &format!("{explain} load s rtt"));
+    assert!(said.contains("would be allowed"), "{said}");
+    done(at, &format!("{} --module rtt --out rtt.credential", grant.replace(" --any-module", "")));
+    let said = fails(at, "credential explain rtt.credential -c node.toml load s port-count");
+    assert!(said.contains("would be refused") && said.contains("modules: asked for `port-count`"), "{said}");
+    done(at, "credential explain rtt.credential -c node.toml load s rtt");
+    let said = fails(at, &format!("{explain} session close s"));
     assert!(said.contains("there is no session `s`"), "{said}");
     let said = fails(at, "credential explain elsewhere.credential -c node.toml");
     assert!(said.contains("worth nothing there") && said.contains("ix-1.example"), "{said}");

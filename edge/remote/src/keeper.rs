@@ -59,8 +59,21 @@ enum FileError {
         "others than its owner can read it: `chmod 600` it, and if they may have read it make a new one with `weir key new`"
     )]
     Open,
+    #[error(
+        "it is sealed with a passphrase, and nobody is there to type one when a node starts: make a node's key without one, with `weir key new`, and let its file be the operator's alone"
+    )]
+    Sealed,
     #[error(transparent)]
-    Key(#[from] KeyFileError),
+    Key(KeyFileError),
+}
+
+impl From<KeyFileError> for FileError {
+    fn from(error: KeyFileError) -> Self {
+        match error {
+            KeyFileError::NoPassphrase => Self::Sealed,
+            error => Self::Key(error),
+        }
+    }
 }
 
 /// Who keeps a node's private key, from the node's side. One that ends is started anew when it is needed next.

@@ -32,6 +32,9 @@ const COUNTED: u64 = 160_000;
 const TRIAL: Duration = Duration::from_millis(200);
 /// A rate is without loss where one of so many trials is: the machine itself may take the core away.
 const TRIES: usize = 2;
+/// What a module takes is the least of so many trials: while a neighbour fills the caches that all cores of the machine share, hundreds of instances take half as
+/// much again, and such times last for seconds.
+const COSTS: usize = 10;
 /// Halvings of the range in which a number is searched.
 const STEPS: usize = 6;
 /// Everything is searched so many times, in turn: over minutes the machine is not always as fast.
@@ -237,7 +240,7 @@ impl<'a> Stage<'a> {
     /// Cycles for a packet, the least of some trials: other programs only ever add to it.
     fn cost(&mut self, rate: u64) -> Result<f64, FigureError> {
         let mut least = f64::INFINITY;
-        for _ in 0..TRIES {
+        for _ in 0..COSTS {
             least = least.min(self.trial(0, rate)?.cycles_a_packet());
         }
         Ok(least)

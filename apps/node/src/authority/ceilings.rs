@@ -19,11 +19,12 @@ pub(crate) fn hold<'a>(
 ) -> Result<(), Refusal> {
     hold_parts(&owner.credential, &owner.given, spec)?;
     let asked = used(spec);
+    let mut beyond = Vec::new();
     for link in owner.credential.chain() {
         let under =
             others.clone().filter(|(other, _)| other.credential.chain().iter().any(|l| l.id == link.id));
         let before = under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
-        hold_ceilings(&link.holder.to_string(), &link.grant.ceilings, &before, &asked)?;
+        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, &before, &asked));
     }
     // What the node lets a root grant is for all who have their right from it.
     let root = owner.credential.root();
@@ -31,7 +32,14 @@ pub(crate) fn hold<'a>(
         .filter(|(other, _)| other.credential.root() == root)
         .fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
     let whose = of_root_in_words(root);
-    hold_ceilings(&whose, &owner.credential.limit().ceilings, &before, &asked)
+    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &before, &asked));
+    // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
+    let first = beyond.first().map(|short| short.part);
+    let of_first = beyond.into_iter().filter(|short| Some(short.part) == first);
+    match of_first.min_by_key(|short| short.left) {
+        Some(short) => Err(short.refusal()),
+        None => Ok(()),
+    }
 }
 
 /// What does not depend on other sessions.
@@ -189,18 +197,48 @@ fn shown(part: Part, amount: u64) -> String {
     }
 }
 
-/// Holds what is used under one prefix of a chain, or under a root, against its ceilings.
-fn hold_ceilings(whose: &str, ceilings: &Ceilings, before: &Used, asked: &Used) -> Result<(), Refusal> {
-    for (part, given, before, asked) in shares(ceilings, before, asked) {
-        let Some(given) = given else { continue };
-        let left = given.saturating_sub(before);
-        if asked > left {
-            let (asked, whose) = (shown(part, asked), whose.to_owned());
-            let (given, left) = (shown(part, given), shown(part, left));
-            return Err(Refusal::UsedUp { part, asked, given, whose, left });
-        }
+/// A ceiling that what is asked for does not fit under.
+struct Short {
+    part: Part,
+    asked: u64,
+    given: u64,
+    whose: String,
+    left: u64,
+}
+
+impl Short {
+    fn refusal(self) -> Refusal {
+        let Self { part, asked, given, whose, left } = self;
+        let (asked, given, left) = (shown(part, asked), shown(part, given), shown(part, left));
+        Refusal::UsedUp { part, asked, given, whose, left, less: less(part) }
     }
-    Ok(())
+}
+
+/// By what one asks for less of a part.
+fn less(part: Part) -> &'static str {
+    match part {
+        Part::Cpu => "ask for less with `--cpu`",
+        Part::Memory => "ask for less with `--memory` and `--memory-max`",
+        Part::Bandwidth => "ask for less with `cap=` in `--output`",
+        Part::Records => "ask for less with `--records`",
+        Part::Kept => "ask for less with `--kept`",
+        _ => "do with those that there are",
+    }
+}
+
+/// The ceilings of one prefix of a chain, or of a root, that what is asked for does not fit under beside what is used.
+fn past_ceilings(
+    whose: &str,
+    ceilings: &Ceilings,
+    before: &Used,
+    asked: &Used,
+) -> impl Iterator<Item = Short> {
+    let short = |(part, given, before, asked): Share| {
+        let given = given?;
+        let left = given.saturating_sub(before);
+        (asked > left).then(|| Short { part, asked, given, whose: whose.to_owned(), left })
+    };
+    shares(ceilings, before, asked).into_iter().filter_map(short)
 }
 
 /// What is used of all that is given to each holder of a chain, and to its root. `sessions` are all of the node that are not the operator's.

@@ -71,6 +71,17 @@ impl Owner {
         resource_name(credential.id(), credential.holder(), given)
     }
 
+    /// What the node calls its session.
+    pub(crate) fn name(&self) -> Name {
+        Self::name_of(&self.credential, &self.given)
+    }
+
+    /// Of the session that a module would be loaded into, if its holder had created it: whoever wants to know what may be loaded need not have one.
+    pub(crate) fn imagined(credential: &Arc<Verified>, ask: &crate::protocol::Request) -> Option<Self> {
+        let given = ask.session().filter(|_| matches!(ask, crate::protocol::Request::Load { .. }))?;
+        Some(Self { credential: Arc::clone(credential), given: given.clone() })
+    }
+
     /// Whether whoever holds `credential` may ask for something about its session: it is his own, or was made by somebody who got the right from him.
     pub(crate) fn is_under(&self, credential: &Verified) -> bool {
         self.credential.chain().iter().any(|link| link.id == credential.id())

@@ -157,7 +157,11 @@ impl Desk<'_> {
     ) -> Result<(), Refusal> {
         let Some((hash, signers)) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
         let asked = Asked { module: Some((hash, &signers)), ..Asked::default() };
-        let excesses = owner.grant().refuses(&asked);
+        let mut excesses = owner.grant().refuses(&asked);
+        // By the name that it was asked for by, too: a hash says little.
+        for excess in &mut excesses {
+            excess.asked = format!("`{}`, {}", weir_units::shown(&module.module), excess.asked);
+        }
         if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
     }
 }

@@ -16,7 +16,7 @@ pub enum Refusal {
     Excess(Vec<Excess>),
     /// More than is left for one of those through whom the right came.
     #[error(
-        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {left} is left. Close another session, or ask for less"
+        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {left} is left. Close another session, or {less}"
     )]
     UsedUp {
         /// Of what.
@@ -29,6 +29,8 @@ pub enum Refusal {
         whose: String,
         /// and so much is left.
         left: String,
+        /// How to ask for less.
+        less: &'static str,
     },
     /// A signature of a module that is none.
     #[error(transparent)]

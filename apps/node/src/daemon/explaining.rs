@@ -1,12 +1,13 @@
 //! What credentials allow on this node, as it is now.
 
 use super::{Daemon, lock, now};
-use crate::authority::{Asker, explain};
+use crate::authority::{self, Asker, Owner, explain};
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::protocol::{Explain, Explanation, Request, Verdict};
 use std::sync::Arc;
-use weir_trust::credential::Credential;
+use weir_session::Name;
+use weir_trust::credential::{Credential, Verified};
 use weir_trust::grant::Second;
 
 /// Why nothing is explained.
@@ -57,13 +58,18 @@ impl Daemon {
             let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
             explain::explanation(verified, owned, trust.name(), at)
         });
-        let verdict = ask.map(|ask| Verdict { refused: self.would_refuse(&holder, ask, body) });
+        let verdict = ask.map(|ask| Verdict { refused: self.would_refuse(verified, ask, body) });
         Ok(Explanation { verdict, ..explained })
     }
 
     /// Why a request would be refused.
-    fn would_refuse(&self, asker: &Asker, ask: Request, body: Option<&[u8]>) -> Option<String> {
-        let permitted = match self.permit(asker, ask, body) {
+    fn would_refuse(&self, holder: &Arc<Verified>, ask: Request, body: Option<&[u8]>) -> Option<String> {
+        let imagined = Owner::imagined(holder, &ask);
+        let owner_of = |name: &Name| {
+            self.owner_of(name).or_else(|| imagined.clone().filter(|owner| owner.name() == *name))
+        };
+        let asker = Asker::Holder(Arc::clone(holder));
+        let permitted = match authority::permit(&asker, ask, body, &owner_of, &self.setup.shipped) {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };

@@ -1,13 +1,14 @@
 //! What roots of trust have taken back: lists that come, and what becomes of sessions.
 
 use super::{Daemon, DaemonError, lock, now};
-use crate::authority::Asker;
+use crate::authority::{Asker, Refusal};
 use crate::log::say;
 use crate::revoked;
 use crate::trust::{Trust, TrustError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_session::ledger::{Closed, Event, Text, Unloaded};
+use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::Second;
 use weir_trust::revocation::RevocationError;
 
@@ -95,7 +96,7 @@ impl Daemon {
         let now = Second::of(now());
         let beyond = lock(&self.node).hold_again(|credential| trust.current(credential, now).ok());
         for (session, id, refusal) in beyond {
-            self.end_aside(session, id, &refusal.to_string());
+            self.end_aside(session, id, Closed::Expired, &refusal.to_string());
         }
     }
 
@@ -114,19 +115,22 @@ impl Daemon {
         };
         for (session, id, asker) in owned {
             if let Err(why) = self.still(&asker) {
-                self.end_aside(session, id, &why.to_string());
+                let is_revoked =
+                    matches!(&why, Refusal::Worthless(why) if matches!(**why, Worthless::Revoked { .. }));
+                let reason = if is_revoked { Closed::Revoked } else { Closed::Expired };
+                self.end_aside(session, id, reason, &why.to_string());
             }
         }
     }
 
     /// Ends a session whose right has ended. Nobody waits for that.
-    fn end_aside(self: &Arc<Self>, session: weir_session::Name, id: u64, why: &str) {
+    fn end_aside(self: &Arc<Self>, session: weir_session::Name, id: u64, reason: Closed, why: &str) {
         if !lock(&self.ending).insert(id) {
             return;
         }
         say(&format!("session {session} is closed: {why}"));
         self.aside(move |daemon| {
-            _ = daemon.close_for(&session, id, Closed::Expired, Unloaded::SessionClosed);
+            _ = daemon.close_for(&session, id, reason, Unloaded::SessionClosed);
             lock(&daemon.ending).remove(&id);
         });
     }

@@ -4,12 +4,14 @@ use super::Policy;
 use super::case::{Case, Expect, Somebody, Who};
 use crate::authority::{Asker, Owner, ceilings, explain, permit};
 use crate::config::Config;
+use crate::daemon::DaemonError;
 use crate::protocol::{Explanation, Request, Verdict};
 use crate::spec::SessionSpec;
-use crate::trust::Trust;
+use crate::trust::{Trust, TrustError};
 use crate::workshop::Shipped;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use weir_session::Name;
 use weir_session::ledger::Digest;
@@ -106,6 +108,16 @@ impl<'a> World<'a> {
         Self { policy, ground, trust, sessions: BTreeMap::new() }
     }
 
+    /// The same, with what a node with this folder of state has been told was taken back.
+    ///
+    /// # Errors
+    /// What it has kept cannot be read, or is damaged.
+    pub fn remembering(self, state: &Path) -> Result<Self, DaemonError> {
+        let wrong = |source| DaemonError::Trust { path: state.to_owned(), source: TrustError::Kept(source) };
+        let trust = self.trust.remembering(crate::revoked::kept(state)?).map_err(wrong)?;
+        Ok(Self { trust, ..self })
+    }
+
     /// What comes of a case's request.
     fn ask_as(&mut self, case: &Case) -> Result<(), String> {
         let mut trust = match &case.node {
@@ -129,7 +141,7 @@ impl<'a> World<'a> {
             Some(Somebody::Called(name)) => somebody(name).public(),
         };
         let verified = trust.verify(&credential, &peer, case.at).map_err(|refusal| refusal.to_string())?;
-        self.ask(Arc::new(verified), case.ask.clone(), case.body.as_deref())
+        self.ask(&Arc::new(verified), case.ask.clone(), case.body.as_deref(), None)
     }
 
     /// What a credential allows its holder, and what would come of a request of his.
@@ -148,19 +160,29 @@ impl<'a> World<'a> {
         let explained = explain::explanation(&verified, sessions, node, at);
         let verdict = ask.map(|(ask, body)| {
             let body = Some(body).filter(|body| !body.is_empty());
-            Verdict { refused: self.ask(verified, ask, body).err() }
+            let imagined = Owner::imagined(&verified, &ask);
+            Verdict { refused: self.ask(&verified, ask, body, imagined).err() }
         });
         Explanation { verdict, ..explained }
     }
 
-    /// What comes of a request of a credential's holder.
+    /// What comes of a request of a credential's holder; `imagined` is whose the session is that it is about, where it is not there.
     ///
     /// # Errors
     /// Why it is refused.
-    fn ask(&mut self, who: Arc<Verified>, ask: Request, body: Option<&[u8]>) -> Result<(), String> {
+    fn ask(
+        &mut self,
+        who: &Arc<Verified>,
+        ask: Request,
+        body: Option<&[u8]>,
+        imagined: Option<Owner>,
+    ) -> Result<(), String> {
         let shipped = self.ground.shipped;
-        let owner_of = |name: &Name| self.sessions.get(name).map(|(owner, _)| owner.clone());
-        let permitted = permit(&Asker::Holder(who), ask, body, &owner_of, &shipped);
+        let owner_of = |name: &Name| {
+            let there = self.sessions.get(name).map(|(owner, _)| owner);
+            there.or(imagined.as_ref().filter(|owner| owner.name() == *name)).cloned()
+        };
+        let permitted = permit(&Asker::Holder(Arc::clone(who)), ask, body, &owner_of, &shipped);
         let permitted = permitted.map_err(|refusal| refusal.to_string())?;
         match (permitted.ask, permitted.owner) {
             (Request::Create(spec), Some(owner)) => {

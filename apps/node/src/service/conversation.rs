@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+use weir_session::Name;
 
 /// A client that says nothing for so long, or takes nothing, is left.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,6 +67,31 @@ pub(super) fn say(line: &mut impl Write, reply: Reply) -> io::Result<()> {
 /// Says no: to somebody with whom there is no conversation, it is all that is said.
 pub(super) fn refuse(line: &mut impl Write, why: &dyn Display) -> io::Result<()> {
     say(line, Reply::Refused { why: why.to_string() })
+}
+
+/// What a session is called.
+struct Names {
+    /// By the node,
+    node: Option<Name>,
+    /// and by whoever asks.
+    asker: Option<Name>,
+}
+
+impl Names {
+    /// An answer in which the session has the name that it was asked about by.
+    fn as_asked(&self, answer: Reply) -> Reply {
+        let (Some(node), Some(asker)) = (&self.node, &self.asker) else { return answer };
+        if node == asker {
+            return answer;
+        }
+        // The node's name for a holder's session is like no other word: it is made of a hash.
+        let renamed = |text: String| text.replace(node.as_str(), asker.as_str());
+        match answer {
+            Reply::Done { notes } => Reply::Done { notes: notes.into_iter().map(renamed).collect() },
+            Reply::Refused { why } => Reply::Refused { why: renamed(why) },
+            other => other,
+        }
+    }
 }
 
 /// What is said with a client.
@@ -153,7 +179,8 @@ impl<'a, L: Line> Conversation<'a, L> {
     /// Answers a request. Says whether there can be another.
     fn answer(&mut self, ask: Request, body: Option<Vec<u8>>) -> io::Result<bool> {
         let daemon = &self.office.daemon;
-        let mut asked = Asked::of(&self.asker, &ask);
+        let names = Names { node: daemon.session_of(&self.asker, &ask), asker: ask.session().cloned() };
+        let asked = Asked::of(&self.asker, &ask, names.node.as_ref());
         let permitted = match daemon.permit(&self.asker, ask, body.as_deref()) {
             Ok(permitted) => permitted,
             Err(why) => {
@@ -161,7 +188,6 @@ impl<'a, L: Line> Conversation<'a, L> {
                 return self.refuse(&why).map(|()| true);
             }
         };
-        asked.about(&permitted.ask);
         // Whether it is the asker's right that was too small, and not the node.
         let is_refusal = Cell::new(false);
         let done = || Reply::Done { notes: Vec::new() };
@@ -183,7 +209,7 @@ impl<'a, L: Line> Conversation<'a, L> {
             Request::Watch { every } => {
                 daemon.decided(asked.answered(&done(), false));
                 let every = Duration::from_nanos(every.0).clamp(WATCH_MIN, PATIENCE);
-                while !self.office.is_over() && daemon.still(&self.asker).is_ok() {
+                while !self.has_ended()? {
                     let snapshot = self.office.daemon.snapshot_for(&self.asker);
                     self.say(Reply::Snapshot(Box::new(snapshot)))?;
                     std::thread::sleep(every);
@@ -227,7 +253,14 @@ impl<'a, L: Line> Conversation<'a, L> {
                     Ok(Some(following)) => {
                         daemon.decided(asked.answered(&done(), false));
                         self.say(done())?;
-                        return self.follow(&following).map(|()| false);
+                        self.follow(&following)?;
+                        if !self.has_ended()? {
+                            let gone = format_args!(
+                                "its records end here: module `{module}` was unloaded, or its session closed"
+                            );
+                            self.refuse(&gone)?;
+                        }
+                        return Ok(false);
                     }
                     Ok(None) => refused(&format_args!(
                         "module `{module}` has no stream `{stream}`; `weir session show {session}` lists them"
@@ -237,9 +270,21 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
         };
         daemon.decided(asked.answered(&answer, is_refusal.get()));
-        self.say(answer).map(|()| true)
+        self.say(names.as_asked(answer)).map(|()| true)
     }
 
+    /// Whether there is nothing more to say to somebody who is told again and again, because the node stops or he has no right any more. Then he is told that.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        if self.office.is_over() {
+            return self.refuse(&"the node stops").map(|()| true);
+        }
+        match self.office.daemon.still(&self.asker) {
+            Ok(()) => Ok(false),
+            Err(why) => self.refuse(&why).map(|()| true),
+        }
+    }
+
+    /// Until nothing more comes, or is for him.
     fn follow(&mut self, following: &Following) -> io::Result<()> {
         while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
             match following.next(Duration::from_millis(200)) {

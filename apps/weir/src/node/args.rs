@@ -125,8 +125,8 @@ pub struct Create {
     /// A virtual processor: name, core, period, slice, spare, weight
     #[arg(long = "cpu", value_name = "KEY=VALUE[,...]")]
     pub cpu: Vec<String>,
-    /// A channel: name, interface, filter, queue, sees (selected or all), lag, late (lose or terminate), forward (where its packets go on),
-    /// unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes
+    /// A channel: name, interface, filter, view (what is shown of its packets, such as payload=none), queue, sees (selected or all), lag,
+    /// late (lose or terminate), checksum=verify (drops those with a wrong one), reassemble, forward (where its packets go on), unattended (pass or drop). Write \, for a comma in a filter, or put it between double quotes
     #[arg(long = "channel", value_name = "KEY=VALUE[,...]")]
     pub channels: Vec<String>,
     /// An output channel: name, link, reserve, period, limit, cap, weight, queue, filter (what may go out), tap

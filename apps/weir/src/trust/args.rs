@@ -61,7 +61,7 @@ pub struct Grant {
     /// Until when: a day or a point in time (UTC), such as 2027-01-31 or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub until: Second,
-    /// Any module may be loaded
+    /// Any module may be loaded: administrative, for those who may load whatever they have written since. Where that is more than is meant, name modules, or who signs them
     #[arg(long, group = "which", conflicts_with_all = ["modules", "signers"])]
     pub any_module: bool,
     /// This module may be loaded: a shipped one's name, or the path of a .wasm file. Can be given several times
@@ -204,7 +204,7 @@ Examples:
   weir credential explain alice.credential -c node.toml load s ./mine.wasm
   weir credential explain alice.credential                      asked by the operator, at the node on this machine
 
-A request is a command as weir has them, without `weir`. Exit status: 0 when the credential is worth something, and the request would be fulfilled as far as it is a \
+A request is a command as weir has them, without `weir`; a module can be asked about for a session that is yet to be created. Exit status: 0 when the credential is worth something, and the request would be fulfilled as far as it is a \
 matter of rights; 1 when not.")]
     Explain {
         /// Its file

@@ -27,7 +27,12 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
         let read = of_config(config)?;
         let ground = Ground { node: &read.node, config: read.config.as_ref(), shipped: shipped_bytes };
         let ask = ask.map(|ask| (ask, body.as_slice()));
-        World::new(&read.policy, ground).explain(&credential, now(), ask)
+        let world = World::new(&read.policy, ground);
+        let mut world = match &read.config {
+            Some(config) => world.remembering(&config.node.state)?,
+            None => world,
+        };
+        world.explain(&credential, now(), ask)
     } else {
         let (there, named) = match node {
             Some(node) => {

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
-use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, PASSPHRASE_BYTES_MAX};
+use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
 use weir_trust::signature::{ModuleSignature, SIGNATURE_BYTES_MAX};
 use zeroize::Zeroizing;
@@ -58,8 +58,12 @@ pub fn identity_of(path: &Path, passphrase: Option<&Path>) -> Result<Identity, F
         Some(from) => Some(passphrase_of(from)?),
         None => passphrase::ask(&shown(path)).map_err(|error| wrong(path, &error))?,
     };
-    let opened = file.open(passphrase.as_ref().map(|text| text.as_bytes()));
-    opened.map_err(|error| wrong(path, &error))
+    file.open(passphrase.as_ref().map(|text| text.as_bytes())).map_err(|error| match error {
+        KeyFileError::NoPassphrase => {
+            wrong(path, &format_args!("{error}: name a file with it with --passphrase-file FILE"))
+        }
+        error => wrong(path, &error),
+    })
 }
 
 /// A passphrase for a new key, from whoever sits at the terminal.

@@ -47,6 +47,16 @@ pub enum TrustError {
     /// A list that is not there.
     #[error("{}: there is no such list: `weir credential revoke` makes one", .0.display())]
     NoList(PathBuf),
+    /// What somebody else has granted.
+    #[error("{}: it is of the root {of}, which alone takes back what it has granted, and the key is {key}: name that root's key with --key", what.display())]
+    OtherRoot {
+        /// The credential, or the list.
+        what: PathBuf,
+        /// Whose it is.
+        of: PublicKey,
+        /// Who would have signed.
+        key: PublicKey,
+    },
     /// Nodes that have not taken a list.
     #[error(
         "{failed} of {of} nodes have not taken the list: deliver it to them with `weir credential deliver`"
@@ -95,7 +105,19 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     (*cpu, *memory) = (Some(args.cpu), Some(args.memory));
     (*bandwidth, *sessions) = (Some(args.bandwidth), Some(args.sessions));
     let credential = Credential::mint(&root, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    warn_if_over(Some(args.until));
     give(out, &credential, args.out.as_deref())
+}
+
+/// Nobody means to grant what has ended already.
+fn warn_if_over(until: Option<Second>) {
+    let now = now();
+    if let Some(until) = until.filter(|until| *until <= now) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "weir: warning: it held until {until}, and it is {now}: nobody can use this credential"
+        );
+    }
 }
 
 /// `weir delegate`.
@@ -108,6 +130,7 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     (*cpu, *memory) = (args.cpu, args.memory);
     (*bandwidth, *sessions) = (args.bandwidth, args.sessions);
     let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    warn_if_over(args.until);
     give(out, &delegated, args.out.as_deref())
 }
 
@@ -136,12 +159,22 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
         CredentialAct::Deliver { list, nodes, socket } => deliver_file(out, list, nodes, socket)?,
         CredentialAct::Revoke { files, signer, list, nodes } => {
             let root = identity_of(&signer.key, signer.passphrase_file.as_deref())?;
+            let public = root.public();
             let mut ids = Vec::new();
             for file in files {
-                ids.extend(credential_of(file)?.claimed_links().last().map(|link| link.id));
+                let credential = credential_of(file)?;
+                let of = *credential.claimed_root();
+                if of != public {
+                    return Err(TrustError::OtherRoot { what: file.clone(), of, key: public }.into());
+                }
+                ids.extend(credential.claimed_links().last().map(|link| link.id));
             }
             let now = now();
             let signed = match list_of(list)? {
+                Some(before) if *before.root() != public => {
+                    let (what, of) = (list.clone(), *before.root());
+                    return Err(TrustError::OtherRoot { what, of, key: public }.into());
+                }
                 Some(before) => before.with(&root, now, ids.iter().copied()),
                 None => RevocationList::sign(&root, 1, now, ids.iter().copied().collect()),
             };

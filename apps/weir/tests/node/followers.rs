@@ -71,10 +71,14 @@ fn who_follows_and_does_not_read_misses_rows_and_is_told_of_each() {
             tell.send(line).unwrap();
         }
     });
-    let (mut seen, mut rows, mut missed) = (0, 0, 0);
+    let (mut seen, mut rows, mut missed, mut end) = (0, 0, 0, String::new());
     let mut read = || {
         for line in told.try_iter() {
             let reply = serde_json::from_str::<Value>(&line).unwrap()["reply"].clone();
+            if let Some(why) = reply["refused"]["why"].as_str() {
+                end = why.to_owned();
+                continue;
+            }
             match reply["missed"]["rows"].as_u64() {
                 Some(more) => (seen, missed) = (seen + more, missed + more),
                 None => {
@@ -94,8 +98,10 @@ fn who_follows_and_does_not_read_misses_rows_and_is_told_of_each() {
     place.done(json!({"unload": {"session": "alice", "module": "talker"}}));
     let sent = send(&mut place, 0);
     place.until("it has been told of all", |_| read().0 == sent);
-    assert!(rows < 800, "{rows}");
     assert_eq!((place.snapshot()["sessions"][0]["modules"]).clone(), json!([]));
     assert!(place.stop().success());
     reading.join().unwrap();
+    read();
+    assert!(rows < 800, "{rows}");
+    assert!(end.contains("records end here: module `talker` was unloaded"), "{end}");
 }

@@ -263,6 +263,14 @@ fn sessions_end_with_the_last_one_of_whom_their_owner_has_his_right_from() {
     let mut expected = [student.name_of("s"), friend.name_of("f")];
     expected.sort_unstable();
     assert_eq!(ended, expected);
+    let state = net.place.path().join("state").display().to_string();
+    let decisions = said(&["ledger", &state, "--decisions", "--csv"]);
+    let ends: Vec<&str> =
+        decisions.lines().filter(|line| line.contains("(end)") && line.contains("from whom")).collect();
+    assert!(
+        ends.len() == 2 && expected.iter().all(|name| ends.iter().any(|end| end.contains(name))),
+        "{decisions}"
+    );
 }
 
 #[test]
@@ -308,6 +316,7 @@ fn every_decision_is_in_the_ledger_and_a_flood_of_them_does_not_fill_it() {
     assert_eq!(by_student("create", "allowed")["session"], student.name_of("study"));
     let refused = by_student("create", "refused");
     assert!(refused["reason"].as_str().unwrap().contains("memory: asked for 1 GiB"), "{refused}");
+    assert_eq!(refused["session"], student.name_of("more"));
     assert!(by_student("reload", "refused")["reason"].as_str().unwrap().contains("only the node's operator"));
     assert!(by_student("load", "failed")["reason"].as_str().unwrap().contains("no channel"));
     by_student("close", "allowed");

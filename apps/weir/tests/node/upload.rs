@@ -173,7 +173,7 @@ fn a_load_goes_on_where_its_connection_was_cut() {
     let output = way.command(&net, &researcher, &load).output().unwrap();
     let said = said(&output);
     assert!(output.status.success(), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("module port-count runs in session study-"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("module port-count runs in session study\n"));
     // One that is closed in its handshake is tried again without a word.
     assert!(said.matches("trying again in").count() >= 2 && !said.contains("sent again"), "{said}");
     // Nobody sits at a terminal.

@@ -1,6 +1,6 @@
 //! Who asked for what, and what came of it.
 
-use super::{Cell, Column, Entry, Event, Table, Text, show_time, wire};
+use super::{Cell, Closed, Column, Entry, Event, Table, Text, show_time, wire};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -16,13 +16,20 @@ pub enum Outcome {
     Failed,
 }
 
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Outcome {
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Allowed => "allowed",
             Self::Refused => "refused",
             Self::Failed => "failed",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -84,16 +91,16 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl DecisionList {
-    /// Takes an entry; those that are no decisions are passed over.
+    /// Takes an entry; those that are no decisions, nor ends of sessions that nobody asked for, are passed over.
     pub fn add(&mut self, entry: &Entry) {
-        let mut row = |request: &str, outcome: Outcome, count: u64, more: [Option<String>; 4]| {
+        let mut row = |request: &str, outcome: &str, count: u64, more: [Option<String>; 4]| {
             let [session, key, credentials, reason] = more.map(|text| text.map_or(Cell::None, Cell::Text));
             self.rows.push(vec![
                 Cell::Text(show_time(entry.begin)),
                 Cell::Text(show_time(entry.end)),
                 Cell::Text(request.to_owned()),
                 session,
-                Cell::Text(outcome.to_string()),
+                Cell::Text(outcome.to_owned()),
                 Cell::Count(count),
                 key,
                 credentials,
@@ -107,7 +114,7 @@ impl DecisionList {
                 let credentials = (!ids.is_empty()).then(|| ids.join(" "));
                 let text = |text: &Option<Text>| text.as_ref().map(Text::to_string);
                 let more = [text(session), text(key), credentials, text(reason)];
-                row(request.as_str(), *outcome, *count, more);
+                row(request.as_str(), outcome.as_str(), *count, more);
             }
             Event::Unlisted { allowed, refused, handshakes } => {
                 for (what, outcome, count) in [
@@ -116,13 +123,23 @@ impl DecisionList {
                     ("(handshake)", Outcome::Failed, *handshakes),
                 ] {
                     if count > 0 {
-                        row(what, outcome, count, [const { None }; 4]);
+                        row(what, outcome.as_str(), count, [const { None }; 4]);
                     }
                 }
             }
             Event::Revoked { root, list, ids } => {
                 let reason = format!("list {list} of this root, {ids} taken back");
-                row("(revocation)", Outcome::Allowed, 1, [None, Some(root.to_string()), None, Some(reason)]);
+                let more = [None, Some(root.to_string()), None, Some(reason)];
+                row("(revocation)", Outcome::Allowed.as_str(), 1, more);
+            }
+            // What somebody asked for stands there already.
+            Event::SessionClosed { session, reason } if *reason != Closed::Asked => {
+                row(
+                    "(end)",
+                    "closed",
+                    1,
+                    [Some(session.name.to_string()), None, None, Some(reason.to_string())],
+                );
             }
             _ => {}
         }

@@ -14,7 +14,7 @@ use weir_units::{BitsPerSecond, Timestamp};
 /// | 1 | a line for each session and interval ([`Event::Usage`]) |
 /// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
 /// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
-/// [`Event::Unlisted`], [`Event::Revoked`]); and sessions that end with their parent's ([`Closed::Parent`]) |
+/// [`Event::Unlisted`], [`Event::Revoked`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
 pub const FORMAT: u64 = 3;
 
 /// One entry: what happened on a node, and when.
@@ -246,14 +246,29 @@ pub enum Event {
 pub enum Closed {
     /// Somebody asked for it.
     Asked,
-    /// Its right ended or was revoked.
+    /// Its right ended.
     Expired,
+    /// Its right was taken back.
+    Revoked,
     /// It did what ends a session by policy.
     Misbehaved,
     /// The node ended, or its configuration no longer has it.
     Node,
     /// The last session of somebody from whom its owner has his right was closed.
     Parent,
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "somebody asked for it",
+            Self::Expired => "its owner has no right any more",
+            Self::Revoked => "its owner's right was taken back",
+            Self::Misbehaved => "it did what ends a session",
+            Self::Node => "the node ended, or its configuration no longer has it",
+            Self::Parent => "the last session of somebody from whom its owner has his right was closed",
+        })
+    }
 }
 
 /// Why a module was unloaded.
@@ -310,7 +325,7 @@ impl Event {
             Self::Decision(_)
             | Self::Unlisted { .. }
             | Self::Revoked { .. }
-            | Self::SessionClosed { reason: Closed::Parent, .. } => 3,
+            | Self::SessionClosed { reason: Closed::Parent | Closed::Revoked, .. } => 3,
             Self::Idle { .. } => 2,
             _ => 1,
         }

@@ -8,15 +8,25 @@ use weir_units::{is_plain, shown};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Text(String);
 
+/// What stands where a text was cut off.
+const CUT: &str = "…";
+/// A word longer than that is cut, too.
+const WORD_BYTES_MAX: usize = 40;
+
 impl Text {
     /// The most bytes of a text.
-    pub const MAX: usize = 200;
+    pub const MAX: usize = 400;
 
-    /// Takes anybody's text.
+    /// Takes anybody's text. Of one that is too long the beginning is kept, up to the end of a word where there is one soon, and `…` says so.
     pub fn new(text: &str) -> Self {
         let mut text = shown(text);
-        let end = (0..=Self::MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
+        if text.len() > Self::MAX {
+            let most = Self::MAX - CUT.len();
+            let at_char = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            let at_word = text.get(..at_char).and_then(|text| text.rfind(' '));
+            text.truncate(at_word.filter(|at| at_char - at <= WORD_BYTES_MAX).unwrap_or(at_char));
+            text.push_str(CUT);
+        }
         Self(text)
     }
 
@@ -52,14 +62,19 @@ mod tests {
             assert_eq!(Text::new(given).as_str(), taken);
         }
         for given in
-            ["é".repeat(500), "\u{10ffff}".repeat(500), "\u{e0001}".repeat(200), "\u{1f980}".repeat(61)]
+            ["é".repeat(500), "\u{10ffff}".repeat(500), "\u{e0001}".repeat(200), "\u{1f980}".repeat(122)]
         {
             let text = Text::new(&given);
-            assert!((190..=Text::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
+            assert!((390..=Text::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
+            assert!(text.as_str().ends_with('…'));
             assert_eq!(Text::new(text.as_str()), text);
             let json = serde_json::to_string(&text).unwrap();
             assert_eq!(serde_json::from_str::<Text>(&json).unwrap(), text);
         }
         assert!(serde_json::from_str::<Text>(r#""\n""#).is_err());
+        let cut = Text::new(&"seven-7 ".repeat(60));
+        assert!(cut.as_str().ends_with(" seven-7…"), "{cut}");
+        let whole = "x".repeat(Text::MAX);
+        assert_eq!(Text::new(&whole).as_str(), whole);
     }
 }

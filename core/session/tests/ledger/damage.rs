@@ -258,6 +258,7 @@ fn time_goes_back_only_where_an_entry_says_so() {
         Event::Decision(Box::new(Decision::new("show", Outcome::Allowed))),
         Event::Unlisted { allowed: 1, refused: 0, handshakes: 0 },
         Event::SessionClosed { session: session(1), reason: Closed::Parent },
+        Event::SessionClosed { session: session(1), reason: Closed::Revoked },
     ] {
         assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).what, Damage::NotInFormat(2));
     }

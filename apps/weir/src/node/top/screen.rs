@@ -78,8 +78,12 @@ fn header(model: &Model, width: usize) -> Line<'static> {
     let mut spans = vec![
         Span::styled(format!(" {}", cut(&plain(&now.node), 24)), STRONG),
         Span::raw(format!("  weir {}  up {}  ", cut(&plain(&now.version), 16), uptime(now.uptime_ns))),
-        Span::raw(format!("load {} of {}  {taken}", load(model), cores_of(now.cores.len()))),
     ];
+    // Who comes with a credential is shown none: how busy they are is others' business.
+    if !now.cores.is_empty() {
+        spans.push(Span::raw(format!("load {} of {}  ", load(model), cores_of(now.cores.len()))));
+    }
+    spans.push(Span::raw(taken));
     if model.paused {
         spans.push(Span::styled("  paused", WARM));
     }
@@ -192,6 +196,9 @@ fn alone(model: &Model, now: &Snapshot, width: usize, room: usize) -> Vec<Line<'
 }
 
 fn cores(model: &Model, now: &Snapshot, width: usize) -> Vec<Line<'static>> {
+    if now.cores.is_empty() {
+        return Vec::new();
+    }
     let columns = [
         number("CORE", 4),
         word("RESERVED", if width >= WIDE { 48 } else { 24 }),
@@ -562,6 +569,22 @@ mod tests {
             greedy.split_whitespace().collect::<Vec<_>>(),
             ["greedy", "-", "-", "-", "-", "-", "2M/64M", "-", "running"]
         );
+    }
+
+    #[test]
+    fn what_is_not_for_whoever_asks_has_no_place_on_the_screen() {
+        let mut model = model();
+        let mut now = model.now.clone().unwrap();
+        now.cores.clear();
+        now.interfaces.clear();
+        model.take(now);
+        for screen in [shown(&model, 80, 24), plain_text(&model, 160)] {
+            assert!(screen.contains("greedy") && screen.contains("memory"), "{screen}");
+            assert!(
+                ["load", "0 cores", "BUSY%", "INTERFACE"].iter().all(|no| !screen.contains(no)),
+                "{screen}"
+            );
+        }
     }
 
     #[test]
