@@ -1,15 +1,15 @@
 //! Every decision on a request, for the ledger: who asked, by what right, for what, and what came of it.
 //!
-//! A change that was made has an entry of its own, at once. Everything else (who looked, who was refused) has one for each kind in each minute, with a count: who asks, by which right,
-//! for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
+//! A change that was made has an entry of its own, at once, as has a module that was refused: so many in a minute. Everything else (who looked, who was refused, whoever changes the same again
+//! and again) has one for each kind in each minute, with a count: who asks, by which right, for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
 //! strangers together; the rest is counted in one entry ([`Event::Unlisted`]). So nobody fills a disk by being refused.
 
-use crate::authority::Asker;
+use crate::authority::{Asker, Owner, line};
 use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{Decision, Event, Outcome, Text};
-use weir_trust::credential::Verified;
+use weir_trust::credential::{PrefixId, Verified};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -17,6 +17,8 @@ use weir_units::{Nanos, Timestamp};
 const WHILE: Nanos = Nanos(60 * Nanos::SECOND.0);
 /// Kinds of decisions in that time that have entries of their own: of all who have their right from one grant of a root, and of the operator,
 const OF_ONE_MAX: usize = 32;
+/// and changes of one in that time that have an entry of their own each, at once;
+const CHANGES_MAX: usize = 128;
 /// of all strangers together,
 const OF_STRANGERS_MAX: usize = 8;
 /// and of all together.
@@ -26,8 +28,8 @@ const OF_ALL_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     Operator,
-    /// By the first identifier of the chain: those who delegate to themselves are still one.
-    Holder(Text),
+    /// By the first of the [line]: those who delegate to themselves are still one.
+    Holder(PrefixId),
     Stranger,
 }
 
@@ -114,7 +116,11 @@ fn by(decision: &mut Decision, credential: &Verified) -> Party {
     let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
     decision.key = Some(Text::new(&credential.holder().to_string()));
     decision.credentials = ids.collect();
-    Party::Holder(decision.credentials.first().cloned().unwrap_or_else(|| Text::new("")))
+    party_of(credential)
+}
+
+fn party_of(credential: &Verified) -> Party {
+    line(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
 /// What a request is in a word, and whether it changes anything.
@@ -147,6 +153,7 @@ pub(crate) struct Decisions {
     began: Timestamp,
     kinds: BTreeMap<Kind, Tally>,
     of: BTreeMap<Party, usize>,
+    changes: BTreeMap<Party, usize>,
     allowed: u64,
     refused: u64,
     handshakes: u64,
@@ -156,7 +163,7 @@ impl Decisions {
     /// Takes a decision. Gives it back where it has an entry of its own, at once.
     pub(crate) fn note(&mut self, at: Timestamp, asked: Asked) -> Option<Event> {
         let Asked { party, decision, is_change } = asked;
-        if is_change && decision.outcome == Outcome::Allowed {
+        if is_change && decision.outcome == Outcome::Allowed && self.has_room(&party) {
             return Some(Event::Decision(Box::new(decision)));
         }
         let Decision { key, credentials, request, session, outcome, reason, .. } = decision;
@@ -175,6 +182,27 @@ impl Decisions {
         self.of.insert(kind.party.clone(), there + 1);
         self.kinds.insert(kind, Tally { first: at, count: 1, is_entered: false });
         None
+    }
+
+    /// Whether one more entry of what somebody has changed is made at once. The operator is not held to a number.
+    fn has_room(&mut self, party: &Party) -> bool {
+        if *party == Party::Operator {
+            return true;
+        }
+        let there = self.changes.entry(party.clone()).or_default();
+        *there += 1;
+        *there <= CHANGES_MAX
+    }
+
+    /// Whether what came of a change is to be entered beside the decision on it. What is not is counted.
+    pub(crate) fn takes(&mut self, owner: Option<&Owner>, is_done: bool) -> bool {
+        let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
+        let takes = self.has_room(&party);
+        if !takes {
+            let unlisted = if is_done { &mut self.allowed } else { &mut self.refused };
+            *unlisted = unlisted.saturating_add(1);
+        }
+        takes
     }
 
     /// A handshake that came to nothing.
@@ -256,6 +284,29 @@ mod tests {
         assert_eq!(listed(&due), [("no".to_owned(), 10)]);
         assert!(due.iter().all(|(begin, end, _)| begin <= end));
         assert_eq!(decisions.due(at(120), false), []);
+    }
+
+    #[test]
+    fn whoever_changes_the_same_again_and_again_fills_no_ledger_and_is_counted() {
+        let mut decisions = decisions();
+        let session = Name::new("s").unwrap();
+        let close = Request::Close { session: session.clone() };
+        let done = Reply::Done { notes: Vec::new() };
+        let by = |party: Party| {
+            let asked = Asked { party, ..Asked::of(&Asker::Operator, &close, Some(&session)) };
+            asked.answered(&done, false)
+        };
+        let holder = || Party::Holder(PrefixId::of_root(&key(1)));
+        let entered = |decisions: &mut Decisions, party: &dyn Fn() -> Party| {
+            (0..1000).filter(|_| decisions.note(at(1), by(party())).is_some()).count()
+        };
+        assert_eq!(entered(&mut decisions, &holder), CHANGES_MAX);
+        assert_eq!(entered(&mut decisions, &|| Party::Operator), 1000);
+        let due = decisions.due(at(2), false);
+        assert_eq!(listed(&due), [(String::new(), 1000 - CHANGES_MAX as u64)]);
+        // In the next minute there is room again.
+        decisions.due(at(60), false);
+        assert_eq!(entered(&mut decisions, &holder), CHANGES_MAX);
     }
 
     #[test]

@@ -50,7 +50,10 @@ impl Node {
         // Its modules may have changed what is reserved.
         let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
         let limits = Arc::clone(&there.limits);
-        let present = SessionSpec { memory: memory.reserved, ..there.spec.clone() };
+        let mut present = there.spec.clone();
+        if present.memory != memory.reserved {
+            (present.memory, present.memory_max_before) = (memory.reserved, Some(memory.ceiling));
+        }
         let spec = present.changed(change)?;
         self.check(&spec)?;
         self.hold(there.owner.as_ref(), &spec)?;
@@ -194,7 +197,9 @@ impl SessionSpec {
     /// Something that is to go is not there.
     pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
         let mut spec = self.clone();
-        spec.memory = change.memory.unwrap_or(spec.memory);
+        if let Some(memory) = change.memory {
+            (spec.memory, spec.memory_max_before) = (memory, None);
+        }
         spec.memory_max = change.memory_max.or(spec.memory_max);
         spec.kept_packets = change.kept_packets.or(spec.kept_packets);
         spec.writes = change.writes.or(spec.writes);

@@ -39,7 +39,7 @@ use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
 use weir_session::{Calibration, Name, Profile, Terms};
-use weir_trust::credential::Refusal as Worthless;
+use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
 use weir_units::{Nanos, Timestamp};
 
@@ -610,10 +610,15 @@ impl Daemon {
     fn current(&self, asker: &Asker) -> Result<Asker, Refusal> {
         match asker {
             Asker::Operator => Ok(Asker::Operator),
-            Asker::Holder(credential) => match self.trust() {
-                Some(trust) => Ok(Asker::Holder(trust.current(credential, Second::of(now()))?)),
-                None => Err(Worthless::UnknownRoot(*credential.root()).into()),
-            },
+            Asker::Holder(credential) => Ok(Asker::Holder(self.worth(credential)?)),
+        }
+    }
+
+    /// What a credential is worth now.
+    fn worth(&self, credential: &Arc<Verified>) -> Result<Arc<Verified>, Refusal> {
+        match self.trust() {
+            Some(trust) => Ok(trust.current(credential, Second::of(now()))?),
+            None => Err(Worthless::UnknownRoot(*credential.root()).into()),
         }
     }
 

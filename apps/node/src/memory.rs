@@ -35,8 +35,9 @@ impl Node {
     pub(crate) fn changed_by_themselves(&mut self) -> Vec<Name> {
         let mut changed = Vec::new();
         for (name, session) in &mut self.sessions {
-            let reserved = session.memory.state().reserved;
-            if std::mem::replace(&mut session.spec.memory, reserved) != reserved {
+            let state = session.memory.state();
+            if std::mem::replace(&mut session.spec.memory, state.reserved) != state.reserved {
+                session.spec.memory_max_before = Some(state.ceiling);
                 changed.push(name.clone());
             }
         }

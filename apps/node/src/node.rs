@@ -4,7 +4,7 @@
 //! done before that: see [`Workshop::prepare`].
 
 use crate::account::Account;
-use crate::authority::{Owner, Refusal, ceilings};
+use crate::authority::{Owner, Refusal, Signed, ceilings};
 use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
@@ -76,6 +76,8 @@ pub(crate) struct Channel {
 pub(crate) struct Module {
     pub(crate) guest: u64,
     pub(crate) spec: ModuleSpec,
+    /// What its right to run is held against.
+    pub(crate) signed: Option<Signed>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
     pub(crate) streams: Vec<Name>,
@@ -126,6 +128,19 @@ pub(crate) struct Session {
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
     pub(crate) gone_services: ServiceTally,
+}
+
+impl Session {
+    /// Holds it with its modules against what its owner's credential allows. `others` are those that share with it.
+    fn hold<'a>(
+        &self,
+        others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+    ) -> Result<(), Refusal> {
+        let Some(owner) = &self.owner else { return Ok(()) };
+        ceilings::hold(owner, &self.spec, others)?;
+        let mut signed = self.modules.values().filter_map(|module| Some((module.signed.as_ref()?, module)));
+        signed.try_for_each(|(signed, module)| signed.hold(&owner.credential, &module.spec.module))
+    }
 }
 
 /// A node.
@@ -318,9 +333,17 @@ impl Node {
         Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)
     }
 
-    /// Gives a module its place.
-    pub fn install(&mut self, session: &Name, prepared: Prepared) -> Result<Name, NodeError> {
+    /// Gives a module its place, if its session's owner may have it there now.
+    pub(crate) fn install(
+        &mut self,
+        session: &Name,
+        prepared: Prepared,
+        signed: Option<Signed>,
+    ) -> Result<Name, NodeError> {
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
+            signed.hold(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
+        }
         let Prepared { spec, name, admitted, tenant, longest, desk, mut tables, binding, profile } = prepared;
         if there.is_closing {
             return Err(NodeError::Closing(session.clone()));
@@ -407,6 +430,7 @@ impl Node {
             account: Arc::clone(&account),
             written,
             spec: spec.clone(),
+            signed,
             desk: Arc::clone(&desk),
         };
         let offers = there.spec.offered(&manifest.services);
@@ -461,8 +485,8 @@ impl Node {
         Ok(self.writer.follow(found.guest, stream))
     }
 
-    /// Gives sessions what their owners' credentials are worth now, as `current` says, where their root may grant something else than before. Those that have more than that are
-    /// named, with the reason: of several that have too much together the oldest stay.
+    /// Gives sessions what their owners' credentials are worth now, as `current` says, after a root may grant something else than before. Those that have more than that, or run a
+    /// module that it does not allow, are named, with the reason: of several that have too much together the oldest stay.
     pub(crate) fn hold_again(
         &mut self,
         current: impl Fn(&Arc<Verified>) -> Option<Arc<Verified>>,
@@ -478,17 +502,10 @@ impl Node {
             let Some(session) = self.sessions.get_mut(&name) else { continue };
             let Some(owner) = &mut session.owner else { continue };
             let Some(now) = current(&owner.credential) else { continue };
-            let is_other = now.limit() != owner.credential.limit();
             owner.credential = now;
-            let held = match self.sessions.get(&name) {
-                Some(there) if is_other => there.owner.as_ref().map_or(Ok(()), |owner| {
-                    let others = kept.iter().filter_map(|name| self.sessions.get(name));
-                    let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
-                    ceilings::hold(owner, &there.spec, others)
-                }),
-                _ => Ok(()),
-            };
-            match held {
+            let others = kept.iter().filter_map(|name| self.sessions.get(name));
+            let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
+            match self.sessions.get(&name).map_or(Ok(()), |there| there.hold(others)) {
                 Ok(()) => kept.push(name),
                 Err(refusal) => beyond.push((name, id, refusal)),
             }

@@ -37,6 +37,9 @@ pub struct SessionSpec {
     /// Memory that its modules may reserve for it by themselves at most; no more than `memory` where nothing is said.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
+    /// What that was when its modules last changed `memory` by themselves, where nothing is said of it: what they can have again at any time is nobody else's meanwhile.
+    #[serde(skip)]
+    pub memory_max_before: Option<Bytes>,
     /// Records that its modules together may have taken in a second; as many as they emit where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records_per_second: Option<u64>,
@@ -383,6 +386,7 @@ impl SessionSpec {
             name,
             memory: memory_default(),
             memory_max: None,
+            memory_max_before: None,
             process: Process::default(),
             records_per_second: None,
             kept_packets: None,
@@ -402,7 +406,7 @@ impl SessionSpec {
 
     /// What it may reserve of memory by itself.
     pub fn memory_ceiling(&self) -> Bytes {
-        self.memory_max.unwrap_or(self.memory).max(self.memory)
+        self.memory_max.or(self.memory_max_before).unwrap_or(self.memory).max(self.memory)
     }
 
     /// Its virtual processors, with the one that it has without saying so.

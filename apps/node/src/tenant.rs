@@ -99,13 +99,17 @@ impl Tenant {
         }
     }
 
-    /// Has it run where this thread does: on this core.
+    /// Has it run where this thread does: on this core, with all its threads. It rests now, so there come no more of them meanwhile; those that it starts later
+    /// run where these do.
     pub(crate) fn bind(&self, core: u16) -> io::Result<()> {
         let Self::Apart { ward, .. } = self else { return Ok(()) };
-        let id = i32::try_from(ward.process()).ok().and_then(rustix::thread::Pid::from_raw);
         let mut set = rustix::thread::CpuSet::new();
         set.set(usize::from(core));
-        Ok(rustix::thread::sched_setaffinity(id, &set)?)
+        for thread in std::fs::read_dir(format!("/proc/{}/task", ward.process()))? {
+            let number = thread?.file_name().to_str().and_then(|number| number.parse().ok());
+            rustix::thread::sched_setaffinity(number.and_then(rustix::thread::Pid::from_raw), &set)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn open_outputs(&mut self, open: u8) {

@@ -5,7 +5,7 @@
 //! those under one grant the same. What it took is paid from the processor time that their grants give them: whoever has 5 % of a core, and had a
 //! compiler work for a second, has the next turn twenty seconds later. The operator waits for nobody.
 
-use crate::authority::Owner;
+use crate::authority::{Owner, line};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,8 +149,7 @@ impl Turns {
     /// Waits for a turn of the owner's; of the operator's, where it is nobody else.
     pub(crate) fn take(&self, owner: Option<&Owner>) -> Result<Turn<'_>, NoTurn> {
         let Some(owner) = owner else { return Ok(Turn { turns: None, ticket: 0, used: Nanos(0) }) };
-        let chain = owner.credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu));
-        self.wait(chain.collect())
+        self.wait(line(&owner.credential).collect())
     }
 
     fn wait(&self, chain: Vec<Payer>) -> Result<Turn<'_>, NoTurn> {

@@ -105,6 +105,8 @@ fn what_contradicts_itself_is_found() {
         ),
         ("modules = [\"rtt\"]", "modules = []", "`modules` and `signers` name none"),
         ("filter", "until = \"2026-01-01\"\nfilter", "`until` was 2026-01-01T00:00:00Z"),
+        ("filter = \"udp\"", "filter = \"prot 22\"", "its filter `prot 22` selects nothing, as it is none"),
+        ("filter = \"udp\"", "writes = [\"tttl\"]", "`tttl` is no field"),
     ] {
         write(at, file, &root.replace(old, new));
         let said = fails(at, "policy check policy.d");

@@ -70,6 +70,11 @@ pub enum RevocationError {
     /// Nobody trusts whoever has signed it.
     #[error("the revocation list is of {0}, which is no root of trust here")]
     UnknownRoot(PublicKey),
+    /// There can be no newer one.
+    #[error(
+        "the revocation list has the highest number that there is, so that none can follow it: its root has to be replaced by another key"
+    )]
+    Last,
     /// There is a newer one.
     #[error(
         "the revocation list is number {given}, and number {known} of the same root is known: take a newer one"
@@ -130,7 +135,8 @@ impl RevocationList {
         if ids == self.ids {
             return Ok(self.clone());
         }
-        Self::sign(root, self.sequence.saturating_add(1), issued, ids)
+        let next = self.sequence.checked_add(1).ok_or(RevocationError::Last)?;
+        Self::sign(root, next, issued, ids)
     }
 
     /// Who has signed it.

@@ -46,9 +46,11 @@ const COMPUTING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What it takes beside to run modules: memory that others give it comes by the first, and calls that do not end are broken off by the second. Which process
-/// that signals is for the other walls to say: without privileges and behind Landlock's it is this one.
+/// What it takes beside to run modules: memory that others give it comes by the first, and calls that do not end are broken off by the second, which signals to
+/// nobody but the process itself ([`to_itself`]).
 const RUNNING: &[libc::c_long] = &[libc::SYS_recvmsg, libc::SYS_tgkill];
+/// What makes a thread (clone(2)). Whoever leaves one of these out makes another process: that would have limits of its own, and would not end with the first.
+const THREAD: libc::c_int = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 
 /// What a program needs that turns one text into another: memory, what is open, and to end.
 const IN_MEMORY: &[libc::c_long] = &[
@@ -187,16 +189,42 @@ fn without_x32() -> [sock_filter; 3] {
     ]
 }
 
+/// Whoever is told that there is no such call makes do with the older one: the flags of this one lie in memory, where no filter sees them.
+fn without_clone3() -> Result<(), ConfineError> {
+    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    apply(all_of(&[libc::SYS_clone3]), missing, SeccompAction::Allow)
+}
+
+/// A call of which these bits of an argument are to be so.
+fn only_if(argument: u8, is: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, is, value)?;
+    Ok(vec![SeccompRule::new(vec![condition])?])
+}
+
+/// What a program needs that computes, threads and no processes among it.
+fn computing() -> Result<Rules, ConfineError> {
+    let thread = u64::from(THREAD.unsigned_abs());
+    let mut rules = all_of(COMPUTING);
+    rules.insert(libc::SYS_clone, only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+    Ok(rules)
+}
+
 pub(crate) fn only_computing() -> Result<(), ConfineError> {
-    apply(all_of(COMPUTING), SeccompAction::Allow, denied())
+    without_clone3()?;
+    apply(computing()?, SeccompAction::Allow, denied())
 }
 
 pub(crate) fn only_running() -> Result<(), ConfineError> {
-    apply(
-        [all_of(COMPUTING), all_of(RUNNING)].into_iter().flatten().collect(),
-        SeccompAction::Allow,
-        denied(),
-    )
+    without_clone3()?;
+    let mut rules = computing()?;
+    rules.extend(all_of(RUNNING));
+    rules.insert(libc::SYS_tgkill, to_itself()?);
+    apply(rules, SeccompAction::Allow, denied())
+}
+
+/// A signal to a thread of this very process: of the same user are the node, the keeper of its key and all its wards.
+fn to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    only_if(0, SeccompCmpOp::Eq, u64::from(std::process::id()))
 }
 
 pub(crate) fn only_memory() -> Result<(), ConfineError> {
@@ -205,9 +233,7 @@ pub(crate) fn only_memory() -> Result<(), ConfineError> {
     // New memory and other rights for what there is, but none to execute it.
     let executes = u64::from(libc::PROT_EXEC.unsigned_abs());
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let never = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(executes), 0);
-        let rule = SeccompRule::new(vec![never.map_err(seccompiler::Error::from)?]);
-        rules.insert(call, vec![rule.map_err(seccompiler::Error::from)?]);
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(executes), 0)?);
     }
     apply(rules, SeccompAction::Allow, denied())
 }
@@ -216,13 +242,10 @@ pub(crate) fn none_of_others() -> Result<(), ConfineError> {
     let mut rules = all_of(OF_OTHERS);
     let views = NEW_VIEWS.iter().map(|flag| {
         let mask = u64::from(flag.unsigned_abs());
-        let has = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), mask)?;
-        SeccompRule::new(vec![has])
+        only_if(0, SeccompCmpOp::MaskedEq(mask), mask)
     });
-    let views = views.collect::<Result<Vec<_>, _>>().map_err(seccompiler::Error::from)?;
-    rules.insert(libc::SYS_clone, views);
+    let views = views.collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_clone, views.concat());
     apply(rules, denied(), SeccompAction::Allow)?;
-    // Its flags lie in memory, where no filter sees them. Who is told that there is no such call makes do with the older one.
-    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    apply(all_of(&[libc::SYS_clone3]), missing, SeccompAction::Allow)
+    without_clone3()
 }

@@ -5,6 +5,7 @@
 //! kernel keeps and a time by which it is killed, and gives up everything else before it reads ([`confined`]). What it answers is as little to be
 //! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
 
+use crate::companion::{DESCRIPTORS, close_what_is_inherited};
 use crate::{ConfineError, Files};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -301,6 +302,7 @@ fn never_wait(pipe: &ChildStdin) -> io::Result<()> {
 
 /// Limits the calling process, and has it die with its parent.
 fn limit(limits: &Limits) -> io::Result<()> {
+    close_what_is_inherited();
     let seconds = limits.processor.0.div_ceil(Nanos::SECOND.0);
     set_limits(&[
         // The first says which limit it was, and who does not heed it is killed by the second.
@@ -308,6 +310,7 @@ fn limit(limits: &Limits) -> io::Result<()> {
         (libc::RLIMIT_AS, limits.memory.0, limits.memory.0),
         (libc::RLIMIT_CORE, 0, 0),
         (libc::RLIMIT_FSIZE, 0, 0),
+        (libc::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS),
     ])?;
     // SAFETY: takes no pointers.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {

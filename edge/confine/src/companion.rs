@@ -8,7 +8,7 @@ use crate::{child, descriptors};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,8 +16,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use weir_units::Bytes;
 
-/// Descriptors that a companion may have open: as many as its start takes.
-const DESCRIPTORS: u64 = 64;
+/// Descriptors that a child may have open: as many as its start takes.
+pub(crate) const DESCRIPTORS: u64 = 64;
 /// Bytes of a message's length, which stands in front of it.
 const HEAD: usize = 4;
 /// How much is read at a time.
@@ -36,9 +36,13 @@ pub struct Room {
 #[derive(Debug)]
 pub struct Companion {
     process: Child,
+    /// Of its processor time.
+    clock: libc::clockid_t,
     line: UnixStream,
     /// Of the message that is on its way, what has come.
     heard: Vec<u8>,
+    /// It has been waited for.
+    is_over: bool,
 }
 
 impl Companion {
@@ -65,7 +69,21 @@ impl Companion {
                 child::set_limits(&limits)
             })
         };
-        Ok(Self { process: command.spawn()?, line, heard: Vec::new() })
+        let process = command.spawn()?;
+        let mut this = Self { process, clock: 0, line, heard: Vec::new(), is_over: false };
+        this.clock = this.clock()?;
+        Ok(this)
+    }
+
+    /// The clock of its processor time.
+    fn clock(&self) -> io::Result<libc::clockid_t> {
+        let id = libc::pid_t::try_from(self.process.id()).map_err(|_| ErrorKind::NotFound)?;
+        let mut clock = 0;
+        // SAFETY: the pointer is to a live local. The process has not been waited for, so its number is nobody else's.
+        match unsafe { libc::clock_getcpuclockid(id, &raw mut clock) } {
+            0 => Ok(clock),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
     }
 
     /// Sends a message and waits for the answer. Whoever gets an error does not know what the companion does: an answer may still come, and would be taken
@@ -115,16 +133,47 @@ impl Companion {
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            self.line.set_read_timeout(Some(left))?;
             // No more than comes is made room for.
             let mut portion = [0; PORTION];
-            match self.line.read(&mut portion) {
+            match self.read(&mut portion, left) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => self.heard.extend_from_slice(portion.get(..len).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(late(error)),
             }
         }
+    }
+
+    /// Reads what comes, and waits for it by a clock of nanoseconds: a time-out of the socket's own (SO_RCVTIMEO) ends with one of the kernel's ticks, which can be 10 ms
+    /// later. Where nothing comes in time the answer is [`ErrorKind::WouldBlock`].
+    fn read(&self, to: &mut [u8], within: Duration) -> io::Result<usize> {
+        let seconds = libc::time_t::try_from(within.as_secs()).unwrap_or(libc::time_t::MAX);
+        let within = libc::timespec { tv_sec: seconds, tv_nsec: within.subsec_nanos().into() };
+        let mut poll = libc::pollfd { fd: self.line.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: both pointers are to live locals, and there is one of the first.
+        if unsafe { libc::ppoll(&raw mut poll, 1, &raw const within, std::ptr::null()) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the pointer is to as many bytes, which are live and nobody else's.
+        let len = unsafe { libc::recv(poll.fd, to.as_mut_ptr().cast(), to.len(), libc::MSG_DONTWAIT) };
+        usize::try_from(len).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The processor time that it has had, with all its threads, since it was started.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn processor_time(&self) -> io::Result<Duration> {
+        if self.is_over {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live local. The process has not been waited for, so the clock is nobody else's.
+        if unsafe { libc::clock_gettime(self.clock, &raw mut time) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+        Ok(Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default()))
     }
 
     /// Stops it where it is, until it is to [go on](Self::go_on).
@@ -138,6 +187,9 @@ impl Companion {
     }
 
     fn signal(&self, signal: libc::c_int) {
+        if self.is_over {
+            return;
+        }
         let Ok(id) = libc::pid_t::try_from(self.process.id()) else { return };
         // SAFETY: takes no pointers. The process has not been waited for, so its number is nobody else's. One that has ended takes no notice.
         unsafe { libc::kill(id, signal) };
@@ -155,7 +207,10 @@ impl Companion {
     pub fn end(&mut self) -> io::Result<ExitStatus> {
         // Only fails where it has been waited for already.
         _ = self.process.kill();
-        self.process.wait()
+        let how = self.process.wait();
+        // From here on its number may be another process's.
+        self.is_over = true;
+        how
     }
 }
 
@@ -167,7 +222,7 @@ impl Drop for Companion {
 
 /// Has what is open beside the first three be closed when another program is executed: also what this process was started with, by somebody who has left it
 /// open. Kernels before 5.11 cannot; there is no such descriptor of weir's own.
-fn close_what_is_inherited() {
+pub(crate) fn close_what_is_inherited() {
     let first: libc::c_uint = 3;
     let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     // SAFETY: takes no pointers, and closes nothing now.

@@ -52,6 +52,18 @@ fn an_answer_is_what_it_wrote_however_long_the_question_is() {
 }
 
 #[test]
+fn what_others_have_left_open_is_closed_to_it() {
+    let left =
+        std::fs::File::create(tempfile::tempdir().expect("a folder").path().join("log")).expect("a file");
+    // As by a service manager, or a shell around the program.
+    rustix::io::fcntl_setfd(&left, rustix::io::FdFlags::empty()).expect("it is open");
+    let number = std::os::fd::AsRawFd::as_raw_fd(&left);
+    let script =
+        format!("[ -e /proc/self/fd/1 ] && echo here; [ -e /proc/self/fd/{number} ] && echo open; true");
+    assert_eq!(answered(&script, b"").bytes, b"here\n");
+}
+
+#[test]
 fn one_that_says_that_it_could_not_has_its_words_taken_without_their_tricks() {
     let answer = answered("printf 'a\\033[2J\\nb' >&2; exit 3", b"");
     assert!(!answer.is_done);

@@ -40,6 +40,60 @@ fn is_denied<T>(result: std::io::Result<T>) -> bool {
     result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
+/// It starts no process, in whichever way: that would have limits of its own, and live on when the first is killed.
+fn no_other_process() {
+    for flags in [
+        libc::SIGCHLD,
+        libc::SIGCHLD | libc::CLONE_VM | libc::CLONE_VFORK,
+        libc::SIGCHLD | libc::CLONE_VM | libc::CLONE_SIGHAND,
+        libc::SIGCHLD | libc::CLONE_NEWUSER,
+    ] {
+        assert_eq!(refused(libc::SYS_clone, flags.into()), Some(libc::EPERM), "makes a process: {flags:#x}");
+    }
+    assert_eq!(refused(libc::SYS_clone3, 0), Some(libc::ENOSYS));
+    #[cfg(target_arch = "x86_64")]
+    for call in [libc::SYS_fork, libc::SYS_vfork] {
+        assert_eq!(refused(call, 0), Some(libc::EPERM), "makes a process");
+    }
+}
+
+/// How a call fails that is not made; one that is made and comes back twice ends the process.
+fn refused(call: libc::c_long, argument: libc::c_long) -> Option<i32> {
+    // SAFETY: a call that is refused looks at none of its arguments; those that are not are without pointers that are not null.
+    let result = unsafe { libc::syscall(call, argument, 0, 0, 0, 0) };
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    if result == 0 {
+        // SAFETY: ends the child that should not be.
+        unsafe { libc::_exit(1) };
+    }
+    (result == -1).then_some(errno).flatten()
+}
+
+#[test]
+fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
+    let name = "a_ward_has_threads_and_signals_to_nobody_but_itself";
+    if !in_child(name) {
+        return alone(name, tempfile::tempdir().expect("a folder").path());
+    }
+    let (itself, parent) = (std::process::id(), std::os::unix::process::parent_id());
+    let signal = |process: u32, thread: u32, signal: i32| {
+        // SAFETY: takes no pointers.
+        let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+        if result == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
+    };
+    assert_eq!(signal(parent, parent, 0), None, "nothing is closed yet");
+    weir_confine::ward().expect("the kernel has seccomp");
+
+    assert_eq!(signal(itself, itself, 0), None, "its own threads it can signal to");
+    for number in [0, libc::SIGSTOP, libc::SIGKILL] {
+        assert_eq!(signal(parent, parent, number), Some(libc::EPERM), "signals to others: {number}");
+    }
+    // SAFETY: takes no pointers; the signal 0 is none.
+    assert_eq!(unsafe { libc::kill(libc::getppid(), 0) }, -1, "signals to others");
+    no_other_process();
+    std::thread::spawn(|| ()).join().expect("threads can be started");
+}
+
 #[test]
 fn a_compiler_computes_and_reaches_nothing() {
     let name = "a_compiler_computes_and_reaches_nothing";
@@ -68,6 +122,7 @@ fn a_compiler_computes_and_reaches_nothing() {
     let mut text = String::new();
     open.read_to_string(&mut text).expect("what was open is open");
     assert_eq!(text, "secret");
+    no_other_process();
     let sum = std::thread::spawn(|| (0..100_000u64).map(std::hint::black_box).sum::<u64>()).join();
     assert_eq!(sum.expect("threads can be started"), 4_999_950_000);
     assert_eq!(vec![1u8; 64 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
@@ -88,15 +143,6 @@ fn a_translator_has_its_memory_and_what_is_open_and_no_more() {
 
     assert!(is_denied(std::fs::remove_file(&secret)), "removes a file");
     assert!(is_denied(std::os::unix::fs::symlink("a", folder().join("b"))), "makes a link");
-    let refused = |call: libc::c_long| {
-        // SAFETY: a call that is refused looks at none of its arguments, which are all null.
-        let result = unsafe { libc::syscall(call, 0, 0, 0, 0, 0, 0) };
-        if result == 0 {
-            // SAFETY: ends the child that should not be.
-            unsafe { libc::_exit(1) };
-        }
-        result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
-    };
     for (call, what) in [
         (libc::SYS_clone, "makes a process"),
         (libc::SYS_clone3, "makes a process"),
@@ -107,7 +153,7 @@ fn a_translator_has_its_memory_and_what_is_open_and_no_more() {
         (libc::SYS_socketpair, "makes sockets"),
         (libc::SYS_memfd_create, "makes a file"),
     ] {
-        assert!(refused(call), "{what}");
+        assert_eq!(refused(call, 0), Some(libc::EPERM), "{what}");
     }
     assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "starts a thread");
     let page = |rights: libc::c_int| {
@@ -192,16 +238,6 @@ fn a_node_writes_beneath_its_folders_and_executes_itself() {
     // SAFETY: takes no pointers that are looked at before the right to call it.
     let (traced, apart) = unsafe { (libc::ptrace(libc::PTRACE_TRACEME), libc::unshare(libc::CLONE_FS)) };
     assert_eq!((traced, apart), (-1, -1), "looks into others, or gets files of its own");
-    let refused = |call: libc::c_long, argument: libc::c_long| {
-        // SAFETY: a call that is refused looks at none of its arguments; those that are not are without pointers that are not null.
-        let result = unsafe { libc::syscall(call, argument, 0, 0, 0, 0) };
-        let errno = std::io::Error::last_os_error().raw_os_error();
-        if result == 0 {
-            // SAFETY: ends the child that should not be.
-            unsafe { libc::_exit(1) };
-        }
-        (result == -1).then_some(errno).flatten()
-    };
     for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNET | libc::CLONE_NEWUSER, libc::CLONE_NEWNS] {
         let flags = libc::c_long::from(flag | libc::SIGCHLD);
         assert_eq!(

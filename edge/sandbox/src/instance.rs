@@ -22,7 +22,7 @@ use weir_session::{Admitted, Entry, Holding, Records};
 use weir_units::{Bytes, Timestamp};
 
 /// How many faults are described; further ones are only counted.
-const FAULTS_DESCRIBED: usize = 8;
+pub(crate) const FAULTS_DESCRIBED: usize = 8;
 
 /// A batch of up to 64 packets.
 #[derive(Clone, Copy, Debug)]

@@ -98,6 +98,16 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             excesses.push(Excess { part: Part::View, asked, given: bounds.view.to_string() });
         }
     }
+    // Who may have packets of these interfaces alone may send into no others.
+    for output in &spec.outputs {
+        if let Ok(interface) = output.link.parse::<Interface>() {
+            let asked = Request { interface: Some(&interface), ..Request::default() };
+            excesses.extend(grant.refuses(&asked).into_iter().map(|excess| Excess {
+                asked: format!("{}, to send there through output channel `{}`", excess.asked, output.name),
+                ..excess
+            }));
+        }
+    }
     let writes = spec.writes.unwrap_or(WriteFields::ALL).iter();
     let writes: Vec<Name> = writes.filter_map(|field| Name::new(field.name()).ok()).collect();
     excesses.extend(grant.refuses(&Request { writes: &writes, ..Request::default() }));

@@ -11,13 +11,14 @@ mod permit;
 mod refusal;
 mod snapshot;
 
-pub(crate) use permit::{Permitted, permit};
+pub(crate) use permit::{Permitted, Signed, permit, signed};
 pub use refusal::Refusal;
 pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_session::Name;
 use weir_trust::credential::{PrefixId, Verified, resource_name};
+use weir_trust::grant::{CpuShare, Grant};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -29,13 +30,23 @@ pub(crate) enum Asker {
 }
 
 impl Asker {
-    /// The chain by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
+    /// The [line](line) by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
     pub(crate) fn chain(&self) -> Vec<PrefixId> {
         match self {
             Self::Operator => Vec::new(),
-            Self::Holder(credential) => credential.chain().iter().map(|link| link.id).collect(),
+            Self::Holder(credential) => line(credential).map(|(id, _)| id).collect(),
         }
     }
+}
+
+/// Those by whose right somebody is here, from the first on, and the processor time that each gives, where it is stated. The first is whom he shares with, where what there
+/// is of something is divided among parties: all under one grant of the operator's are one; and of a root that the node limits all are, as its owner can grant as often as he
+/// likes.
+pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Option<CpuShare>)> {
+    let limit = credential.limit();
+    let root =
+        (*limit != Grant::default()).then(|| (PrefixId::of_root(credential.root()), limit.ceilings.cpu));
+    root.into_iter().chain(credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu)))
 }
 
 /// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
@@ -95,7 +106,7 @@ mod tests {
     use crate::spec::{ChannelSpec, ModuleSpec, SessionSpec};
     use std::collections::BTreeMap;
     use weir_trust::credential::{Credential, Situation};
-    use weir_trust::grant::{Ceilings, CpuShare, Grant, Part, Second, View};
+    use weir_trust::grant::{Ceilings, Part, Second, View};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
@@ -328,6 +339,42 @@ mod tests {
             matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Traffic),
             "{refusal}"
         );
+    }
+
+    #[test]
+    fn nobody_sends_into_an_interface_that_is_not_his() {
+        let only = Grant { interfaces: Some(["e".parse().unwrap()].into()), ..Grant::default() };
+        let holder = chain(&[only]);
+        let sending = |link: &str| {
+            let output = format!("output = [{{ name = \"out\", link = \"{link}\", cap = \"1 Mbit/s\" }}]");
+            let (spec, owner) = created(&holder, spec(&output));
+            ceilings::hold(&owner, &spec, std::iter::empty())
+        };
+        assert_eq!(sending("e"), Ok(()));
+        let refusal = sending("f").unwrap_err().to_string();
+        assert!(
+            refusal
+                .contains("interfaces: asked for f, to send there through output channel `out`, given is e"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn parties_are_those_of_one_grant_or_of_one_root_that_is_limited() {
+        let firsts = |credential: &Verified| line(credential).map(|(id, _)| id).next().unwrap();
+        let later = Grant { expires: Second::new(1000), ..Grant::default() };
+        let (one, other) = (chain(&[ceilings(1), later.clone()]), chain(&[ceilings(2), later]));
+        assert_ne!(firsts(&one), firsts(&other));
+        assert_eq!(firsts(&one), one.chain()[0].id);
+        let limit = Ceilings { cpu: Some(CpuShare(50_000)), ..Ceilings::default() };
+        let limit = Grant { ceilings: limit, ..Grant::default() };
+        let limited =
+            |before: &Verified| before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
+        // However many grants its owner makes, they are one, and pay from one share.
+        let (one, other) = (limited(&one), limited(&other));
+        assert_eq!(firsts(&one), firsts(&other));
+        assert_eq!(line(&one).next().unwrap().1, Some(CpuShare(50_000)));
+        assert_eq!(line(&one).count(), 3);
     }
 
     #[test]

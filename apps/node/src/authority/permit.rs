@@ -155,27 +155,41 @@ impl Desk<'_> {
         body: Option<&[u8]>,
         signatures: &[String],
     ) -> Result<(), Refusal> {
-        let Some((hash, signers)) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
-        let asked = Asked { module: Some((hash, &signers)), ..Asked::default() };
-        let mut excesses = owner.grant().refuses(&asked);
-        // By the name that it was asked for by, too: a hash says little.
+        let Some(signed) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
+        signed.hold(owner, &module.module)
+    }
+}
+
+/// What is known of a module that somebody wants to run: its hash, and who has signed it.
+#[derive(Clone, Debug)]
+pub(crate) struct Signed {
+    hash: ModuleHash,
+    signers: Vec<PublicKey>,
+}
+
+impl Signed {
+    /// Holds it against what a credential allows. `name` is what it was asked for by: a hash says little.
+    pub(crate) fn hold(&self, credential: &Verified, name: &str) -> Result<(), Refusal> {
+        let Self { hash, signers } = self;
+        let mut excesses =
+            credential.grant().refuses(&Asked { module: Some((*hash, signers)), ..Asked::default() });
         for excess in &mut excesses {
-            excess.asked = format!("`{}`, {}", weir_units::shown(&module.module), excess.asked);
+            excess.asked = format!("`{}`, {}", weir_units::shown(name), excess.asked);
         }
         if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
     }
 }
 
 /// A module's hash, and who has signed it. One that is not known is refused by whoever looks for it.
-fn signed(
+pub(crate) fn signed(
     module: &ModuleSpec,
     body: Option<&[u8]>,
     signatures: &[String],
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
-) -> Result<Option<(ModuleHash, Vec<PublicKey>)>, Refusal> {
+) -> Result<Option<Signed>, Refusal> {
     let Some(bytes) = body.or_else(|| shipped(&module.module)) else { return Ok(None) };
     let hash = ModuleHash::of(bytes);
-    Ok(Some((hash, signers(&hash, signatures)?)))
+    Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
 }
 
 /// Its packets are among those of every filter of the chain, and it shows of them what all views of the chain show.

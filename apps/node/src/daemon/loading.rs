@@ -1,7 +1,7 @@
 //! Sessions are created and changed, and modules loaded into them: by whoever may, in his turn, and on his bill.
 
 use super::{Daemon, DaemonError, beside, lock, read};
-use crate::authority::Owner;
+use crate::authority::{self, Owner};
 use crate::error::NodeError;
 use crate::filters::{Compiled, Wanted};
 use crate::node::Node;
@@ -45,6 +45,8 @@ impl Daemon {
             });
             let compiled = compiled?;
             let mut node = lock(&self.node);
+            // By what his right is now: compiling has taken its time.
+            let owner = owner.map(|owner| self.renewed(owner)).transpose()?;
             node.create(spec, owner, &compiled)?;
             node.charge(&name, None, used);
             let reserved = node.reserved(&name);
@@ -54,7 +56,7 @@ impl Daemon {
             }
         }
         for module in modules {
-            let loaded = file(&module).and_then(|file| self.load(&name, &module, file));
+            let loaded = file(&module).and_then(|file| self.load(&name, &module, file, &[]));
             if let Err(error) = loaded {
                 _ = self.close_now(&name, Closed::Asked, Unloaded::SessionClosed);
                 return Err(error);
@@ -109,9 +111,12 @@ impl Daemon {
         session: &Name,
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
+        signatures: &[String],
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let owner = self.owner_of(session);
+        let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
+        let signed = signed.map_err(Box::new)?;
         let turn = self.turns.take(owner.as_ref());
         let mut turn = turn.inspect_err(|_| lock(&self.node).count_refusal(session))?;
         let (begin, mut used) = (thread_time(), Nanos(0));
@@ -131,7 +136,10 @@ impl Daemon {
         drop(turn);
         let mut node = lock(&self.node);
         node.charge(session, Some(&module.cpu), used);
-        let loaded = prepared.and_then(|prepared| node.install(session, prepared));
+        let loaded = prepared.and_then(|prepared| {
+            self.renew(&mut node, session)?;
+            node.install(session, prepared, signed)
+        });
         let Some(billed) = node.billed(session) else { return loaded };
         let event = match &loaded {
             Ok(name) => node.tier(session, name).map(|tier| Event::ModuleLoaded {
@@ -151,10 +159,26 @@ impl Daemon {
             }
         };
         drop(node);
-        if let Some(event) = event {
+        // What runs is always entered. To be refused costs nothing, and can be had again and again.
+        let takes = || loaded.is_ok() || lock(&self.decisions).takes(owner.as_ref(), false);
+        if let Some(event) = event.filter(|_| takes()) {
             lock(&self.books).enter(event);
         }
         loaded
+    }
+
+    /// An owner by what his right is now.
+    fn renewed(&self, owner: Owner) -> Result<Owner, NodeError> {
+        let credential = self.worth(&owner.credential).map_err(Box::new)?;
+        Ok(Owner { credential, ..owner })
+    }
+
+    /// Gives a session what its owner's right is now: what was permitted a while ago is done by that.
+    fn renew(&self, node: &mut Node, session: &Name) -> Result<(), NodeError> {
+        if let Some(owner) = node.sessions.get_mut(session).and_then(|there| there.owner.as_mut()) {
+            *owner = self.renewed(owner.clone())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
@@ -166,14 +190,21 @@ impl Daemon {
         let (compiled, used) = self.compiled(owner.as_ref(), |node| node.filters_of_change(change));
         let mut node = lock(&self.node);
         node.charge(&change.session, None, used);
-        let changed = compiled.and_then(|compiled| node.change(change, &compiled));
+        let before = node.reserved(&change.session);
+        let changed = compiled.and_then(|compiled| {
+            self.renew(&mut node, &change.session)?;
+            node.change(change, &compiled)
+        });
         if changed.is_err() {
             node.count_refusal(&change.session);
         }
-        let reserved = node.reserved(&change.session);
+        let reserved = node.reserved(&change.session).filter(|reserved| Some(reserved) != before.as_ref());
         drop(node);
         changed?;
-        if let Some((session, reserved)) = reserved {
+        // What it is promised is as before, where something else was changed: the decision says so.
+        if let Some((session, reserved)) = reserved
+            && lock(&self.decisions).takes(owner.as_ref(), true)
+        {
             lock(&self.books).enter(Event::SessionChanged { session, reserved });
         }
         Ok(())

@@ -52,6 +52,9 @@ pub enum Wrong {
     /// A limit that cannot be.
     #[error(transparent)]
     Grant(#[from] GrantError),
+    /// A field that cannot be written.
+    #[error(transparent)]
+    Field(#[from] weir_wire::WriteFieldError),
     /// A module that nobody knows.
     #[error(
         "`{0}` is neither a module that comes with weir nor the hash of one: write a name that `weir modules` lists, or the 64 digits that `sha256sum FILE` prints"

@@ -40,6 +40,11 @@ impl Policy {
                     format!("its credentials allow nothing here: {why}. Give it more, or take it out"),
                 );
             }
+            for filter in &root.limit.filters {
+                if let Err(error) = weir_netio::Filter::new(filter.as_str()) {
+                    find(true, format!("its filter `{filter}` selects nothing, as it is none: {error}"));
+                }
+            }
             let Some((config, name)) = node else { continue };
             if let Some(nodes) = root.limit.nodes.as_ref().filter(|nodes| !nodes.contains(name)) {
                 find(false, format!("it counts only at {nodes}, and this node is {name}"));

@@ -12,6 +12,7 @@ use weir_trust::grant::{
 };
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes};
+use weir_wire::WriteFields;
 
 /// A value that is written as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,13 +76,18 @@ impl GrantText {
             let signers = all(&self.signers).unwrap_or_default();
             Modules::from(ModuleSet { hashes: hashes.collect::<Result<_, _>>()?, signers })
         };
+        let writes = names(&self.writes);
+        // Whoever misspells one has forbidden it, and means to allow it.
+        for field in writes.iter().flatten() {
+            WriteFields::named(field.as_str())?;
+        }
         let grant = Grant {
             profiles: None,
             modules,
             filters: self.filter.iter().map(|Written(filter)| filter.clone()).collect(),
             interfaces: all(&self.interfaces),
             view: self.view.as_ref().map(|Written(view)| *view),
-            writes: names(&self.writes),
+            writes,
             ceilings: Ceilings {
                 cpu: self.cpu.as_ref().map(|Written(share)| *share),
                 memory: self.memory.as_ref().map(|Written(bytes)| *bytes),

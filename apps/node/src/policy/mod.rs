@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use weir_session::{Name, PROFILE_BYTES_MAX, Profile};
 use weir_trust::grant::Grant;
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList, Revocations};
+use weir_trust::revocation::{LIST_BYTES_MAX, RevocationError, RevocationList, Revocations};
 
 /// The longest file of a root, in bytes.
 const ROOT_BYTES_MAX: usize = 256 << 10;
@@ -161,7 +161,11 @@ impl Policy {
         for file in self.lists.clone() {
             let wrong = |wrong| PolicyError::new(&file, Wrong::Revocation(wrong));
             let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;
-            self.revocations.accept(list, &keys).map_err(wrong)?;
+            match self.revocations.accept(list, &keys) {
+                // A newer one of the same root was read before.
+                Ok(_) | Err(RevocationError::Older { .. }) => {}
+                Err(error) => return Err(wrong(error)),
+            }
         }
         Ok(())
     }

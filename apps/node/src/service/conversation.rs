@@ -219,9 +219,9 @@ impl<'a, L: Line> Conversation<'a, L> {
             Request::Create(spec) => reply(daemon.create(spec, permitted.owner)),
             Request::Change(change) => reply(daemon.change(&change)),
             Request::Close { session } => reply(daemon.close(&session)),
-            Request::Load { session, module, .. } => noted(
+            Request::Load { session, module, signatures } => noted(
                 daemon
-                    .load(&session, &module, body)
+                    .load(&session, &module, body, &signatures)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
             Request::Upload(part) => {

@@ -2,6 +2,7 @@
 
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
+use crate::remote::{Net, modest};
 use serde_json::{Value, json};
 use weir_session::ledger::parse_time;
 
@@ -88,7 +89,10 @@ fn a_session_has_what_it_reserved_is_told_when_it_is_low_and_pays_for_what_it_re
     });
     let reply = place.load("greedy", json!({"module": "x.wasm", "name": "third"}), &grower("grower", false));
     let why = reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned();
-    assert!(why.contains("than session `greedy` has left of its 4 MiB"), "{why}");
+    assert!(
+        why.contains("wants 64 KiB of memory at its start, and session `greedy` has 0 B left of its 4 MiB"),
+        "{why}"
+    );
     assert!(place.stop().success());
 
     // What it reserved itself is in the ledger, and on the bill.
@@ -159,4 +163,48 @@ fn idle_sessions_pay_for_their_memory_in_lines_that_they_share() {
         let own = bills.iter().any(|entry| entry["kind"] == "usage" && at(entry, "begin") >= idle);
         assert_eq!(own, name == "alice", "{bills:?}");
     }
+}
+
+#[test]
+fn what_a_session_gives_back_by_itself_and_can_have_again_is_not_granted_to_another() {
+    if !is_inside("memory::what_a_session_gives_back_by_itself_and_can_have_again_is_not_granted_to_another")
+    {
+        return;
+    }
+    let mut net = Net::new();
+    let researcher = net.granted("researcher", modest());
+    // All of what was granted; with the first packet its module gives nearly all of it back.
+    let cpu = ["--cpu", "period=10ms,slice=100us"];
+    net.done(
+        &researcher,
+        &[
+            &["session", "create", "study", "--memory", "16 MiB", "--channel", "interface=b,filter=udp"],
+            &cpu[..],
+        ]
+        .concat(),
+    );
+    let body = r#"(func (export "weir_packet") (param i32) (result i32)
+        (drop (call $reserve (i64.const 1048576))) (i32.const 0))"#;
+    let import = "(import \"weir\" \"reserve\" (func $reserve (param i64) (result i64)))\n(memory ";
+    let module = assemble(
+        &text(body).replacen("(memory ", import, 1),
+        Some(MANIFEST.replace("NAME", "shrinker").as_bytes()),
+    );
+    let file = net.folder.path().join("shrinker.wasm");
+    std::fs::write(&file, module).unwrap();
+    net.done(&researcher, &["load", "study", file.to_str().unwrap()]);
+    net.place.send(&[udp(1, b"x")]);
+    let study = researcher.name_of("study");
+    net.place.until("it has given it back, and that is known", |place| {
+        let ledger = place.ledger();
+        let changed = |e: &&Value| e["kind"] == "session-changed" && e["session"]["name"] == *study;
+        ledger.iter().filter(changed).any(|e| e["reserved"]["memory_bytes"] == 16 * PAGE)
+    });
+    // It could ask for it again at any time.
+    let more = |memory: &'static str| [&["session", "create", "more", "--memory", memory], &cpu[..]].concat();
+    net.refused(&researcher, &more("1 MiB"), "memory: asked for 1 MiB; of the 16 MiB given to");
+    // Where it cannot any more, another one can have it.
+    net.done(&researcher, &["session", "change", "study", "--memory", "8 MiB"]);
+    net.done(&researcher, &more("8 MiB"));
+    assert!(net.place.stop().success());
 }

@@ -150,6 +150,18 @@ fn another_organisations_root_may_grant_a_part_and_no_more() {
         .until("the last one has ended", |place| place.snapshot()["sessions"].as_array().unwrap().len() == 1);
     assert_eq!(names(&net), [alice.name_of("study")]);
     net.refused(&alice, &["session", "change", "study", "--memory", "9 MiB"], "of the 8 MiB given to all");
+    // Modules that run are held against it, too: with those that may not any more their session ends.
+    net.done(&alice, &["load", "study", "port-count"]);
+    root(&(limit.replace("12 MiB", "8 MiB") + "modules = [\"port-count\"]\n"));
+    net.place.done(json!("reload"));
+    net.refused(&alice, &["load", "study", "rtt"], "modules: asked for `rtt`");
+    assert_eq!(names(&net), [alice.name_of("study")]);
+    root(&(limit.replace("12 MiB", "8 MiB") + "modules = [\"rtt\"]\n"));
+    net.place.done(json!("reload"));
+    net.place.until("it has ended", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    root(limit);
+    net.place.done(json!("reload"));
+    net.done(&alice, &[&SESSION[..], &HALF].concat());
     std::fs::remove_file(folder.join("roots/university.toml")).unwrap();
     net.place.done(json!("reload"));
     net.place.until("none is left", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());

@@ -131,7 +131,7 @@ fn a_process_of_its_own_has_nothing_of_others() {
     }
     let one = |name: &str, port: u16| {
         format!(
-            "[[session]]\nname = \"{name}\"\nprocess = \"own\"\nmemory = \"8 MiB\"\n\
+            "[[session]]\nname = \"{name}\"\nprocess = \"own\"\nmemory = \"16 MiB\"\n\
              channel = [{{ interface = \"b\", filter = \"udp port {port}\" }}]\n\
              module = [{{ module = \"port-count\", set = {{ ports = [53] }} }}]\n"
         )

@@ -40,6 +40,12 @@ impl PrefixId {
         Self(first(&hash.chain_update(signature).finalize().into()))
     }
 
+    /// Of a root: for what all credentials of one have in common, and none of them alone. Nobody can make a credential that has it.
+    pub fn of_root(root: &PublicKey) -> Self {
+        let hash = Sha256::new().chain_update(b"weir credential root 1\0").chain_update(root.as_bytes());
+        Self(first(&hash.finalize().into()))
+    }
+
     /// Its 20 bytes.
     pub fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0

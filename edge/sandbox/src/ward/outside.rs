@@ -1,11 +1,11 @@
 //! A ward, from the node's side.
 
 use super::WARD;
-use super::wire::{Expected, Job, Notes, REPORT_BYTES_MAX, Report, Request};
+use super::wire::{Expected, Job, Most, Notes, REPORT_BYTES_MAX, Report, Request};
 use crate::clock::Calibration;
 use crate::engine::{Compiled, Engine, LoadError};
 use crate::host::{LogLine, Patch};
-use crate::instance::Counters;
+use crate::instance::{Counters, FAULTS_DESCRIBED};
 use crate::rights::WriteRights;
 use crate::space::Area;
 use crate::suspend::{Call, Step};
@@ -14,20 +14,25 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_abi::limit;
 use weir_confine::companion::{Companion, Room};
 use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_units::{Bytes, Nanos};
 
-/// What a ward takes beside its module's memory: the program, its compiled code, stacks, and what it has to say.
-const BESIDE: Bytes = Bytes(512 << 20);
+/// What a ward has of its own beside its module's memory, the module and its code: stacks, tables, and what it has to say. It is the session's, as these are.
+const BESIDE: Bytes = Bytes(4 << 20);
+/// What it may take beyond that: admitting a module takes some, for as long as it lasts, and more for a long one.
+const ADMITTING: Bytes = Bytes(128 << 20);
+const ADMITTING_PER_BYTE: u64 = 16;
 /// Its addresses: a sandbox's, and the rest.
 const ADDRESSES: Bytes = Bytes(16 << 30);
 /// How long a ward may take to begin: to check its module and to start it,
 const BEGINNING: Duration = Duration::from_secs(60);
 /// to map something or to give a call up, which takes no time but that of being asked: a core can be kept from others for so long, once, by one that was taken
-/// over,
+/// over, and is killed then,
 const SETTLING: Duration = Duration::from_secs(2);
-/// and to answer after its budget is used up, before it is halted. Its own clock has told it to be done by then.
+/// to answer after its budget is used up, before it is halted: its own clock has told it to be done by then; to take a request, which has a few bytes; and to run
+/// where nobody has asked it for anything.
 const ALLOWANCE: Duration = Duration::from_millis(2);
 /// One that has been waited for so long in one call does not answer any more.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,10 +47,18 @@ const REFUSED_MAX: u64 = 4096;
 enum End {
     #[error("its process does not answer")]
     Silent,
+    #[error("its process has run for {0:?} that it was not called")]
+    Restless(Duration),
     #[error("its process has ended: {0}")]
     Gone(io::Error),
     #[error(transparent)]
     Nonsense(#[from] super::wire::Nonsense),
+}
+
+impl End {
+    fn of(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::TimedOut { Self::Silent } else { Self::Gone(error) }
+    }
 }
 
 /// A module in a process of its own. It is killed when this is dropped.
@@ -61,9 +74,16 @@ pub struct Ward {
     refused: u64,
     nanos_per_cycle: f64,
     notes: Notes,
-    /// The packets of the call at hand, from this one of the block on.
+    /// The packets of the call at hand, from this one of the block on; or where in the block it is, if it has none.
     mask: u64,
     first: u32,
+    before: u32,
+    /// The call at hand is the first.
+    is_start: bool,
+    /// The processor time that its process had had when it answered last.
+    ran: Duration,
+    /// Lines of its log that were taken.
+    logged: usize,
     /// It was halted before it answered.
     is_halted: bool,
     /// Its call is not at its end.
@@ -85,7 +105,7 @@ pub struct Ward {
 }
 
 impl Ward {
-    /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's. One
+    /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
     /// that fails at its start is there all the same, but [ended](Self::has_ended). `program` answers the argument [`WARD`] as it should, and is this very version.
     /// What compiling took of another process is added to `used`.
     ///
@@ -102,7 +122,9 @@ impl Ward {
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
         let Compiled { code, indices, .. } = engine.compile(&admitted, checks, used)?;
-        let wanted = admitted.memory();
+        let held = admitted.bytes().len() as u64 + code.len() as u64;
+        let wanted = [BESIDE.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
+        let wanted = Bytes(wanted);
         let hold = |reservation: &Arc<MemoryReservation>| {
             let left = reservation.state().left();
             Holding::of(reservation, wanted).ok_or(LoadError::Memory { wanted, left })
@@ -122,7 +144,8 @@ impl Ward {
             code,
         };
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
-        let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(BESIDE.0)) };
+        let admitting = ADMITTING.0.saturating_add(held.saturating_mul(ADMITTING_PER_BYTE));
+        let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
         let mut companion = Companion::start(program, &[WARD], room).map_err(failed)?;
         let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING).map_err(|error| {
             let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
@@ -143,6 +166,10 @@ impl Ward {
             notes: Notes::default(),
             mask: 0,
             first: 0,
+            before: 0,
+            is_start: true,
+            ran: Duration::ZERO,
+            logged: 0,
             is_halted: false,
             is_suspended: false,
             ended: false,
@@ -158,8 +185,13 @@ impl Ward {
             log: Vec::new(),
             faults: Vec::new(),
         };
+        this.companion.halt();
+        // What admitting and starting it took there is its session's, too.
+        this.ran = this.companion.processor_time().unwrap_or_default();
+        used.0 = used.0.saturating_add(u64::try_from(this.ran.as_nanos()).unwrap_or(u64::MAX));
         let heard = this.read(&said);
         _ = this.settle(heard);
+        this.is_start = false;
         Ok(this)
     }
 
@@ -200,20 +232,39 @@ impl Ward {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let request = Request::Map { is_packets, offset: area.offset, len: area.len as u64 };
-        let mapped = self
-            .companion
-            .tell(&request.write(), SETTLING)
-            .and_then(|()| self.companion.give(area.fd))
-            .and_then(|()| self.companion.hear(REPORT_BYTES_MAX, Instant::now() + SETTLING));
+        let begin = Instant::now();
+        let told =
+            self.companion.tell(&request.write(), ALLOWANCE).and_then(|()| self.companion.give(area.fd));
+        // That it answers is all that there is to say.
+        let mapped = self.hear_of(told, SETTLING).and_then(|_| self.account(begin));
         match mapped {
-            // That it answers is all that there is to say.
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let kind = error.kind();
-                _ = self.settle(Err(End::Gone(error)));
-                Err(kind.into())
+            Ok(()) => Ok(()),
+            Err(end) => {
+                _ = self.settle(Err(end));
+                Err(io::ErrorKind::BrokenPipe.into())
             }
         }
+    }
+
+    /// Has it go on, and waits for its answer. When there is one it rests, until it is asked for something else: where nobody has asked it, it does not run.
+    fn hear_of(&mut self, told: io::Result<()>, wait: Duration) -> Result<Vec<u8>, End> {
+        // A request has a few bytes. Who does not take them does not read.
+        told.map_err(End::of)?;
+        self.companion.go_on();
+        let heard = self.companion.hear(REPORT_BYTES_MAX, Instant::now() + wait);
+        self.companion.halt();
+        heard.map_err(End::of)
+    }
+
+    /// Bills what its process has had since it was asked: the time that it was waited for, and what it ran beyond that, where others were waiting for the core.
+    fn account(&mut self, begin: Instant) -> Result<(), End> {
+        let took = begin.elapsed();
+        let ran = self.companion.processor_time().unwrap_or(self.ran);
+        let since = ran.saturating_sub(std::mem::replace(&mut self.ran, ran));
+        self.waited += took.max(since);
+        self.patience += took;
+        let beyond = since.saturating_sub(took);
+        if beyond > ALLOWANCE { Err(End::Restless(beyond)) } else { Ok(()) }
     }
 
     /// As [`Instance::begin_block`](crate::Instance::begin_block).
@@ -234,17 +285,20 @@ impl Ward {
     /// As [`Instance::begin`](crate::Instance::begin).
     pub fn begin(&mut self, call: Call, budget: Budget) -> Step {
         self.finish();
-        (self.mask, self.first, self.patience) = (0, 0, Duration::ZERO);
-        if let Call::Batch(batch) = call {
-            (self.mask, self.first) = (batch.mask, batch.first);
+        (self.mask, self.first, self.before, self.patience) = (0, 0, 0, Duration::ZERO);
+        match call {
+            Call::Batch(batch) => (self.mask, self.first) = (batch.mask, batch.first),
+            Call::Tick { before, .. } => self.before = before,
+            Call::Start | Call::Stop { .. } | Call::News(_) => {}
         }
         if self.ended {
             self.unserved |= self.mask;
             return Step::Done(0);
         }
         let notes = Notes { writes: self.writes.fields(), ..std::mem::take(&mut self.notes) };
-        let told = self.companion.tell(&Request::Begin(notes, call, budget).write(), SETTLING);
-        self.hear(told, budget)
+        let begin = Instant::now();
+        let told = self.companion.tell(&Request::Begin(notes, call, budget).write(), ALLOWANCE);
+        self.hear(told, begin, budget)
     }
 
     /// As [`Instance::resume`](crate::Instance::resume).
@@ -252,12 +306,12 @@ impl Ward {
         if !self.is_suspended {
             return Step::Done(0);
         }
-        if std::mem::take(&mut self.is_halted) {
-            self.companion.go_on();
-            return self.hear(Ok(()), budget);
-        }
-        let told = self.companion.tell(&Request::Resume(budget).write(), SETTLING);
-        self.hear(told, budget)
+        let begin = Instant::now();
+        let told = match std::mem::take(&mut self.is_halted) {
+            true => Ok(()),
+            false => self.companion.tell(&Request::Resume(budget).write(), ALLOWANCE),
+        };
+        self.hear(told, begin, budget)
     }
 
     /// As [`Instance::abandon`](crate::Instance::abandon). One that was halted before it answered is killed.
@@ -268,8 +322,9 @@ impl Ward {
         let step = if self.is_halted {
             self.settle(Err(End::Silent))
         } else {
-            let told = self.companion.tell(&Request::Abandon.write(), SETTLING);
-            self.hear_for(told, SETTLING)
+            let begin = Instant::now();
+            let told = self.companion.tell(&Request::Abandon.write(), ALLOWANCE);
+            self.hear_for(told, begin, SETTLING)
         };
         match step {
             Step::Done(drops) => drops,
@@ -294,32 +349,30 @@ impl Ward {
     }
 
     /// Waits for what becomes of a call, as long as the budget lasts.
-    fn hear(&mut self, told: io::Result<()>, budget: Budget) -> Step {
+    fn hear(&mut self, told: io::Result<()>, begin: Instant, budget: Budget) -> Step {
         let wait = match budget.until {
             Some(until) => self.time_until(until) + ALLOWANCE,
             None if budget == Budget::WHOLE => PATIENCE,
             // It is to do what is next and no more.
             None => ALLOWANCE,
         };
-        self.hear_for(told, wait)
+        self.hear_for(told, begin, wait)
     }
 
-    fn hear_for(&mut self, told: io::Result<()>, wait: Duration) -> Step {
-        let begin = Instant::now();
+    fn hear_for(&mut self, told: io::Result<()>, begin: Instant, wait: Duration) -> Step {
         let wait = wait.min(PATIENCE.saturating_sub(self.patience));
-        let heard = told.and_then(|()| self.companion.hear(REPORT_BYTES_MAX, begin + wait));
-        let took = begin.elapsed();
-        (self.waited, self.patience) = (self.waited + took, self.patience + took);
-        let heard = match heard {
-            Ok(said) => self.read(&said),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut && self.patience < PATIENCE => {
+        let was_told = told.is_ok();
+        let heard = self.hear_of(told, wait);
+        let accounted = self.account(begin);
+        let heard = match (heard, accounted) {
+            (_, Err(end)) => Err(end),
+            (Ok(said), Ok(())) => self.read(&said),
+            (Err(End::Silent), Ok(())) if was_told && self.patience < PATIENCE => {
                 // It goes on where it is now when it is its turn again.
-                self.companion.halt();
                 (self.is_halted, self.is_suspended) = (true, true);
                 return Step::Suspended;
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Silent),
-            Err(error) => Err(End::Gone(error)),
+            (Err(end), Ok(())) => Err(end),
         };
         self.settle(heard)
     }
@@ -335,10 +388,20 @@ impl Ward {
     }
 
     fn read(&self, said: &[u8]) -> Result<Report, End> {
+        let profile = self.admitted.profile();
+        let most = match self.mask {
+            0 => Most::of_call(profile, self.is_start),
+            mask => Most::of_batch(profile, mask.count_ones()),
+        };
         let expected = Expected {
             manifest: self.admitted.manifest(),
             mask: self.mask,
             first: self.first,
+            before: self.before,
+            most: most.with_words(
+                (limit::LOG_MESSAGES as usize).saturating_sub(self.logged),
+                FAULTS_DESCRIBED.saturating_sub(self.faults.len()),
+            ),
             memory: self.admitted.memory(),
             writes: self.writes.fields(),
             frame_bytes: usize::try_from(self.admitted.profile().frame_bytes.0).unwrap_or(usize::MAX),
@@ -376,6 +439,7 @@ impl Ward {
         append(&mut self.records, report.records);
         append(&mut self.frames, report.frames);
         self.patches.extend(report.patches);
+        self.logged += report.log.len();
         self.log.extend(report.log);
         self.faults.extend(report.faults);
         Step::Done(report.drops)

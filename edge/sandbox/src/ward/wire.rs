@@ -4,12 +4,12 @@
 //! itself, and makes what it takes anew.
 
 use crate::host::{LogLine, Patch};
-use crate::instance::{Batch, Counters};
+use crate::instance::{Batch, Counters, FAULTS_DESCRIBED};
 use crate::suspend::Call;
 use crate::{Budget, Cycles, News};
 use std::fmt;
 use weir_abi::{BATCH_PACKETS, limit};
-use weir_session::{Manifest, Order, Records, Setting, is_plain};
+use weir_session::{Manifest, Order, Profile, Records, Setting, is_plain};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::WriteFields;
 
@@ -18,21 +18,24 @@ use weir_wire::WriteFields;
 #[error("what it says is nothing that a sandbox says")]
 pub(crate) struct Nonsense;
 
-/// Records or frames of one report at most: those of a batch, or of a tick.
-const ROWS_MAX: usize = 65_536;
-/// Their bytes.
-const ROW_BYTES_MAX: usize = (limit::RECORD_BYTES_PER_CALL as usize) + BATCH_PACKETS * ROW_SLACK;
-const ROW_SLACK: usize = limit::FRAME_BYTES_PER_PACKET as usize;
-/// Patches of one report.
-const PATCHES_MAX: usize = BATCH_PACKETS * limit::PATCHES_PER_PACKET as usize;
-/// Faults that are described in one report, and the longest description.
-const FAULTS_MAX: usize = 64;
+/// The longest description of a fault, and the longest line of a log, with what was escaped.
 const TEXT_MAX: usize = 4096;
-/// The longest report: records, frames, patches, lines and faults, each with its head.
-pub(crate) const REPORT_BYTES_MAX: usize = 2 * (ROW_BYTES_MAX + 16 * ROWS_MAX)
-    + PATCHES_MAX * (limit::PATCH_BYTES as usize + 16)
-    + (limit::LOG_MESSAGES as usize + FAULTS_MAX) * (TEXT_MAX + 16)
-    + 1024;
+/// Bytes in front of a row: where, whether for a packet, which stream, and two lengths.
+const ROW_HEAD: usize = 17;
+/// The longest report, of which there are two kinds: of a batch, with its patches, and of a call without packets; with lines and faults, each with its head.
+pub(crate) const REPORT_BYTES_MAX: usize = {
+    const fn rows(number: u32, bytes: u32) -> usize {
+        number as usize * ROW_HEAD + bytes as usize
+    }
+    let batch = BATCH_PACKETS
+        * (rows(limit::RECORDS_PER_PACKET, limit::RECORD_BYTES_PER_PACKET)
+            + rows(limit::FRAMES_PER_PACKET, limit::FRAME_BYTES_PER_PACKET)
+            + limit::PATCHES_PER_PACKET as usize * (limit::PATCH_BYTES as usize + 12));
+    let call = rows(limit::RECORDS_PER_CALL, limit::RECORD_BYTES_PER_CALL)
+        + rows(limit::FRAMES_PER_CALL, limit::FRAME_BYTES_PER_CALL);
+    let texts = (limit::LOG_MESSAGES as usize + FAULTS_DESCRIBED) * (TEXT_MAX + 8);
+    (if batch > call { batch } else { call }) + texts + 1024
+};
 
 /// Puts values behind each other.
 #[derive(Debug, Default)]
@@ -330,14 +333,84 @@ pub(crate) struct Report {
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) manifest: &'a Manifest,
-    /// The packets of the call, by their places from this one of the block on.
+    /// The packets of the call, by their places from this one of the block on; none of a call without packets.
     pub(crate) mask: u64,
     pub(crate) first: u32,
+    /// Where in the block a call without packets is.
+    pub(crate) before: u32,
+    pub(crate) most: Most,
     /// The most memory that the module has.
     pub(crate) memory: Bytes,
     pub(crate) frame_bytes: usize,
     /// The fields that the module may write.
     pub(crate) writes: WriteFields,
+}
+
+/// So many of something, with so many bytes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    number: usize,
+    bytes: usize,
+}
+
+impl Amount {
+    fn times(number: u32, bytes: u32, times: usize) -> Self {
+        Self { number: number as usize * times, bytes: bytes as usize * times }
+    }
+}
+
+/// What a call may leave behind: what the host would let it have in the node, by the operator's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Most {
+    records: Amount,
+    frames: Amount,
+    patches: usize,
+    /// Of those that there may be in a module's life.
+    lines: usize,
+    faults: usize,
+}
+
+impl Most {
+    /// Of a call with so many packets.
+    pub(crate) fn of_batch(profile: &Profile, packets: u32) -> Self {
+        let packets = packets as usize;
+        let records = profile.records.min(limit::RECORDS_PER_PACKET);
+        let frames = profile.frames.min(limit::FRAMES_PER_PACKET);
+        Self {
+            records: Amount::times(records, limit::RECORD_BYTES_PER_PACKET, packets),
+            frames: Amount::times(frames, limit::FRAME_BYTES_PER_PACKET, packets),
+            patches: profile.patches.min(limit::PATCHES_PER_PACKET) as usize * packets,
+            lines: 0,
+            faults: 0,
+        }
+    }
+
+    /// Of a call without packets. None sends anything at its start: its outputs are not open yet.
+    pub(crate) fn of_call(profile: &Profile, is_start: bool) -> Self {
+        let records = profile.call_records.min(limit::RECORDS_PER_CALL);
+        let frames = if is_start { 0 } else { profile.call_frames.min(limit::FRAMES_PER_CALL) };
+        Self {
+            records: Amount::times(records, limit::RECORD_BYTES_PER_CALL, 1),
+            frames: Amount::times(frames, limit::FRAME_BYTES_PER_CALL, 1),
+            patches: 0,
+            lines: 0,
+            faults: 0,
+        }
+    }
+}
+
+impl Most {
+    /// With so many lines and faults that are left of those in a module's life.
+    pub(crate) fn with_words(self, lines: usize, faults: usize) -> Self {
+        Self { lines, faults, ..self }
+    }
+}
+
+impl Expected<'_> {
+    fn has_packet(&self, place: u32) -> bool {
+        let at = place.checked_sub(self.first);
+        at.is_some_and(|at| self.mask.checked_shr(at).unwrap_or(0) & 1 == 1)
+    }
 }
 
 impl fmt::Debug for Expected<'_> {
@@ -422,19 +495,17 @@ impl Report {
         let records = take_records(&mut reader, expected)?;
         let frames = take_frames(&mut reader, expected)?;
         let mut patches = Vec::new();
-        for _ in 0..reader.count(PATCHES_MAX)? {
+        for _ in 0..reader.count(expected.most.patches)? {
             let (packet, offset) = (reader.short()?, reader.short()?);
             let bytes = reader.bytes(limit::PATCH_BYTES as usize)?.to_vec();
-            let place = packet.checked_sub(expected.first).ok_or(Nonsense)?;
-            if expected.mask.checked_shr(place).unwrap_or(0) & 1 == 0 {
+            if !expected.has_packet(packet) {
                 return Err(Nonsense);
             }
-            // Where in the packet it is, and whether it may be there, is looked at when it is made.
-            // By what it may write now, whatever its process takes for that.
+            // Where in the packet it is, and whether it may be there, is looked at when it is made: by what it may write now, whatever its process takes for that.
             patches.push(Patch { packet, offset, bytes, fields: expected.writes });
         }
         let mut log = Vec::new();
-        for _ in 0..reader.count(limit::LOG_MESSAGES as usize)? {
+        for _ in 0..reader.count(expected.most.lines)? {
             let level = reader.byte()?;
             let text = plain(reader.text(TEXT_MAX)?);
             if level > 2 {
@@ -442,7 +513,7 @@ impl Report {
             }
             log.push(LogLine { level, text });
         }
-        let faults = (0..reader.count(FAULTS_MAX)?).map(|_| reader.text(TEXT_MAX).map(plain));
+        let faults = (0..reader.count(expected.most.faults)?).map(|_| reader.text(TEXT_MAX).map(plain));
         let faults = faults.collect::<Result<_, _>>()?;
         reader.end()?;
         Ok(Self {
@@ -494,11 +565,11 @@ fn take_row<'a>(
 ) -> Result<Row<'a>, Nonsense> {
     let (place, is_packet) = (reader.short()?, reader.flag()?);
     let stream = u16::try_from(reader.short()?).map_err(|_| Nonsense)?;
-    let most = expected.first.saturating_add(64);
-    if place > most {
-        return Err(Nonsense);
-    }
-    let order = if is_packet { Order::packet(place) } else { Order::tick(place) };
+    let order = match is_packet {
+        true if expected.has_packet(place) => Order::packet(place),
+        false if expected.mask == 0 && place == expected.before => Order::tick(place),
+        _ => return Err(Nonsense),
+    };
     let (row, tail) = (reader.bytes(*left)?, reader.bytes(*left)?);
     *left = left.checked_sub(row.len() + tail.len()).ok_or(Nonsense)?;
     Ok(Row { order, stream, row, tail })
@@ -506,8 +577,9 @@ fn take_row<'a>(
 
 /// Records as the host makes them of what a module emits: rows of the stream's length, without what lies between its fields, and with strings of their own.
 fn take_records(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let (mut records, mut left) = (Records::default(), ROW_BYTES_MAX);
-    for _ in 0..reader.count(ROWS_MAX)? {
+    let Amount { number, bytes: mut left } = expected.most.records;
+    let mut records = Records::default();
+    for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
         let declared = expected.manifest.streams.get(usize::from(stream)).ok_or(Nonsense)?;
         if row.len() != declared.row_bytes() {
@@ -536,8 +608,9 @@ fn take_records(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Recor
 }
 
 fn take_frames(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Records, Nonsense> {
-    let (mut frames, mut left) = (Records::default(), ROW_BYTES_MAX);
-    for _ in 0..reader.count(ROWS_MAX)? {
+    let Amount { number, bytes: mut left } = expected.most.frames;
+    let mut frames = Records::default();
+    for _ in 0..reader.count(number)? {
         let Row { order, stream, row, tail } = take_row(reader, expected, &mut left)?;
         let fits = (limit::FRAME_BYTES_MIN as usize..=expected.frame_bytes).contains(&row.len());
         if !fits || !tail.is_empty() || usize::from(stream) >= expected.manifest.outputs.len() {
@@ -549,206 +622,4 @@ fn take_frames(reader: &mut Reader<'_>, expected: Expected<'_>) -> Result<Record
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_session::manifest_of;
-
-    const MANIFEST: &str = "name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\nkind='active'\n\
-        [[stream]]\nname='rows'\n[[stream.field]]\nname='a'\ntype='u8'\n[[stream.field]]\nname='b'\ntype='u64'\n\
-        [[stream]]\nname='texts'\n[[stream.field]]\nname='x'\ntype='string'\n[[stream.field]]\nname='y'\ntype='string'\n\
-        [[output]]\nname='up'\n";
-
-    fn manifest() -> Manifest {
-        let text = r#"(module (memory (export "memory") 1) (func (export "weir_packet") (param i32) (result i32) i32.const 0))"#;
-        let mut bytes = wat::parse_str(text).unwrap();
-        let mut section = b"\x0dweir.manifest".to_vec();
-        section.extend_from_slice(MANIFEST.as_bytes());
-        bytes.push(0);
-        bytes.push(u8::try_from(section.len() & 0x7f).unwrap() | 0x80);
-        bytes.push(u8::try_from(section.len() >> 7).unwrap());
-        bytes.extend(section);
-        manifest_of(&bytes).unwrap().0
-    }
-
-    fn expected(manifest: &Manifest) -> Expected<'_> {
-        Expected {
-            manifest,
-            mask: 0b1011,
-            first: 64,
-            memory: Bytes(1 << 20),
-            frame_bytes: 1500,
-            writes: WriteFields::ALL,
-        }
-    }
-
-    /// What an honest ward could say.
-    fn report() -> Report {
-        let mut records = Records::default();
-        records.begin(Order::packet(65), 0, &[7; 16]);
-        records.begin(Order::tick(66), 1, &[0; 16]);
-        records.tail(0, b"first");
-        records.tail(8, b"second");
-        let mut frames = Records::default();
-        frames.begin(Order::packet(67), 0, &[9; 60]);
-        Report {
-            drops: 0b10,
-            unserved: 0b1,
-            memory: Bytes(65_536),
-            counters: Counters { packets: 2, lost: 1, faults: 1, ..Counters::default() },
-            records,
-            frames,
-            patches: vec![Patch { packet: 67, offset: 15, bytes: vec![1, 2], fields: WriteFields::ALL }],
-            log: vec![LogLine { level: 2, text: "hello".to_owned() }],
-            faults: vec!["`unreachable` executed".to_owned()],
-            ..Report::default()
-        }
-    }
-
-    fn shown(records: &Records) -> Vec<(Order, u16, Vec<u8>, Vec<u8>)> {
-        records.iter().map(|r| (r.order, r.stream, r.row.to_vec(), r.tail.to_vec())).collect()
-    }
-
-    #[test]
-    fn what_an_honest_ward_says_is_taken_as_it_is() {
-        let manifest = manifest();
-        let read = Report::read(&report().write(), expected(&manifest)).unwrap();
-        let honest = report();
-        assert_eq!(
-            (read.drops, read.unserved, read.memory, read.counters),
-            (honest.drops, honest.unserved, honest.memory, honest.counters)
-        );
-        // What lies between two fields is nobody's.
-        let mut row = [7; 16];
-        row[1..8].fill(0);
-        let records = shown(&read.records);
-        assert_eq!(records[0], (Order::packet(65), 0, row.to_vec(), Vec::new()));
-        assert_eq!(records[1].3, b"firstsecond");
-        assert_eq!(records[1].2, shown(&honest.records)[1].2);
-        assert_eq!(shown(&read.frames), shown(&honest.frames));
-        assert_eq!((read.patches, read.log, read.faults), (honest.patches, honest.log, honest.faults));
-        let all = Request::Begin(
-            Notes {
-                begins_block: true,
-                open: Some(3),
-                ignores_patches: true,
-                writes: WriteFields::from_bits(3),
-            },
-            Call::Batch(Batch { descriptors: 0xE000_0040, mask: u64::MAX, first: 960 }),
-            Budget { fuel: 12, until: Some(Cycles(u64::MAX)) },
-        );
-        for request in [
-            all,
-            Request::Begin(Notes::default(), Call::News(News::LowMemory { left: Bytes(5) }), Budget::WHOLE),
-            Request::Begin(
-                Notes::default(),
-                Call::Tick { now: Timestamp(1), periods: 2, before: 3 },
-                Budget::WHOLE,
-            ),
-            Request::Map { is_packets: true, offset: 4096, len: 1 << 26 },
-            Request::Resume(Budget { fuel: 1, until: None }),
-            Request::Abandon,
-        ] {
-            let bytes = request.write();
-            assert_eq!(format!("{:?}", Request::read(&bytes).unwrap()), format!("{request:?}"));
-        }
-        let job = Job {
-            module: vec![1; 300],
-            settings: vec![("ports".to_owned(), vec!["53".to_owned(), "99".to_owned()])],
-            profile: "p".to_owned(),
-            calibration: "c".to_owned(),
-            is_suspendable: true,
-            imported: 1,
-            functions: 2,
-            is_shifted: true,
-            call_limit: 3,
-            code: vec![4; 1000],
-        };
-        assert_eq!(Job::read(&job.write()).unwrap(), job);
-    }
-
-    #[test]
-    fn what_no_module_could_have_done_is_nonsense() {
-        let manifest = manifest();
-        let refused = |change: fn(&mut Report)| {
-            let mut report = report();
-            change(&mut report);
-            Report::read(&report.write(), expected(&manifest)).is_err()
-        };
-        assert!(!refused(|_| {}));
-        assert!(refused(|report| report.memory = Bytes((1 << 20) + 1)));
-        // Another stream or output than there are, rows of another length, places beyond the batch.
-        assert!(refused(|report| report.records.begin(Order::packet(65), 2, &[0; 16])));
-        assert!(refused(|report| report.records.begin(Order::packet(65), 0, &[0; 15])));
-        assert!(refused(|report| report.records.begin(Order::packet(129), 0, &[0; 16])));
-        assert!(refused(|report| report.frames.begin(Order::packet(65), 1, &[0; 60])));
-        assert!(refused(|report| report.frames.begin(Order::packet(65), 0, &[0; 13])));
-        assert!(refused(|report| report.frames.begin(Order::packet(65), 0, &[0; 1501])));
-        // Strings that are not there, or that nobody has.
-        assert!(refused(|report| report.records.begin(Order::packet(65), 1, &[1; 16])));
-        assert!(refused(|report| {
-            report.records.begin(Order::packet(65), 0, &[0; 16]);
-            report.records.tail(8, b"nobody's");
-        }));
-        // A packet that it was not called for, and one that is none.
-        for packet in [0, 63, 66, 64 + 64, u32::MAX] {
-            let mut report = report();
-            report.patches.push(Patch { packet, offset: 0, bytes: Vec::new(), fields: WriteFields::ALL });
-            assert!(Report::read(&report.write(), expected(&manifest)).is_err(), "{packet}");
-        }
-        assert!(refused(|report| report.patches[0].bytes = vec![0; 257]));
-        assert!(refused(|report| report.log[0].level = 3));
-        assert!(refused(|report| report.log = vec![report.log[0].clone(); 101]));
-        // Nobody writes more than he may by saying so.
-        let few = Expected { writes: WriteFields::from_bits(1), ..expected(&manifest) };
-        let read = Report::read(&report().write(), few).unwrap();
-        assert_eq!(read.patches[0].fields, WriteFields::from_bits(1));
-        // Packets that it was not called for are none that it drops; and what it says forges no line.
-        let mut forged = report();
-        (forged.drops, forged.unserved) = (u64::MAX, u64::MAX);
-        forged.faults = vec!["a\nb\u{1b}[2J".to_owned()];
-        let read = Report::read(&forged.write(), expected(&manifest)).unwrap();
-        assert_eq!((read.drops, read.unserved), (0b1011, 0b1011));
-        assert!(!read.faults[0].contains(['\n', '\u{1b}']));
-    }
-
-    #[test]
-    fn whatever_bytes_come_are_read_or_refused() {
-        let manifest = manifest();
-        let honest = report().write();
-        // Cut anywhere; longer than it is; each byte another one; and lengths that are as large as can be.
-        for end in 0..honest.len() {
-            assert!(Report::read(&honest[..end], expected(&manifest)).is_err(), "{end}");
-        }
-        assert!(Report::read(&[honest.as_slice(), &[0]].concat(), expected(&manifest)).is_err());
-        let check = |bytes: &[u8]| {
-            let Ok(read) = Report::read(bytes, expected(&manifest)) else { return };
-            assert!(read.records.iter().all(|row| {
-                let stream = &manifest.streams[usize::from(row.stream)];
-                row.row.len() == stream.row_bytes()
-                    && stream.fields.iter().all(|field| field.read(row.row, row.tail).is_some())
-            }));
-            assert!(
-                read.frames.iter().all(|frame| frame.stream == 0 && (14..=1500).contains(&frame.row.len()))
-            );
-            assert!(read.patches.iter().all(|patch| [64, 65, 67].contains(&patch.packet)));
-            assert!(read.drops & !0b1011 == 0 && read.unserved & !0b1011 == 0 && read.memory.0 <= 1 << 20);
-        };
-        for at in 0..honest.len() {
-            for value in [0, 1, 2, 0x7f, 0x80, 0xff, honest[at] ^ 1] {
-                let mut bytes = honest.clone();
-                bytes[at] = value;
-                check(&bytes);
-                if let Some(word) = bytes.get_mut(at..at + 4) {
-                    word.fill(0xff);
-                    check(&bytes);
-                }
-            }
-        }
-        // The same for what the node says: a ward that reads nonsense ends, and does nothing else.
-        let request =
-            Request::Begin(Notes::default(), Call::Stop { now: Timestamp(1) }, Budget::WHOLE).write();
-        for end in 0..request.len() {
-            assert!(Request::read(&request[..end]).is_err(), "{end}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,145 @@
+//! Wards that somebody has taken over: what they can say and do to the node. Each is this program once more, which does what its name says.
+
+mod support;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use support::{MANIFEST, bytes, wat};
+use weir_confine::companion::Line;
+use weir_sandbox::{Budget, Call, Engine, Options, Step, WARD, Ward, WriteRights};
+use weir_session::Admitted;
+use weir_units::{Nanos, Timestamp};
+use weir_wire::WriteFields;
+
+/// What is said of a call that has left nothing behind: two flags, twelve numbers, and five lists, all of them empty.
+const NOTHING: [u8; 118] = [0; 118];
+/// The last of these lists with a fault in it, and the one before with a line, each of two letters.
+const FAULT: [u8; 10] = [1, 0, 0, 0, 2, 0, 0, 0, b'n', b'o'];
+const LINE: [u8; 11] = [1, 0, 0, 0, 1, 2, 0, 0, 0, b'n', b'o'];
+/// A module's faults and lines in its life, as the node describes and takes them.
+const FAULTS: usize = 8;
+const LINES: usize = 100;
+
+fn main() {
+    let itself = std::env::current_exe().expect("this program has a name");
+    if std::env::args().nth(1).as_deref() == Some(WARD) {
+        return taken_over(itself.file_name().and_then(|name| name.to_str()).expect("it was given one"));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let all: [(&str, fn(Ward)); 5] = [
+        ("honest", one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted),
+        ("spins", where_nobody_asks_it_none_of_its_threads_runs),
+        ("twice", who_answers_twice_is_ended),
+        ("faults", faults_are_as_few_as_in_the_node),
+        ("lines", lines_of_a_log_are_as_few_as_in_the_node),
+    ];
+    for (name, test) in all {
+        let program = folder.path().join(name);
+        std::fs::copy(&itself, &program).expect("there is room");
+        test(start(&program));
+        let _ = writeln!(std::io::stdout(), "test {name} ... ok");
+    }
+}
+
+/// What each does in the place of a ward.
+fn taken_over(how: &str) {
+    let mut line = Line::of_standard_input().expect("the node is there");
+    let mut report = NOTHING.to_vec();
+    match how {
+        "faults" => _ = report.splice(114.., FAULT),
+        "lines" => _ = report.splice(110..114, LINE),
+        "spins" => (0..2).for_each(|_| _ = std::thread::spawn(spin)),
+        _ => {}
+    }
+    // The first is what it is to do at all.
+    let (mut said, mut times) = (&NOTHING[..], 1);
+    while line.hear(1 << 30).is_ok_and(|message| message.is_some()) {
+        if (0..times).any(|_| line.say(said).is_err()) {
+            return;
+        }
+        (said, times) = (&report, if how == "twice" { 2 } else { 1 });
+    }
+}
+
+fn spin() {
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn start(program: &Path) -> Ward {
+    let engine = Engine::new(Options::default(), None).expect("it can be made");
+    let writes = Arc::new(WriteRights::new(WriteFields::ALL));
+    let body = "(func (export \"weir_packet\") (param i32) (result i32) (i32.const 0))";
+    let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module");
+    Ward::start(program, &engine, admitted, &[], true, (None, &writes), &mut Nanos(0)).expect("it starts")
+}
+
+fn tick(ward: &mut Ward) {
+    let call = Call::Tick { now: Timestamp(1), periods: 1, before: 0 };
+    assert_eq!(ward.begin(call, Budget::WHOLE), Step::Done(0));
+}
+
+fn one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted(mut ward: Ward) {
+    (0..10 * LINES).for_each(|_| tick(&mut ward));
+    assert!(!ward.has_ended() && ward.faults().is_empty(), "{:?}", ward.faults());
+}
+
+/// The states of all threads, as proc(5) has them: behind the name, which is in brackets.
+fn states(process: u32) -> Vec<char> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it is there");
+    let state = |path: &Path| {
+        let stat = std::fs::read_to_string(path.join("stat")).expect("it is there");
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).expect("a state")
+    };
+    threads.map(|thread| state(&thread.expect("a thread").path())).collect()
+}
+
+fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: Ward) {
+    for _ in 0..3 {
+        // A signal takes its time to reach threads on other cores; one that has not stopped is running, or waits to.
+        while states(ward.process()).iter().any(|state| *state != 'T') {
+            std::thread::yield_now();
+        }
+        assert!(states(ward.process()).len() >= 3);
+        tick(&mut ward);
+        if ward.has_ended() {
+            // While it was asked it has run on more cores than it was waited for.
+            assert!(ward.faults()[0].contains("not called"), "{:?}", ward.faults());
+            return;
+        }
+    }
+}
+
+fn who_answers_twice_is_ended(mut ward: Ward) {
+    let mut calls = 0;
+    while !ward.has_ended() {
+        tick(&mut ward);
+        calls += 1;
+        // What comes late is there with the next answer at the latest.
+        assert!(calls <= 3);
+    }
+    assert!(ward.is_gone());
+}
+
+fn faults_are_as_few_as_in_the_node(mut ward: Ward) {
+    for number in 1..=FAULTS {
+        tick(&mut ward);
+        assert_eq!((ward.faults().len(), ward.has_ended()), (number, false));
+    }
+    tick(&mut ward);
+    // And why there are no more.
+    assert!(ward.is_gone() && ward.faults().len() == FAULTS + 1, "{:?}", ward.faults());
+}
+
+fn lines_of_a_log_are_as_few_as_in_the_node(mut ward: Ward) {
+    // Whether somebody takes them or not.
+    for _ in 0..LINES {
+        tick(&mut ward);
+        assert_eq!(ward.take_log().len(), 1);
+    }
+    assert!(!ward.has_ended());
+    tick(&mut ward);
+    assert!(ward.is_gone() && ward.take_log().is_empty());
+}
