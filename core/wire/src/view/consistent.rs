@@ -1,9 +1,9 @@
 //! What counts as a packet where nothing says that it is one, or only a port does.
 //!
 //! Behind MPLS labels the first four bits say whether IP follows (RFC 4928), and in GTP-U likewise. But the hardware address that a frame begins with
-//! can begin with the same four: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of a session of 5G with frames in it. Taken for IP,
-//! such a frame would show what is at the place of IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside. So what is behind
-//! these four bits has to be exactly an IP packet, and must not read as a frame as well: else it is not understood.
+//! can begin with the same four: that of Ethernet over MPLS without a control word (RFC 4448, RFC 4385), or of a session of 5G with frames in it.
+//! Taken for IP, such a frame would show what is at the place of IP's fields: hardware addresses, and addresses, checksums and payload of the packet inside.
+//! So what is behind these four bits has to be exactly an IP packet, and must not read as a frame as well: else it is not understood.
 
 use super::network::ARP_OF_ETHERNET_AND_IPV4;
 use super::scene::{Kind, Scene};
@@ -19,30 +19,28 @@ const IPV6_HEADER: usize = 40;
 /// anything above it is longer.
 const PADDED: usize = 46;
 
-/// What a frame can carry besides IP, so that a hardware address in front of it is one: ARP, RARP, a VLAN tag whose end was not captured, IPX, MPLS, PPPoE,
-/// EAPOL, PROFINET, ATA over Ethernet, EtherCAT, another tag, LLDP, MACsec, provider backbone bridges, PTP, connectivity fault management, Fibre Channel
-/// and RDMA over Ethernet.
+/// What a frame can carry besides IP, so that a hardware address in front of it is one.
 const NOT_IP: [u16; 20] = [
     ARP,
-    0x8035,
-    0x8100,
-    0x8137,
+    0x8035, // RARP
+    0x8100, // a VLAN tag, if it was not captured as a whole
+    0x8137, // IPX
     MPLS,
     MPLS_UPSTREAM,
-    0x8863,
-    0x8864,
-    0x888e,
-    0x8892,
-    0x88a2,
-    0x88a4,
-    0x88a8,
-    0x88cc,
-    0x88e5,
-    0x88e7,
-    0x88f7,
-    0x8902,
-    0x8906,
-    0x8915,
+    0x8863, // PPPoE, discovery
+    0x8864, // PPPoE
+    0x888e, // EAPOL
+    0x8892, // PROFINET
+    0x88a2, // ATA over Ethernet
+    0x88a4, // EtherCAT
+    0x88a8, // a VLAN tag, likewise
+    0x88cc, // LLDP
+    0x88e5, // MACsec
+    0x88e7, // provider backbone bridges
+    0x88f7, // PTP
+    0x8902, // connectivity fault management
+    0x8906, // Fibre Channel
+    0x8915, // RDMA
 ];
 
 impl Scene<'_> {

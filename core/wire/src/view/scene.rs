@@ -14,8 +14,8 @@ use weir_units::Timestamp;
 pub(super) const DEPTH_MAX: u8 = 4;
 
 /// So many hidden addresses are replaced in the lists of one packet; the others are not shown. Replacing one that is new takes up to 128 blocks of AES, and
-/// there is room for 366 in a report of groups in a frame of the usual length, for 4,000 in one that was merged.
-pub(super) const LISTED_MAX: usize = 64;
+/// a report of groups has room for 88 of IPv6 in a frame of the usual length, for thousands in one that was merged.
+const LISTED_MAX: usize = 64;
 
 /// What a packet, or one inside it, begins with.
 #[derive(Clone, Copy)]
@@ -73,6 +73,8 @@ pub(super) struct Scene<'a> {
     pub(super) is_changed: bool,
     /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
     is_quoted: bool,
+    /// What is looked at is in the first fragment of a datagram, and goes on in others.
+    pub(super) is_in_part: bool,
     /// Hidden addresses that stood in lists.
     listed: usize,
 }
@@ -94,6 +96,7 @@ impl<'a> Scene<'a> {
             hides_addresses: view.addresses != Addresses::Visible,
             is_changed: false,
             is_quoted: false,
+            is_in_part: false,
             listed: 0,
         }
     }
@@ -198,7 +201,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether one more address of a list can be shown, which costs something if addresses are hidden. Those that headers have in their fixed
+    /// Whether so many more addresses of lists can be shown, which cost something if addresses are hidden. Those that headers have in their fixed
     /// places need not ask: there are few, at most [`DEPTH_MAX`] packets deep.
     pub(super) fn lists(&mut self, addresses: usize) -> bool {
         if self.hides_addresses {
@@ -234,6 +237,7 @@ impl<'a> Scene<'a> {
             Rest::Transport { .. } | Rest::Unknown { .. } if self.hides_fields => return,
             Rest::Transport { at, end } => (at, end),
             // Of a part of it nobody could say which checksums are in it. All of it was captured, and is shown; or nothing is.
+            Rest::Unknown { .. } if self.is_in_part => return,
             Rest::Unknown { at, end } if end > self.from.len() || end > at.saturating_add(most) => return,
             Rest::Unknown { at, end } => (at, end),
         };

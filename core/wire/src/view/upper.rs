@@ -32,7 +32,7 @@ mod option_tcp {
 /// The subtype of multipath TCP that has an address in it, and may have a port (RFC 8684, 3.4.1).
 const ADD_ADDRESS: u8 = 3;
 
-/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM, RSVP and
+/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM and
 /// many more have some in other places too.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     const DCCP: u8 = 33;
@@ -75,6 +75,7 @@ impl Scene<'_> {
     fn other_above_ip(&mut self, above: &Above, depth: u8) {
         let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = *above;
         let in_part = flags & flag::FRAGMENT != 0;
+        self.is_in_part |= in_part;
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
                 self.icmp(at, end, depth);
@@ -98,8 +99,6 @@ impl Scene<'_> {
                     // It would tell of what is not shown.
                     self.zero(at + field, len);
                 }
-                // It goes on in other packets, so it is not there as a whole.
-                None if in_part => {}
                 None => self.finish(&Rest::Unknown { at, end }),
             },
         }
@@ -209,7 +208,10 @@ impl Scene<'_> {
         let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         match self.tunnel_over_udp(src, dst) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
-            Some(tunnel) => self.open_over_udp(tunnel, at + 8, end, depth),
+            Some(tunnel) => {
+                self.is_in_part |= in_part;
+                self.open_over_udp(tunnel, at + 8, end, depth);
+            }
         }
         self.seal(&Sum { field: at + 6, from: at, end, pseudo: Some((ip, protocol::UDP)), in_part });
     }

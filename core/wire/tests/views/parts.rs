@@ -94,6 +94,11 @@ fn neither_is_what_else_could_have_checksums_in_it() {
         ("a later fragment", framed(&ipv4_with(6, &[], 3, &body)), 34),
         ("a short later fragment", framed(&ipv4_with(6, &[], 3, &body[..8])), 34),
         ("a tunnel that is not opened", framed(&ipv4(17, &packets::udp_to(Over::V4, 1701, &body))), 42),
+        (
+            "a fragment of a tunnel that is not opened",
+            framed(&ipv4_with(17, &[], 0x2000, &packets::udp_to(Over::V4, 1701, &body))),
+            42,
+        ),
         ("five packets deep", framed(&deep), 14 + 5 * 20),
         ("a message that nobody knows", framed(&ipv4(1, &icmp(Over::Nothing, 40, &body))), 42),
     ] {
