@@ -24,7 +24,7 @@ use crate::queue::Queue;
 use crate::runner::CoreThread;
 use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
-use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
+use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
@@ -128,6 +128,17 @@ pub(crate) struct Session {
     pub(crate) gone_services: ServiceTally,
 }
 
+impl Session {
+    /// Whether there can be one more module. Those that stop count, for as long as they have what they had.
+    pub(crate) fn check_room(&self, name: &Name) -> Result<(), SpecError> {
+        let count = self.modules.len() + self.leaving.len() + 1;
+        if count <= PARTS_MAX {
+            return Ok(());
+        }
+        Err(SpecError::TooMany { session: name.clone(), what: "module", count })
+    }
+}
+
 /// A node.
 #[derive(Debug)]
 pub struct Node {
@@ -141,7 +152,7 @@ pub struct Node {
     pub(crate) selections: HashMap<Share, Shared>,
     pub(crate) next_selection: u64,
     /// From which the keys of views come.
-    pub(crate) secret: Secret,
+    pub(crate) secret: Arc<Secret>,
     pub(crate) sessions: BTreeMap<Name, Session>,
     pub(crate) memory: Arc<NodeMemory>,
     pub(crate) writer: Writer,
@@ -177,7 +188,7 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
-        let secret = Secret::of(&config.node.state)?;
+        let secret = Arc::new(Secret::of(&config.node.state)?);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             config,
@@ -225,9 +236,7 @@ impl Node {
 
     /// Whether a session can be, as far as that can be said of it alone.
     pub(crate) fn check(&self, spec: &SessionSpec) -> Result<(), NodeError> {
-        let interfaces: Vec<String> = self.sources.keys().cloned().collect();
-        spec.check(&interfaces, &self.workshop.profiles())?;
-        self.check_links(spec)
+        self.premises().check(spec)
     }
 
     fn make(
@@ -328,6 +337,7 @@ impl Node {
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
         }
+        there.check_room(session)?;
         let changed = || NodeError::Changed(session.clone());
         // What it was prepared by may be what the session has no more.
         let is_as_before = binding.holds(&there.spec) && profile == there.spec.profile;
