@@ -142,8 +142,12 @@ def handshake_inputs():
 
 
 def view_inputs():
-    """Each packet under a view that anonymises, without payload and with all of it, and more that have addresses inside."""
+    """Each packet under a view that anonymises, without payload and with all of it, and more that have addresses inside; and in pseudowires."""
     inner = ipv4(6, TCP)
+    # Behind labels only a right checksum makes it IPv4.
+    total = sum(struct.unpack(">10H", inner[:20]))
+    summed = inner[:10] + struct.pack(">H", 0xFFFF - (total % 0xFFFF)) + inner[12:]
+    labels = bytes([0, 1, 0, 64, 0, 2, 1, 64])
     nested = {
         "ip-in-ip": ethernet(0x0800, ipv4(4, inner)),
         "gre": ethernet(0x0800, ipv4(47, bytes([0, 0, 8, 0]) + inner)),
@@ -151,11 +155,18 @@ def view_inputs():
         "unreachable": ethernet(0x0800, ipv4(1, bytes([3, 1, 0, 0, 0, 0, 0, 0]) + inner)),
         "neighbour": ethernet(0x86DD, ipv6(58, bytes([135, 0, 0, 0, 0, 0, 0, 0]) + bytes(range(16)) + bytes([1, 1, 2, 3, 4, 5, 6, 7]))),
         "listener": ethernet(0x86DD, ipv6(58, bytes([143, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0]) + bytes(range(16)))),
+        "labelled": ethernet(0x8847, labels + summed),
+        "labelled-ipv6": ethernet(0x8847, labels + ipv6(6, TCP)),
+        "labels-in-gre": ethernet(0x0800, ipv4(47, bytes([0, 0, 0x88, 0x47]) + labels + summed)),
     }
     packets = PACKETS | {name: (1, packet) for name, packet in nested.items()}
     for name, (link_type, packet) in packets.items():
         for payload in range(2):
             yield f"{name}-{payload}", bytes([LINK_TYPES.index(link_type), payload, 0, 2]) + bytes(12) + packet
+    # What carries the frame, how it begins, and what is in it: each of them once.
+    for number in range(8):
+        wire = bytes([number, [0x01, 0x81, 0x19, 0x99][number % 4], number % 5 | number << 7 & 0x80])
+        yield f"pseudowire-{number}", bytes([1, number % 2, 0, 2, 0, 0, 0, 0]) + wire + bytes(5) + PACKETS["udp"][1]
 
 
 # Credentials.

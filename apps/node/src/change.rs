@@ -1,12 +1,12 @@
 //! Sessions that change while they run.
 
 use crate::error::NodeError;
-use crate::filters::{Compiled, Wanted};
+use crate::filters::Compiled;
 use crate::link::Outlet;
 use crate::log::say;
 use crate::node::{Channel, Node, Session, Vp};
 use crate::protocol::Change;
-use crate::spec::{ChannelSpec, ProcessorSpec, SessionSpec, SpecError};
+use crate::spec::{ChannelSpec, PARTS_MAX, ProcessorSpec, SessionSpec, SpecError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,19 +34,13 @@ impl Node {
         changed
     }
 
-    /// What has to be compiled for a change that can be, as far as it can be said of it alone.
-    pub(crate) fn filters_of_change(&self, change: &Change) -> Result<Vec<Wanted>, NodeError> {
-        let present = self.spec(&change.session)?;
-        // As much is reserved as it takes: how much there is, is asked later.
-        let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
-        self.check(&spec)?;
-        self.hold(self.sessions.get(&change.session).and_then(|there| there.owner.as_ref()), &spec)?;
-        Ok(self.filters_of(&change.channels, &change.output))
-    }
-
     fn make_change(&mut self, change: &Change, compiled: &Compiled) -> Result<(), NodeError> {
         let name = &change.session;
         let there = self.sessions.get(name).ok_or_else(|| NodeError::NoSession(name.clone()))?;
+        // Nothing more comes to it or goes out of it.
+        if there.is_closing && !(change.channels.is_empty() && change.output.is_empty()) {
+            return Err(NodeError::Closing(name.clone()));
+        }
         // Its modules may have changed what is reserved.
         let (reservation, memory) = (Arc::clone(&there.memory), there.memory.state());
         let limits = Arc::clone(&there.limits);
@@ -194,7 +188,7 @@ impl SessionSpec {
     ///
     /// # Errors
     ///
-    /// Something that is to go is not there.
+    /// Something that is to go is not there, or there is too much of something.
     pub(crate) fn changed(&self, change: &Change) -> Result<Self, SpecError> {
         let mut spec = self.clone();
         if let Some(memory) = change.memory {
@@ -217,11 +211,11 @@ impl SessionSpec {
     }
 }
 
-/// Takes out of a list what is to go, and puts into it what is to come, in the place of what has its name.
+/// Takes out of a list what is to go, and puts into it what is to come, in the place of what has its name. Each is compared with each, so there is a bounded number of them.
 ///
 /// # Errors
 ///
-/// What is to go is not there.
+/// What is to go is not there, or there are too many.
 pub(crate) fn exchange<T: Clone>(
     session: &Name,
     what: &'static str,
@@ -230,6 +224,10 @@ pub(crate) fn exchange<T: Clone>(
     come: &[T],
     name: fn(&T) -> &Name,
 ) -> Result<(), SpecError> {
+    let count = gone.len().max(come.len());
+    if count > PARTS_MAX {
+        return Err(SpecError::TooMany { session: session.clone(), what, count });
+    }
     for gone in gone {
         let Some(at) = list.iter().position(|there| name(there) == gone) else {
             return Err(SpecError::Missing {
@@ -258,6 +256,26 @@ mod tests {
 
     fn change(text: &str) -> Change {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_comes_and_goes_at_once_is_counted_before_it_is_compared() {
+        let spec: SessionSpec = toml::from_str("name = \"a\"").unwrap();
+        let channel: ChannelSpec = toml::from_str("interface = \"e\"").unwrap();
+        let channels = |count: u32| -> Vec<ChannelSpec> {
+            let name = |number| Name::new(&format!("c{number}")).unwrap();
+            (0..count).map(|number| ChannelSpec { name: name(number), ..channel.clone() }).collect()
+        };
+        let with = |count| Change { channels: channels(count), ..change(r#"{"session": "a"}"#) };
+        assert_eq!(spec.changed(&with(64)).unwrap().channels.len(), 64);
+        let error = spec.changed(&with(65)).unwrap_err().to_string();
+        assert_eq!(error, "session `a` has 65 channels; 64 is the most");
+        let gone = Change {
+            withdraw: channels(65).into_iter().map(|channel| channel.name).collect(),
+            ..change(r#"{"session": "a"}"#)
+        };
+        let error = spec.changed(&gone).unwrap_err().to_string();
+        assert_eq!(error, "session `a` has 65 offers; 64 is the most");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub enum NodeError {
         module: Name,
     },
     /// It is about to be there no longer.
-    #[error("session `{0}` is being closed: no module can be loaded into it any more")]
+    #[error("session `{0}` is being closed: no module, channel or output channel can come to it any more")]
     Closing(Name),
     /// There are no more sessions.
     #[error("there are {0} sessions; that is the most")]

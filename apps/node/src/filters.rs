@@ -4,12 +4,9 @@
 //! a process of its own ([`FilterCompiler`]), while others go on asking the node; then the node is held, and finds the programs ready.
 
 use crate::error::NodeError;
-use crate::link::OutputSpec;
-use crate::node::Node;
 use crate::plan::PlanError;
-use crate::spec::ChannelSpec;
-use crate::view::{Lens, Share};
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::view::Lens;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_demux::Program;
 use weir_netio::FilterCompiler;
@@ -72,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What is left of a text when nothing is left out that means something. An empty one selects everything.
-fn essential(text: &str) -> Option<&str> {
+pub(crate) fn essential(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
@@ -81,13 +78,16 @@ impl Filters {
         Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
     }
 
-    /// Whether all of these are kept, so that nothing has to be compiled.
-    pub(crate) fn has_all(&self, wanted: &[Wanted]) -> bool {
+    /// All of these, where they are kept. Nothing where one is not: so who finds them here starts no process, whatever becomes of what is kept.
+    pub(crate) fn kept(&self, wanted: &[Wanted]) -> Option<Compiled> {
         let kept = lock(&self.kept);
-        wanted.iter().all(|wanted| match wanted {
-            Wanted::Filter { key, .. } => kept.iter().any(|(there, _)| there == key),
-            Wanted::Lens(..) => false,
-        })
+        let mut compiled = Compiled::default();
+        for wanted in wanted {
+            let Wanted::Filter { key, .. } = wanted else { return None };
+            let (_, program) = kept.iter().find(|(there, _)| there == key)?;
+            compiled.programs.insert(key.clone(), Arc::clone(program));
+        }
+        Some(compiled)
     }
 
     /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
@@ -189,31 +189,6 @@ impl Compiled {
     }
 }
 
-impl Node {
-    /// What has to be compiled for these channels. Those of interfaces and links that are not there are refused later, with more to say about it.
-    pub(crate) fn filters_of(&self, channels: &[ChannelSpec], outputs: &[OutputSpec]) -> Vec<Wanted> {
-        let mut wanted = Vec::new();
-        let mut add = |of: Of, text: &str, link_type| {
-            wanted
-                .extend(essential(text).map(|text| Wanted::Filter { of, key: (text.to_owned(), link_type) }));
-        };
-        for channel in channels {
-            let Some(source) = self.sources.get(&channel.interface) else { continue };
-            for (text, _) in channel.filters() {
-                add(Of::Channel(channel.name.clone()), text, source.link_type());
-            }
-        }
-        for output in outputs {
-            let Some(link) = self.links.get(&output.link) else { continue };
-            add(Of::Output(output.name.clone()), &output.filter, link.link_type());
-        }
-        let lenses: HashSet<Lens> =
-            channels.iter().flat_map(|channel| Share::of(channel).lenses().collect::<Vec<_>>()).collect();
-        wanted.extend(lenses.into_iter().map(|lens| Wanted::Lens(lens, Box::new(lens.key(&self.secret)))));
-        wanted
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,9 +220,15 @@ mod tests {
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
         let filters = filters();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
-        assert!(filters.has_all(&wanted("udp")) && !filters.has_all(&wanted("tcp")));
         let compiled = filters.compile(wanted("udp"), &mut Nanos(0)).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
+        // Who finds all that he wants has it, whatever becomes of it then; who does not has nothing.
+        assert!(filters.kept(&[wanted("udp"), wanted("tcp")].concat()).is_none());
+        let found = filters.kept(&wanted("udp")).unwrap();
+        let kept = std::mem::take(&mut *lock(&filters.kept));
+        assert!(filters.kept(&wanted("udp")).is_none());
+        assert_eq!(*found.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
+        *lock(&filters.kept) = kept;
         // For other packets it is another program.
         let of = Of::Output(Name::new("up").unwrap());
         let raw = Wanted::Filter { of, key: ("udp".to_owned(), LinkType::Raw) };

@@ -1,5 +1,6 @@
 //! What a channel asks to have done with its packets on the way to its modules.
 
+use crate::counted;
 use crate::queue::Queue;
 use crate::spec::{ChannelSpec, Sees};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ pub enum Checksum {
 #[serde(deny_unknown_fields)]
 pub struct SubFlowSpec {
     /// Packets that have these fields in common are in one.
+    #[serde(deserialize_with = "counted::list")]
     pub by: Vec<Field>,
     /// How many queues there are. Which one a packet gets into is chosen by a hash with a key, so several flows share one where there are many.
     pub queues: u16,

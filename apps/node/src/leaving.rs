@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_session::Name;
+use weir_session::ledger::Closed;
 
 /// How long a module may take to stop, by the clock: its slices can be short. After that it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,46 +36,71 @@ pub(crate) struct Leaving {
 pub(crate) struct Left {
     session: Name,
     id: u64,
+    pub(crate) module: Name,
     guest: u64,
     result: Result<(), Stuck>,
 }
 
-impl Leaving {
-    /// Waits until it has stopped, and what it said at its end is written. The node is not to be held meanwhile.
-    pub(crate) fn wait(self) -> Left {
-        let mut result = Ok(());
-        match self.stopped.recv_timeout(PATIENCE) {
-            Ok(guest) => guest.leave(),
+/// Waits until all of these have stopped, and what they said at their ends is written; says so of each. They have the same time, all of them at
+/// once. The node is not to be held meanwhile.
+pub(crate) fn wait_for(all: Vec<Leaving>, mut has_left: impl FnMut(Left)) {
+    let until = Instant::now() + PATIENCE;
+    let mut late = Vec::new();
+    for leaving in all {
+        match leaving.stopped.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(guest) => has_left(leaving.left(Some(guest))),
             // It has no core, or none any more.
-            Err(RecvTimeoutError::Disconnected) => {}
-            Err(RecvTimeoutError::Timeout) => result = self.give_up(),
+            Err(RecvTimeoutError::Disconnected) => has_left(leaving.left(None)),
+            Err(RecvTimeoutError::Timeout) => late.push((leaving.evict(), leaving)),
+        }
+    }
+    let until = Instant::now() + ANSWER;
+    for (evicted, leaving) in late {
+        has_left(leaving.given_up(&evicted, until));
+    }
+}
+
+impl Leaving {
+    fn left(self, guest: Option<Guest>) -> Left {
+        if let Some(guest) = guest {
+            guest.leave();
         }
         if let Some(outputs) = &self.outputs {
             crate::writer::close(outputs, self.guest);
         }
-        Left { session: self.session, id: self.id, guest: self.guest, result }
+        Left { session: self.session, id: self.id, module: self.module, guest: self.guest, result: Ok(()) }
     }
 
-    fn give_up(&self) -> Result<(), Stuck> {
-        let Some((number, core)) = &self.core else { return Ok(()) };
+    /// Has its core take it away. Where it is sent.
+    fn evict(&self) -> Receiver<Option<Guest>> {
         let ((told, hears), guest) = (channel(), self.guest);
-        core.tell(move |runner| _ = told.send(runner.evict(guest)));
-        // It may have stopped meanwhile.
-        let gone = hears.recv_timeout(ANSWER).map_err(|_| Stuck { core: *number })?;
-        let Some(guest) = gone.or_else(|| self.stopped.try_recv().ok()) else { return Ok(()) };
-        say(&format!(
-            "session {}, module {}: does not stop in {} s in its slices, and is given up",
-            self.session,
-            self.module,
-            PATIENCE.as_secs()
-        ));
-        guest.leave();
-        Ok(())
+        if let Some((_, core)) = &self.core {
+            core.tell(move |runner| _ = told.send(runner.evict(guest)));
+        }
+        hears
+    }
+
+    /// It did not stop in time.
+    fn given_up(self, evicted: &Receiver<Option<Guest>>, until: Instant) -> Left {
+        let gone = evicted.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let (Err(RecvTimeoutError::Timeout), Some((core, _))) = (&gone, &self.core) else {
+            // It may have stopped meanwhile.
+            let guest = gone.ok().flatten().or_else(|| self.stopped.try_recv().ok());
+            if guest.is_some() {
+                let (session, module, seconds) = (&self.session, &self.module, PATIENCE.as_secs());
+                say(&format!(
+                    "session {session}, module {module}: does not stop in {seconds} s in its slices, and is given up"
+                ));
+            }
+            return self.left(guest);
+        };
+        let stuck = Stuck { core: *core };
+        Left { result: Err(stuck), ..self.left(None) }
     }
 }
 
 impl Node {
-    /// Takes a module out: nothing comes for it any more, and it stops. To be [waited](Leaving::wait) for, and then [ended](Self::end_unload). `guest`:
+    /// Takes a module out: nothing comes for it any more, and it stops. To be [waited](wait_for) for, and then [ended](Self::end_unload). `guest`:
     /// only the one with this number.
     pub(crate) fn begin_unload(
         &mut self,
@@ -82,41 +108,54 @@ impl Node {
         module: &Name,
         guest: Option<u64>,
     ) -> Result<Leaving, NodeError> {
-        let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let is_it = |there: &Module| guest.is_none_or(|guest| there.guest == guest);
-        let gone = there.modules.get(module).filter(|there| is_it(there)).is_some();
-        let Some(gone) = gone.then(|| there.modules.remove(module)).flatten() else {
-            return Err(NodeError::NoModule { session: session.clone(), module: module.clone() });
-        };
-        let (id, guest) = (there.id, gone.guest);
-        let core = there.vps.get(&gone.spec.cpu).and_then(|vp| self.cores.get(vp.core));
-        let core = core.map(|core| (core.number(), core.waker()));
-        there.bell.remove(guest);
-        // Nobody waits for it any more.
-        let services = gone.desk.office().close(&gone.desk);
-        there.gone_services.merge(&services);
-        let tally = there.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.tally));
-        let queue = Arc::clone(&gone.queue);
-        there.leaving.insert(guest, gone);
-        // First nothing more comes for it. With fewer readers than before there is no reason to fail.
-        if let Err(error) = self.route_all(session) {
+        let is_there = there.modules.get(module).is_some_and(is_it);
+        let taken = is_there.then(|| self.take_out(session, &[module], false).pop()).flatten();
+        taken.ok_or_else(|| NodeError::NoModule { session: session.clone(), module: module.clone() })
+    }
+
+    /// Takes modules of a session out, all of them before any of them begins to stop. `is_silenced`: what they say at their ends goes nowhere but into records.
+    fn take_out(&mut self, session: &Name, modules: &[&Name], is_silenced: bool) -> Vec<Leaving> {
+        let Some(there) = self.sessions.get_mut(session) else { return Vec::new() };
+        let mut all = Vec::new();
+        for module in modules {
+            let Some(gone) = there.modules.remove(*module) else { continue };
+            let guest = gone.guest;
+            there.bell.remove(guest);
+            // Nobody waits for it any more.
+            let services = gone.desk.office().close(&gone.desk);
+            there.gone_services.merge(&services);
+            let core = there.vps.get(&gone.spec.cpu).and_then(|vp| self.cores.get(vp.core));
+            let core = core.map(|core| (core.number(), core.waker()));
+            let tally = there.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.tally));
+            let ((told, stopped), outputs) = (channel(), self.writer.outputs());
+            let (session, module, id) = (session.clone(), (*module).clone(), there.id);
+            let queue = Arc::clone(&gone.queue);
+            all.push((Leaving { session, id, module, guest, core, stopped, outputs }, told, queue, tally));
+            there.leaving.insert(guest, gone);
+        }
+        // First nothing more comes for them. With fewer readers than before there is no reason to fail.
+        let routed = if is_silenced { self.silence(session) } else { self.route_all(session) };
+        if let Err(error) = routed {
             say(&error.to_string());
         }
-        let lost = queue.close().unwrap_or(0);
-        if let Some(tally) = tally {
-            tally.closed.fetch_add(lost, Ordering::Relaxed);
+        for (leaving, told, queue, tally) in &all {
+            let lost = queue.close().unwrap_or(0);
+            if let Some(tally) = tally {
+                tally.closed.fetch_add(lost, Ordering::Relaxed);
+            }
+            let (guest, told) = (leaving.guest, told.clone());
+            if let Some((_, core)) = &leaving.core {
+                core.tell(move |runner| runner.end(guest, told));
+            }
         }
-        let (told, stopped) = channel();
-        if let Some((_, core)) = &core {
-            core.tell(move |runner| runner.end(guest, told));
-        }
-        let outputs = self.writer.outputs();
-        Ok(Leaving { session: session.clone(), id, module: module.clone(), guest, core, stopped, outputs })
+        all.into_iter().map(|(leaving, ..)| leaving).collect()
     }
 
     /// A module has stopped: what it used is its session's, as long as that is there.
     pub(crate) fn end_unload(&mut self, left: Left) -> Result<(), NodeError> {
-        let Left { session, id, guest, result } = left;
+        let Left { session, id, guest, result, .. } = left;
         if let Some(there) = self.sessions.get_mut(&session).filter(|there| there.id == id)
             && let Some(module) = there.leaving.remove(&guest)
         {
@@ -130,18 +169,28 @@ impl Node {
         self.still(session, id).is_ok_and(|there| !there.leaving.is_empty())
     }
 
-    /// The session with this number is to end: from now on no module comes to it, and nothing is left to wait for when those that there are have been taken
-    /// out. Says which these are, with their numbers.
-    pub(crate) fn begin_close(&mut self, session: &Name, id: u64) -> Result<Vec<(Name, u64)>, NodeError> {
+    /// The session with this number ends: from now on no module comes to it, and those that there are have been taken out. Where its right has ended, nothing of it goes out any
+    /// more either, not even what its modules say at their ends.
+    pub(crate) fn begin_close(
+        &mut self,
+        session: &Name,
+        id: u64,
+        reason: Closed,
+    ) -> Result<Vec<Leaving>, NodeError> {
         let there = self.sessions.get_mut(session).filter(|there| there.id == id);
         let there = there.ok_or_else(|| NodeError::NoSession(session.clone()))?;
         there.is_closing = true;
-        Ok(there.modules.iter().map(|(name, module)| (name.clone(), module.guest)).collect())
+        let modules: Vec<Name> = there.modules.keys().cloned().collect();
+        let has_no_right =
+            matches!(reason, Closed::Expired | Closed::Revoked | Closed::Parent | Closed::Misbehaved);
+        Ok(self.take_out(session, &modules.iter().collect::<Vec<_>>(), has_no_right))
     }
 
     /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that does not stop is given up.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
-        self.silence(session);
+        if let Err(error) = self.silence(session) {
+            say(&error.to_string());
+        }
         if let Some(gone) = self.sessions.remove(session) {
             self.evict(gone.leaving, &gone.vps);
             self.close_vps(&gone.vps);

@@ -24,7 +24,7 @@ use crate::queue::Queue;
 use crate::runner::CoreThread;
 use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
-use crate::spec::{ChannelSpec, Late, ModuleSpec, ProcessorSpec, Sees, SessionSpec, SpecError};
+use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
@@ -141,6 +141,15 @@ impl Session {
         let mut signed = self.modules.values().filter_map(|module| Some((module.signed.as_ref()?, module)));
         signed.try_for_each(|(signed, module)| signed.hold(&owner.credential, &module.spec.module))
     }
+
+    /// Whether there can be one more module. Those that stop count, for as long as they have what they had.
+    pub(crate) fn check_room(&self, name: &Name) -> Result<(), SpecError> {
+        let count = self.modules.len() + self.leaving.len() + 1;
+        if count <= PARTS_MAX {
+            return Ok(());
+        }
+        Err(SpecError::TooMany { session: name.clone(), what: "module", count })
+    }
 }
 
 /// A node.
@@ -156,7 +165,7 @@ pub struct Node {
     pub(crate) selections: HashMap<Share, Shared>,
     pub(crate) next_selection: u64,
     /// From which the keys of views come.
-    pub(crate) secret: Secret,
+    pub(crate) secret: Arc<Secret>,
     pub(crate) sessions: BTreeMap<Name, Session>,
     pub(crate) memory: Arc<NodeMemory>,
     pub(crate) writer: Writer,
@@ -192,7 +201,7 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
-        let secret = Secret::of(&config.node.state)?;
+        let secret = Arc::new(Secret::of(&config.node.state)?);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             config,
@@ -240,9 +249,7 @@ impl Node {
 
     /// Whether a session can be, as far as that can be said of it alone.
     pub(crate) fn check(&self, spec: &SessionSpec) -> Result<(), NodeError> {
-        let interfaces: Vec<String> = self.sources.keys().cloned().collect();
-        spec.check(&interfaces, &self.workshop.profiles())?;
-        self.check_links(spec)
+        self.premises().check(spec)
     }
 
     fn make(
@@ -351,6 +358,7 @@ impl Node {
         if there.modules.contains_key(&name) {
             return Err(NodeError::ModuleExists { session: session.clone(), module: name });
         }
+        there.check_room(session)?;
         let changed = || NodeError::Changed(session.clone());
         // What it was prepared by may be what the session has no more.
         let is_as_before = binding.holds(&there.spec) && profile == there.spec.profile;

@@ -1,6 +1,7 @@
 //! Services between sessions: what a session offers and uses, and how that changes while it runs.
 
 use crate::change::exchange;
+use crate::counted;
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::protocol::Change;
@@ -19,7 +20,7 @@ pub struct OfferSpec {
     #[serde(with = "quantity::text")]
     pub service: Name,
     /// The sessions that may call it.
-    #[serde(with = "quantity::texts")]
+    #[serde(with = "counted::texts")]
     pub callers: Vec<Name>,
     /// Calls of each of them that wait at most.
     #[serde(default = "calls_default")]

@@ -5,6 +5,7 @@
 //! A file that is too long for one message comes before, in [parts](Request::Upload), and the request names it: so it can go on after a connection has broken.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
+use crate::counted;
 pub use crate::limits::LimitsShot;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
@@ -86,7 +87,7 @@ pub enum Request {
         /// Which module, and how it is set.
         module: ModuleSpec,
         /// Who vouches for it: texts of [`weir_trust::signature::ModuleSignature`].
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, deserialize_with = "counted::list", skip_serializing_if = "Vec::is_empty")]
         signatures: Vec<String>,
     },
     /// A part of a module's file, which is the body; without one it is asked how much is there: [`Reply::Uploaded`].
@@ -259,37 +260,52 @@ pub struct Change {
     #[serde(with = "quantity::text")]
     pub session: Name,
     /// Virtual processors: those with a name that there is are changed, others are new.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted::list")]
     pub cpu: Vec<ProcessorSpec>,
     /// Channels: those with a name that there is, and that no module is loaded for, are changed, others are new.
-    #[serde(default, rename = "channel", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "channel",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub channels: Vec<ChannelSpec>,
     /// Output channels: those with a name that there is are changed, others are new.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "counted::list", skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<OutputSpec>,
     /// Services that it offers: those with a name that there is are changed, others are new.
-    #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "offer",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub offers: Vec<OfferSpec>,
     /// Services that it offers no longer.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub withdraw: Vec<Name>,
     /// Services of others that it uses: those with a name that there is are changed, others are new.
-    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "use",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub uses: Vec<UseSpec>,
     /// Services of others that it uses no longer.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub forgo: Vec<Name>,
     /// Named tables that its modules may read: those with a local name that there is are changed, others are new.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<TableGrant>,
     /// Tables, by their local names, that its modules may read no longer.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub revoke_read: Vec<Name>,
     /// Named tables that its modules may publish: those with a local name that there is are changed, others are new.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<TableGrant>,
     /// Tables, by their local names, that its modules may publish no longer.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub revoke_publish: Vec<Name>,
     /// The profile by which modules are admitted that are loaded from then on.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
@@ -307,7 +323,7 @@ pub struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_packets: Option<u64>,
     /// Fields of packets that its modules may write, in the place of those that they may now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteFields>,
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]

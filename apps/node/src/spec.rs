@@ -1,6 +1,7 @@
 //! What a session asks for: the same in the node's configuration and in a request to create one.
 
 use crate::apart::Process;
+use crate::counted;
 pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
 pub use crate::offers::{OfferSpec, Pays, UseSpec};
@@ -15,7 +16,7 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::WriteFields;
 use weir_wire::view::AskedView;
 
-/// Channels, virtual processors and modules of one session at most, of each.
+/// Channels, virtual processors and modules of one session at most, of each; and of whatever else a request lists.
 pub const PARTS_MAX: usize = 64;
 /// The longest filter expression, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
@@ -47,7 +48,7 @@ pub struct SessionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_packets: Option<u64>,
     /// Fields of packets that its modules may write; all that can be written where nothing is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteFields>,
     /// The operator's profile by which its modules are admitted; the node's own where none is named.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
@@ -59,28 +60,43 @@ pub struct SessionSpec {
     #[serde(default, skip_serializing_if = "Process::is_usual")]
     pub process: Process,
     /// Its virtual processors; without any it has one without a reservation, `main`.
-    #[serde(default, rename = "cpu")]
+    #[serde(default, rename = "cpu", deserialize_with = "counted::list")]
     pub processors: Vec<ProcessorSpec>,
     /// Its channels.
-    #[serde(default, rename = "channel")]
+    #[serde(default, rename = "channel", deserialize_with = "counted::list")]
     pub channels: Vec<ChannelSpec>,
     /// Its output channels: shares of links.
-    #[serde(default, rename = "output", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "output",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub outputs: Vec<OutputSpec>,
     /// Its modules.
-    #[serde(default, rename = "module")]
+    #[serde(default, rename = "module", deserialize_with = "counted::list")]
     pub modules: Vec<ModuleSpec>,
     /// Services of its modules that others may call.
-    #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "offer",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub offers: Vec<OfferSpec>,
     /// Services of others that its modules may call.
-    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "use",
+        deserialize_with = "counted::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub uses: Vec<UseSpec>,
     /// Named tables that its modules may publish. Nobody else may, as long as it is there.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<TableGrant>,
     /// Named tables that its modules may read.
-    #[serde(default, with = "quantity::texts", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<TableGrant>,
 }
 
@@ -227,9 +243,10 @@ pub struct ModuleSpec {
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
     /// A shipped module's name, or in the configuration a file's path. A request brings the file's bytes with it.
+    #[serde(deserialize_with = "counted::module")]
     pub module: String,
     /// Its parameters.
-    #[serde(default, rename = "set")]
+    #[serde(default, rename = "set", deserialize_with = "counted::settings")]
     pub settings: BTreeMap<String, Given>,
     /// The channel whose packets it gets.
     #[serde(with = "quantity::text", default = "main")]
@@ -240,7 +257,7 @@ pub struct ModuleSpec {
 }
 
 /// A parameter's value as TOML and JSON have it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Given {
     /// `true` or `false`.

@@ -72,6 +72,11 @@ pub(crate) trait Marks {
     /// A part of the link layer, of so many bytes, all of which are there.
     #[inline(always)]
     fn link(&mut self, _: LinkPart, _at: usize, _len: usize) {}
+    /// Behind MPLS labels, at `at` of a packet that had `wire` bytes, is what begins as IP does, and nothing else says that it is. Whether it counts as IP.
+    #[inline(always)]
+    fn is_ip_behind_labels(&mut self, _at: usize, _wire: usize) -> bool {
+        true
+    }
     /// What follows the link layer is neither IPv4 nor IPv6.
     #[inline(always)]
     fn other(&mut self, _at: usize) {}

@@ -169,6 +169,7 @@ impl<M: Marks> Walk<'_, M> {
         let [first]: &[u8; 1] = self.need(at)?;
         self.marks.fixed_bits(at, 0xf0);
         match first >> 4 {
+            4 | 6 if !self.marks.is_ip_behind_labels(at, self.wire) => Ok(Network::Other(at)),
             4 => {
                 self.out.ether_type = IPV4;
                 Ok(Network::Ipv4(at))

@@ -319,6 +319,13 @@ mod tests {
         let (made, owner) =
             created(&child, spec("channel = [{ interface = \"e\", filter = \"host 192.0.2.1\" }]"));
         assert_eq!(made.channels[0].bounds.within.len(), 2);
+        // However many there are, the filters of the chain are there once.
+        let (many, _) = created(
+            &child,
+            spec("channel = [{ interface = \"e\" }, { name = \"more\", interface = \"e\" }]"),
+        );
+        let within = |channel: usize| &many.channels[channel].bounds.within;
+        assert!(within(0).len() == 2 && Arc::ptr_eq(within(0), within(1)));
         assert_eq!(ceilings::hold(&owner, &made, std::iter::empty()), Ok(()));
         let sessions = BTreeMap::from([(made.name.clone(), owner.clone())]);
         let change: Change = serde_json::from_value(
@@ -333,7 +340,8 @@ mod tests {
         assert_eq!(change.channels[0].bounds, made.channels[0].bounds);
         // Without them it is not held to be right, however it came about.
         let mut bare = made;
-        bare.channels[0].bounds.within.pop();
+        let within = &bare.channels[0].bounds.within;
+        bare.channels[0].bounds.within = within[..1].into();
         let refusal = ceilings::hold(&owner, &bare, std::iter::empty()).unwrap_err();
         assert!(
             matches!(&refusal, Refusal::Excess(excesses) if excesses[0].part == Part::Traffic),
@@ -470,7 +478,7 @@ mod tests {
         let anonymised: View = "addresses=anonymised".parse().unwrap();
         assert_eq!(channel.shows(), anonymised.meet(&"ttl=zeroed".parse().unwrap()));
         // The root sees what it may grant, and its filter by that.
-        assert_eq!(channel.bounds.within, [("ip".to_owned(), View::ALL), ("udp".to_owned(), anonymised)]);
+        assert_eq!(*channel.bounds.within, [("ip".to_owned(), View::ALL), ("udp".to_owned(), anonymised)]);
         // A session from before that was said sees more than its owner may now.
         let mut session = spec("channel = [{ interface = \"e\" }]");
         session.channels[0] = shown(&before, "").unwrap().0;

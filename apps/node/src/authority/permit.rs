@@ -102,11 +102,13 @@ impl Desk<'_> {
 
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, Owner), Refusal> {
         let given = spec.name.clone();
-        for module in &spec.modules {
+        let mut known = BTreeSet::new();
+        // Each once: all of its bytes are hashed.
+        for module in spec.modules.iter().filter(|module| known.insert(module.module.as_str())) {
             self.module(self.credential, module, None, &[])?;
         }
         let mut channels = spec.channels;
-        channels.iter_mut().try_for_each(|channel| narrow(channel, self.credential))?;
+        narrow(&mut channels, self.credential)?;
         let mut processors = spec.processors;
         if processors.is_empty() {
             processors.extend(self.processor());
@@ -131,7 +133,7 @@ impl Desk<'_> {
         let (session, owner) = self.session(&change.session)?;
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
-        channels.iter_mut().try_for_each(|channel| narrow(channel, &owner.credential))?;
+        narrow(&mut channels, &owner.credential)?;
         Ok(Change { session, channels, ..change })
     }
 
@@ -192,13 +194,14 @@ pub(crate) fn signed(
     Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
 }
 
-/// Its packets are among those of every filter of the chain, and it shows of them what all views of the chain show.
-fn narrow(channel: &mut ChannelSpec, credential: &Verified) -> Result<(), Refusal> {
+/// Their packets are among those of every filter of the chain, and they show of them what all views of the chain show.
+fn narrow(channels: &mut [ChannelSpec], credential: &Verified) -> Result<(), Refusal> {
     let bounds = Bounds::of(credential);
-    let given = bounds.view;
-    channel.bind(bounds).ok_or_else(|| {
-        let asked =
-            channel.view.map_or_else(String::new, |asked| format!("{asked}, in channel `{}`", channel.name));
-        Refusal::Excess(vec![Excess { part: Part::View, asked, given: given.to_string() }])
+    channels.iter_mut().try_for_each(|channel| {
+        channel.bind(bounds.clone()).ok_or_else(|| {
+            let of_channel = |asked| format!("{asked}, in channel `{}`", channel.name);
+            let (asked, given) = (channel.view.map_or_else(String::new, of_channel), bounds.view.to_string());
+            Refusal::Excess(vec![Excess { part: Part::View, asked, given }])
+        })
     })
 }

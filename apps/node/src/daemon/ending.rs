@@ -2,12 +2,23 @@
 
 use super::{Daemon, lock, now};
 use crate::error::NodeError;
+use crate::leaving::{self, Leaving};
 use crate::log::say;
 use crate::source::Notice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_session::Name;
-use weir_session::ledger::{Closed, Event, Unloaded};
+use weir_session::ledger::{Closed, Event, Session as Billed, Unloaded};
+
+/// A session that is ending: nothing of it runs any more but the ends of its modules.
+struct Ending {
+    name: Name,
+    id: u64,
+    reason: Closed,
+    unloaded: Unloaded,
+    billed: Option<Billed>,
+    leaving: Vec<Leaving>,
+}
 
 /// The end of a session waits so long for modules that somebody else has unloaded.
 const LEAVING: Duration = Duration::from_secs(20);
@@ -78,14 +89,29 @@ impl Daemon {
             let mut node = lock(&self.node);
             (node.billed(session), node.begin_unload(session, module, guest)?)
         };
-        // This can take long, so nobody waits for it but who asked.
-        let left = leaving.wait();
-        // Before it is gone from its session, whose end waits for that: in the ledger that comes last.
-        if let Some(session) = billed {
-            let module = module.clone();
-            lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
-        }
-        lock(&self.node).end_unload(left)
+        self.let_leave(billed, vec![leaving], reason)
+    }
+
+    /// Modules of a session stop. This can take long, so nobody waits for it but who asked.
+    fn let_leave(
+        &self,
+        session: Option<Billed>,
+        leaving: Vec<Leaving>,
+        reason: Unloaded,
+    ) -> Result<(), NodeError> {
+        let mut result = Ok(());
+        leaving::wait_for(leaving, |left| {
+            // Before it is gone from its session, whose end waits for that: in the ledger that comes last.
+            if let Some(session) = session.clone() {
+                let module = left.module.clone();
+                lock(&self.books).enter(Event::ModuleUnloaded { session, module, reason });
+            }
+            let ended = lock(&self.node).end_unload(left);
+            if result.is_ok() {
+                result = ended;
+            }
+        });
+        result
     }
 
     pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
@@ -106,15 +132,29 @@ impl Daemon {
         reason: Closed,
         unloaded: Unloaded,
     ) -> Result<(), NodeError> {
-        let modules = lock(&self.node).begin_close(name, id)?;
-        for (module, guest) in modules {
-            match self.unload_for(name, &module, Some(guest), unloaded) {
-                // Somebody else has unloaded it meanwhile.
-                Ok(()) | Err(NodeError::NoModule { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let ending = self.begin_end(name, id, reason, unloaded)?;
+        self.finish_end(ending)
+    }
+
+    /// Takes out all that runs of a session, so that it has an end now, however long its modules take to stop.
+    fn begin_end(
+        &self,
+        name: &Name,
+        id: u64,
+        reason: Closed,
+        unloaded: Unloaded,
+    ) -> Result<Ending, NodeError> {
+        let mut node = lock(&self.node);
+        let (billed, leaving) = (node.billed(name), node.begin_close(name, id, reason)?);
+        Ok(Ending { name: name.clone(), id, reason, unloaded, billed, leaving })
+    }
+
+    /// Waits until its modules have stopped, and closes it.
+    fn finish_end(&self, ending: Ending) -> Result<(), NodeError> {
+        let Ending { name, id, reason, unloaded, billed, leaving } = ending;
+        let name = &name;
         let begin = Instant::now();
+        self.let_leave(billed, leaving, unloaded)?;
         while lock(&self.node).has_leaving(name, id) && begin.elapsed() < LEAVING {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -122,7 +162,9 @@ impl Daemon {
         let mut books = lock(&self.books);
         let mut node = lock(&self.node);
         node.still(name, id)?;
-        node.silence(name);
+        if let Err(error) = node.silence(name) {
+            say(&error.to_string());
+        }
         let (begin, end) = (books.since, now());
         let last =
             node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
@@ -140,12 +182,16 @@ impl Daemon {
             _ => Vec::new(),
         };
         drop((node, books));
-        for (orphan, id) in orphans {
+        // None of them goes on while another one takes its time. It may be closed already.
+        let begin = |(orphan, id): (Name, u64)| {
             say(&format!(
                 "session {orphan} is closed, as the last one of whom its owner has his right from was"
             ));
-            // It may be closed already.
-            _ = self.close_for(&orphan, id, Closed::Parent, Unloaded::SessionClosed);
+            self.begin_end(&orphan, id, Closed::Parent, Unloaded::SessionClosed).ok()
+        };
+        let orphans: Vec<Ending> = orphans.into_iter().filter_map(begin).collect();
+        for orphan in orphans {
+            _ = self.finish_end(orphan);
         }
         Ok(())
     }

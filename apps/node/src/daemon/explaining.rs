@@ -73,19 +73,20 @@ impl Daemon {
             Ok(permitted) => permitted,
             Err(refusal) => return Some(refusal.to_string()),
         };
-        let node = lock(&self.node);
-        let would = |node: &Node| match &permitted.ask {
+        let premises = self.with_node(Node::premises);
+        let would = || match &permitted.ask {
             Request::Create(spec) => {
-                node.check(spec)?;
+                premises.check(spec)?;
+                let node = lock(&self.node);
                 node.hold(permitted.owner.as_ref(), spec)?;
                 if node.sessions.contains_key(&spec.name) {
                     return Err(NodeError::Exists(spec.name.clone()));
                 }
                 Ok(())
             }
-            Request::Change(change) => node.filters_of_change(change).map(drop),
+            Request::Change(change) => self.wanted_for(change, &premises).map(drop),
             _ => Ok(()),
         };
-        would(&node).err().map(|error| error.to_string())
+        would().err().map(|error| error.to_string())
     }
 }

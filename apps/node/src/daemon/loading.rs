@@ -5,6 +5,7 @@ use crate::authority::{self, Owner};
 use crate::error::NodeError;
 use crate::filters::{Compiled, Wanted};
 use crate::node::Node;
+use crate::premises::Premises;
 use crate::protocol::Change;
 use crate::spec::{ModuleSpec, SessionSpec};
 use std::io;
@@ -38,10 +39,10 @@ impl Daemon {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
-            let (compiled, used) = self.compiled(owner.as_ref(), |node| {
-                node.check(&spec)?;
-                node.hold(owner.as_ref(), &spec)?;
-                Ok(node.filters_of(&spec.channels, &spec.outputs))
+            let (compiled, used) = self.compiled(owner.as_ref(), |premises| {
+                premises.check(&spec)?;
+                self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
+                Ok(premises.filters_of(&spec.channels, &spec.outputs))
             });
             let compiled = compiled?;
             let mut node = lock(&self.node);
@@ -65,30 +66,41 @@ impl Daemon {
         Ok(())
     }
 
-    /// Filters that the node wants compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
-    /// has something compiled by the same right.
+    /// Filters that are wanted compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
+    /// has something compiled by the same right. What is wanted is asked while the node is not held.
     fn compiled(
         &self,
         owner: Option<&Owner>,
-        wanted: impl FnOnce(&Node) -> Result<Vec<Wanted>, NodeError>,
+        wanted: impl FnOnce(&Premises) -> Result<Vec<Wanted>, NodeError>,
     ) -> (Result<Compiled, NodeError>, Nanos) {
         let mut used = Nanos(0);
         let compile = |used: &mut Nanos| {
-            let (filters, wanted) = {
-                let node = lock(&self.node);
-                (Arc::clone(&node.workshop.filters), wanted(&node)?)
-            };
-            let mut turn = match filters.has_all(&wanted) {
-                true => None,
-                false => Some(self.turns.take(owner)?),
-            };
-            let compiled = filters.compile(wanted, used);
-            if let Some(turn) = &mut turn {
-                turn.spent(*used);
+            let (filters, premises) =
+                self.with_node(|node| (Arc::clone(&node.workshop.filters), node.premises()));
+            let wanted = wanted(&premises)?;
+            // Nobody needs a turn for what is there.
+            if let Some(compiled) = filters.kept(&wanted) {
+                return Ok(compiled);
             }
+            let mut turn = self.turns.take(owner)?;
+            let compiled = filters.compile(wanted, used);
+            turn.spent(*used);
             compiled
         };
         (compile(&mut used), used)
+    }
+
+    /// What has to be compiled for a change that can be, as far as it can be said of it alone. The node is not to be held.
+    pub(super) fn wanted_for(&self, change: &Change, premises: &Premises) -> Result<Vec<Wanted>, NodeError> {
+        let present = self.with_node(|node| node.spec(&change.session).cloned())?;
+        // As much is reserved as it takes: how much there is, is asked later.
+        let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
+        premises.check(&spec)?;
+        self.with_node(|node| {
+            let owner = node.sessions.get(&change.session).and_then(|there| there.owner.as_ref());
+            node.hold(owner, &spec)
+        })?;
+        Ok(premises.filters_of(&change.channels, &change.output))
     }
 
     /// The bytes of a module of the configuration; none where it is one that comes with weir.
@@ -187,7 +199,7 @@ impl Daemon {
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
         let owner = self.owner_of(&change.session);
-        let (compiled, used) = self.compiled(owner.as_ref(), |node| node.filters_of_change(change));
+        let (compiled, used) = self.compiled(owner.as_ref(), |premises| self.wanted_for(change, premises));
         let mut node = lock(&self.node);
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);

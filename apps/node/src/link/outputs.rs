@@ -9,6 +9,7 @@ use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::node::{Node, Session};
 use crate::plan::PlanError;
+use crate::premises::Premises;
 use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -179,14 +180,12 @@ impl Node {
         }
     }
 
-    /// Ends what goes out of a session that is about to be closed, so that its last bill is whole.
-    pub(crate) fn silence(&mut self, session: &Name) {
-        let Some(there) = self.sessions.get_mut(session) else { return };
+    /// Ends what goes out of a session that is about to be closed, so that its last bill is whole; and tells the interfaces where its packets go then: nothing is forwarded any more
+    /// where there is nowhere to.
+    pub(crate) fn silence(&mut self, session: &Name) -> Result<(), NodeError> {
+        let Some(there) = self.sessions.get_mut(session) else { return Ok(()) };
         let outputs = std::mem::take(&mut there.outputs);
-        // Nothing is forwarded any more where there is nowhere to.
-        if let Err(error) = self.route_all(session) {
-            crate::log::say(&error.to_string());
-        }
+        let routed = self.route_all(session);
         let mut gone = Usage::default();
         for (_, mut output) in outputs {
             self.close_output(&mut output);
@@ -195,6 +194,7 @@ impl Node {
         if let Some(there) = self.sessions.get_mut(session) {
             there.gone.merge(&gone);
         }
+        routed
     }
 
     /// Gives a session's output channels other terms, and opens those that there are not yet. All of it or nothing: what takes more comes first,
@@ -274,34 +274,37 @@ impl Node {
         link.change(outlet, spec, allowed.clone())
             .map_err(|refused| OutputError::Refused { link: spec.link.clone(), refused })
     }
+}
 
+impl Premises {
     /// Whether a session's output channels have their links, and what is forwarded is of a kind that can go there, and does not come back.
     pub(crate) fn check_links(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let links: Vec<String> = self.links.keys().cloned().collect();
-        spec.check_links(&links, &self.config.outgoing())?;
+        spec.check_links(&links, &self.outgoing)?;
         for channel in &spec.channels {
-            let (Some(source), Some(target)) = (self.sources.get(&channel.interface), &channel.forward)
+            let (Some(ours), Some(target)) = (self.interfaces.get(&channel.interface), &channel.forward)
             else {
                 continue;
             };
-            let ours = source.link_type();
             let sends = |output: &&OutputSpec| output.name.as_str() == target;
             let device = |output: &&OutputSpec| output.tap.as_ref() == Some(target);
             let (output, theirs) = match spec.outputs.iter().find(sends) {
-                Some(output) => (output, self.links.get(&output.link).map(Port::link_type)),
+                Some(output) => (output, self.links.get(&output.link).copied()),
                 None => match spec.outputs.iter().find(device) {
                     Some(output) => (output, Some(LinkType::Ethernet)),
                     None => continue,
                 },
             };
-            if let Some(theirs) = theirs.filter(|theirs| *theirs != ours) {
-                let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours };
+            if let Some(theirs) = theirs.filter(|theirs| theirs != ours) {
+                let error = OutputError::LinkType { channel: channel.name.clone(), theirs, ours: *ours };
                 return Err(NodeError::Output { output: output.name.clone(), error });
             }
         }
         Ok(())
     }
+}
 
+impl Node {
     /// Memory for what may wait in an output channel.
     fn output_memory(&self, spec: &OutputSpec) -> Bytes {
         self.links.get(&spec.link).map_or(Bytes(0), |link| spec.memory(link.config()))

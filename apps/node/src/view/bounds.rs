@@ -1,6 +1,7 @@
 //! What a credential makes of a channel.
 
 use crate::spec::ChannelSpec;
+use std::sync::Arc;
 use weir_trust::credential::{PrefixId, Verified};
 use weir_wire::View;
 use weir_wire::view::AskedView;
@@ -8,8 +9,9 @@ use weir_wire::view::AskedView;
 /// Which packets a channel's holder may see, and what of them. It is the node's: neither a configuration nor a request says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Filters that all its packets pass, and what whoever wrote each of them may see of a packet: by that it selects.
-    pub(crate) within: Vec<(String, View)>,
+    /// Filters that all its packets pass, and what whoever wrote each of them may see of a packet: by that it selects. They can be long, and all channels that are asked for
+    /// together have them in common.
+    pub(crate) within: Arc<[(String, View)]>,
     /// What its holder may see. By that the channel's own filter selects.
     pub(crate) view: View,
     /// Who that is, by the first link of his chain; nobody but the operator where there is none.
@@ -19,7 +21,7 @@ pub(crate) struct Bounds {
 impl Default for Bounds {
     /// The operator's own.
     fn default() -> Self {
-        Self { within: Vec::new(), view: View::ALL, whose: None }
+        Self { within: Arc::default(), view: View::ALL, whose: None }
     }
 }
 
@@ -27,15 +29,15 @@ impl Bounds {
     /// Of a credential: a link's filter was written by the holder of the link before it, who sees what that and all before it show. The first one's was written by the
     /// root, who sees what the node's operator lets it grant; and what limits that was written by the operator.
     pub(crate) fn of(credential: &Verified) -> Self {
-        let mut bounds = Self::default();
+        let (mut bounds, mut within) = (Self::default(), Vec::new());
         let grants = credential.chain().iter().map(|link| &link.grant);
         for grant in std::iter::once(credential.limit()).chain(grants) {
             let filters = grant.filters.iter();
-            bounds.within.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
+            within.extend(filters.map(|filter| (filter.as_str().to_owned(), bounds.view)));
             bounds.view = bounds.view.meet(&grant.view.unwrap_or(View::ALL));
         }
         bounds.whose = credential.chain().first().map(|link| link.id);
-        bounds
+        Self { within: within.into(), ..bounds }
     }
 }
 

@@ -330,6 +330,71 @@ fn messages_that_are_cut_huge_or_of_another_version_disturb_nobody() {
     assert!(net.place.stop().success());
 }
 
+/// As many of these as fit on a line with what stands around them; each is told from the others by its number.
+fn crowded(before: &str, one: &str, after: &str) -> String {
+    let (mut line, mut number) = (format!("{{\"weir\":1,\"ask\":{before}"), 0);
+    while line.len() + one.len() + 8 + after.len() < LINE_BYTES_MAX {
+        let comma = if number == 0 { "" } else { "," };
+        line.push_str(comma);
+        line.push_str(&one.replace('#', &format!("{number:x}")));
+        number += 1;
+    }
+    assert!(number > 10_000, "{number}");
+    line + after + "}\n"
+}
+
+#[test]
+fn of_what_a_request_lists_nothing_is_done_where_there_is_too_much() {
+    if !is_inside("adversaries::of_what_a_request_lists_nothing_is_done_where_there_is_too_much") {
+        return;
+    }
+    let mut net = Net::new();
+    // Long filters of his own: each of his channels would have them.
+    let researcher = net.granted("researcher", modest());
+    let hosts = (0..190).map(|n| format!("host 10.0.0.{n}")).collect::<Vec<_>>().join(" or ");
+    let filters = [hosts.parse().unwrap()].into();
+    let guest = net.delegated(&researcher, "guest", Grant { filters, ..Grant::default() });
+    net.done(&guest, &SESSION);
+    let before = net.place.memory();
+    for (begin, one, end, what) in [
+        (r#"{"create":{"name":"t","channel":["#, r#"{"interface":""}"#, "]}}", "channels"),
+        (r#"{"create":{"name":"t","module":["#, r#"{"module":"rtt"}"#, "]}}", "modules"),
+        (r#"{"change":{"session":"study","cpu":["#, r#"{"name":"a#"}"#, "]}}", "virtual processors"),
+        (r#"{"change":{"session":"study","forgo":["#, r#""a#""#, "]}}", "names in a list"),
+        (
+            r#"{"explain":{"ask":{"change":{"session":"study","cpu":["#,
+            r#"{"name":"a#"}"#,
+            "]}}}}",
+            "virtual processors",
+        ),
+        (
+            r#"{"explain":{"ask":{"create":{"name":"t","channel":["#,
+            r#"{"interface":""}"#,
+            "]}}}}",
+            "channels",
+        ),
+    ] {
+        let line = crowded(begin, one, end);
+        let says = format!("too many {what} (64 at most) at line 1 column");
+        let mut stream = associated(&net, &guest);
+        stream.write_all(line.as_bytes()).and_then(|()| stream.finish()).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert!(answers.contains(&says), "{what}: {answers}");
+        // Whoever it is.
+        let mut operator = net.place.connect();
+        operator.write_all(line.as_bytes()).unwrap();
+        let mut answer = String::new();
+        operator.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(&says), "{what}: {answer}");
+    }
+    // Of 60,000 channels none was made, let alone with filters.
+    let after = net.place.memory();
+    assert!(after < before + (64 << 20), "{before} bytes before, {after} after");
+    assert_eq!(net.sessions().len(), 1);
+    assert!(net.place.stop().success());
+}
+
 /// Passes on one connection, with one byte of what goes to the node changed, if one is to be. All that went there, when it has ended.
 fn on_the_way(change: Option<usize>) -> (SocketAddr, Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

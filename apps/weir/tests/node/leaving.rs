@@ -1,9 +1,16 @@
 //! Modules and sessions that leave, and what is left of many that did.
 
+use crate::limits::{shown, teller};
+use crate::links;
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
-use serde_json::json;
+use crate::remote::{Net, modest, seconds_from_now};
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use weir_trust::credential::Credential;
+use weir_trust::grant::{Ceilings, CpuShare, Grant};
+use weir_trust::revocation::RevocationList;
+use weir_units::BitsPerSecond;
 
 /// A stop that takes its time, and says at its end how many packets there were. Its packet function has no bound, so it is metered.
 fn slow() -> Vec<u8> {
@@ -140,6 +147,120 @@ fn a_session_that_is_being_closed_takes_no_more_modules_and_its_name_is_free_aft
     place.done(again);
     assert!(place.stop().success());
     place.ledger();
+}
+
+/// A stop that takes its time, and says nothing.
+fn lingering() -> Vec<u8> {
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (loop $l (br_if $l (i32.eq (i32.load (i32.const 72)) (i32.const 1))))
+            (i32.const 0))
+        (func (export "weir_stop") (param i64) (local $i i32)
+            (local.set $i (i32.const 20000000))
+            (loop $next (br_if $next (local.tee $i (i32.sub (local.get $i) (i32.const 1))))))"#;
+    assemble(&text(body), Some(MANIFEST.replace("NAME", "lingering").as_bytes()))
+}
+
+/// Loads a module that takes long to stop, by the name `a`, and `z`, which says something of each packet and stops at once; each has its virtual processor. Both get 30 packets, as
+/// `good` does. Then there is so little left of the first one's processor that it does not stop before it has more.
+fn two_of_which_one_lingers(place: &mut Place, session: &str) {
+    for (name, cpu, bytes) in [("a", "main", lingering()), ("z", "quick", teller("teller"))] {
+        let reply = place.load(session, json!({"module": "m.wasm", "name": name, "cpu": cpu}), &bytes);
+        assert!(reply.get("done").is_some(), "{reply}");
+    }
+    place.send(&vec![udp(1, b"x"); 30]);
+    place.until("all have seen them", |place| {
+        ["a", "z"].iter().all(|module| place.count(session, module, "packets") == 30)
+            && place.count("good", "trajectory", "packets") == 30
+    });
+    place.done(
+        json!({"change": {"session": session, "cpu": [{"name": "main", "period": "1s", "slice": "100us"}]}}),
+    );
+}
+
+/// Waits until `a` has been taken out, and sends 30 more, which `good` gets. What the session is then.
+fn goes_on_without(place: &mut Place, session: &str) -> Value {
+    place.until("the first has been taken out", |place| {
+        let modules = shown(place, session)["modules"].as_array().unwrap().clone();
+        modules.iter().all(|module| module["name"] != "a")
+    });
+    place.send(&vec![udp(1, b"x"); 30]);
+    place.until("they have come", |place| place.count("good", "trajectory", "packets") == 60);
+    shown(place, session)
+}
+
+#[test]
+fn all_modules_of_a_session_that_ends_are_out_before_the_first_has_stopped() {
+    if !is_inside("leaving::all_modules_of_a_session_that_ends_are_out_before_the_first_has_stopped") {
+        return;
+    }
+    let with_two = TWO.replacen(
+        "cpu = [{ period = \"20ms\", slice = \"1ms\" }]",
+        "cpu = [{ period = \"20ms\", slice = \"1ms\" }, { name = \"quick\", period = \"20ms\", slice = \"2ms\" }]",
+        1,
+    );
+    assert_ne!(with_two, TWO);
+    let mut place = Place::new(&with_two);
+    two_of_which_one_lingers(&mut place, "slow");
+    let mut closes = place.connect();
+    writeln!(closes, "{}", json!({"weir": 1, "ask": {"close": {"session": "slow"}}})).unwrap();
+    let shot = goes_on_without(&mut place, "slow");
+    assert_eq!(shot["modules"], json!([]), "{shot}");
+    // Nor does anything come in their place.
+    let why = place
+        .refused(json!({"change": {"session": "slow", "channel": [{"name": "more", "interface": "b"}]}}));
+    assert!(why.contains("session `slow` is being closed"), "{why}");
+    has(&place, "20ms", "4ms");
+    let mut line = String::new();
+    BufReader::new(closes).read_line(&mut line).unwrap();
+    assert!(line.contains("done"), "{line}");
+    assert!(place.stop().success());
+    assert_eq!(place.billed("slow", "records_written"), 30);
+    let ledger = place.ledger();
+    let of_slow = ledger.iter().filter(|entry| entry["session"]["name"] == "slow");
+    let kinds: Vec<_> = of_slow.filter_map(|entry| entry["kind"].as_str()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "module-unloaded").count(), 2, "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&"session-closed"), "{kinds:?}");
+}
+
+#[test]
+fn what_was_taken_back_is_over_at_once_however_long_a_module_takes_to_stop() {
+    if !is_inside("leaving::what_was_taken_back_is_over_at_once_however_long_a_module_takes_to_stop") {
+        return;
+    }
+    links::far_cable();
+    let mut net = Net::with("outgoing = false\n[[link]]\ninterface = \"c\"\nrate = \"100 Mbit/s\"\n");
+    let ceilings = Ceilings {
+        cpu: Some(CpuShare(500_000)),
+        bandwidth: Some(BitsPerSecond(10_000_000)),
+        ..modest().ceilings
+    };
+    let guest = net.granted("guest", Grant { ceilings, ..modest() });
+    let processors = ["--cpu", "period=20ms,slice=1ms", "--cpu", "name=quick,period=20ms,slice=2ms"];
+    let channels = ["--channel", "interface=b,filter=udp", "--output", "name=up,link=c,cap=1 Mbit/s"];
+    let create = ["session", "create", "s", "--memory", "8 MiB"];
+    net.done(&guest, &[&create[..], &processors, &channels].concat());
+    let name = guest.name_of("s");
+    net.place.done(json!({"create": {"name": "good", "channel": [{"interface": "b", "filter": "udp"}],
+        "cpu": [{"period": "20ms", "slice": "4ms"}], "module": [{"module": "trajectory"}]}}));
+    two_of_which_one_lingers(&mut net.place, &name);
+    assert_eq!(shown(&net.place, &name)["outputs"][0]["name"], "up");
+    let credential: Credential = std::fs::read_to_string(&guest.credential).unwrap().parse().unwrap();
+    let ids = [credential.claimed_links().last().unwrap().id].into();
+    let list = RevocationList::sign(&net.operator.identity, 1, seconds_from_now(0), ids).unwrap();
+    let reply = net.place.ask_with(json!("revoke"), list.to_string().as_bytes());
+    assert!(reply.get("done").is_some(), "{reply}");
+    // Nothing comes to it any more, and nothing goes out, while the first of its modules has not stopped.
+    let shot = goes_on_without(&mut net.place, &name);
+    assert_eq!((&shot["modules"], &shot["outputs"]), (&json!([]), &Value::Null), "{shot}");
+    net.place.done(
+        json!({"change": {"session": name, "cpu": [{"name": "main", "period": "20ms", "slice": "4ms"}]}}),
+    );
+    net.place.until("it is closed", |place| place.snapshot()["sessions"].as_array().unwrap().len() == 1);
+    assert!(net.place.stop().success());
+    assert_eq!(net.place.billed(&name, "records_written"), 30);
+    let ledger = net.place.ledger();
+    let last = ledger.iter().rfind(|entry| entry["session"]["name"] == name.as_str()).unwrap();
+    assert_eq!((&last["kind"], &last["reason"]), (&json!("session-closed"), &json!("revoked")));
 }
 
 /// What is left in a node after this was done a thousand times: no more than after it was done a hundred times, and the last hundred took no longer than

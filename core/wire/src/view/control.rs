@@ -37,7 +37,7 @@ impl Scene<'_> {
             }
             9 => self.routers(at, end),
             10 => self.finish(&Rest::Payload { at: at + 8, end }),
-            _ => self.unknown_message(at),
+            _ => self.unknown_message(at, end),
         }
     }
 
@@ -54,7 +54,7 @@ impl Scene<'_> {
             135 | 136 => self.discovery(at, end, 24, &[8]),
             137 => self.discovery(at, end, 40, &[8, 24]),
             143 => self.records(at, end, 16),
-            _ => self.unknown_message(at),
+            _ => self.unknown_message(at, end),
         }
     }
 
@@ -65,11 +65,11 @@ impl Scene<'_> {
         self.finish(&Rest::Payload { at: at + 8, end });
     }
 
-    fn unknown_message(&mut self, at: usize) {
+    fn unknown_message(&mut self, at: usize, end: usize) {
         if self.hides_fields {
             self.zero(at + 4, 4);
         }
-        self.finish(&Rest::Unknown { at: at + 8 });
+        self.finish(&Rest::Unknown { at: at + 8, end });
     }
 
     /// A router advertisement of IPv4 (RFC 1256): pairs of an address and a preference.
@@ -78,21 +78,21 @@ impl Scene<'_> {
         let limit = self.limit(end);
         let mut entry = at + 8;
         for _ in 0..count {
-            if words != 2 || entry + 8 > limit {
+            if words != 2 || entry + 8 > limit || !self.lists(1) {
                 break;
             }
             self.show(entry + 8);
             self.address_v4(entry);
             entry += 8;
         }
-        self.finish(&Rest::Unknown { at: entry });
+        self.finish(&Rest::Unknown { at: entry, end });
     }
 
     /// Multicast listener discovery, up to its second version's queries.
     fn listeners(&mut self, at: usize, end: usize) {
         let limit = self.limit(end);
         if at + 24 > limit {
-            return self.finish(&Rest::Unknown { at: at + 8 });
+            return self.finish(&Rest::Unknown { at: at + 8, end });
         }
         self.show(at + 24);
         self.address_v6(at + 8);
@@ -100,10 +100,10 @@ impl Scene<'_> {
         match self.read::<4>(at + 24) {
             Some(&[_, _, high, low]) if is_query && at + 28 <= limit => {
                 self.show(at + 28);
-                let sources = self.sources(at + 28, u16::from_be_bytes([high, low]), 16, limit);
-                self.finish(&Rest::Unknown { at: sources });
+                let sources = self.sources(at + 28, usize::from(u16::from_be_bytes([high, low])), 16, limit);
+                self.finish(&Rest::Unknown { at: sources, end });
             }
-            _ => self.finish(&Rest::Unknown { at: at + 24 }),
+            _ => self.finish(&Rest::Unknown { at: at + 24, end }),
         }
     }
 
@@ -111,7 +111,7 @@ impl Scene<'_> {
     pub(super) fn igmp(&mut self, at: usize, end: usize) {
         let limit = self.limit(end);
         let Some(&[kind]) = self.read::<1>(at).filter(|_| at + 8 <= limit) else {
-            return self.finish(&Rest::Unknown { at });
+            return self.finish(&Rest::Unknown { at, end });
         };
         match kind {
             0x11 | 0x12 | 0x16 | 0x17 => {
@@ -120,17 +120,18 @@ impl Scene<'_> {
                 match self.read::<4>(at + 8) {
                     Some(&[_, _, high, low]) if kind == 0x11 && at + 12 <= limit => {
                         self.show(at + 12);
-                        let sources = self.sources(at + 12, u16::from_be_bytes([high, low]), 4, limit);
-                        self.finish(&Rest::Unknown { at: sources });
+                        let sources =
+                            self.sources(at + 12, usize::from(u16::from_be_bytes([high, low])), 4, limit);
+                        self.finish(&Rest::Unknown { at: sources, end });
                     }
-                    _ => self.finish(&Rest::Unknown { at: at + 8 }),
+                    _ => self.finish(&Rest::Unknown { at: at + 8, end }),
                 }
             }
             0x22 => {
                 self.show(at + 8);
                 self.records(at, end, 4);
             }
-            _ => self.finish(&Rest::Unknown { at }),
+            _ => self.finish(&Rest::Unknown { at, end }),
         }
     }
 
@@ -146,22 +147,21 @@ impl Scene<'_> {
                 break;
             };
             self.show(record + 4);
-            let first = self.sources(record + 4, 1, address, limit);
-            let count = u16::from_be_bytes([high, low]);
-            let next = self.sources(first, count, address, limit);
-            if next != first + usize::from(count) * address {
-                record = next;
+            let count = 1 + usize::from(u16::from_be_bytes([high, low]));
+            let next = self.sources(record + 4, count, address, limit);
+            let is_whole = next == record + 4 + count * address;
+            record = next;
+            if !is_whole {
                 break;
             }
-            record = next;
         }
-        self.finish(&Rest::Unknown { at: record });
+        self.finish(&Rest::Unknown { at: record, end });
     }
 
-    /// So many addresses of so many bytes, as far as they are there. Says where they end.
-    fn sources(&mut self, mut at: usize, count: u16, address: usize, limit: usize) -> usize {
+    /// So many addresses of so many bytes, as far as they are there and lists may have them. Says where they end.
+    fn sources(&mut self, mut at: usize, count: usize, address: usize, limit: usize) -> usize {
         for _ in 0..count {
-            if at + address > limit {
+            if at + address > limit || !self.lists(1) {
                 break;
             }
             self.show(at + address);
@@ -179,7 +179,7 @@ impl Scene<'_> {
     fn discovery(&mut self, at: usize, end: usize, fixed: usize, addresses: &[usize]) {
         let limit = self.limit(end);
         if at + fixed > limit {
-            return self.finish(&Rest::Unknown { at: at + 8 });
+            return self.finish(&Rest::Unknown { at: at + 8, end });
         }
         self.show(at + fixed);
         for address in addresses {
@@ -195,7 +195,7 @@ impl Scene<'_> {
             self.option_nd(kind, option, len);
             option += len;
         }
-        self.finish(&Rest::Unknown { at: option });
+        self.finish(&Rest::Unknown { at: option, end });
     }
 
     fn option_nd(&mut self, kind: u8, at: usize, len: usize) {
@@ -211,9 +211,9 @@ impl Scene<'_> {
                     self.zero(at + 2, len - 2);
                 }
             }
-            (option_nd::PREFIX, 32) => self.prefix(at + 2, at + 16, 16),
-            (option_nd::ROUTE, 8 | 16 | 24) => self.prefix(at + 2, at + 8, len - 8),
-            (option_nd::DNS_SERVERS, _) if len % 16 == 8 => {
+            (option_nd::PREFIX, 32) if self.lists(1) => self.prefix(at + 2, at + 16, 16),
+            (option_nd::ROUTE, 8 | 16 | 24) if self.lists(1) => self.prefix(at + 2, at + 8, len - 8),
+            (option_nd::DNS_SERVERS, _) if len % 16 == 8 && self.lists(len / 16) => {
                 for server in (at + 8..at + len).step_by(16) {
                     self.address_v6(server);
                 }

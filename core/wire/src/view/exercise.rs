@@ -2,6 +2,7 @@
 
 use super::tunnel::is_tunnel_port;
 use super::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
+use crate::checksum::{add, fold};
 use crate::exercise::{CONTROL_BYTES, assert_consistent, described};
 use crate::verify::{BadChecksum, verify};
 use crate::{LinkType, Meta};
@@ -19,16 +20,16 @@ pub fn is_tunnel(port: u16) -> bool {
 }
 
 /// Shows a packet that is made of `input` under a view that is made of it, and checks what views promise: no panic, no more bytes than there
-/// are, right checksums, and no planted address or payload in what is shown.
+/// are, right checksums, and no planted address or payload in what is shown. The same bytes are put into a pseudowire, of which nothing may be shown.
 ///
-/// Input: link type (1 byte), parts of the view (4), fields (2), wire length (1), what is not used (8), packet.
+/// Input: link type (1 byte), parts of the view (4), fields (2), wire length (1), what the pseudowire is like (3), what is not used (5), packet.
 ///
 /// # Panics
 ///
 /// When one of the promises is broken: that is what it is for.
 pub fn view(input: &[u8]) {
     let Some((control, packet)) = input.split_first_chunk::<CONTROL_BYTES>() else { return };
-    let &[link, payload, addresses, exposures, bytes, f0, f1, wire, ..] = control;
+    let &[link, payload, addresses, exposures, bytes, f0, f1, wire, carriage, first, content, ..] = control;
     let captured = u32::try_from(packet.len()).unwrap_or(u32::MAX);
     let meta = Meta {
         ts: Timestamp(1),
@@ -56,7 +57,12 @@ pub fn view(input: &[u8]) {
             .map(|(field, _)| *field)
             .collect(),
     };
-    with_transform(view, |transform| check(transform, packet, &meta));
+    with_transform(view, |transform| {
+        check(transform, packet, &meta);
+        if view != View::ALL {
+            check_pseudowire(transform, packet, [carriage, first, content]);
+        }
+    });
 }
 
 /// Precomputing what a transform needs takes a thousand times as long as using it.
@@ -167,4 +173,96 @@ fn planted(packet: &[u8], place: &Place, seed: u64) -> Option<(Vec<u8>, Vec<u8>)
         found.count() > 1
     });
     (!is_elsewhere).then_some((planted, secret))
+}
+
+/// Bytes that a pseudowire's frame has at least, so that it can look like IPv6 with something above it.
+const FRAME_LEAST: usize = 60;
+
+/// Shows a frame that a pseudowire carries. That it is one is known here because it is made here: the parser is not asked, so it cannot be wrong twice.
+fn check_pseudowire(transform: &mut Transform, input: &[u8], [carriage, first, content]: [u8; 3]) {
+    let frame = frame(input, first, content);
+    let (packet, begin) = carried(&frame, carriage);
+    let captured = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+    let (ts, link_type) = (Timestamp(1), LinkType::Ethernet);
+    let meta =
+        Meta { ts, cap_len: captured, wire_len: captured, link_type, interface: 0, number: 0, data: 0 };
+    let out = show(transform, &packet, &described(&packet, &meta));
+    let view = *transform.view();
+    // What is not understood is shown only where all of it may be.
+    let is_granted = View { payload: Payload::All, ..view } == View::ALL
+        && matches!(view.payload, Payload::First(bytes) if usize::try_from(bytes).is_ok_and(|bytes| bytes >= frame.len()));
+    assert!(
+        out.len() <= begin || is_granted && out.len() == packet.len(),
+        "{view} takes the frame at {begin} for a packet: {out:02x?} of {packet:02x?}"
+    );
+}
+
+/// A frame whose first hardware address begins as IPv4 or IPv6 does, and which is made to look like a whole packet of that, if `first` is odd.
+fn frame(input: &[u8], first: u8, content: u8) -> Vec<u8> {
+    let (macs, rest) = input.split_at(input.len().min(12));
+    let mut frame = macs.to_vec();
+    frame.resize(12, 0x2c);
+    frame[0] = first >> 1 & 0x0f | [0x40, 0x60][usize::from(first >> 7)];
+    if content & 0x80 != 0 {
+        frame.extend([0x81, 0, 0x20, 7]);
+    }
+    frame.extend_from_slice(match content % 5 {
+        0 => &[0x08, 0x00, 0x45, 0, 0, 200],
+        1 => &[0x86, 0xdd, 0x60],
+        2 => &[0x08, 0x06],
+        3 => &[0x88, 0xe5],
+        // A label, with something behind it.
+        _ => &[0x88, 0x47, 0, 1, 1, 64],
+    });
+    frame.extend(rest.iter().take(1400));
+    frame.resize(frame.len().max(FRAME_LEAST), 0);
+    if first & 1 == 1 {
+        look_like_ip(&mut frame);
+    }
+    frame
+}
+
+/// Sets lengths, and the checksum, to those of a packet.
+fn look_like_ip(frame: &mut [u8]) {
+    let len = u16::try_from(frame.len()).unwrap_or(u16::MAX);
+    if frame[0] >> 4 == 6 {
+        frame[4..6].copy_from_slice(&len.saturating_sub(40).to_be_bytes());
+        return;
+    }
+    let header = (frame[0] & 15).max(5);
+    frame[0] = 0x40 | header;
+    frame[2..4].copy_from_slice(&len.to_be_bytes());
+    frame[10..12].fill(0);
+    let checksum = !fold(add(0, &frame[..usize::from(header) * 4]));
+    frame[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A packet that carries a frame, and where that begins.
+fn carried(frame: &[u8], carriage: u8) -> (Vec<u8>, usize) {
+    const LABEL: [u8; 4] = [0, 1, 0x21, 63];
+    let (protocol, front): (Option<u8>, Vec<u8>) = match carriage % 8 {
+        0 => (None, [&[0x88, 0x47][..], &LABEL].concat()),
+        1 => (None, [&[0x81, 0, 0, 5, 0x88, 0x48, 0, 2, 0x20, 63][..], &LABEL].concat()),
+        // With a control word (RFC 4385).
+        2 => (None, [&[0x88, 0x47][..], &LABEL, &[0; 4]].concat()),
+        3 => (Some(47), [&[0, 0, 0x88, 0x47][..], &LABEL].concat()),
+        4 => (Some(137), LABEL.to_vec()),
+        // Over UDP: labels (RFC 7510), a session of GTP-U, and labels in Geneve.
+        5 => (Some(17), [&[0xc0, 1, 0x19, 0xeb, 0, 0, 0, 0][..], &LABEL].concat()),
+        6 => (Some(17), vec![8, 104, 8, 104, 0, 0, 0, 0, 0x30, 255, 0, 0, 1, 2, 3, 4]),
+        _ => (
+            Some(17),
+            [&[0xc0, 1, 0x17, 0xc1, 0, 0, 0, 0, 0, 0, 0x88, 0x47, 0, 0, 1, 0][..], &LABEL].concat(),
+        ),
+    };
+    let mut packet = vec![2; 12];
+    if let Some(protocol) = protocol {
+        let len = u16::try_from(20 + front.len() + frame.len()).unwrap_or(u16::MAX).to_be_bytes();
+        packet.extend([8, 0, 0x45, 0, len[0], len[1], 0, 1, 0, 0, 64, protocol, 0, 0]);
+        packet.extend([192, 0, 2, 1, 198, 51, 100, 2]);
+    }
+    packet.extend(front);
+    let begin = packet.len();
+    packet.extend_from_slice(frame);
+    (packet, begin)
 }

@@ -7,9 +7,9 @@ use std::ops::BitOr;
 pub enum Field {
     /// The identification of IPv4 and of the fragment header of IPv6: it tells machines behind one address apart.
     IpId,
-    /// The time to live of IPv4 and the hop limit of IPv6: they tell operating systems and distances.
+    /// The time to live of IPv4, the hop limit of IPv6, and the TTL of MPLS labels: they tell operating systems and distances.
     Ttl,
-    /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6. ECN stays.
+    /// The upper six bits of the type of service of IPv4 and of the traffic class of IPv6, and the traffic class of MPLS labels. ECN stays.
     Dscp,
     /// The flow label of IPv6.
     FlowLabel,

@@ -6,6 +6,7 @@
 
 mod anonymise;
 mod asked;
+mod consistent;
 mod control;
 mod crypto_pan;
 pub(crate) mod exercise;
@@ -37,7 +38,7 @@ pub struct View {
     pub addresses: Addresses,
     /// Hardware addresses, wherever there are any in headers.
     pub macs: Exposure,
-    /// TCP and UDP ports.
+    /// TCP and UDP ports, also those that multipath TCP announces.
     pub ports: Exposure,
     /// Fields of headers that are zeroed.
     pub zeroed: Fields,

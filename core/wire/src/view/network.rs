@@ -46,14 +46,28 @@ impl Scene<'_> {
                 _ => {}
             },
             LinkPart::Tag if self.hides(Field::Vlan) => self.zero(at, 2),
-            LinkPart::Label if self.hides(Field::Mpls) => {
-                // The parser has to find the bottom of the stack where it was.
-                self.zero(at, 2);
-                self.mask(at + 2, 1);
-                self.zero(at + 3, 1);
-            }
+            LinkPart::Label => self.label(at),
             LinkPart::Session if self.hides(Field::Pppoe) => self.zero(at + 2, 2),
-            LinkPart::Tag | LinkPart::Label | LinkPart::Session | LinkPart::Snap => {}
+            LinkPart::Tag | LinkPart::Session | LinkPart::Snap => {}
+        }
+    }
+
+    /// Class and TTL of a label are those of the packet (RFC 3270, RFC 3443: the uniform model), so they are hidden with those.
+    #[inline(never)]
+    fn label(&mut self, at: usize) {
+        let is_hidden = self.hides(Field::Mpls);
+        if is_hidden {
+            self.zero(at, 2);
+        }
+        // The parser has to find the bottom of the stack where it was.
+        let kept = match (is_hidden, self.hides(Field::Dscp)) {
+            (true, _) => 0x01,
+            (false, true) => 0xf1,
+            (false, false) => 0xff,
+        };
+        self.mask(at + 2, kept);
+        if is_hidden || self.hides(Field::Ttl) {
+            self.zero(at + 3, 1);
         }
     }
 
@@ -217,19 +231,19 @@ impl Scene<'_> {
 
     /// What is neither IPv4 nor IPv6: ARP is understood, and nothing else.
     #[inline(never)]
-    pub(super) fn neither(&mut self, at: usize, ether_type: u16) {
+    pub(super) fn neither(&mut self, at: usize, end: usize, ether_type: u16) {
         if !matches!(ether_type, ARP | RARP)
             || self.read(at) != Some(&ARP_OF_ETHERNET_AND_IPV4)
             || self.read::<28>(at).is_none()
             || self.shown() != at
         {
-            return self.finish(&Rest::Unknown { at });
+            return self.finish(&Rest::Unknown { at, end });
         }
         self.show(at + 28);
         self.mac(at + 8);
         self.address_v4(at + 14);
         self.mac(at + 18);
         self.address_v4(at + 24);
-        self.finish(&Rest::Unknown { at: at + 28 });
+        self.finish(&Rest::Unknown { at: at + 28, end });
     }
 }

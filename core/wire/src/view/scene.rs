@@ -13,6 +13,10 @@ use weir_units::Timestamp;
 /// So many packets may be inside each other; what is inside the innermost is not looked into.
 pub(super) const DEPTH_MAX: u8 = 4;
 
+/// So many hidden addresses are replaced in the lists of one packet; the others are not shown. Replacing one that is new takes up to 128 blocks of AES, and
+/// a report of groups has room for 88 of IPv6 in a frame of the usual length, for thousands in one that was merged.
+const LISTED_MAX: usize = 64;
+
 /// What a packet, or one inside it, begins with.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
@@ -35,8 +39,10 @@ pub(super) struct Ip {
 pub(super) enum Rest {
     /// Payload, up to `end`.
     Payload { at: usize, end: usize },
-    /// Something that is not understood. Headers could be in it.
-    Unknown { at: usize },
+    /// A header of which no more is known than where its checksum is, and its payload, up to `end`.
+    Transport { at: usize, end: usize },
+    /// Something that is not understood, up to `end`. Headers could be in it, and checksums over all of it.
+    Unknown { at: usize, end: usize },
 }
 
 /// A checksum over something that was shown, or not.
@@ -67,6 +73,10 @@ pub(super) struct Scene<'a> {
     pub(super) is_changed: bool,
     /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
     is_quoted: bool,
+    /// What is looked at is in the first fragment of a datagram, and goes on in others.
+    pub(super) is_in_part: bool,
+    /// Hidden addresses that stood in lists.
+    listed: usize,
 }
 
 impl<'a> Scene<'a> {
@@ -86,6 +96,8 @@ impl<'a> Scene<'a> {
             hides_addresses: view.addresses != Addresses::Visible,
             is_changed: false,
             is_quoted: false,
+            is_in_part: false,
+            listed: 0,
         }
     }
 
@@ -189,6 +201,15 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Whether so many more addresses of lists can be shown, which cost something if addresses are hidden. Those that headers have in their fixed
+    /// places need not ask: there are few, at most [`DEPTH_MAX`] packets deep.
+    pub(super) fn lists(&mut self, addresses: usize) -> bool {
+        if self.hides_addresses {
+            self.listed += addresses;
+        }
+        self.listed <= LISTED_MAX
+    }
+
     /// Hides the MAC address at `at` if it has to be. Where IP addresses are hidden, so is what that of a group tells of its IP address
     /// (RFC 1112, 6.4; RFC 2464, section 7).
     #[inline(always)]
@@ -206,15 +227,19 @@ impl<'a> Scene<'a> {
 
     /// Ends what is shown: all headers have been, and this follows them.
     pub(super) fn finish(&mut self, rest: &Rest) {
-        let (at, end) = match *rest {
-            Rest::Payload { at, end } => (at, end),
-            Rest::Unknown { at } if self.hides_fields => (at, at),
-            Rest::Unknown { at } => (at, usize::MAX),
-        };
         let most = match self.view.payload {
             _ if self.is_quoted && self.hides_fields => 0,
             Payload::First(bytes) => size(bytes),
             Payload::All => usize::MAX,
+        };
+        let (at, end) = match *rest {
+            Rest::Payload { at, end } => (at, end),
+            Rest::Transport { .. } | Rest::Unknown { .. } if self.hides_fields => return,
+            Rest::Transport { at, end } => (at, end),
+            // Of a part of it nobody could say which checksums are in it. All of it was captured, and is shown; or nothing is.
+            Rest::Unknown { .. } if self.is_in_part => return,
+            Rest::Unknown { at, end } if end > self.from.len() || end > at.saturating_add(most) => return,
+            Rest::Unknown { at, end } => (at, end),
         };
         // Nothing follows what was not shown.
         if self.shown == at.min(self.from.len()) {
@@ -292,7 +317,7 @@ impl<'a> Scene<'a> {
         // Where addresses are hidden, nothing is left of a routing header.
         let routed = heard.routed && !self.hides_addresses;
         match heard {
-            Heard { unknown: Some(at), .. } => self.finish(&Rest::Unknown { at }),
+            Heard { unknown: Some(at), .. } => self.finish(&Rest::Unknown { at, end }),
             Heard { upper: Some(upper), ip: Some(ip), .. } => self.above_ip(
                 Above {
                     upper,
@@ -302,9 +327,9 @@ impl<'a> Scene<'a> {
                 },
                 depth,
             ),
-            Heard { other: Some(at), .. } => self.neither(at, now.ether_type),
+            Heard { other: Some(at), .. } => self.neither(at, end, now.ether_type),
             // The packet ends with its last header.
-            _ => self.finish(&Rest::Unknown { at: self.shown }),
+            _ => self.finish(&Rest::Unknown { at: self.shown, end }),
         }
     }
 
@@ -313,7 +338,7 @@ impl<'a> Scene<'a> {
         if depth < DEPTH_MAX {
             self.packet(at, end, kind, depth + 1);
         } else {
-            self.finish(&Rest::Unknown { at });
+            self.finish(&Rest::Unknown { at, end });
         }
     }
 
@@ -371,6 +396,10 @@ impl Marks for Listener<'_, '_> {
     #[inline(always)]
     fn link(&mut self, part: LinkPart, at: usize, len: usize) {
         self.scene.link(part, self.base + at, len);
+    }
+
+    fn is_ip_behind_labels(&mut self, at: usize, wire: usize) -> bool {
+        self.scene.is_only_ip(self.base + at, self.base.saturating_add(wire))
     }
 
     fn other(&mut self, at: usize) {

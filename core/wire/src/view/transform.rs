@@ -12,7 +12,8 @@ use weir_units::Bytes;
 /// Makes of packets what a [`View`] shows of them.
 ///
 /// Nothing is shown that is not understood: bytes are let through header by header, as the parser comes by, and each header without what the
-/// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload.
+/// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload, and shows them
+/// all or not at all. Behind MPLS labels only what is exactly an IP packet is understood.
 /// What is shown keeps its place, so a packet is only ever cut at its end, and lengths say what they said.
 ///
 /// Checksums over anything that is hidden are computed anew, also where they were wrong, so that they tell nothing of what was there; those over

@@ -3,14 +3,9 @@
 //! A packet that another one carries is shown by the same rules. Tunnels over UDP are known by their port alone, and what looks like one could be
 //! somebody's payload: so they are opened only if there is a consistent packet inside, and are else not shown any further.
 
-use super::network::ARP_OF_ETHERNET_AND_IPV4;
 use super::scene::{Kind, Rest, Scene, Sum};
-use crate::checksum::{add, fold};
-use crate::classify::{classify, walk_inside};
-use crate::link::{ARP, ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
-use crate::meta::{LinkType, Meta};
-use weir_abi::{Descriptor, flag};
-use weir_units::Timestamp;
+use crate::link::{ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
+use crate::meta::LinkType;
 
 /// What a port says.
 #[derive(Clone, Copy)]
@@ -57,7 +52,7 @@ impl Scene<'_> {
             Tunnel::Closed => None,
         };
         let Some((inner, kind)) = opened.filter(|&(inner, kind)| self.is_packet(inner, end, kind)) else {
-            return self.finish(&Rest::Unknown { at });
+            return self.finish(&Rest::Unknown { at, end });
         };
         self.show(inner);
         if self.hides_fields {
@@ -131,50 +126,17 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether there is a consistent packet from `at` to `end` at the most.
-    fn is_packet(&self, at: usize, end: usize, kind: Kind) -> bool {
-        let Some(head) = self.from.get(at..end.min(self.from.len())) else { return false };
-        let mut now = Descriptor::default();
-        match kind {
-            Kind::Type(ether_type) => walk_inside(head, end - at, ether_type, &mut now, &mut ()),
-            Kind::Link(link_type) => {
-                let cap_len = u32::try_from(head.len()).unwrap_or(u32::MAX);
-                let wire_len = u32::try_from(end - at).unwrap_or(u32::MAX);
-                let (ts, interface, number, data) = (Timestamp(0), 0, 0, 0);
-                match classify(head, &Meta { ts, cap_len, wire_len, link_type, interface, number, data }) {
-                    Ok(descriptor) => now = descriptor,
-                    Err(_) => return false,
-                }
-            }
-        }
-        if now.flags & (flag::IPV4 | flag::IPV6) == 0 {
-            // Only below an Ethernet header without tags is it known where ARP begins.
-            return now.ether_type == ARP && head.get(14..20) == Some(&ARP_OF_ETHERNET_AND_IPV4[..]);
-        }
-        let ip = usize::from(now.l3_offset);
-        let Some(&header) = head.get(ip..).and_then(|ip| ip.first_chunk::<20>()) else { return false };
-        let room = end - at - ip;
-        if now.flags & flag::IPV6 != 0 {
-            let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
-            return len > 0 && len + 40 <= room;
-        }
-        let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        let words = usize::from(header[0] & 15);
-        let is_right = head.get(ip..ip + words * 4).is_some_and(|header| fold(add(0, header)) == u16::MAX);
-        len > 0 && len <= room && is_right
-    }
-
     /// GRE, from `at` to `end`.
     pub(super) fn gre(&mut self, at: usize, end: usize, in_part: bool, depth: u8) {
         let Some(&[flags, version, high, low]) = self.read::<4>(at) else {
-            return self.finish(&Rest::Unknown { at });
+            return self.finish(&Rest::Unknown { at, end });
         };
         let has = |bit: u8| flags & bit != 0;
         let (has_sum, has_key, has_number) = (has(0x80), has(0x20), has(0x10));
         let inner = at + 4 + 4 * (usize::from(has_sum) + usize::from(has_key) + usize::from(has_number));
         // Routing (RFC 1701), reserved bits, and other versions.
         if flags & 0x4f != 0 || version != 0 || inner > end.min(self.from.len()) {
-            return self.finish(&Rest::Unknown { at });
+            return self.finish(&Rest::Unknown { at, end });
         }
         self.show(inner);
         if has_sum && self.hides_fields {
@@ -182,7 +144,7 @@ impl Scene<'_> {
         }
         match kind_of(u16::from_be_bytes([high, low])) {
             Some(kind) => self.inside(inner, end, kind, depth),
-            None => self.finish(&Rest::Unknown { at: inner }),
+            None => self.finish(&Rest::Unknown { at: inner, end }),
         }
         if has_sum {
             self.seal(&Sum { field: at + 4, from: at, end, pseudo: None, in_part });

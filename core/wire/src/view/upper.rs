@@ -29,19 +29,23 @@ mod option_tcp {
     pub(super) const MULTIPATH: u8 = 30;
     pub(super) const FAST_OPEN: u8 = 34;
 }
-/// The subtype of multipath TCP that has an address in it (RFC 8684, 3.4.1).
+/// The subtype of multipath TCP that has an address in it, and may have a port (RFC 8684, 3.4.1).
 const ADD_ADDRESS: u8 = 3;
 
-/// Where protocols that are not shown, or not there as a whole, have their checksums, and of how many bytes.
-fn checksum_of(protocol: u8) -> (usize, usize) {
+/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM and
+/// many more have some in other places too.
+fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     const DCCP: u8 = 33;
+    const ESP: u8 = 50;
     const SCTP: u8 = 132;
     const UDP_LITE: u8 = 136;
     match protocol {
-        protocol::UDP | UDP_LITE | DCCP => (6, 2),
-        protocol::ICMP | protocol::ICMPV6 => (2, 2),
-        SCTP => (8, 4),
-        _ => (0, 0),
+        protocol::UDP | UDP_LITE | DCCP => Some((6, 2)),
+        protocol::ICMP | protocol::ICMPV6 => Some((2, 2)),
+        SCTP => Some((8, 4)),
+        // It has none, but a value at its end that only its keys' holders can compute.
+        ESP => Some((0, 0)),
+        _ => None,
     }
 }
 
@@ -52,7 +56,7 @@ impl Scene<'_> {
         let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = above;
         if flags & flag::LATER_FRAGMENT != 0 {
             // Without the first fragment nobody knows what these bytes are.
-            return self.finish(&Rest::Unknown { at });
+            return;
         }
         let in_part = flags & flag::FRAGMENT != 0;
         match (protocol, payload) {
@@ -71,6 +75,7 @@ impl Scene<'_> {
     fn other_above_ip(&mut self, above: &Above, depth: u8) {
         let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = *above;
         let in_part = flags & flag::FRAGMENT != 0;
+        self.is_in_part |= in_part;
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
                 self.icmp(at, end, depth);
@@ -88,12 +93,14 @@ impl Scene<'_> {
             (IPV6_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV6), depth),
             (MPLS_IN_IP, ..) => self.inside(at, end, Kind::Type(MPLS), depth),
             (GRE, ..) => self.gre(at, end, in_part, depth),
-            _ => {
-                self.finish(&Rest::Unknown { at });
-                // It would tell of what is not shown.
-                let (field, len) = checksum_of(protocol);
-                self.zero(at + field, len);
-            }
+            _ => match checksum_of(protocol) {
+                Some((field, len)) => {
+                    self.finish(&Rest::Transport { at, end });
+                    // It would tell of what is not shown.
+                    self.zero(at + field, len);
+                }
+                None => self.finish(&Rest::Unknown { at, end }),
+            },
         }
     }
 
@@ -124,14 +131,15 @@ impl Scene<'_> {
     fn part_of_tcp(&mut self, at: usize, end: usize) {
         let there = self.from.len().min(end);
         if there < at + TCP_QUOTED || there >= at + TCP_OPTIONS {
-            return self.finish(&Rest::Unknown { at });
+            self.finish(&Rest::Transport { at, end });
+            return self.zero(at + 16, 2);
         }
         self.show(at + TCP_QUOTED);
         self.ports(at);
         if self.hides(Field::TcpSequence) {
             self.zero(at + 4, 4);
         }
-        self.finish(&Rest::Unknown { at: at + TCP_QUOTED });
+        self.finish(&Rest::Transport { at: at + TCP_QUOTED, end });
         self.zero(at + 16, 2);
     }
 
@@ -171,6 +179,7 @@ impl Scene<'_> {
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);
+        let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
         match (kind, len) {
             (option_tcp::TIMESTAMPS, 10)
             | (option_tcp::SEGMENT_SIZE, 4)
@@ -180,9 +189,8 @@ impl Scene<'_> {
             (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
             // It counts the same bytes once more.
             (option_tcp::MULTIPATH, 3..) => {
-                let has_address =
-                    self.read::<3>(at).is_none_or(|[_, _, subtype]| subtype >> 4 == ADD_ADDRESS);
-                !(hides_numbers || self.hides_addresses && has_address)
+                let has_end = self.read::<3>(at).is_none_or(|[_, _, subtype]| subtype >> 4 == ADD_ADDRESS);
+                !(hides_numbers || hides_ends && has_end)
             }
             (option_tcp::TIMESTAMPS, _) => !self.hides_addresses && !self.hides(Field::TcpTimestamps),
             (option_tcp::SACK | option_tcp::MULTIPATH, _) => !self.hides_addresses && !hides_numbers,
@@ -200,7 +208,10 @@ impl Scene<'_> {
         let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         match self.tunnel_over_udp(src, dst) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
-            Some(tunnel) => self.open_over_udp(tunnel, at + 8, end, depth),
+            Some(tunnel) => {
+                self.is_in_part |= in_part;
+                self.open_over_udp(tunnel, at + 8, end, depth);
+            }
         }
         self.seal(&Sum { field: at + 6, from: at, end, pseudo: Some((ip, protocol::UDP)), in_part });
     }

@@ -3,6 +3,8 @@
 mod captures;
 mod leaks;
 mod packets;
+mod parts;
+mod pseudowires;
 mod shape;
 
 use weir_abi::Descriptor;

@@ -27,7 +27,7 @@ pub struct Case {
     pub inner: Vec<(usize, LinkType)>,
 }
 
-fn ones_sum(parts: &[&[u8]]) -> u16 {
+pub fn ones_sum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u32;
     for part in parts {
         for pair in part.chunks(2) {

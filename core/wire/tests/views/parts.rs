@@ -1,0 +1,178 @@
+//! Single parts of views: each is hidden wherever it stands. And how much of what is long is shown.
+
+use super::packets::{
+    self, Over, PAYLOAD, TO_V6, be, cat, ethernet, framed, icmp, ipv4, ipv4_with, ipv6, tcp_with,
+};
+use super::{shown, transform};
+use weir_wire::LinkType;
+
+/// What is shown of a frame.
+fn show(view: &str, bytes: &[u8]) -> Vec<u8> {
+    shown(&mut transform(view), bytes, bytes.len(), LinkType::Ethernet).0
+}
+
+#[test]
+fn without_ports_no_port_of_another_address_is_shown() {
+    // ADD_ADDR of multipath TCP (RFC 8684, 3.4.1) with a port, and MP_PRIO, which has none.
+    let add = cat(&[&[30, 10, 0x30, 5], &packets::V4[0], &[0xbe, 0xef]]);
+    let prio = [30, 3, 0x50, 1, 1, 1];
+    let bytes = framed(&ipv4(6, &tcp_with(Over::V4, &cat(&[&add, &prio]), PAYLOAD)));
+    let out = show("ports=zeroed", &bytes);
+    assert_eq!(out[34..38], [0; 4]);
+    assert_eq!(out[54..64], [1; 10], "no operation instead");
+    assert_eq!(out[64..70], prio);
+    assert_eq!(show("ttl=zeroed", &bytes)[54..70], bytes[54..70], "it stays where ports are shown");
+}
+
+#[test]
+fn the_ttl_and_the_class_of_labels_are_hidden_with_those_of_ip() {
+    let labels = [0x12, 0x34, 0x5e, 60, 0x67, 0x89, 0xab, 59];
+    let inner = cat(&[&labels, &ipv4(17, &packets::udp(Over::V4))]);
+    for (bytes, at) in [(ethernet(0x8847, &inner), 14), (framed(&ipv4(137, &inner)), 34)] {
+        for (view, expected) in [
+            ("ttl=zeroed", [0x12, 0x34, 0x5e, 0, 0x67, 0x89, 0xab, 0]),
+            ("dscp=zeroed", [0x12, 0x34, 0x50, 60, 0x67, 0x89, 0xa1, 59]),
+            ("dscp=zeroed,ttl=zeroed", [0x12, 0x34, 0x50, 0, 0x67, 0x89, 0xa1, 0]),
+            ("mpls=zeroed", [0, 0, 0, 0, 0, 0, 1, 0]),
+            ("mpls=zeroed,dscp=zeroed", [0, 0, 0, 0, 0, 0, 1, 0]),
+            ("ip-id=zeroed", labels),
+        ] {
+            assert_eq!(show(view, &bytes)[at..at + 8], expected, "{view}");
+        }
+        let (out, expected) = (show("ttl=zeroed", &bytes), &bytes[at + 8..]);
+        assert_eq!((out[at + 8 + 8], out[at + 8..at + 16].to_vec()), (0, expected[..8].to_vec()));
+    }
+}
+
+/// Where OSPF, PIM, VRRP, RSVP and EIGRP have checksums over all of them, which would tell of what is behind the first bytes; and protocols of which
+/// nothing is known.
+#[test]
+fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_the_rest() {
+    let body = cat(&[PAYLOAD, PAYLOAD]);
+    for protocol in [89, 103, 112, 46, 88, 115, 97, 51, 253] {
+        let mut transform = transform("payload=16");
+        let mut of = |bytes: &[u8], wire_len: usize| {
+            shown(&mut transform, bytes, wire_len, LinkType::Ethernet).0.len()
+        };
+        for (len, expected) in [(60, 34), (17, 34), (16, 50), (9, 43)] {
+            let bytes = framed(&ipv4(protocol, &body[..len]));
+            assert_eq!(of(&bytes, bytes.len()), expected, "{protocol}, {len} bytes");
+            // Padding is nobody's.
+            let padded = cat(&[&bytes, &[0; 7]]);
+            assert_eq!(of(&padded, padded.len()), expected, "{protocol}, {len} bytes and padding");
+            // All that there is could be more than what was captured.
+            assert_eq!(of(&bytes[..bytes.len() - 1], bytes.len()), 34, "{protocol}, {len} bytes, cut");
+        }
+        let first = framed(&ipv4_with(protocol, &[], 0x2000, &body[..16]));
+        assert_eq!(of(&first, first.len()), 34, "{protocol}, a first fragment");
+        let v6 = framed(&ipv6(protocol, &body));
+        assert!(of(&v6, v6.len()) <= 54, "{protocol} over IPv6");
+    }
+    let sealed = |protocol: u8, field: usize, len: usize| {
+        let out = show("payload=16", &framed(&ipv4(protocol, &body)));
+        assert_eq!(out.len(), 50, "{protocol}");
+        assert_eq!(out[34 + field..34 + field + len], vec![0; len], "{protocol}");
+        assert_eq!(out[34..34 + field], body[..field], "{protocol}");
+    };
+    // DCCP, UDP-Lite and SCTP have one checksum, in a known place; ESP has none.
+    for (protocol, field, len) in [(33, 6, 2), (136, 6, 2), (132, 8, 4), (50, 16, 0)] {
+        sealed(protocol, field, len);
+    }
+}
+
+#[test]
+fn neither_is_what_else_could_have_checksums_in_it() {
+    let body = cat(&[PAYLOAD, PAYLOAD]);
+    let tcp = ipv4(6, &packets::tcp(Over::V4));
+    let deep = (0..6).fold(tcp.clone(), |inner, _| ipv4(4, &inner));
+    let mut wrong = packets::tcp(Over::V4);
+    wrong[12] = 0x40;
+    // So many tags that what is behind them is not looked at.
+    let tags = [0, 7, 0x81, 0].repeat(300);
+    for (name, bytes, expected) in [
+        ("another EtherType", ethernet(0x88cc, &body), 14),
+        ("a later fragment", framed(&ipv4_with(6, &[], 3, &body)), 34),
+        ("a short later fragment", framed(&ipv4_with(6, &[], 3, &body[..8])), 34),
+        ("a tunnel that is not opened", framed(&ipv4(17, &packets::udp_to(Over::V4, 1701, &body))), 42),
+        (
+            "a fragment of a tunnel that is not opened",
+            framed(&ipv4_with(17, &[], 0x2000, &packets::udp_to(Over::V4, 1701, &body))),
+            42,
+        ),
+        ("five packets deep", framed(&deep), 14 + 5 * 20),
+        ("a message that nobody knows", framed(&ipv4(1, &icmp(Over::Nothing, 40, &body))), 42),
+    ] {
+        assert_eq!(show("payload=32", &bytes).len(), expected, "{name}");
+        let all = show("payload=4000", &bytes).len();
+        assert_eq!(all, if name.contains("fragment") { expected } else { bytes.len() }, "{name}");
+    }
+    let out = show("payload=32", &framed(&ipv4(6, &wrong)));
+    assert_eq!((out.len(), &out[50..52]), (34 + 32, &[0, 0][..]), "TCP with an impossible length");
+    let beyond = ethernet(0x8100, &cat(&[&tags, &[0, 7, 8, 0], &tcp]));
+    let out = show("payload=64", &beyond);
+    assert!(out.len() <= 1024, "{} bytes behind more tags than are looked at", out.len());
+}
+
+/// So many addresses.
+fn many<const N: usize>(count: usize) -> Vec<u8> {
+    let address = |number: usize| {
+        let mut address = [0x5b; N];
+        address[N - 2..].copy_from_slice(&be(number));
+        address[0] = 0x2a;
+        address
+    };
+    (0..count).flat_map(address).collect()
+}
+
+#[test]
+fn of_hidden_addresses_in_lists_the_first_64_are_shown_and_what_follows_is_not() {
+    let query = icmp(Over::Nothing, 0x11, &cat(&[&packets::V4[0], &[2, 9], &be(300), &many::<4>(300)]));
+    let report = icmp(Over::Nothing, 0x22, &cat(&[&[0, 0, 0, 1, 4, 0], &be(300), &many::<4>(301)]));
+    let reports =
+        icmp(Over::Nothing, 0x22, &cat(&[&[0, 0], &be(100), &[4, 0, 0, 0, 9, 9, 9, 9].repeat(100)]));
+    let report6 = cat(&[&[0, 0, 0, 1, 4, 0], &be(80), &many::<16>(81)]);
+    let query6 = cat(&[&[0; 4], &packets::V6[0], &[2, 9], &be(80), &many::<16>(80)]);
+    let routers: Vec<u8> = many::<4>(200).chunks(4).flat_map(|router| cat(&[router, &[0; 4]])).collect();
+    let routers = icmp(Over::Nothing, 9, &cat(&[&[200, 2, 0, 9], &routers]));
+    for (name, bytes, expected) in [
+        ("an IGMPv3 query", framed(&ipv4(2, &query)), 34 + 12 + 64 * 4),
+        ("an IGMPv3 report", framed(&ipv4(2, &report)), 34 + 12 + 64 * 4),
+        ("many records", framed(&ipv4(2, &reports)), 34 + 8 + 64 * 8 + 4),
+        ("a listener report", framed(&ipv6(58, &icmp(TO_V6, 143, &report6))), 54 + 12 + 64 * 16),
+        ("a listener query", framed(&ipv6(58, &icmp(TO_V6, 130, &query6))), 54 + 28 + 64 * 16),
+        ("routers", framed(&ipv4(1, &routers)), 34 + 8 + 64 * 8),
+        // One list in a packet that another one carries is like one of its own.
+        ("a tunnel", framed(&ipv4(4, &ipv4(2, &report))), 54 + 12 + 64 * 4),
+    ] {
+        for view in ["addresses=anonymised", "addresses=zeroed", "addresses=anonymised,payload=all"] {
+            assert_eq!(show(view, &bytes).len(), expected, "{name}, {view}");
+        }
+        assert_eq!(show("macs=zeroed", &bytes), cat(&[&[0; 12], &bytes[12..]]), "{name}: nothing to replace");
+    }
+}
+
+/// The options of a router advertisement are shown as long as they can be, with zeros where there would be more addresses.
+#[test]
+fn neighbour_discovery_lists_no_more_addresses_than_others() {
+    let one = |kind: u8, body: &[u8]| {
+        cat(&[&[kind, u8::try_from(1 + body.len() / 8).unwrap(), 64, 0, 0, 0, 0, 9], body])
+    };
+    let servers = |count: usize| one(25, &many::<16>(count));
+    let advertisement = |options: &[u8]| {
+        let body = cat(&[&[64, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2], options]);
+        framed(&ipv6(58, &icmp(TO_V6, 134, &body)))
+    };
+    let replaced = |options: &[Vec<u8>]| {
+        let bytes = advertisement(&options.concat());
+        let out = show("addresses=anonymised,payload=all", &bytes);
+        assert_eq!(out.len(), bytes.len());
+        out[70..].chunks(8).filter(|part| part[0] != 0).count()
+    };
+    // Of each option eight bytes are what it is; the ends of the addresses are not zero either.
+    assert_eq!(replaced(&[servers(64)]), 1 + 2 * 64);
+    assert_eq!(replaced(&[servers(65)]), 1);
+    assert_eq!(replaced(&[servers(60), servers(4), servers(1)]), 2 + 2 * 64 + 1);
+    let routes: Vec<_> =
+        (0..100).map(|number| one(24, &many::<16>(number + 1)[number * 16..][..8])).collect();
+    assert_eq!(replaced(&routes), 100 + 64);
+}
