@@ -76,6 +76,10 @@ pub struct NodeConfig {
     /// Memory that sessions can reserve together.
     #[serde(with = "quantity::text")]
     pub memory: Bytes,
+    /// Memory beside that, in which packets wait for modules of those who come with credentials; a quarter of it for any one of them. What waits for the operator's own is
+    /// not limited.
+    #[serde(with = "quantity::text")]
+    pub packet_memory: Bytes,
 }
 
 impl Default for NodeConfig {
@@ -89,6 +93,7 @@ impl Default for NodeConfig {
             records_bytes: Bytes(256 << 20),
             records_time: Nanos(3600 * Nanos::SECOND.0),
             memory: Bytes(1 << 30),
+            packet_memory: Bytes(512 << 20),
         }
     }
 }

@@ -303,6 +303,11 @@ pub enum NodeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Its owner has as much as there is for him.
+    #[error(
+        "packets of channel `{0}` could wait nowhere: those that wait under this credential take all that there is for it. Use fewer channels, or one filter for several; how much there is says `packet_memory` in the node's configuration"
+    )]
+    PacketRoom(Name),
     /// A virtual processor is full.
     #[error("virtual processor `{0}` has as many modules as it can have")]
     Full(Name),
@@ -349,6 +354,14 @@ pub enum NodeError {
 }
 
 impl NodeError {
+    /// The packets of a channel have no memory.
+    pub(crate) fn of_selection(channel: &Name, source: std::io::Error) -> Self {
+        match source.kind() {
+            std::io::ErrorKind::OutOfMemory => Self::PacketRoom(channel.clone()),
+            _ => Self::Selection { channel: channel.clone(), source },
+        }
+    }
+
     /// A session's reservation cannot be what is asked for.
     pub(crate) fn of_memory(session: &Name, error: ReservationError) -> Self {
         match error {

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_PACKETS, Descriptor};
-use weir_netio::{Added, DescriptorRing, Portion, Screen, Selection};
+use weir_netio::{Added, DescriptorRing, PacketRoom, Portion, Screen, Selection};
 use weir_session::Holding;
 use weir_units::Nanos;
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
@@ -87,12 +87,13 @@ impl Intake {
         room: Option<Holding>,
         screens: &[Screen],
         tables: Holding,
+        waiting: Option<&Arc<PacketRoom>>,
     ) -> io::Result<Option<Self>> {
         if !spec.is_handled() {
             return Ok(None);
         }
         let sees_own = room.is_some() || !screens.is_empty();
-        let own = if sees_own { Some(Box::new(Selection::through(screens.to_vec())?)) } else { None };
+        let own = if sees_own { Some(Box::new(Self::selection(screens, waiting)?)) } else { None };
         let whole = room.map(|room| {
             let limits = ReassemblyLimits { bytes: room.bytes(), ..ReassemblyLimits::default() };
             let (reassembler, counted) = (Reassembler::new(limits), ReassemblyCounters::default());
@@ -103,6 +104,14 @@ impl Intake {
         let tally = Arc::clone(tally);
         let (packet, _tables) = (Vec::new(), tables);
         Ok(Some(Self { verifies, whole, own, longest, _tables, tally, packet, rest: None, ready: None }))
+    }
+
+    fn selection(screens: &[Screen], waiting: Option<&Arc<PacketRoom>>) -> io::Result<Selection> {
+        let selection = Selection::through(screens.to_vec())?;
+        match waiting {
+            Some(room) => selection.within(room),
+            None => Ok(selection),
+        }
     }
 
     /// What is done with one packet at most, in fuel.

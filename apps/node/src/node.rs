@@ -26,7 +26,7 @@ use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
-use crate::view::{self, Secret, Share, Shared};
+use crate::view::{self, Bounds, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
-use weir_netio::Screen;
+use weir_netio::{PacketRoom, Screen};
 use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
 use weir_session::ledger::{Unloaded, Usage};
 use weir_session::services::ServiceTally;
@@ -168,6 +168,9 @@ pub struct Node {
     pub(crate) secret: Arc<Secret>,
     pub(crate) sessions: BTreeMap<Name, Session>,
     pub(crate) memory: Arc<NodeMemory>,
+    /// Where packets wait for modules of those who come with credentials, and how much each of them may have of it.
+    pub(crate) packet_room: Arc<PacketRoom>,
+    pub(crate) packet_rooms: BTreeMap<PrefixId, Arc<PacketRoom>>,
     pub(crate) writer: Writer,
     records: PathBuf,
     next_guest: u64,
@@ -204,6 +207,8 @@ impl Node {
         let secret = Arc::new(Secret::of(&config.node.state)?);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
+            packet_room: PacketRoom::new(config.node.packet_memory),
+            packet_rooms: BTreeMap::new(),
             config,
             workshop,
             cores,
@@ -347,6 +352,9 @@ impl Node {
         prepared: Prepared,
         signed: Option<Signed>,
     ) -> Result<Name, NodeError> {
+        let waiting =
+            self.sessions.get(session).and_then(|there| Bounds::of(&there.owner.as_ref()?.credential).whose);
+        let waiting = self.packet_room(waiting);
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
             signed.hold(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
@@ -379,12 +387,13 @@ impl Node {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
         }
-        let failed = |source| NodeError::Selection { channel: spec.channel.clone(), source };
+        let failed = |source| NodeError::of_selection(&spec.channel, source);
         let room = there.reassembly(&channel.spec)?;
         // Each of its modules has its own, where what it sees is made for it.
         let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
         let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
-        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken);
+        let intake =
+            Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken, waiting.as_ref());
         let intake = intake.map_err(failed)?;
         let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
             (Some(ring), _) => ring.clone(),

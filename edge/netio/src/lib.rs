@@ -63,6 +63,7 @@ mod pcapng;
 mod pin;
 mod reader;
 mod ring;
+mod room;
 mod screen;
 mod selection;
 mod stream;
@@ -87,6 +88,7 @@ pub use live::{
 pub use open::{Input, Options};
 pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
+pub use room::PacketRoom;
 pub use screen::Screen;
 pub use selection::{Added, Portion, Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};

@@ -14,7 +14,7 @@ use weir_units::Bytes;
 const SLOTS: usize = 16;
 /// How many blocks of live traffic can be in use at once: more, because some have few packets, and readers may lag.
 const SLOTS_LIVE: usize = 256;
-const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
+pub(crate) const SLOT_BYTES: usize = BLOCK_PACKETS * DESCRIPTOR_BYTES;
 /// Slots of which one word says which are in use.
 const WORD: usize = 64;
 
@@ -109,6 +109,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Its number in the ring.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
     fn base(&self) -> *mut Descriptor {
         // Mappings are page aligned, and so are slots: aligned for a descriptor.
         let base = self.shared.mapping.base().as_ptr();

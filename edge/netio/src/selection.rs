@@ -5,7 +5,8 @@ use crate::arena::{Arena, CHUNK_BYTES, Hold};
 use crate::block::Block;
 use crate::format::Record;
 use crate::reader::Filling;
-use crate::ring::DescriptorRing;
+use crate::ring::{DescriptorRing, SLOT_BYTES};
+use crate::room::{PacketRoom, Used};
 use crate::screen::{Screen, Screens};
 use crate::totals::Counts;
 use crate::view::{Head, View};
@@ -33,6 +34,9 @@ pub struct Selection {
     blocks: u64,
     /// Through what packets are shown; nothing where they are shown as they are.
     screens: Option<Box<Screens>>,
+    /// Chunks and slots that were used so far: the lowest that are free come first.
+    chunks: Used,
+    slots: Used,
 }
 
 /// What became of a block's packets.
@@ -73,7 +77,11 @@ impl Selection {
         let arena = Arena::new()?;
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
+        let (mut chunks, slots) = (Used::of(CHUNK_BYTES), Used::of(SLOT_BYTES));
+        chunks.reaches(0);
         Ok(Self {
+            chunks,
+            slots,
             arena,
             ring: DescriptorRing::live()?,
             chunk: 0,
@@ -93,6 +101,17 @@ impl Selection {
     pub fn through(screens: Vec<Screen>) -> io::Result<Self> {
         let screens = if screens.is_empty() { None } else { Some(Box::new(Screens::new(screens))) };
         Ok(Self { screens, ..Self::new()? })
+    }
+
+    /// The same, which takes of this room the memory that its packets and their descriptors come to lie in. Where there is none left, packets find no room.
+    ///
+    /// # Errors
+    ///
+    /// There is none for the first of them.
+    pub fn within(mut self, room: &Arc<PacketRoom>) -> io::Result<Self> {
+        self.chunks.within(room)?;
+        self.slots.within(room)?;
+        Ok(self)
     }
 
     /// How many packets have been transformed for it so far; nothing where they are shown as they are.
@@ -140,7 +159,8 @@ impl Selection {
     /// Begins a block of packets that are [added](Self::add) one by one, at most [`BLOCK_PACKETS`]; nothing where blocks in use take all
     /// the room for descriptors.
     pub fn begin(&mut self) -> Option<Portion> {
-        Some(Portion(Filling::new(self.ring.take()?, Hold::default(), self.counts)))
+        let slot = self.ring.take().filter(|slot| self.slots.reaches(slot.index()))?;
+        Some(Portion(Filling::new(slot, Hold::default(), self.counts)))
     }
 
     /// Adds what is shown of a packet of these bytes, with time, interface, link type and length on the link as `like` has them.
@@ -273,7 +293,8 @@ impl Selection {
 
     /// Goes on in a chunk that nobody else holds.
     fn next_chunk(&mut self) -> bool {
-        let Some(found) = self.arena.find(1, &self.hold) else { return false };
+        let found = self.arena.find(1, &self.hold).filter(|found| self.chunks.reaches(found.start));
+        let Some(found) = found else { return false };
         let mut hold = Hold::default();
         self.arena.hold(found.clone(), &mut hold);
         (self.hold, self.chunk, self.filled) = (hold, found.start, 0);
@@ -286,6 +307,7 @@ mod tests {
     use super::*;
     use crate::{Capture, Input, Next};
     use weir_demux::{Instruction, Program};
+    use weir_units::Bytes;
     use weir_wire::view::{Transform, ViewKey};
 
     /// Frames of 60 to 1500 bytes, each with its number in it.
@@ -370,6 +392,36 @@ mod tests {
         // When they are gone there is room again, also for those that were lost.
         drop(held);
         assert_eq!(selection.select(&block, &masks).lost, 0);
+    }
+
+    #[test]
+    fn selections_of_one_room_have_no_more_than_that_together() {
+        let mut capture = capture(1000);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask).collect();
+        // Room for three chunks and three blocks, of which each selection has a chunk from the first moment on.
+        let room = PacketRoom::new(Bytes(3 * (CHUNK_BYTES + SLOT_BYTES) as u64));
+        let [mut one, mut other] = [(); 2].map(|()| Selection::new().unwrap().within(&room).unwrap());
+        let fill = |selection: &mut Selection, held: &mut Vec<Block>| {
+            for _ in 0..100 {
+                held.extend(selection.select(&block, &masks).block);
+            }
+            held.iter().map(|block| block.len() as u64).sum::<u64>()
+        };
+        let (mut held, mut helds) = (Vec::new(), Vec::new());
+        let all = fill(&mut one, &mut held);
+        assert!(all > 1000 && all < 4 * 1000, "{all}");
+        // What the first has taken the other one has not; and what it holds no longer it uses again itself.
+        let rest = fill(&mut other, &mut helds);
+        assert!(rest < all, "{rest} {all}");
+        held.clear();
+        // From where it was in its chunk.
+        assert!(fill(&mut one, &mut held) > 1000);
+        assert!(Selection::new().unwrap().within(&room).is_err());
+        // At its end it gives back what it had.
+        drop(one);
+        assert!(Selection::new().unwrap().within(&room).is_ok());
+        assert!(fill(&mut other, &mut helds) > rest);
     }
 
     #[test]

@@ -9,10 +9,14 @@ use crate::plan::PlanError;
 use crate::spec::ChannelSpec;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use weir_netio::Selection;
+use weir_netio::{PacketRoom, Selection};
 use weir_session::{Holding, MemoryReservation, Name};
+use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 use weir_wire::LinkType;
+
+/// One party has that part of the memory for packets that wait, whatever others leave.
+const PARTIES: u64 = 4;
 
 /// Takes memory for what anonymises addresses of a channel's packets from what its session has reserved. Who shares it with others takes as much: they may go.
 pub(crate) fn tables(
@@ -42,7 +46,7 @@ impl Node {
             return Ok(Arc::clone(&there.selection));
         }
         let wrong = |error| NodeError::Channel { channel: spec.name.clone(), error };
-        let failed = |source| NodeError::Selection { channel: spec.name.clone(), source };
+        let failed = |source| NodeError::of_selection(&spec.name, source);
         let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
         if more > 0 {
             let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
@@ -51,12 +55,21 @@ impl Node {
                 return Err(wrong(PlanError::Screens { instructions, limit: INSTRUCTIONS_MAX }));
             }
         }
+        let mut selection = Selection::through(screens).map_err(failed)?;
+        if let Some(room) = self.packet_room(spec.bounds.whose) {
+            selection = selection.within(&room).map_err(failed)?;
+        }
         self.next_selection += 1;
-        let selection = Selection::through(screens).map_err(failed)?;
         let new = Shared::new(self.next_selection, selection, more);
         let selection = Arc::clone(&new.selection);
         self.selections.insert(share, new);
         Ok(selection)
+    }
+
+    /// Where packets can wait for somebody, by the first grant of his chain; anywhere, for the operator.
+    pub(crate) fn packet_room(&mut self, whose: Option<PrefixId>) -> Option<Arc<PacketRoom>> {
+        let (whole, most) = (&self.packet_room, Bytes(self.config.node.packet_memory.0 / PARTIES));
+        Some(Arc::clone(self.packet_rooms.entry(whose?).or_insert_with(|| whole.part(most))))
     }
 
     /// Drops the memory of selections that no channel has any more.
@@ -65,5 +78,6 @@ impl Node {
         let used: HashSet<*const Mutex<Selection>> =
             channels.filter_map(|channel| channel.sight.selection().map(Arc::as_ptr)).collect();
         self.selections.retain(|_, there| used.contains(&Arc::as_ptr(&there.selection)));
+        self.packet_rooms.retain(|_, room| Arc::strong_count(room) > 1);
     }
 }

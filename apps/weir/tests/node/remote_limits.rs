@@ -2,6 +2,7 @@
 
 use crate::limits::{arrived, shown, teller, writer, written};
 use crate::links;
+use crate::module::{MANIFEST, assemble, text};
 use crate::place::{is_inside, udp};
 use crate::remote::{Net, Person, modest};
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
@@ -143,5 +144,55 @@ fn fields_that_were_not_granted_are_not_written_whoever_asks_and_however() {
     assert!(told.contains("limits: writes ttl,payload"), "{told}");
     let told = run(&mut net, &researcher, &["--write", "none"], false, false);
     assert!(told.contains("limits: writes none (100 refused)"), "{told}");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn packets_that_wait_for_a_guest_take_so_much_of_the_nodes_memory_and_no_more() {
+    if !is_inside("remote_limits::packets_that_wait_for_a_guest_take_so_much_of_the_nodes_memory_and_no_more")
+    {
+        return;
+    }
+    let mut net = Net::new();
+    assert!(net.place.stop().success());
+    // A quarter of it for one party: a mebibyte of packets, and what describes them.
+    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let config = config.replacen("[cpu]\n", "packet_memory = \"8 MiB\"\n[cpu]\n", 1);
+    std::fs::write(net.place.config(), config).unwrap();
+    net.place.start();
+    let researcher = net.granted("researcher", modest());
+    let student = net.delegated(&researcher, "student", Grant::default());
+    let slow = ["--cpu", "period=1s,slice=1ms"];
+    let session = ["session", "create", "s", "--memory", "1 MiB"];
+    let channel = ["--channel", "interface=b,filter=udp port 53,queue=65536"];
+    net.done(&researcher, &[&session[..], &channel, &slow].concat());
+    let body = "(func (export \"weir_packet\") (param i32) (result i32) (loop $l (br $l)) (i32.const 0))";
+    let module = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
+    net.done(&researcher, &["load", "s", &file(&net, "endless.wasm", &module)]);
+    let name = researcher.name_of("s");
+    let lost = |place: &crate::place::Place| {
+        place.part(&name, "channels", "main")["drops"]["no-memory"].as_u64().unwrap_or(0)
+    };
+    let mut sent = 0;
+    net.place.until("there is no more room", |place| {
+        place.send(&vec![udp(53, &[0; 1000]); 100]);
+        sent += 100;
+        lost(place) > 0
+    });
+    // As many as fit into a chunk; and of those some may have been seen already.
+    assert!(sent < 10_000, "{sent}");
+    // Nor does he, or to whom he passed it on, get more by another filter.
+    for (who, name) in [(&researcher, "t"), (&student, "u")] {
+        let session = ["session", "create", name, "--memory", "1 MiB"];
+        let other = ["--channel", "interface=b,filter=udp port 54"];
+        net.refused(
+            who,
+            &[&session[..], &other, &slow].concat(),
+            "packets of channel `main` could wait nowhere",
+        );
+    }
+    // Others have theirs.
+    let other = net.granted("other", modest());
+    net.done(&other, &[&session[..], &["--channel", "interface=b,filter=udp port 55"], &slow].concat());
     assert!(net.place.stop().success());
 }
