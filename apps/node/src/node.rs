@@ -63,7 +63,7 @@ pub(crate) struct Channel {
     program: Arc<FilterProgram>,
     pub(crate) sight: Sight,
     /// Through what each of its modules is shown what is [made](Sight::Made) for it.
-    screens: Vec<Screen>,
+    pub(crate) screens: Vec<Screen>,
     /// The session's memory that is taken for what shows them.
     tables: Holding,
     pub(crate) tally: Arc<ChannelTally>,
@@ -669,6 +669,7 @@ impl Node {
                     unattended: channel.spec.unattended,
                     program: Arc::clone(&channel.program),
                     sight: channel.sight.clone(),
+                    is_screened: channel.sight.is_screened(),
                     flows: channel.flows.clone(),
                     readers: readers.collect(),
                     tally: Arc::clone(&channel.tally),

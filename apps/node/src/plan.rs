@@ -7,7 +7,7 @@ use crate::runner::Waker;
 use crate::spec::Unattended;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
@@ -77,6 +77,12 @@ impl ReassemblyTally {
 }
 
 impl ChannelTally {
+    /// Counts packets that came for it.
+    pub fn came(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Each cause with its count, as the ledger names them.
     pub fn drops(&self) -> [(DropCause, u64); 8] {
         let fragments = &self.reassembly;
@@ -174,6 +180,12 @@ impl Sight {
             Self::Selected(selection) | Self::Made(selection) => Some(selection),
         }
     }
+
+    /// Whether some of the packets that are selected turn out to be nobody's when they are shown.
+    pub(crate) fn is_screened(&self) -> bool {
+        self.selection()
+            .is_some_and(|selection| selection.lock().unwrap_or_else(PoisonError::into_inner).is_screened())
+    }
 }
 
 /// A channel as its interface sees it.
@@ -191,6 +203,8 @@ pub struct Route {
     pub program: Arc<Program>,
     /// What its readers see.
     pub sight: Sight,
+    /// Which of the packets that come here are its own is known when they are shown: they are counted then.
+    pub is_screened: bool,
     /// How its packets are divided.
     pub flows: Option<SubFlows>,
     /// Its readers.
@@ -439,6 +453,7 @@ mod tests {
             priority: 0,
             program: Arc::new(Program::new(&program).unwrap()),
             sight: Sight::All(Lag { most: 1, ends: false }),
+            is_screened: false,
             flows: None,
             readers: vec![reader; readers],
             way: None,

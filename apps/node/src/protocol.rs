@@ -663,6 +663,9 @@ pub struct ChannelShot {
     /// What was found out about packets on the way to its modules: wrong checksums, and what became of fragments.
     #[serde(default)]
     pub findings: BTreeMap<String, u64>,
+    /// All this is counted before it is known which packets are its own, as that is asked when they are shown. Not for whoever may not know of the others.
+    #[serde(skip)]
+    pub counts_others: bool,
 }
 
 /// A module.

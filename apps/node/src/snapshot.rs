@@ -166,6 +166,7 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
         bytes: get(&channel.tally.bytes),
         drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
         findings: findings.map(|(name, count)| (name.to_owned(), count)).collect(),
+        counts_others: !channel.screens.is_empty(),
     }
 }
 

@@ -417,8 +417,9 @@ impl Receiver {
         self.unwanted += u64::from(wanted.is_empty());
         for place in wanted.iter() {
             let (Some(masks), Some(route)) = (self.masks.get_mut(place), plan.route(place)) else { continue };
-            route.tally.packets.fetch_add(1, Ordering::Relaxed);
-            route.tally.bytes.fetch_add(descriptor.wire_len.into(), Ordering::Relaxed);
+            if !route.is_screened {
+                route.tally.came(1, descriptor.wire_len.into());
+            }
             if let Some(way) = route.way.as_ref().filter(|_| route.readers.is_empty()) {
                 let begin = Cycles::now();
                 pass(route, way, block, index, &mut self.frame);
@@ -446,11 +447,21 @@ impl Receiver {
         mut masks: Vec<u64>,
     ) {
         let routes = || places.iter().filter_map(|place| plan.route(*place));
-        let count: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
+        // Where filters look at what is shown, only what they want is anybody's, and only that is counted: also of what is lost.
+        let is_screened = routes().any(|route| route.is_screened);
+        let lost = |masks: &[u64]| match is_screened {
+            true => lock(selection).wanted(block, masks),
+            false => (masks.iter().map(|mask| u64::from(mask.count_ones())).sum(), 0),
+        };
+        let came = |packets: u64, bytes: u64| {
+            routes().filter(|_| is_screened).for_each(|route| route.tally.came(packets, bytes));
+        };
         if routes().flat_map(|route| &route.readers).all(|reader| reader.queue.is_full()) {
             // Not worth a copy.
+            let (packets, bytes) = lost(&masks);
+            came(packets, bytes);
             for route in routes() {
-                route.tally.queue_full.fetch_add(count * route.readers.len() as u64, Ordering::Relaxed);
+                route.tally.queue_full.fetch_add(packets * route.readers.len() as u64, Ordering::Relaxed);
             }
             return;
         }
@@ -463,6 +474,7 @@ impl Receiver {
                 }
             }
             if let Some(copied) = selected.block.map(Arc::new) {
+                came(copied.len() as u64, selected.bytes);
                 let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
                 for route in routes() {
                     route.put(&copied, &all, self.position, &mut self.head, &mut self.flows);
@@ -472,8 +484,10 @@ impl Receiver {
                 return;
             }
             if sheds == SHEDS_MAX || !is_shared || !shed(routes(), self.position) {
+                let (packets, bytes) = lost(&selected.rest);
+                came(packets, bytes);
                 for route in routes() {
-                    route.tally.no_memory.fetch_add(selected.lost, Ordering::Relaxed);
+                    route.tally.no_memory.fetch_add(packets, Ordering::Relaxed);
                 }
                 return;
             }

@@ -39,6 +39,11 @@ impl Screens {
         Self { list, packet: Vec::new(), shown: Vec::new(), len: 0, transformed: Arc::default() }
     }
 
+    /// Whether there are packets that one of them does not let through.
+    pub(crate) fn selects(&self) -> bool {
+        self.list.iter().any(|screen| screen.program.is_some())
+    }
+
     pub(crate) fn transformed(&self) -> &Arc<AtomicU64> {
         &self.transformed
     }

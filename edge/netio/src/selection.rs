@@ -50,6 +50,8 @@ pub struct Selected {
     pub rest: Vec<u64>,
     /// How many were not, because a filter does not want what is shown of them.
     pub unwanted: u64,
+    /// How many bytes those that were copied had on the link.
+    pub bytes: u64,
 }
 
 /// What became of a packet.
@@ -129,17 +131,18 @@ impl Selection {
         let count = |masks: &[u64]| masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
         let wanted: u64 = count(masks);
         if wanted == 0 {
-            return Selected { block: None, lost: 0, rest: Vec::new(), unwanted: 0 };
+            return Selected { block: None, lost: 0, rest: Vec::new(), unwanted: 0, bytes: 0 };
         }
         let Some(mut portion) = self.begin() else {
-            return Selected { block: None, lost: wanted, rest: masks.to_vec(), unwanted: 0 };
+            return Selected { block: None, lost: wanted, rest: masks.to_vec(), unwanted: 0, bytes: 0 };
         };
-        let (mut rest, mut unwanted) = (Vec::new(), 0);
+        let (mut rest, mut unwanted, mut bytes) = (Vec::new(), 0, 0);
         for (number, (batch, &mask)) in from.batches().zip(masks).enumerate() {
             let mut left = mask & batch.mask;
             while left != 0 {
-                match self.copy(from, batch.first + left.trailing_zeros() as usize, &mut portion) {
-                    Added::There => {}
+                let index = batch.first + left.trailing_zeros() as usize;
+                match self.copy(from, index, &mut portion) {
+                    Added::There => bytes += wire_len(from, index),
                     Added::Unwanted => unwanted += 1,
                     Added::NoRoom => break,
                 }
@@ -153,7 +156,40 @@ impl Selection {
                 break;
             }
         }
-        Selected { block: self.end(portion), lost: count(&rest), rest, unwanted }
+        Selected { block: self.end(portion), lost: count(&rest), rest, unwanted, bytes }
+    }
+
+    /// Whether there are packets that a filter does not want which looks at what is shown of them.
+    pub fn is_screened(&self) -> bool {
+        self.screens.as_ref().is_some_and(|screens| screens.selects())
+    }
+
+    /// How many of these packets filters want that look at what is shown, and how many bytes they have on the link. For what is lost before it could be copied: how many others there
+    /// were is not for everybody to know.
+    pub fn wanted(&mut self, from: &Block, masks: &[u64]) -> (u64, u64) {
+        let (mut packets, mut bytes) = (0, 0);
+        for (batch, &mask) in from.batches().zip(masks) {
+            let mut left = mask & batch.mask;
+            while left != 0 {
+                let index = batch.first + left.trailing_zeros() as usize;
+                left &= left - 1;
+                if self.wants(from, index) {
+                    (packets, bytes) = (packets + 1, bytes + wire_len(from, index));
+                }
+            }
+        }
+        (packets, bytes)
+    }
+
+    fn wants(&mut self, from: &Block, index: usize) -> bool {
+        let (Some(screens), Some(descriptor)) = (&mut self.screens, from.descriptors().get(index)) else {
+            return true;
+        };
+        let mut packet = screens.room();
+        from.copy_packet(index, &mut packet);
+        let is_shown = screens.show(&packet, descriptor).is_some();
+        screens.give_back(packet);
+        is_shown
     }
 
     /// Begins a block of packets that are [added](Self::add) one by one, at most [`BLOCK_PACKETS`]; nothing where blocks in use take all
@@ -300,6 +336,10 @@ impl Selection {
         (self.hold, self.chunk, self.filled) = (hold, found.start, 0);
         true
     }
+}
+
+fn wire_len(block: &Block, index: usize) -> u64 {
+    block.descriptors().get(index).map_or(0, |descriptor| descriptor.wire_len.into())
 }
 
 #[cfg(test)]

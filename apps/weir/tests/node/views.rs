@@ -530,6 +530,19 @@ fn a_holders_filter_selects_by_what_he_sees_so_it_tells_him_of_nothing_else() {
         place.part(&students, "channels", "main")["findings"]["unwanted"] == 10
     });
     assert_eq!(net.place.count(&students, "m", "packets"), 0);
+    // Nor is he told how many there were: neither of packets as they come, nor of those that are put together first.
+    let whole = study(&net, &student, "w", cpu, "interface=b,reassemble=true", &path);
+    net.place.send(&vec![plain(); 10]);
+    net.place
+        .until("none is his", |place| place.part(&whole, "channels", "main")["findings"]["unwanted"] == 10);
+    for session in ["s", "w"] {
+        let shown = net.done(&student, &["session", "show", session, "--json"]);
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let channel = &shown["channels"][0];
+        let counts = [&channel["packets"], &channel["bytes"], &channel["drops"], &channel["findings"]];
+        assert_eq!(counts, [&json!(0), &json!(0), &json!({}), &json!({})], "{session}: {shown}");
+    }
+    net.done(&student, &["session", "close", "w"]);
     // Checksums are looked at as they came, not as they are shown: there they are always right.
     let verified = study(&net, &researcher, "verified", cpu, "interface=b,checksum=verify", &path);
     net.place.send(&[plain(), traffic(0)[1].clone(), plain()]);
