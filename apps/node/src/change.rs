@@ -3,7 +3,7 @@
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::link::Outlet;
-use crate::log::say;
+use crate::log::warn;
 use crate::node::{Channel, Node, Session, Vp};
 use crate::protocol::Change;
 use crate::spec::{ChannelSpec, PARTS_MAX, ProcessorSpec, SessionSpec, SpecError};
@@ -142,7 +142,7 @@ impl Node {
             }
             // As many filters as before fit.
             if let Err(error) = self.route_everything() {
-                say(&error.to_string());
+                warn(&error);
             }
         }
         self.undo(vps_before, &vps);

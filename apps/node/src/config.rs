@@ -58,6 +58,8 @@ pub struct NodeConfig {
     /// What it is called, in the ledger and in metrics.
     #[serde(with = "quantity::text")]
     pub name: Name,
+    /// How it writes what it has to say.
+    pub log: crate::log::Format,
     /// The socket for `weir session`, `weir top` and the like.
     pub socket: PathBuf,
     /// Where the ledger and the sessions' records are kept.
@@ -86,6 +88,7 @@ impl Default for NodeConfig {
     fn default() -> Self {
         Self {
             name: Name::new("node").unwrap_or_else(|_| unreachable!("the tests read it")),
+            log: crate::log::Format::default(),
             socket: PathBuf::from("/run/weir/node.sock"),
             state: PathBuf::from("/var/lib/weir"),
             metrics: None,
@@ -175,6 +178,9 @@ pub struct InterfaceConfig {
     /// Whether it is to see packets that this machine sends, too. Not where packets are forwarded from.
     #[serde(default = "yes")]
     pub outgoing: bool,
+    /// With AF_XDP: whether the card itself writes into the memory that modules read, which takes a driver that can.
+    #[serde(default)]
+    pub zero_copy: bool,
 }
 
 impl InterfaceConfig {
@@ -197,6 +203,7 @@ impl InterfaceConfig {
             snap_len: crate::guest::PACKET_BYTES_MAX,
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
+            zero_copy: self.zero_copy,
             ..LiveOptions::default()
         }
     }

@@ -13,7 +13,7 @@ use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
 use crate::link;
-use crate::log::say;
+use crate::log::{self, say, warn};
 use crate::node::Node;
 use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
@@ -320,10 +320,11 @@ fn now() -> Timestamp {
 /// It does not start. What goes wrong later is said, counted, and does not end it.
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
+    log::begin(loaded.config.node.log, &loaded.config.node.name);
     let cache =
-        Cache::of_user().map_err(|error| say(&format!("compiled modules are not kept: {error}"))).ok();
+        Cache::of_user().map_err(|error| warn(&format_args!("compiled modules are not kept: {error}"))).ok();
     if let Err(error) = weir_netio::raise_descriptor_limit() {
-        say(&format!("the node can have no more files open than it was started with: {error}"));
+        warn(&format_args!("the node can have no more files open than it was started with: {error}"));
     }
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
@@ -371,8 +372,8 @@ fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     folders.extend(cache.map(Cache::path));
     match weir_confine::node(&folders)? {
         Files::Held => {}
-        Files::HeldInPart => say("this kernel is too old to close all files of others to the node"),
-        Files::Open => say("this kernel closes no files of others to the node: it has no Landlock"),
+        Files::HeldInPart => warn(&"this kernel is too old to close all files of others to the node"),
+        Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
     }
     Ok(())
 }
@@ -405,7 +406,7 @@ impl Daemon {
             .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
         let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
         if opened.crashed {
-            say("the node did not stop in order when it ran last; its ledger is whole up to then");
+            warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
         }
         let node = Node::start(loaded.config.clone(), workshop, &tells)?;
         let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
@@ -454,7 +455,7 @@ impl Daemon {
                     // Modules are compiled for it. Intervals end meanwhile, and the service manager is told that all is well.
                     Ok(Signal::Reload) => drop(scope.spawn(|| match self.reload() {
                         Ok(notes) => notes.iter().for_each(|note| say(note)),
-                        Err(error) => say(&format!("nothing was changed: {error}")),
+                        Err(error) => warn(&format_args!("nothing was changed: {error}")),
                     })),
                     Err(RecvTimeoutError::Timeout) => {}
                 }
@@ -506,7 +507,7 @@ impl Daemon {
         let names: Vec<Name> = lock(&self.node).sessions.keys().cloned().collect();
         for name in names {
             if let Err(error) = self.close_now(&name, Closed::Node, Unloaded::NodeStop) {
-                say(&format!("session {name}: {error}"));
+                log::session(&name).warn(&format_args!("session {name}: {error}"));
             }
         }
         lock(&self.node).end_records();
@@ -515,7 +516,7 @@ impl Daemon {
             books.ledger.push(begin, end, event);
         }
         if let Err(error) = books.ledger.stop(now()) {
-            say(&error.to_string());
+            warn(&error);
         }
     }
 }
@@ -529,7 +530,7 @@ impl Books {
         let result = self.ledger.commit();
         let failed = std::mem::replace(&mut self.fails, result.is_err());
         match result {
-            Err(error) if !failed => say(&format!("the ledger is kept in memory: {error}")),
+            Err(error) if !failed => warn(&format_args!("the ledger is kept in memory: {error}")),
             Ok(_) if failed => say("the ledger is written again"),
             _ => {}
         }

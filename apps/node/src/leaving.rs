@@ -3,7 +3,7 @@
 
 use crate::error::NodeError;
 use crate::guest::{Guest, Output};
-use crate::log::say;
+use crate::log::{self, warn};
 use crate::node::{Module, Node};
 use crate::runner::{Stuck, Waker};
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Leaving {
             let guest = gone.ok().flatten().or_else(|| self.stopped.try_recv().ok());
             if guest.is_some() {
                 let (session, module, seconds) = (&self.session, &self.module, PATIENCE.as_secs());
-                say(&format!(
+                log::session(session).module(module).warn(&format_args!(
                     "session {session}, module {module}: does not stop in {seconds} s in its slices, and is given up"
                 ));
             }
@@ -138,7 +138,7 @@ impl Node {
         // First nothing more comes for them. With fewer readers than before there is no reason to fail.
         let routed = if is_silenced { self.silence(session) } else { self.route_all(session) };
         if let Err(error) = routed {
-            say(&error.to_string());
+            warn(&error);
         }
         for (leaving, told, queue, tally) in &all {
             let lost = queue.close().unwrap_or(0);
@@ -189,7 +189,7 @@ impl Node {
     /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that does not stop is given up.
     pub(crate) fn close(&mut self, session: &Name) -> Result<(), NodeError> {
         if let Err(error) = self.silence(session) {
-            say(&error.to_string());
+            warn(&error);
         }
         if let Some(gone) = self.sessions.remove(session) {
             self.evict(gone.leaving, &gone.vps);
@@ -204,7 +204,7 @@ impl Node {
         for (guest, module) in leaving {
             let core = vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
             if let Some(Err(error)) = core.map(|core| core.ask(move |runner| drop(runner.evict(guest)))) {
-                say(&error.to_string());
+                warn(&error);
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::guest::{Guest, Inbox, Standing, Tally};
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
-use crate::log::say;
+use crate::log::{self, warn};
 use crate::outbox::Outbox;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::Desk;
@@ -483,7 +483,7 @@ impl Node {
     pub(crate) fn end_records(&self) {
         for core in &self.cores {
             if let Err(error) = core.ask(crate::runner::Runner::end_record) {
-                say(&error.to_string());
+                warn(&error);
             }
         }
     }
@@ -639,7 +639,7 @@ impl Node {
         for interface in self.sources.keys().cloned().collect::<Vec<_>>() {
             // Fewer filters than before fit.
             if let Err(error) = self.route(&interface) {
-                say(&format!("{interface}: {error}"));
+                log::interface(&interface).warn(&format_args!("{interface}: {error}"));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Virtual processors of sessions, and the cores that they are on.
 
 use crate::error::NodeError;
-use crate::log::say;
+use crate::log::warn;
 use crate::node::{Module, Node, Session, Vp};
 use crate::runner::{Account, CoreThread};
 use crate::spec::ProcessorSpec;
@@ -97,7 +97,7 @@ impl Node {
             let id = vp.id;
             // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
             if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
-                say(&error.to_string());
+                warn(&error);
             }
         }
     }

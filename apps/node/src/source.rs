@@ -43,9 +43,19 @@ pub enum Notice {
         id: u64,
     },
     /// Something happened to an interface.
-    Interface(String),
+    Interface {
+        /// Which.
+        interface: String,
+        /// In words.
+        what: String,
+    },
     /// An interface can no longer be read.
-    Failed(String),
+    Failed {
+        /// Which.
+        interface: String,
+        /// Why.
+        what: String,
+    },
 }
 
 /// What an interface did.
@@ -317,7 +327,10 @@ impl Receiver {
                 Ok(LiveNext::End) => break,
                 Err(error) => {
                     lock(&self.shared.state).failed = Some(error.to_string());
-                    _ = self.notices.send(Notice::Failed(format!("{}: {error}", self.live.name())));
+                    _ = self.notices.send(Notice::Failed {
+                        interface: self.live.name().to_owned(),
+                        what: format!("{}: {error}", self.live.name()),
+                    });
                     break;
                 }
             }
@@ -339,7 +352,7 @@ impl Receiver {
         }
         state.events.push_back(event.clone());
         drop(state);
-        _ = self.notices.send(Notice::Interface(event));
+        _ = self.notices.send(Notice::Interface { interface: self.live.name().to_owned(), what: event });
     }
 
     fn report(&mut self) {

@@ -4,7 +4,7 @@
 //! Neither waits for a disk: a thread of the record's own writes it. Where that does not keep up, or there is more than there is to be, the record ends
 //! there: what is in it can be replayed all the same.
 
-use crate::log::say;
+use crate::log::{say, warn};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs::File;
@@ -62,7 +62,7 @@ impl<E: Display + Send + 'static> Trace<E> {
         let named = path.clone();
         let write = move || {
             if let Err(error) = write(&waiting, file) {
-                say(&format!("{}: the record ends here: {error}", named.display()));
+                warn(&format_args!("{}: the record ends here: {error}", named.display()));
             }
         };
         let thread = std::thread::Builder::new().name("weir-trace".to_owned()).spawn(write)?;

@@ -343,7 +343,8 @@ impl Sink {
     }
 
     fn say(&self, what: &str) {
-        crate::log::say(&format!("session {}, module {}: {what}", self.session, self.module));
+        let about = crate::log::session(&self.session).module(&self.module);
+        about.say(&format_args!("session {}, module {}: {what}", self.session, self.module));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Daemon, lock, now};
 use crate::error::NodeError;
 use crate::leaving::{self, Leaving};
-use crate::log::say;
+use crate::log::{self, warn};
 use crate::source::Notice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,14 +36,16 @@ impl Daemon {
 
     pub(super) fn heed(self: &Arc<Self>, notice: Notice) {
         match notice {
-            Notice::Interface(what) | Notice::Failed(what) => say(&what),
+            Notice::Interface { interface, what } => log::interface(&interface).say(&what),
+            Notice::Failed { interface, what } => log::interface(&interface).warn(&what),
             Notice::Lagging { session, id } => {
                 // It may have been closed meanwhile, and there may be a new one of that name; or another of its readers said so before.
                 let is_gone = lock(&self.node).billed(&session).is_none_or(|there| there.id != id);
                 if is_gone || !lock(&self.ending).insert(id) {
                     return;
                 }
-                say(&format!("session {session} lags further behind than it may, and is closed"));
+                let what = format_args!("session {session} lags further behind than it may, and is closed");
+                log::session(&session).warn(&what);
                 self.aside(move |daemon| {
                     _ = daemon.close_for(&session, id, Closed::Misbehaved, Unloaded::Lagged);
                     lock(&daemon.ending).remove(&id);
@@ -63,11 +65,12 @@ impl Daemon {
                             Unloaded::ProcessEnded => "has no process any more",
                             _ => "was over its limits too often",
                         };
-                        say(&format!("session {session}, module {module}: {why}, and is unloaded"));
+                        let what = format_args!("session {session}, module {module}: {why}, and is unloaded");
+                        log::session(&session).module(&module).warn(&what);
                     }
                     // It is being unloaded, or its session closed.
                     Err(NodeError::NoModule { .. } | NodeError::NoSession(_)) => {}
-                    Err(error) => say(&error.to_string()),
+                    Err(error) => log::session(&session).module(&module).warn(&error),
                 }
             });
         }
@@ -163,7 +166,7 @@ impl Daemon {
         let mut node = lock(&self.node);
         node.still(name, id)?;
         if let Err(error) = node.silence(name) {
-            say(&error.to_string());
+            warn(&error);
         }
         let (begin, end) = (books.since, now());
         let last =
@@ -184,7 +187,7 @@ impl Daemon {
         drop((node, books));
         // None of them goes on while another one takes its time. It may be closed already.
         let begin = |(orphan, id): (Name, u64)| {
-            say(&format!(
+            log::session(&orphan).say(&format_args!(
                 "session {orphan} is closed, as the last one of whom its owner has his right from was"
             ));
             self.begin_end(&orphan, id, Closed::Parent, Unloaded::SessionClosed).ok()

@@ -1,7 +1,7 @@
 //! Files with revocation lists that have changed are read without being told to: what was taken back should not wait for anybody.
 
 use super::Daemon;
-use crate::log::say;
+use crate::log::warn;
 use crate::policy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -76,7 +76,7 @@ impl Daemon {
             let taken = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
             let taken = taken.and_then(|text| self.revoke(&text).map_err(|error| error.to_string()));
             if let Err(why) = taken {
-                say(&format!("{}: {why}", file.display()));
+                warn(&format_args!("{}: {why}", file.display()));
             }
         }
     }

@@ -4,7 +4,7 @@ use super::{Books, Daemon, DaemonError, load, lock};
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::link::{self, LinkConfig};
-use crate::log::say;
+use crate::log::{self, say, warn};
 use crate::protocol::Rate;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -114,13 +114,13 @@ impl Daemon {
                 _ = self.close_now(&session.name, Closed::Node, Unloaded::SessionClosed);
             }
             if let Some(Err(error)) = links_before.map(|links| self.set_rates(&links)) {
-                say(&error.to_string());
+                warn(&error);
             }
             shelf.restore(tables_before);
             for session in gone {
                 let name = session.name.clone();
                 if let Err(error) = self.create_configured(session) {
-                    say(&format!("session {name} could not be restored: {error}"));
+                    log::session(&name).warn(&format_args!("session {name} could not be restored: {error}"));
                 }
             }
             return Err(error);

@@ -2,7 +2,7 @@
 
 use super::{Daemon, DaemonError, lock, now};
 use crate::authority::{Asker, Refusal};
-use crate::log::say;
+use crate::log::{self, say, warn};
 use crate::revoked;
 use crate::trust::{Trust, TrustError};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Daemon {
             Ok(()) => Ok(said),
             Err(error) => {
                 let lost = format!("it is forgotten when the node ends, as it cannot be kept: {error}");
-                say(&lost);
+                warn(&lost);
                 Ok(format!("{said}; {lost}"))
             }
         }
@@ -82,7 +82,7 @@ impl Daemon {
         let kept = revoked::kept(&state).unwrap_or_default();
         for list in trust.lists().filter(|list| !kept.contains(list)) {
             if let Err(error) = revoked::keep(&state, list) {
-                say(&format!("the revocation list of {} cannot be kept: {error}", list.root()));
+                warn(&format_args!("the revocation list of {} cannot be kept: {error}", list.root()));
             }
         }
     }
@@ -128,7 +128,7 @@ impl Daemon {
         if !lock(&self.ending).insert(id) {
             return;
         }
-        say(&format!("session {session} is closed: {why}"));
+        log::session(&session).say(&format_args!("session {session} is closed: {why}"));
         self.aside(move |daemon| {
             _ = daemon.close_for(&session, id, reason, Unloaded::SessionClosed);
             lock(&daemon.ending).remove(&id);

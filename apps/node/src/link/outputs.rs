@@ -238,7 +238,7 @@ impl Node {
                 for (_, before, ..) in steps.iter().take(done).rev() {
                     // It gives back what it was given a moment ago.
                     if let Err(error) = self.give_output(&before.outlet, &before.spec, &before.allowed) {
-                        crate::log::say(&format!(
+                        crate::log::warn(&format_args!(
                             "output channel `{}` stays changed: {error}",
                             before.spec.name
                         ));

@@ -338,7 +338,7 @@ impl Shared {
             (false, true) => format!("link {name}: its interface is up"),
             _ => return,
         };
-        _ = notices.send(Notice::Interface(what));
+        _ = notices.send(Notice::Interface { interface: name.to_owned(), what });
     }
 
     /// Gives the scheduler what has come, and adds to the batch what may go now. When to ask again, where something waits that may not; nothing

@@ -48,7 +48,7 @@ impl Node {
                     for link in before {
                         // What was promised at that rate is promised still.
                         if let Err(error) = self.set_rate(&link.interface, link.rate, link.reservable) {
-                            crate::log::say(&error.to_string());
+                            crate::log::warn(&error);
                         }
                     }
                     return Err(error);

@@ -106,12 +106,14 @@ fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, not
                 {
                     *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
                 }
-                _ = notices.send(Notice::Interface(event.to_string()));
+                _ = notices
+                    .send(Notice::Interface { interface: live.name().to_owned(), what: event.to_string() });
             }
             Ok(LiveNext::Quiet | LiveNext::Full) => {}
             Ok(LiveNext::End) => return,
             Err(error) => {
-                _ = notices.send(Notice::Failed(format!("{}: {error}", live.name())));
+                let what = format!("{}: {error}", live.name());
+                _ = notices.send(Notice::Failed { interface: live.name().to_owned(), what });
                 return;
             }
         }

@@ -4,7 +4,7 @@ use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
 use super::room::Seat;
 use crate::authority::Asker;
-use crate::log::say;
+use crate::log::warn;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,7 +58,7 @@ pub(super) fn accept(listener: &UnixListener, office: &Arc<Office>) {
             drop(seat);
         });
         if let Err(error) = spawned {
-            say(&format!("a client cannot be answered: {error}"));
+            warn(&format_args!("a client cannot be answered: {error}"));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
 use super::room::Seats;
 use crate::audit::Asked;
 use crate::authority::{Asker, Refusal};
-use crate::log::say;
+use crate::log::warn;
 use crate::trust::Trust;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -59,7 +59,7 @@ pub(super) fn accept(listener: &TcpListener, house: &Arc<Gatehouse>) {
             continue;
         };
         if let Err(error) = begin(stream, from, house) {
-            say(&format!("a client cannot be answered: {error}"));
+            warn(&format_args!("a client cannot be answered: {error}"));
         }
     }
 }

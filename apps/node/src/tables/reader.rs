@@ -1,7 +1,7 @@
 //! What a module sees of the tables that it reads.
 
 use super::shelf::{Reader, Shelf, Table, lock};
-use crate::log::say;
+use crate::log::warn;
 use crate::runner::Waker;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -236,7 +236,7 @@ impl Reading {
     fn say(&mut self, title: &str) {
         if let (Some(trouble), Some(table), false) = (&self.trouble, &self.table, self.is_said) {
             self.is_said = true;
-            say(&format!("{title}: table {} is shown as empty: {trouble}", table.name()));
+            warn(&format_args!("{title}: table {} is shown as empty: {trouble}", table.name()));
         }
     }
 }

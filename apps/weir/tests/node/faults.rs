@@ -188,3 +188,27 @@ fn an_interface_that_goes_and_comes_back_is_survived() {
     place.send(&vec![udp(1, b"x"); 10]);
     place.until("packets come", |place| place.count("alice", "trajectory", "packets") >= 10);
 }
+
+#[test]
+fn what_a_node_says_is_for_programs_where_that_is_asked_for() {
+    if !is_inside("faults::what_a_node_says_is_for_programs_where_that_is_asked_for") {
+        return;
+    }
+    let mut place = Place::with_node("log = \"json\"\n", ONE);
+    let set = std::process::Command::new("ip").args(["link", "set", "dev", "b", "down"]).status();
+    assert!(set.unwrap().success());
+    place.until("it is said", |place| place.said().contains("b is down"));
+    assert!(place.stop().success());
+    let said = place.said();
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let of = |message: &str| {
+        let line =
+            lines.iter().find(|line| line["message"].as_str().is_some_and(|text| text.contains(message)));
+        line.unwrap_or_else(|| panic!("{said}"))
+    };
+    let line = of("node test is running");
+    assert_eq!((&line["level"], &line["node"]), (&json!("info"), &json!("test")));
+    assert!(weir_session::ledger::parse_time(line["time"].as_str().unwrap()).is_ok(), "{line}");
+    assert_eq!(of("b is down")["interface"], "b");
+}
