@@ -408,7 +408,9 @@ impl Daemon {
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
         }
-        let node = Node::start(loaded.config.clone(), workshop, &tells)?;
+        // Each session has an entry of its own in the ledger, so no earlier one has a higher number than there are entries.
+        let before = ledger.head().map_or(0, |head| head.sequence);
+        let node = Node::start(loaded.config.clone(), workshop, before, &tells)?;
         let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
         // Before the sessions, whose modules may want to read them when they begin.
         let tables = std::mem::take(&mut loaded.tables);

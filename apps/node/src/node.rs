@@ -181,7 +181,12 @@ pub struct Node {
 
 impl Node {
     /// Starts the threads of a node's cores and interfaces. Its sessions are [created](Self::create) by whoever starts it.
-    pub fn start(config: Config, workshop: Workshop, notices: &Sender<Notice>) -> Result<Self, NodeError> {
+    pub fn start(
+        config: Config,
+        workshop: Workshop,
+        before: u64,
+        notices: &Sender<Notice>,
+    ) -> Result<Self, NodeError> {
         let core_config = CoreConfig {
             blocking: config.cpu.blocking,
             cap: Ppm(u32::from(config.cpu.reservable) * 10_000),
@@ -223,7 +228,7 @@ impl Node {
             records,
             next_guest: 0,
             next_channel: 0,
-            next_session: 0,
+            next_session: before,
             started: Instant::now(),
         })
     }
@@ -573,6 +578,7 @@ impl Node {
         spec: &ChannelSpec,
         compiled: &Compiled,
     ) -> Result<Channel, NodeError> {
+        self.check_crowd(spec)?;
         let failed = |error| NodeError::Channel { channel: spec.name.clone(), error };
         let Some(source) = self.sources.get(&spec.interface) else {
             let known = self.sources.keys().cloned().collect();

@@ -252,6 +252,11 @@ pub enum PlanError {
         /// The most.
         limit: usize,
     },
+    /// One party has as many channels as it may.
+    #[error(
+        "all who have their right from one grant have {0} channels of an interface together at most: close one, or have one channel for several filters"
+    )]
+    Crowded(usize),
     /// Compiled was another filter, or for packets of another kind.
     #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
     Another,

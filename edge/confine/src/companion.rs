@@ -54,6 +54,8 @@ impl Companion {
         let (line, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
         command.arg0("weir").args(arguments).env_clear();
+        // What a terminal sends to all that was started there is for the program to heed, and the companion's end is its business.
+        command.process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         let limits = [
             (libc::RLIMIT_AS, room.addresses.0, room.addresses.0),

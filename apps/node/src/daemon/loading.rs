@@ -40,8 +40,9 @@ impl Daemon {
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         {
             let (compiled, used) = self.compiled(owner.as_ref(), |premises| {
-                premises.check(&spec)?;
+                // His right first: what there is here beside it, which the other says, is not for everybody to know.
                 self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
+                premises.check(&spec)?;
                 Ok(premises.filters_of(&spec.channels, &spec.outputs))
             });
             let compiled = compiled?;
@@ -95,11 +96,11 @@ impl Daemon {
         let present = self.with_node(|node| node.spec(&change.session).cloned())?;
         // As much is reserved as it takes: how much there is, is asked later.
         let spec = SessionSpec { memory_max: None, ..present.changed(change)? };
-        premises.check(&spec)?;
         self.with_node(|node| {
             let owner = node.sessions.get(&change.session).and_then(|there| there.owner.as_ref());
             node.hold(owner, &spec)
         })?;
+        premises.check(&spec)?;
         Ok(premises.filters_of(&change.channels, &change.output))
     }
 

@@ -9,14 +9,15 @@ use crate::plan::PlanError;
 use crate::spec::ChannelSpec;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use weir_demux::CHANNELS_MAX;
 use weir_netio::{PacketRoom, Selection};
 use weir_session::{Holding, MemoryReservation, Name};
 use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 use weir_wire::LinkType;
 
-/// One party has that part of the memory for packets that wait, whatever others leave.
-const PARTIES: u64 = 4;
+/// One party has no more than that part of what there is of something for all.
+pub(crate) const PARTIES: u64 = 4;
 
 /// Takes memory for what anonymises addresses of a channel's packets from what its session has reserved. Who shares it with others takes as much: they may go.
 pub(crate) fn tables(
@@ -50,9 +51,17 @@ impl Node {
         let (screens, more) = share.screens(compiled, link_type).map_err(wrong)?;
         if more > 0 {
             let others = self.selections.iter().filter(|(there, _)| there.interface == share.interface);
-            let instructions = others.map(|(_, there)| there.instructions).fold(more, usize::saturating_add);
-            if instructions > INSTRUCTIONS_MAX {
-                return Err(wrong(PlanError::Screens { instructions, limit: INSTRUCTIONS_MAX }));
+            let sum = |of: &dyn Fn(&Shared) -> bool| {
+                let of = others.clone().filter(|(_, there)| of(there));
+                of.map(|(_, there)| there.instructions).fold(more, usize::saturating_add)
+            };
+            let whose = spec.bounds.whose;
+            let is_his = |there: &Shared| there.whose == whose;
+            let part = whose.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES as usize));
+            for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
+                if instructions > limit {
+                    return Err(wrong(PlanError::Screens { instructions, limit }));
+                }
             }
         }
         let mut selection = Selection::through(screens).map_err(failed)?;
@@ -60,10 +69,23 @@ impl Node {
             selection = selection.within(&room).map_err(failed)?;
         }
         self.next_selection += 1;
-        let new = Shared::new(self.next_selection, selection, more);
+        let new = Shared::new(self.next_selection, selection, more, spec.bounds.whose);
         let selection = Arc::clone(&new.selection);
         self.selections.insert(share, new);
         Ok(selection)
+    }
+
+    /// Whether somebody may have one more channel of an interface: all others have some, too.
+    pub(crate) fn check_crowd(&self, spec: &ChannelSpec) -> Result<(), NodeError> {
+        let Some(whose) = spec.bounds.whose else { return Ok(()) };
+        let channels = self.sessions.values().flat_map(|session| session.channels.values());
+        let is_his =
+            |there: &ChannelSpec| there.bounds.whose == Some(whose) && there.interface == spec.interface;
+        let most = CHANNELS_MAX / PARTIES as usize;
+        if channels.filter(|channel| is_his(&channel.spec)).count() < most {
+            return Ok(());
+        }
+        Err(NodeError::Channel { channel: spec.name.clone(), error: PlanError::Crowded(most) })
     }
 
     /// Where packets can wait for somebody, by the first grant of his chain; anywhere, for the operator.

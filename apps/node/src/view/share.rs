@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use weir_netio::{Screen, Selection};
+use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 use weir_wire::{LinkType, View};
 
@@ -97,12 +98,19 @@ pub(crate) struct Shared {
     transformed: Option<Arc<AtomicU64>>,
     /// What its screens execute for a packet at most.
     pub(crate) instructions: usize,
+    /// Whose they are, as they were made for him first: see [`Bounds::whose`](super::Bounds::whose).
+    pub(crate) whose: Option<PrefixId>,
 }
 
 impl Shared {
-    pub(crate) fn new(number: u64, selection: Selection, instructions: usize) -> Self {
+    pub(crate) fn new(
+        number: u64,
+        selection: Selection,
+        instructions: usize,
+        whose: Option<PrefixId>,
+    ) -> Self {
         let transformed = selection.transformed().cloned();
-        Self { number, selection: Arc::new(Mutex::new(selection)), transformed, instructions }
+        Self { number, selection: Arc::new(Mutex::new(selection)), transformed, instructions, whose }
     }
 
     /// Packets that were transformed for it so far; nothing where they are shown as they are.

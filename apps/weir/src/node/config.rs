@@ -134,9 +134,10 @@ struct Machine {
 impl Machine {
     fn look() -> Self {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-        let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let mut interfaces: Vec<String> =
-            interfaces.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        // Those of the network that this program is in: /sys can be of another one.
+        let text = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+        let name = |line: &str| Some(line.split_once(':')?.0.trim().to_owned());
+        let mut interfaces: Vec<String> = text.lines().skip(2).filter_map(name).collect();
         interfaces.sort();
         Self { cores: cores(&online), interfaces }
     }

@@ -196,3 +196,33 @@ fn packets_that_wait_for_a_guest_take_so_much_of_the_nodes_memory_and_no_more() 
     net.done(&other, &[&session[..], &["--channel", "interface=b,filter=udp port 55"], &slow].concat());
     assert!(net.place.stop().success());
 }
+
+#[test]
+fn nobody_takes_all_channels_of_an_interface() {
+    if !is_inside("remote_limits::nobody_takes_all_channels_of_an_interface") {
+        return;
+    }
+    let mut net = Net::new();
+    let ceilings = Ceilings { sessions: Some(10), ..modest().ceilings };
+    let researcher = net.granted("researcher", Grant { ceilings, ..modest() });
+    let student = net.delegated(&researcher, "student", Grant::default());
+    let other = net.granted("other", modest());
+    let channels: Vec<String> = (0..64).map(|n| format!("name=c{n},interface=b,filter=udp")).collect();
+    let session = |name: &'static str, count: usize| {
+        let cpu = ["--cpu", "period=10ms,slice=100us"];
+        let session = [&["session", "create", name, "--memory", "1 MiB"], &cpu[..]].concat();
+        let channels = channels.iter().take(count).flat_map(|channel| ["--channel", channel.as_str()]);
+        session.into_iter().chain(channels).collect::<Vec<_>>()
+    };
+    for name in ["a", "b", "c", "d"] {
+        net.done(&researcher, &session(name, 64));
+    }
+    // Nor by somebody to whom he has passed it on.
+    for who in [&researcher, &student] {
+        net.refused(who, &session("e", 1), "have 256 channels of an interface together at most");
+    }
+    net.done(&other, &session("a", 64));
+    net.done(&researcher, &["session", "close", "a"]);
+    net.done(&student, &session("e", 1));
+    assert!(net.place.stop().success());
+}

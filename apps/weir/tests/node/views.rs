@@ -585,7 +585,7 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
     refused(&researcher, &create("payload=much"), "`payload` cannot be `much`");
     // The interface's own memory, and a way out for what is hidden.
     let whole = ["session", "create", "s", "--memory", "1 MiB", "--channel", "interface=b,sees=all"];
-    net.refused(&researcher, &whole, "`sees` is \"all\"; it must be \"selected\"");
+    net.refused(&researcher, &whole, "would see all of the interface's memory (`sees = \"all\"`)");
     let done = |who: &Person, arguments: &[String]| net.done(who, &words(arguments));
     done(&researcher, &create("ports=zeroed"));
     done(&student, &create("payload=4"));

@@ -145,11 +145,12 @@ fn help() -> Vec<Line<'static>> {
         ("escape", "back"),
     ];
     let words = [
-        ("CPU%", "of a core, now: what the session had, beside what it has reserved (RSV%)"),
+        ("CPU%", "of a core, now; RSV% is what the session has reserved"),
         ("SPARE%", "of that, what was beyond its reservation"),
-        ("STOLEN%", "of a core's time, what its thread was ready to use and did not get; not billed"),
-        ("MISSED", "periods with work all the time in which a virtual processor did not get its slice"),
+        ("STOLEN%", "of a core, what others took of the machine; not billed"),
+        ("MISSED", "periods with work in which it did not get its whole slice"),
         ("DROP/S", "packets that a session's channels lost, by whatever cause"),
+        ("OVERRUNS", "calls that went on after their slice; the next one pays"),
     ];
     let line = |(key, does): (&str, &str)| {
         Line::from(vec![Span::styled(format!("   {key:<16}"), STRONG), Span::raw(does.to_owned())])
