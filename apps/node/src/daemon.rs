@@ -14,9 +14,10 @@ use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
 use crate::link;
 use crate::log::{self, say, warn};
-use crate::node::Node;
+use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
+use crate::recent::Recent;
 use crate::service::Service;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
@@ -181,6 +182,9 @@ pub enum Refused {
     Daemon(#[from] DaemonError),
 }
 
+/// How old what holders see may be: as often as one of them can have it anew, all of them together can.
+const SEEN_AGE: Duration = Duration::from_millis(50);
+
 /// How often the service manager is told that the node is well.
 const FEED: Duration = Duration::from_secs(1);
 
@@ -281,6 +285,8 @@ pub(crate) struct Daemon {
     ending: Mutex<BTreeSet<u64>>,
     /// Whose credentials count. Nobody's, where the node is not reached from elsewhere.
     trust: Mutex<Option<Arc<Trust>>>,
+    /// What holders see of the node.
+    seen: Recent<Seen>,
     /// Files that come in parts.
     pub(crate) uploads: Uploads,
     /// Who has something compiled.
@@ -291,8 +297,16 @@ pub(crate) struct Daemon {
     decisions: Mutex<Decisions>,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
-    /// The configuration that holds. Held while another takes its place, so that there is one at a time.
+    /// Held while the configuration is read again and takes effect, so that one is at a time.
+    reloading: Mutex<()>,
+    /// The configuration that holds.
     loaded: Mutex<Loaded>,
+}
+
+/// How things were a moment ago, and whose the sessions are, by the node's names.
+struct Seen {
+    snapshot: Snapshot,
+    owners: BTreeMap<String, Owner>,
 }
 
 /// The ledger, and what stands in it already.
@@ -424,11 +438,13 @@ impl Daemon {
             books,
             ending: Mutex::default(),
             trust,
+            seen: Recent::new(SEEN_AGE),
             uploads: Uploads::default(),
             turns: Turns::default(),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
             is_limited_anew: AtomicBool::new(false),
+            reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
         };
         daemon.remember()?;
@@ -629,9 +645,20 @@ impl Daemon {
         lock(&self.node).sessions.get(session)?.owner.clone()
     }
 
-    /// How things are, as far as they concern whoever asks.
+    /// How things are, as far as they concern whoever asks. A holder may have what another one had a moment ago: each takes time of every core, and is on nobody's bill.
     pub(crate) fn snapshot_for(&self, asker: &Asker) -> Snapshot {
-        authority::snapshot_of(asker, self.snapshot(), &|name| self.owner_of(name))
+        let Asker::Holder(credential) = asker else { return self.snapshot() };
+        let seen = self.seen.get(|| {
+            let node = lock(&self.node);
+            let owned = |(name, there): (&Name, &Session)| Some((name.to_string(), there.owner.clone()?));
+            Seen { owners: node.sessions.iter().filter_map(owned).collect(), snapshot: node.snapshot() }
+        });
+        authority::snapshot_of(credential, &seen.snapshot, &seen.owners)
+    }
+
+    /// Somebody has changed something: when he looks, he sees it.
+    pub(crate) fn has_changed(&self) {
+        self.seen.outdate();
     }
 
     /// The operator's next version of a table.

@@ -40,6 +40,7 @@ mod processors;
 pub mod protocol;
 mod quantity;
 mod queue;
+mod recent;
 mod revoked;
 mod runner;
 pub mod seat;

@@ -546,6 +546,13 @@ impl Node {
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
+    /// The session of this name, if it is still the owner's; the operator's, where there is none.
+    pub(crate) fn still_of(&self, name: &Name, owner: Option<&Owner>) -> Result<&Session, NodeError> {
+        let id = |owner: &Owner| owner.credential.id();
+        let is_his = |there: &&Session| there.owner.as_ref().map(id) == owner.map(id);
+        self.sessions.get(name).filter(is_his).ok_or_else(|| NodeError::NoSession(name.clone()))
+    }
+
     /// Modules that get no more packets, with their sessions and their numbers, and why.
     pub(crate) fn ended(&self) -> Vec<(Name, Name, u64, Unloaded)> {
         let of = |(session, there): (&Name, &Session)| {

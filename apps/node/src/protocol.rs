@@ -242,13 +242,18 @@ pub struct Rate {
     pub reservable: Option<u8>,
 }
 
-/// What a request's body is the file of, and how long it can be.
+/// What a request's body is the file of, and how long it can be; no longer than nothing, where no file belongs to it.
 pub fn body_of(ask: &Request) -> (&'static str, usize) {
     match ask {
         Request::PutTable { .. } => ("table", weir_abi::limit::TABLE_BYTES as usize),
         Request::Upload(_) => ("part", PART_BYTES_MAX),
         Request::Revoke => ("revocation list", LIST_BYTES_MAX),
-        _ => ("module", MODULE_BYTES_MAX),
+        Request::Load { .. } => ("module", MODULE_BYTES_MAX),
+        Request::Explain(explain) => match &explain.ask {
+            Some(load @ Request::Load { .. }) => body_of(load),
+            _ => ("request", 0),
+        },
+        _ => ("request", 0),
     }
 }
 

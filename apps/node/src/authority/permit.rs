@@ -22,7 +22,7 @@ const PERIOD: Nanos = Nanos(10 * Nanos::MILLISECOND.0);
 pub(crate) struct Permitted {
     /// With the node's own names.
     pub(crate) ask: Request,
-    /// Whose a session is that it creates.
+    /// Whose the session is that it creates or changes, or loads a module into, where a holder asks.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -60,11 +60,16 @@ pub(crate) fn permit(
             owner = Some(whose);
             Request::Create(spec)
         }
-        Request::Change(change) => Request::Change(desk.change(change)?),
+        Request::Change(change) => {
+            let (change, whose) = desk.change(change)?;
+            owner = Some(whose);
+            Request::Change(change)
+        }
         Request::Close { session } => Request::Close { session: desk.session(&session)?.0 },
         Request::Load { session, module, signatures } => {
-            let (session, owner) = desk.session(&session)?;
-            desk.module(&owner.credential, &module, body, &signatures)?;
+            let (session, whose) = desk.session(&session)?;
+            desk.module(&whose.credential, &module, body, &signatures)?;
+            owner = Some(whose);
             Request::Load { session, module, signatures }
         }
         Request::Unload { session, module } => Request::Unload { session: desk.session(&session)?.0, module },
@@ -129,12 +134,12 @@ impl Desk<'_> {
         Ok((SessionSpec { records_per_second, kept_packets, writes, ..spec }, owner))
     }
 
-    fn change(&self, change: Change) -> Result<Change, Refusal> {
+    fn change(&self, change: Change) -> Result<(Change, Owner), Refusal> {
         let (session, owner) = self.session(&change.session)?;
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
         narrow(&mut channels, &owner.credential)?;
-        Ok(Change { session, channels, ..change })
+        Ok((Change { session, channels, ..change }, owner))
     }
 
     /// All the processor time that is granted, where there is a ceiling and nothing else is said.

@@ -38,33 +38,38 @@ impl Daemon {
     ) -> Result<(), NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
-        {
-            let (compiled, used) = self.compiled(owner.as_ref(), |premises| {
-                // His right first: what there is here beside it, which the other says, is not for everybody to know.
-                self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
-                premises.check(&spec)?;
-                Ok(premises.filters_of(&spec.channels, &spec.outputs))
-            });
-            let compiled = compiled?;
-            let mut node = lock(&self.node);
-            // By what his right is now: compiling has taken its time.
-            let owner = owner.map(|owner| self.renewed(owner)).transpose()?;
-            node.create(spec, owner, &compiled)?;
-            node.charge(&name, None, used);
-            let reserved = node.reserved(&name);
-            if let Some((session, reserved)) = reserved {
-                drop(node);
-                lock(&self.books).enter(Event::SessionCreated { session, reserved });
-            }
-        }
+        let id = self.create_empty(spec, owner.clone())?;
         for module in modules {
-            let loaded = file(&module).and_then(|file| self.load(&name, &module, file, &[]));
+            let loaded = file(&module).and_then(|file| self.load(&name, owner.clone(), &module, file, &[]));
             if let Err(error) = loaded {
-                _ = self.close_now(&name, Closed::Asked, Unloaded::SessionClosed);
+                // This one: somebody may have closed it, and made another of its name.
+                _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);
                 return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// A session without its modules. Its number.
+    fn create_empty(&self, spec: SessionSpec, owner: Option<Owner>) -> Result<u64, NodeError> {
+        let name = spec.name.clone();
+        let (compiled, used) = self.compiled(owner.as_ref(), |premises| {
+            // His right first: what there is here beside it, which the other says, is not for everybody to know.
+            self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
+            premises.check(&spec)?;
+            Ok(premises.filters_of(&spec.channels, &spec.outputs))
+        });
+        let compiled = compiled?;
+        let mut node = lock(&self.node);
+        // By what his right is now: compiling has taken its time.
+        let owner = owner.map(|owner| self.renewed(owner)).transpose()?;
+        node.create(spec, owner, &compiled)?;
+        node.charge(&name, None, used);
+        let (session, reserved) = node.reserved(&name).ok_or(NodeError::NoSession(name))?;
+        drop(node);
+        let id = session.id;
+        lock(&self.books).enter(Event::SessionCreated { session, reserved });
+        Ok(id)
     }
 
     /// Filters that are wanted compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
@@ -118,16 +123,28 @@ impl Daemon {
         }
     }
 
-    /// A module for a session.
+    /// Whose right a session is used by. Where a holder asked, it was `permitted` because it was this one's; it may be somebody else's by now, or nobody's, and who asked is not
+    /// the operator for that.
+    fn owner(&self, session: &Name, permitted: Option<Owner>) -> Result<Option<Owner>, NodeError> {
+        let owner = self.owner_of(session);
+        let id = |owner: &Owner| owner.credential.id();
+        if permitted.is_some() && owner.as_ref().map(id) != permitted.as_ref().map(id) {
+            return Err(NodeError::NoSession(session.clone()));
+        }
+        Ok(owner)
+    }
+
+    /// A module for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
     pub(crate) fn load(
         &self,
         session: &Name,
+        permitted: Option<Owner>,
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
-        let owner = self.owner_of(session);
+        let owner = self.owner(session, permitted)?;
         let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
         let signed = signed.map_err(Box::new)?;
         let turn = self.turns.take(owner.as_ref());
@@ -135,6 +152,7 @@ impl Daemon {
         let (begin, mut used) = (thread_time(), Nanos(0));
         let (workshop, spec, memory, limits) = {
             let node = lock(&self.node);
+            node.still_of(session, owner.as_ref())?.check_room(session)?;
             let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
             (node.workshop(), node.spec(session)?.clone(), memory, limits)
         };
@@ -150,6 +168,7 @@ impl Daemon {
         let mut node = lock(&self.node);
         node.charge(session, Some(&module.cpu), used);
         let loaded = prepared.and_then(|prepared| {
+            node.still_of(session, owner.as_ref())?;
             self.renew(&mut node, session)?;
             node.install(session, prepared, signed)
         });
@@ -194,17 +213,19 @@ impl Daemon {
         Ok(())
     }
 
-    pub(crate) fn change(&self, change: &Change) -> Result<(), NodeError> {
+    /// Other reservations for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
+    pub(crate) fn change(&self, change: &Change, permitted: Option<Owner>) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
-        let owner = self.owner_of(&change.session);
+        let owner = self.owner(&change.session, permitted)?;
         let (compiled, used) = self.compiled(owner.as_ref(), |premises| self.wanted_for(change, premises));
         let mut node = lock(&self.node);
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);
         let changed = compiled.and_then(|compiled| {
+            node.still_of(&change.session, owner.as_ref())?;
             // Whoever asks has been asked for his right. The session's owner may have none any more: then it ends in a moment.
             _ = self.renew(&mut node, &change.session);
             node.change(change, &compiled)

@@ -1,6 +1,6 @@
 //! Files with revocation lists that have changed are read without being told to: what was taken back should not wait for anybody.
 
-use super::Daemon;
+use super::{Daemon, lock};
 use crate::log::warn;
 use crate::policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,8 +68,7 @@ impl Daemon {
     /// Takes lists from files that have changed. What is wrong with one is said, once for each time that it changes.
     pub(super) fn notice_lists(&self, watched: &mut Watched) {
         let changed = {
-            // Whoever reads the configuration now reads its files as well, and takes as long as it takes.
-            let Ok(loaded) = self.loaded.try_lock() else { return };
+            let loaded = lock(&self.loaded);
             watched.changed(|| policy::lists_of(&loaded.lists, loaded.revoked.as_deref()))
         };
         for file in changed {

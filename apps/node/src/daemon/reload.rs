@@ -55,7 +55,9 @@ impl Daemon {
 
     /// Reads the configuration again and does what it says, or nothing. Sessions that are not from it stay as they are.
     pub(crate) fn reload(&self) -> Result<Vec<String>, DaemonError> {
-        let mut loaded = lock(&self.loaded);
+        // It can take long to close and create sessions: what was taken back meanwhile is noticed by the files of the configuration before.
+        let _alone = lock(&self.reloading);
+        let loaded = lock(&self.loaded).clone();
         let mut new = load(&self.setup.config, &self.setup.calibration, self.setup.shipped)?;
         let path = || self.setup.config.clone();
         for (part, differs) in [
@@ -138,7 +140,7 @@ impl Daemon {
         }
         self.is_limited_anew.store(true, Ordering::Release);
         let configuration = new.digest;
-        *loaded = new;
+        *lock(&self.loaded) = new;
         lock(&self.books).enter(Event::NodeReconfigured { configuration });
         if notes.is_empty() {
             notes.push("the sessions are as they were".to_owned());

@@ -1,13 +1,14 @@
 //! What is said with one client, whatever it is spoken with over: its requests, one after the other, and what they are answered with.
 
 use super::hearing::{Heard, hear};
-use super::room::Room;
+use super::pace::Pace;
+use super::room::Rooms;
 use crate::audit::Asked;
 use crate::authority::Asker;
 use crate::daemon::Daemon;
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
-use crate::protocol::{Answer, Ask, Reply, Request, VERSION};
+use crate::protocol::{Answer, Ask, PART_BYTES_MAX, Reply, Request, VERSION};
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use weir_session::Name;
+use weir_units::Bytes;
 
 /// A client that says nothing for so long, or takes nothing, is left.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,8 +40,10 @@ pub(super) struct Office {
     pub(super) is_over: Arc<AtomicBool>,
     /// Clients that there are,
     pub(super) clients: Arc<AtomicUsize>,
-    /// and bytes of files that they send.
-    pub(super) bodies: AtomicUsize,
+    /// bytes of files that they send,
+    bodies: Rooms,
+    /// and how often they ask.
+    pace: Pace,
 }
 
 impl Office {
@@ -48,7 +52,8 @@ impl Office {
             daemon: Arc::clone(daemon),
             is_over: Arc::clone(is_over),
             clients: Arc::default(),
-            bodies: AtomicUsize::new(0),
+            bodies: Rooms::default(),
+            pace: Pace::new(Instant::now()),
         })
     }
 
@@ -132,7 +137,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 Heard::End => return Ok(()),
                 Heard::Wrong(why) => return self.refuse(&why),
             };
-            let sent = match self.sent_before(&ask) {
+            let sent = match self.admitted(&ask, len) {
                 Ok(sent) => sent,
                 // Nothing follows it: there can be another request.
                 Err(why) if len == 0 => {
@@ -142,9 +147,10 @@ impl<'a, L: Line> Conversation<'a, L> {
                 Err(why) => return self.refuse(&why),
             };
             // Until it is answered.
-            let Some(_room) = Room::take(&self.office.bodies, sent.as_ref().map_or(len, |file| file.len()))
-            else {
-                let why = "other clients are sending so much to the node that there is no room for this file; try again";
+            let (of, bytes) =
+                (self.asker.chain().first().copied(), sent.as_ref().map_or(len, |file| file.len()));
+            let Some(_room) = self.office.bodies.take(of, bytes) else {
+                let why = "so much is being sent to the node, by others or under your credential, that there is no room for this file; try again";
                 return self.refuse(&why);
             };
             let body = match sent {
@@ -161,6 +167,43 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a request is looked at, before its file has come: not too often, and not with a file that is too long or of no use. The file, where it has come before.
+    fn admitted(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
+        let enter = |why: &str| {
+            self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(why));
+        };
+        if let Err(too_often) = self.office.pace.take(&self.asker.chain(), Instant::now()) {
+            // When to ask again is different each time, and it is one kind.
+            enter("more was asked than is answered");
+            return Err(too_often.to_string());
+        }
+        if let Some(why) = self.not_for_him(&ask.ask, len) {
+            enter(&why);
+            return Err(why);
+        }
+        self.sent_before(ask)
+    }
+
+    /// Why the file of so many bytes that comes with a holder's request is not even taken.
+    fn not_for_him(&self, ask: &Request, len: usize) -> Option<String> {
+        if len == 0 || matches!(self.asker, Asker::Operator) {
+            return None;
+        }
+        match ask {
+            Request::Load { .. } if len > PART_BYTES_MAX => {
+                let most = Bytes(PART_BYTES_MAX as u64);
+                Some(format!(
+                    "a file of more than {most} is sent in parts, before the request that it belongs to"
+                ))
+            }
+            Request::PutTable { .. } => {
+                let permitted = self.office.daemon.permit(&self.asker, ask.clone(), None);
+                permitted.err().map(|refusal| refusal.to_string())
+            }
+            _ => None,
+        }
     }
 
     /// The file of a request that has come before, if it is one with such a file.
@@ -204,6 +247,8 @@ impl<'a, L: Line> Conversation<'a, L> {
             Ok(note) => Reply::Done { notes: vec![note] },
             Err(error) => failed(&error),
         };
+        let looks = matches!(permitted.ask, Request::Show | Request::Upload(_) | Request::Explain(_));
+        let owner = permitted.owner;
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
             Request::Watch { every } => {
@@ -216,12 +261,12 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
                 return Ok(false);
             }
-            Request::Create(spec) => reply(daemon.create(spec, permitted.owner)),
-            Request::Change(change) => reply(daemon.change(&change)),
+            Request::Create(spec) => reply(daemon.create(spec, owner)),
+            Request::Change(change) => reply(daemon.change(&change, owner)),
             Request::Close { session } => reply(daemon.close(&session)),
             Request::Load { session, module, signatures } => noted(
                 daemon
-                    .load(&session, &module, body, &signatures)
+                    .load(&session, owner, &module, body, &signatures)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
             Request::Upload(part) => {
@@ -269,6 +314,9 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
             }
         };
+        if !looks {
+            daemon.has_changed();
+        }
         daemon.decided(asked.answered(&answer, is_refusal.get()));
         self.say(names.as_asked(answer)).map(|()| true)
     }

@@ -42,6 +42,7 @@ pub(crate) fn hear(source: &mut impl BufRead) -> io::Result<Heard> {
     let (what, most) = body_of(&ask.ask);
     match usize::try_from(ask.body).ok().filter(|len| *len <= most) {
         Some(len) => Ok(Heard::Ask(Box::new(ask), len)),
+        None if most == 0 => wrong("no file belongs to this request".to_owned()),
         None => wrong(format!("a {what}'s file has at most {most} bytes")),
     }
 }

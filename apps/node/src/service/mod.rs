@@ -4,13 +4,14 @@ mod conversation;
 mod delivery;
 mod hearing;
 mod local;
+mod pace;
 mod remote;
 mod room;
 
 use crate::daemon::{Daemon, DaemonError, Signal};
 use crate::log::say;
 use crate::metrics;
-use crate::protocol::Snapshot;
+use crate::recent::Recent;
 use conversation::Office;
 pub(crate) use hearing::{Heard, hear};
 use remote::Gatehouse;
@@ -20,11 +21,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_remote::Keeper;
 use weir_trust::association::Signer;
 
@@ -124,8 +125,8 @@ impl Service {
         }
         if let Some((address, listener)) = metered {
             let (theirs, over) = (Arc::clone(daemon), Arc::clone(&service.is_over));
-            let recent = Recent::default();
-            let snapshot = move || recent.get(|| theirs.snapshot());
+            let recent = Recent::new(METRICS_AGE);
+            let snapshot = move || recent.get(|| theirs.snapshot()).as_ref().clone();
             service.spawn("weir-metrics", move || metrics::serve(&listener, snapshot, &over))?;
             service.metrics = Some(address);
         }
@@ -161,22 +162,4 @@ impl Drop for Service {
 /// Where it listens, for people.
 fn address_of(listener: &TcpListener) -> String {
     listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
-}
-
-/// The last snapshot, for whoever asks again soon.
-#[derive(Debug, Default)]
-struct Recent(Mutex<Option<(Instant, Snapshot)>>);
-
-impl Recent {
-    fn get(&self, new: impl FnOnce() -> Snapshot) -> Snapshot {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((at, snapshot)) if at.elapsed() < METRICS_AGE => snapshot.clone(),
-            _ => {
-                let snapshot = new();
-                *last = Some((Instant::now(), snapshot.clone()));
-                snapshot
-            }
-        }
-    }
 }

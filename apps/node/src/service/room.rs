@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_trust::credential::PrefixId;
 use weir_trust::key::PublicKey;
 
 /// Bytes of the files that all clients together send at a time, at most: each is kept whole until it is dealt with, in memory that is nobody's.
@@ -79,24 +80,47 @@ impl Drop for OwnSeat<'_> {
     }
 }
 
-/// Room for a client's file, for as long as this is there.
-pub(super) struct Room<'a> {
-    taken: &'a AtomicUsize,
-    bytes: usize,
+/// Room for what clients send. Nobody takes all of it: a party of those who come from elsewhere has at most as much as is left for others then. So one alone has a half, of two each a
+/// third, and there is always room for one more.
+#[derive(Debug, Default)]
+pub(super) struct Rooms(Mutex<BTreeMap<Option<PrefixId>, usize>>);
+
+impl Rooms {
+    /// Nothing where there is too little left. `of` is the first by whose right somebody asks; nobody for the operator, whose own all of it is.
+    pub(super) fn take(&self, of: Option<PrefixId>, bytes: usize) -> Option<Room<'_>> {
+        let mut taken = self.lock();
+        let all = taken.values().sum::<usize>().checked_add(bytes)?;
+        let left = BODIES_MAX.checked_sub(all)?;
+        let own = taken.get(&of).copied().unwrap_or(0) + bytes;
+        if bytes > 0 && of.is_some() && own > left {
+            return None;
+        }
+        taken.insert(of, own);
+        Some(Room { rooms: self, of, bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<PrefixId>, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl<'a> Room<'a> {
-    /// Nothing where others have taken too much.
-    pub(super) fn take(taken: &'a AtomicUsize, bytes: usize) -> Option<Self> {
-        let more = |taken: usize| taken.checked_add(bytes).filter(|all| *all <= BODIES_MAX);
-        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(Self { taken, bytes })
-    }
+/// Room for a client's file, for as long as this is there.
+#[derive(Debug)]
+pub(super) struct Room<'a> {
+    rooms: &'a Rooms,
+    of: Option<PrefixId>,
+    bytes: usize,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.taken.fetch_sub(self.bytes, Ordering::AcqRel);
+        let mut taken = self.rooms.lock();
+        if let Some(own) = taken.get_mut(&self.of) {
+            *own -= self.bytes;
+            if *own == 0 {
+                taken.remove(&self.of);
+            }
+        }
     }
 }
 
@@ -119,17 +143,40 @@ mod tests {
         assert_eq!(seats.lock().len(), 2);
     }
 
+    fn party(digit: char) -> Option<PrefixId> {
+        Some(format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap())
+    }
+
     #[test]
-    fn there_is_room_for_so_many_bytes_of_files_and_it_comes_back() {
-        let taken = AtomicUsize::new(0);
-        let first = Room::take(&taken, BODIES_MAX - 10).unwrap();
-        let second = Room::take(&taken, 10).unwrap();
-        assert!(Room::take(&taken, 1).is_none() && Room::take(&taken, usize::MAX).is_none());
+    fn the_operator_has_room_for_so_many_bytes_of_files_and_it_comes_back() {
+        let rooms = Rooms::default();
+        let first = rooms.take(None, BODIES_MAX - 10).unwrap();
+        let second = rooms.take(None, 10).unwrap();
+        assert!(rooms.take(None, 1).is_none() && rooms.take(None, usize::MAX).is_none());
         // Who sends none needs none.
-        assert!(Room::take(&taken, 0).is_some());
+        assert!(rooms.take(None, 0).is_some());
         drop(second);
-        assert!(Room::take(&taken, 11).is_none() && Room::take(&taken, 10).is_some());
+        assert!(rooms.take(None, 11).is_none() && rooms.take(None, 10).is_some());
         drop(first);
-        assert_eq!(taken.load(Ordering::Acquire), 0);
+        assert!(rooms.lock().is_empty());
+    }
+
+    #[test]
+    fn whatever_some_take_there_is_room_for_a_file_of_others() {
+        let (rooms, file) = (Rooms::default(), weir_session::MODULE_BYTES_MAX);
+        let mut kept = Vec::new();
+        let mut take_all = |of| {
+            let before = kept.len();
+            kept.extend(std::iter::from_fn(|| rooms.take(of, file)));
+            kept.len() - before
+        };
+        // In files of 8 MiB, of which there would be room for 32: half of them; of what is left then half again.
+        let parties = ['a', 'b', 'c', 'd'].map(party);
+        assert_eq!(parties.map(&mut take_all), [16, 8, 4, 2]);
+        assert!(rooms.take(parties[0], 1).is_none() && rooms.take(parties[0], usize::MAX).is_none());
+        assert!(rooms.take(parties[0], 0).is_some());
+        assert!(rooms.take(party('e'), file).is_some());
+        drop(kept);
+        assert!(rooms.lock().is_empty());
     }
 }

@@ -251,7 +251,7 @@ fn ten_thousand_half_open_connections_keep_no_guest_out() {
 }
 
 /// An association of somebody's.
-fn associated(net: &Net, who: &Person) -> Stream {
+pub fn associated(net: &Net, who: &Person) -> Stream {
     let credential: Credential = std::fs::read_to_string(&who.credential).unwrap().parse().unwrap();
     let identity = identity(who);
     let address: SocketAddr = NODE.parse().unwrap();

@@ -4,7 +4,7 @@ use crate::limits::{shown, teller};
 use crate::links;
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, udp};
-use crate::remote::{Net, modest, seconds_from_now};
+use crate::remote::{Net, SESSION, modest, seconds_from_now};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use weir_trust::credential::Credential;
@@ -261,6 +261,76 @@ fn what_was_taken_back_is_over_at_once_however_long_a_module_takes_to_stop() {
     let ledger = net.place.ledger();
     let last = ledger.iter().rfind(|entry| entry["session"]["name"] == name.as_str()).unwrap();
     assert_eq!((&last["kind"], &last["reason"]), (&json!("session-closed"), &json!("revoked")));
+}
+
+#[test]
+fn what_is_taken_back_while_the_configuration_is_read_again_does_not_wait_for_that() {
+    if !is_inside("leaving::what_is_taken_back_while_the_configuration_is_read_again_does_not_wait_for_that")
+    {
+        return;
+    }
+    let names = ["s1", "s2", "s3"];
+    let session = |name: &str| {
+        format!(
+            "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"1ms\" }}]\nchannel = [{{ interface = \"b\" }}]\n"
+        )
+    };
+    let sessions = names.map(session).concat();
+    let mut net = Net::with(&sessions);
+    let file = net.folder.path().join("revoked");
+    let list = |number, ids: &[_]| {
+        let ids = ids.iter().copied().collect();
+        let list = RevocationList::sign(&net.operator.identity, number, seconds_from_now(0), ids).unwrap();
+        let new = file.with_extension("new");
+        std::fs::write(&new, list.to_string()).unwrap();
+        std::fs::rename(&new, &file).unwrap();
+    };
+    list(1, &[]);
+    let config = std::fs::read_to_string(net.place.config()).unwrap();
+    let named = format!("[remote]\nrevocations = [\"{}\"]\n", file.display());
+    let config = config.replace("[remote]\n", &named);
+    std::fs::write(net.place.config(), &config).unwrap();
+    net.place.done(json!("reload"));
+    let guest = net.granted("guest", modest());
+    net.done(&guest, &SESSION);
+    let credential: Credential = std::fs::read_to_string(&guest.credential).unwrap().parse().unwrap();
+    let has = |place: &Place, name: &str, period: &str| {
+        let cpu = json!([{"period": period, "slice": "100us"}]);
+        place.ask(json!({"change": {"session": name, "cpu": cpu}}))
+    };
+    for name in names {
+        let reply = net.place.load(name, json!({"module": "m.wasm"}), &lingering());
+        assert!(reply.get("done").is_some(), "{reply}");
+        assert!(has(&net.place, name, "1s").get("done").is_some());
+    }
+    // They are to go, and each takes its time.
+    let without = config.replace(&sessions, "");
+    assert_ne!(without, config);
+    std::fs::write(net.place.config(), without).unwrap();
+    let mut reloads = net.place.connect();
+    writeln!(reloads, "{}", json!({"weir": 1, "ask": "reload"})).unwrap();
+    net.place.until("the first of them is closing", |place| {
+        place.snapshot()["sessions"][0]["modules"].as_array().unwrap().is_empty()
+    });
+    list(2, &[credential.claimed_links().last().unwrap().id]);
+    let name = guest.name_of("study");
+    net.place.until("the guest's session has ended", |place| {
+        place.snapshot()["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|session| session["name"] != name.as_str())
+    });
+    reloads.set_nonblocking(true).unwrap();
+    let early = std::io::Read::read(&mut reloads, &mut [0]).unwrap_err();
+    assert_eq!(early.kind(), ErrorKind::WouldBlock, "it was read again too soon for this test");
+    reloads.set_nonblocking(false).unwrap();
+    // Those that there are still.
+    names.iter().for_each(|name| _ = has(&net.place, name, "1ms"));
+    let mut line = String::new();
+    BufReader::new(reloads).read_line(&mut line).unwrap();
+    assert!(line.contains("session s3 is closed"), "{line}");
+    assert!(net.place.stop().success());
 }
 
 /// What is left in a node after this was done a thousand times: no more than after it was done a hundred times, and the last hundred took no longer than

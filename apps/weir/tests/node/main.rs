@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod adversaries;
+mod asking;
 mod changing;
 mod channels;
 mod compiling;

@@ -1,10 +1,12 @@
 //! What sessions get.
 
+use crate::limits::teller;
 use crate::place::{Place, is_inside, udp};
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use weir_node::spec::PARTS_MAX;
 
 const TWO: &str = r#"
 [[session]]
@@ -206,5 +208,34 @@ fn however_sessions_come_and_go_each_gets_its_own_packets_and_no_others() {
     // And when it has been quiet for so long that all filters are joined.
     std::thread::sleep(std::time::Duration::from_secs(1));
     all_get_theirs(&mut place, &mut expected);
+    assert!(place.stop().success());
+}
+
+#[test]
+fn a_session_has_no_more_modules_than_it_may_however_they_come() {
+    if !is_inside("sessions::a_session_has_no_more_modules_than_it_may_however_they_come") {
+        return;
+    }
+    let mut place = Place::new("");
+    // On each of its virtual processors there would be room for as many.
+    let cpu = json!([{"name": "one", "period": "20ms", "slice": "2ms"}, {"name": "two", "period": "20ms", "slice": "2ms"}]);
+    let channel = json!([{"interface": "b", "filter": "udp"}]);
+    place.done(json!({"create": {"name": "many", "memory": "128 MiB", "cpu": cpu, "channel": channel}}));
+    let bytes = teller("teller");
+    let load = |place: &Place, number: usize| {
+        let cpu = if number.is_multiple_of(2) { "one" } else { "two" };
+        place.load("many", json!({"module": "m.wasm", "name": format!("m{number}"), "cpu": cpu}), &bytes)
+    };
+    for number in 0..PARTS_MAX {
+        let reply = load(&place, number);
+        assert!(reply.get("done").is_some(), "{number}: {reply}");
+    }
+    let reply = load(&place, PARTS_MAX);
+    let why = reply["refused"]["why"].as_str().unwrap_or_else(|| panic!("{reply}"));
+    assert_eq!(why, "session `many` has 65 modules; 64 is the most");
+    // In the place of one that goes.
+    place.done(json!({"unload": {"session": "many", "module": "m7"}}));
+    assert!(load(&place, PARTS_MAX).get("done").is_some());
+    assert!(load(&place, 7).get("refused").is_some());
     assert!(place.stop().success());
 }

@@ -24,11 +24,10 @@
 mod rate;
 mod source;
 
-pub use rate::Rate;
+pub use rate::{Rate, Rates};
 pub use source::Source;
 
 use core::net::IpAddr;
-use rate::Rates;
 use source::Network;
 use std::collections::BTreeMap;
 use weir_units::Nanos;

@@ -22,7 +22,7 @@ impl Rate {
 /// The generic cell rate algorithm for as many as are remembered: for each, when it would be on schedule. Whose time is past has its whole
 /// burst, and so is as one that is not there.
 #[derive(Debug)]
-pub(super) struct Rates<K> {
+pub struct Rates<K> {
     rate: Rate,
     most: usize,
     due: BTreeMap<K, Nanos>,
@@ -31,17 +31,23 @@ pub(super) struct Rates<K> {
 
 impl<K: Ord + Copy> Rates<K> {
     /// Remembers at most `most` of them, and at least one.
-    pub(super) fn new(rate: Rate, most: usize) -> Self {
+    pub fn new(rate: Rate, most: usize) -> Self {
         Self { rate, most: most.max(1), due: BTreeMap::new(), by_time: BTreeSet::new() }
     }
 
     /// Whether it is its turn.
-    pub(super) fn has_turn(&self, who: &K, now: Nanos) -> bool {
-        self.due.get(who).is_none_or(|due| due.0 <= now.0.saturating_add(self.rate.tolerance()))
+    pub fn has_turn(&self, who: &K, now: Nanos) -> bool {
+        self.wait(who, now).0 == 0
+    }
+
+    /// How long it is until its turn; nothing where that is now.
+    pub fn wait(&self, who: &K, now: Nanos) -> Nanos {
+        let early = now.0.saturating_add(self.rate.tolerance());
+        Nanos(self.due.get(who).map_or(0, |due| due.0.saturating_sub(early)))
     }
 
     /// It takes its turn. Whether somebody was forgotten for it who had not been on schedule.
-    pub(super) fn take(&mut self, who: K, now: Nanos) -> bool {
+    pub fn take(&mut self, who: K, now: Nanos) -> bool {
         let due = match self.due.remove(&who) {
             Some(due) => {
                 self.by_time.remove(&(due, who));
@@ -82,6 +88,10 @@ mod tests {
         let mut rates = Rates::new(Rate { every: Nanos(10 * MS), burst: 3 }, 8);
         let turns: Vec<bool> = (0..5).map(|_| try_at(&mut rates, 1, 0)).collect();
         assert_eq!(turns, [true, true, true, false, false]);
+        assert_eq!(
+            [0, 4, 10].map(|ms| rates.wait(&1, Nanos(ms * MS))),
+            [Nanos(10 * MS), Nanos(6 * MS), Nanos(0)]
+        );
         // Another one has its own.
         assert!(try_at(&mut rates, 2, 0));
         let turns: Vec<bool> = (1..=40).map(|ms| try_at(&mut rates, 1, ms * MS)).collect();
