@@ -21,13 +21,16 @@ const LINE: [u8; 11] = [1, 0, 0, 0, 1, 2, 0, 0, 0, b'n', b'o'];
 const FAULTS: usize = 8;
 const LINES: usize = 100;
 
+/// What is done with a ward that was taken over.
+type Test = fn(Ward);
+
 fn main() {
     let itself = std::env::current_exe().expect("this program has a name");
     if std::env::args().nth(1).as_deref() == Some(WARD) {
         return taken_over(itself.file_name().and_then(|name| name.to_str()).expect("it was given one"));
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let all: [(&str, fn(Ward)); 5] = [
+    let all: [(&str, Test); 5] = [
         ("honest", one_that_says_what_a_ward_says_is_called_as_long_as_it_is_wanted),
         ("spins", where_nobody_asks_it_none_of_its_threads_runs),
         ("twice", who_answers_twice_is_ended),

@@ -17,7 +17,7 @@ use weir_units::Bytes;
 use weir_wire::LinkType;
 
 /// One party has no more than that part of what there is of something for all.
-pub(crate) const PARTIES: u64 = 4;
+pub(crate) const PARTIES: usize = 4;
 
 /// Takes memory for what anonymises addresses of a channel's packets from what its session has reserved. Who shares it with others takes as much: they may go.
 pub(crate) fn tables(
@@ -57,7 +57,7 @@ impl Node {
             };
             let whose = spec.bounds.whose;
             let is_his = |there: &Shared| there.whose == whose;
-            let part = whose.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES as usize));
+            let part = whose.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
                     return Err(wrong(PlanError::Screens { instructions, limit }));
@@ -81,7 +81,7 @@ impl Node {
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let is_his =
             |there: &ChannelSpec| there.bounds.whose == Some(whose) && there.interface == spec.interface;
-        let most = CHANNELS_MAX / PARTIES as usize;
+        let most = CHANNELS_MAX / PARTIES;
         if channels.filter(|channel| is_his(&channel.spec)).count() < most {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Node {
 
     /// Where packets can wait for somebody, by the first grant of his chain; anywhere, for the operator.
     pub(crate) fn packet_room(&mut self, whose: Option<PrefixId>) -> Option<Arc<PacketRoom>> {
-        let (whole, most) = (&self.packet_room, Bytes(self.config.node.packet_memory.0 / PARTIES));
+        let (whole, most) = (&self.packet_room, Bytes(self.config.node.packet_memory.0 / PARTIES as u64));
         Some(Arc::clone(self.packet_rooms.entry(whose?).or_insert_with(|| whole.part(most))))
     }
 
