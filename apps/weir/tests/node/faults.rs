@@ -152,7 +152,8 @@ fn clients_that_say_nothing_or_nonsense_disturb_nobody() {
         (b"{\"weir\": 2, \"ask\": \"show\"}\n", "speaks version 1 of the protocol, not 2"),
         (b"{\"weir\": 1, \"ask\": {\"close\": {\"session\": \"../../etc\"}}}\n", "is not a name"),
         (b"\xff\xfe\n", "this is no request"),
-        (b"{\"weir\": 1, \"ask\": \"show\", \"body\": 4294967295}\n", "at most"),
+        (b"{\"weir\": 1, \"ask\": \"show\", \"body\": 1}\n", "no file belongs to this request"),
+        (b"{\"weir\": 1, \"ask\": {\"put-table\": {\"table\": \"t\"}}, \"body\": 4294967295}\n", "at most"),
     ] {
         let mut stream = place.connect();
         stream.write_all(line).unwrap();

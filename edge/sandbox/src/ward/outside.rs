@@ -107,7 +107,7 @@ pub struct Ward {
 impl Ward {
     /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
     /// that fails at its start is there all the same, but [ended](Self::has_ended). `program` answers the argument [`WARD`] as it should, and is this very version.
-    /// What compiling took of another process is added to `used`.
+    /// What compiling took of another process, and admitting and starting it of its own, is added to `used`, also where it comes to nothing.
     ///
     /// # Errors
     /// It cannot be compiled, there is no process, or the session has not the memory.
@@ -147,7 +147,11 @@ impl Ward {
         let admitting = ADMITTING.0.saturating_add(held.saturating_mul(ADMITTING_PER_BYTE));
         let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
         let mut companion = Companion::start(program, &[WARD], room).map_err(failed)?;
-        let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING).map_err(|error| {
+        let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING);
+        companion.halt();
+        let ran = companion.processor_time().unwrap_or_default();
+        used.0 = used.0.saturating_add(u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX));
+        let said = said.map_err(|error| {
             let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
             LoadError::Sandbox(format!("a process of its own: {error} ({how})"))
         })?;
@@ -168,7 +172,7 @@ impl Ward {
             first: 0,
             before: 0,
             is_start: true,
-            ran: Duration::ZERO,
+            ran,
             logged: 0,
             is_halted: false,
             is_suspended: false,
@@ -185,10 +189,6 @@ impl Ward {
             log: Vec::new(),
             faults: Vec::new(),
         };
-        this.companion.halt();
-        // What admitting and starting it took there is its session's, too.
-        this.ran = this.companion.processor_time().unwrap_or_default();
-        used.0 = used.0.saturating_add(u64::try_from(this.ran.as_nanos()).unwrap_or(u64::MAX));
         let heard = this.read(&said);
         _ = this.settle(heard);
         this.is_start = false;
