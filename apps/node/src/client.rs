@@ -490,19 +490,23 @@ mod tests {
     #[test]
     fn a_request_is_a_line_and_its_body() {
         let mut client = client("{\"weir\":1,\"reply\":{\"done\":{\"notes\":[\"a\\u001b[2J\"]}}}\n");
-        let session = Name::new("a").unwrap();
-        let notes = client.order(Request::Close { session }, b"\0asm").unwrap();
+        let table = Name::new("a").unwrap();
+        let notes = client.order(Request::PutTable { table }, b"\0asm").unwrap();
         assert_eq!(notes, ["a[2J"]);
         let asked = &client.stream.get_ref().asked;
-        assert_eq!(asked, b"{\"weir\":1,\"ask\":{\"close\":{\"session\":\"a\"}},\"body\":4}\n\0asm");
+        assert_eq!(asked, b"{\"weir\":1,\"ask\":{\"put-table\":{\"table\":\"a\"}},\"body\":4}\n\0asm");
     }
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let error = encode(Request::Show, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
-        assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
-        let mut spec = crate::spec::SessionSpec::new(Name::new("a").unwrap());
         let mut module: crate::spec::ModuleSpec = toml::from_str("module = \"a\"").unwrap();
+        let (session, signatures) = (Name::new("a").unwrap(), Vec::new());
+        let load = Request::Load { session, module: module.clone(), signatures };
+        let error = encode(load, &vec![0; MODULE_BYTES_MAX + 1]).unwrap_err();
+        assert!(matches!(error, ClientError::BodyTooLong { what: "module", .. }));
+        // Where no file belongs to it, none is too long.
+        assert!(matches!(encode(Request::Show, &[0]), Err(ClientError::BodyTooLong { what: "request", .. })));
+        let mut spec = crate::spec::SessionSpec::new(Name::new("a").unwrap());
         module.module = "x".repeat(LINE_BYTES_MAX);
         spec.modules.push(module);
         assert!(matches!(encode(Request::Create(spec), &[]), Err(ClientError::AskTooLong(_))));

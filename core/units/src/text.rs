@@ -11,8 +11,13 @@ pub fn is_plain(c: char) -> bool {
 
 /// A stranger's text in a message: at most 200 characters, what is not plain escaped.
 pub fn shown(text: &str) -> String {
+    escaped(text, 200)
+}
+
+/// The first characters of a stranger's text, at most so many, what is not plain escaped.
+pub fn escaped(text: &str, most: usize) -> String {
     let escape = |c: char| if is_plain(c) { String::from(c) } else { c.escape_default().collect() };
-    text.chars().take(200).map(escape).collect()
+    text.chars().take(most).map(escape).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
-use weir_units::{is_plain, shown};
+use weir_units::{escaped, is_plain};
 
 /// A short text that shows as itself in every terminal: what is not plain was escaped, what is too long was cut off.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -15,11 +15,11 @@ const WORD_BYTES_MAX: usize = 40;
 
 impl Text {
     /// The most bytes of a text.
-    pub const MAX: usize = 400;
+    pub const MAX: usize = 320;
 
     /// Takes anybody's text. Of one that is too long the beginning is kept, up to the end of a word where there is one soon, and `…` says so.
     pub fn new(text: &str) -> Self {
-        let mut text = shown(text);
+        let mut text = escaped(text, Self::MAX + 1);
         if text.len() > Self::MAX {
             let most = Self::MAX - CUT.len();
             let at_char = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -65,7 +65,7 @@ mod tests {
             ["é".repeat(500), "\u{10ffff}".repeat(500), "\u{e0001}".repeat(200), "\u{1f980}".repeat(122)]
         {
             let text = Text::new(&given);
-            assert!((390..=Text::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
+            assert!((310..=Text::MAX).contains(&text.as_str().len()), "{}", text.as_str().len());
             assert!(text.as_str().ends_with('…'));
             assert_eq!(Text::new(text.as_str()), text);
             let json = serde_json::to_string(&text).unwrap();
