@@ -26,7 +26,7 @@ use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
-use crate::view::{self, Bounds, Secret, Share, Shared};
+use crate::view::{self, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -357,9 +357,8 @@ impl Node {
         prepared: Prepared,
         signed: Option<Signed>,
     ) -> Result<Name, NodeError> {
-        let waiting =
-            self.sessions.get(session).and_then(|there| Bounds::of(&there.owner.as_ref()?.credential).whose);
-        let waiting = self.packet_room(waiting);
+        let channel = self.sessions.get(session).and_then(|there| there.channels.get(&prepared.spec.channel));
+        let waiting = self.packet_room(channel.and_then(|channel| channel.spec.bounds.party));
         let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
             signed.hold(&owner.credential, &prepared.spec.module).map_err(Box::new)?;

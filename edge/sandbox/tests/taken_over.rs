@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use support::{MANIFEST, bytes, wat};
 use weir_confine::companion::Line;
 use weir_sandbox::{Budget, Call, Engine, Options, Step, WARD, Ward, WriteRights};
@@ -114,8 +115,11 @@ fn states(process: u32) -> Vec<char> {
 fn where_nobody_asks_it_none_of_its_threads_runs(mut ward: Ward) {
     for _ in 0..3 {
         // A signal takes its time to reach threads on other cores; one that has not stopped is running, or waits to.
+        let mut looks = 0;
         while states(ward.process()).iter().any(|state| *state != 'T') {
-            std::thread::yield_now();
+            looks += 1;
+            assert!(looks < 30_000, "{:?}", states(ward.process()));
+            std::thread::sleep(Duration::from_millis(1));
         }
         assert!(states(ward.process()).len() >= 3);
         tick(&mut ward);

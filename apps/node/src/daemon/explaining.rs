@@ -43,8 +43,8 @@ impl Daemon {
         let holder = match (asker, credential) {
             (Asker::Holder(_), None) => self.current(asker)?,
             (Asker::Holder(_), Some(_)) => return Err(Unexplained::Others),
-            (Asker::Operator, None) => return Err(Unexplained::Which),
-            (Asker::Operator, Some(text)) => {
+            (Asker::Operator(_), None) => return Err(Unexplained::Which),
+            (Asker::Operator(_), Some(text)) => {
                 let credential: Credential = text.parse()?;
                 match trust.verify(&credential, credential.claimed_holder(), at) {
                     Ok(verified) => Asker::Holder(Arc::new(verified)),
@@ -76,9 +76,10 @@ impl Daemon {
         let premises = self.with_node(Node::premises);
         let would = || match &permitted.ask {
             Request::Create(spec) => {
+                // His right first: what the node has is for whoever may ask for it.
+                lock(&self.node).hold(permitted.owner.as_ref(), spec)?;
                 premises.check(spec)?;
                 let node = lock(&self.node);
-                node.hold(permitted.owner.as_ref(), spec)?;
                 if node.sessions.contains_key(&spec.name) {
                     return Err(NodeError::Exists(spec.name.clone()));
                 }

@@ -1,5 +1,6 @@
 //! What a credential makes of a channel.
 
+use crate::authority;
 use crate::spec::ChannelSpec;
 use std::sync::Arc;
 use weir_trust::credential::{PrefixId, Verified};
@@ -16,12 +17,14 @@ pub(crate) struct Bounds {
     pub(crate) view: View,
     /// Who that is, by the first link of his chain; nobody but the operator where there is none.
     pub(crate) whose: Option<PrefixId>,
+    /// With whom he shares what an interface has for each party: the first of his [line](crate::authority::line).
+    pub(crate) party: Option<PrefixId>,
 }
 
 impl Default for Bounds {
     /// The operator's own.
     fn default() -> Self {
-        Self { within: Arc::default(), view: View::ALL, whose: None }
+        Self { within: Arc::default(), view: View::ALL, whose: None, party: None }
     }
 }
 
@@ -37,6 +40,7 @@ impl Bounds {
             bounds.view = bounds.view.meet(&grant.view.unwrap_or(View::ALL));
         }
         bounds.whose = credential.chain().first().map(|link| link.id);
+        bounds.party = authority::line(credential).next().map(|(id, _)| id);
         Self { within: within.into(), ..bounds }
     }
 }

@@ -55,9 +55,9 @@ impl Node {
                 let of = others.clone().filter(|(_, there)| of(there));
                 of.map(|(_, there)| there.instructions).fold(more, usize::saturating_add)
             };
-            let whose = spec.bounds.whose;
-            let is_his = |there: &Shared| there.whose == whose;
-            let part = whose.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES));
+            let party = spec.bounds.party;
+            let is_his = |there: &Shared| there.party == party;
+            let part = party.map(|_| (sum(&is_his), INSTRUCTIONS_MAX / PARTIES));
             for (instructions, limit) in [(sum(&|_| true), INSTRUCTIONS_MAX)].into_iter().chain(part) {
                 if instructions > limit {
                     return Err(wrong(PlanError::Screens { instructions, limit }));
@@ -65,11 +65,11 @@ impl Node {
             }
         }
         let mut selection = Selection::through(screens).map_err(failed)?;
-        if let Some(room) = self.packet_room(spec.bounds.whose) {
+        if let Some(room) = self.packet_room(spec.bounds.party) {
             selection = selection.within(&room).map_err(failed)?;
         }
         self.next_selection += 1;
-        let new = Shared::new(self.next_selection, selection, more, spec.bounds.whose);
+        let new = Shared::new(self.next_selection, selection, more, spec.bounds.party);
         let selection = Arc::clone(&new.selection);
         self.selections.insert(share, new);
         Ok(selection)
@@ -77,10 +77,10 @@ impl Node {
 
     /// Whether somebody may have one more channel of an interface: all others have some, too.
     pub(crate) fn check_crowd(&self, spec: &ChannelSpec) -> Result<(), NodeError> {
-        let Some(whose) = spec.bounds.whose else { return Ok(()) };
+        let Some(party) = spec.bounds.party else { return Ok(()) };
         let channels = self.sessions.values().flat_map(|session| session.channels.values());
         let is_his =
-            |there: &ChannelSpec| there.bounds.whose == Some(whose) && there.interface == spec.interface;
+            |there: &ChannelSpec| there.bounds.party == Some(party) && there.interface == spec.interface;
         let most = CHANNELS_MAX / PARTIES;
         if channels.filter(|channel| is_his(&channel.spec)).count() < most {
             return Ok(());
@@ -88,10 +88,10 @@ impl Node {
         Err(NodeError::Channel { channel: spec.name.clone(), error: PlanError::Crowded(most) })
     }
 
-    /// Where packets can wait for somebody, by the first grant of his chain; anywhere, for the operator.
-    pub(crate) fn packet_room(&mut self, whose: Option<PrefixId>) -> Option<Arc<PacketRoom>> {
+    /// Where packets can wait for a party; anywhere, for the operator.
+    pub(crate) fn packet_room(&mut self, party: Option<PrefixId>) -> Option<Arc<PacketRoom>> {
         let (whole, most) = (&self.packet_room, Bytes(self.config.node.packet_memory.0 / PARTIES as u64));
-        Some(Arc::clone(self.packet_rooms.entry(whose?).or_insert_with(|| whole.part(most))))
+        Some(Arc::clone(self.packet_rooms.entry(party?).or_insert_with(|| whole.part(most))))
     }
 
     /// Drops the memory of selections that no channel has any more.

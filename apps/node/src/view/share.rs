@@ -98,8 +98,8 @@ pub(crate) struct Shared {
     transformed: Option<Arc<AtomicU64>>,
     /// What its screens execute for a packet at most.
     pub(crate) instructions: usize,
-    /// Whose they are, as they were made for him first: see [`Bounds::whose`](super::Bounds::whose).
-    pub(crate) whose: Option<PrefixId>,
+    /// For whom they were made first: see [`Bounds::party`](super::Bounds::party).
+    pub(crate) party: Option<PrefixId>,
 }
 
 impl Shared {
@@ -107,10 +107,10 @@ impl Shared {
         number: u64,
         selection: Selection,
         instructions: usize,
-        whose: Option<PrefixId>,
+        party: Option<PrefixId>,
     ) -> Self {
         let transformed = selection.transformed().cloned();
-        Self { number, selection: Arc::new(Mutex::new(selection)), transformed, instructions, whose }
+        Self { number, selection: Arc::new(Mutex::new(selection)), transformed, instructions, party }
     }
 
     /// Packets that were transformed for it so far; nothing where they are shown as they are.
@@ -137,7 +137,7 @@ mod tests {
             toml::from_str(&format!("interface = \"e\"\nfilter = \"udp\"{view}")).unwrap();
         let within =
             within.iter().map(|(filter, view)| ((*filter).to_owned(), view.parse().unwrap())).collect();
-        spec.bind(Bounds { within, view: given.parse().unwrap(), whose }).unwrap();
+        spec.bind(Bounds { within, view: given.parse().unwrap(), whose, party: whose }).unwrap();
         spec
     }
 
