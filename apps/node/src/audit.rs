@@ -4,7 +4,7 @@
 //! and again) has one for each kind in each minute, with a count: who asks, by which right, for what, and with which outcome tell kinds apart. Of that there is a bounded number in a minute for all who have their right from one grant of a root, and for all
 //! strangers together; the rest is counted in one entry ([`Event::Unlisted`]). So nobody fills a disk by being refused.
 
-use crate::authority::{Asker, Owner, line};
+use crate::authority::{Asker, Owner, in_ledger, line};
 use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_session::Name;
@@ -70,7 +70,10 @@ impl Asked {
         let mut decision = Decision::new(request, Outcome::Allowed);
         decision.session = session.map(|session| Text::new(session.as_str()));
         let party = match asker {
-            Asker::Operator => Party::Operator,
+            Asker::Operator(key) => {
+                decision.key = key.as_ref().map(|key| Text::new(&key.to_string()));
+                Party::Operator
+            }
             Asker::Holder(credential) => by(&mut decision, credential),
         };
         Self { party, decision, is_change }
@@ -81,6 +84,13 @@ impl Asked {
         let decision =
             Decision { key: Some(Text::new(&key.to_string())), ..Decision::new(request, Outcome::Refused) };
         Self { party: Party::Stranger, decision, is_change: false }
+    }
+
+    /// Of an operator who has come from elsewhere.
+    pub(crate) fn of_operator(key: &PublicKey) -> Self {
+        let key = Some(Text::new(&key.to_string()));
+        let decision = Decision { key, ..Decision::new("connect", Outcome::Allowed) };
+        Self { party: Party::Operator, decision, is_change: false }
     }
 
     /// Of somebody who has come with a credential that is worth something.
@@ -113,9 +123,8 @@ impl Asked {
 
 /// Enters who asks, and by what right.
 fn by(decision: &mut Decision, credential: &Verified) -> Party {
-    let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
-    decision.key = Some(Text::new(&credential.holder().to_string()));
-    decision.credentials = ids.collect();
+    let (key, credentials) = in_ledger(credential);
+    (decision.key, decision.credentials) = (Some(key), credentials);
     party_of(credential)
 }
 
@@ -139,6 +148,7 @@ fn described(ask: &Request) -> (&'static str, bool) {
         Request::RemoveTable { .. } => ("remove-table", true),
         Request::Rate(_) => ("change-link", true),
         Request::Explain(_) => ("explain", false),
+        Request::Ledger(_) => ("ledger", false),
         Request::Revoke => ("revoke", false),
         Request::Reload => ("reload", true),
     }
@@ -266,7 +276,7 @@ mod tests {
         let session = Name::new("s").unwrap();
         let close = Request::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
-        let asked = || Asked::of(&Asker::Operator, &close, Some(&session));
+        let asked = || Asked::of(&Asker::Operator(None), &close, Some(&session));
         let entered = decisions.note(at(1), asked().answered(&done, false));
         let Some(Event::Decision(decision)) = entered else { panic!("{entered:?}") };
         assert_eq!((decision.request.as_str(), decision.outcome), ("close", Outcome::Allowed));
@@ -293,7 +303,7 @@ mod tests {
         let close = Request::Close { session: session.clone() };
         let done = Reply::Done { notes: Vec::new() };
         let by = |party: Party| {
-            let asked = Asked { party, ..Asked::of(&Asker::Operator, &close, Some(&session)) };
+            let asked = Asked { party, ..Asked::of(&Asker::Operator(None), &close, Some(&session)) };
             asked.answered(&done, false)
         };
         let holder = || Party::Holder(PrefixId::of_root(&key(1)));
@@ -320,7 +330,7 @@ mod tests {
                 assert_eq!(decisions.note(at(second), asked), None);
                 decisions.handshake_failed();
             }
-            let operator = Asked::of(&Asker::Operator, &Request::Reload, None);
+            let operator = Asked::of(&Asker::Operator(None), &Request::Reload, None);
             decisions.note(at(second), operator.refused(&format!("{}", second / 60)));
             entries += decisions.due(at(second), false).len();
         }
@@ -339,8 +349,9 @@ mod tests {
     fn nothing_is_left_out_of_the_counts() {
         let mut decisions = decisions();
         for n in 0..1000 {
-            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show, None).refused(&n.to_string()));
-            decisions.note(at(1), Asked::of(&Asker::Operator, &Request::Show, None));
+            decisions
+                .note(at(1), Asked::of(&Asker::Operator(None), &Request::Show, None).refused(&n.to_string()));
+            decisions.note(at(1), Asked::of(&Asker::Operator(None), &Request::Show, None));
         }
         let due = decisions.due(at(2), true);
         let counted: u64 = listed(&due).iter().map(|(_, count)| count).sum();

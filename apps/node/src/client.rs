@@ -441,6 +441,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Record(_) => "a record",
         Reply::Uploaded { .. } => "how much of a file is there",
         Reply::Explained(_) => "what a credential allows",
+        Reply::Entries { .. } => "what the ledger says",
         Reply::Missed { .. } => "that records were missed",
     }
 }

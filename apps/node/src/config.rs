@@ -115,6 +115,9 @@ pub struct RemoteConfig {
     /// The operators whose credentials count, for whatever they grant: their public keys. Those that may grant less stand in the policy's folder.
     #[serde(default, with = "quantity::texts")]
     pub roots: Vec<PublicKey>,
+    /// Keys of those who may ask for all that the operator may at the node's own socket, without a credential: its operators, from elsewhere. Nobody where nothing is said.
+    #[serde(default, with = "quantity::texts")]
+    pub operators: Vec<PublicKey>,
     /// Files with what they have taken back, relative to the configuration's. They are read again with the configuration.
     #[serde(default)]
     pub revocations: Vec<PathBuf>,
@@ -396,6 +399,10 @@ impl Config {
         range(time >= Nanos::SECOND, "node", "records_time", time.to_string(), "at least 1 s")?;
         let bytes = node.records_bytes;
         range(bytes.0 >= 1 << 20, "node", "records_bytes", bytes.to_string(), "at least 1 MiB")?;
+        let given = node.packet_memory;
+        let wanted =
+            "at least 8 MiB: of that one party has a quarter, in which one long packet has to find room";
+        range(given.0 >= 8 << 20, "node", "packet_memory", given.to_string(), wanted)?;
         if let Some(address) = node.metrics {
             let wanted =
                 "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
@@ -403,7 +410,13 @@ impl Config {
         }
         if let Some(remote) = self.remote.as_ref().filter(|_| self.policy.is_none()) {
             let wanted = "at least one key, as `weir key show` prints it: without any nobody can be let in";
-            range(!remote.roots.is_empty(), "remote", "roots", "empty".to_owned(), wanted)?;
+            range(
+                !remote.roots.is_empty() || !remote.operators.is_empty(),
+                "remote",
+                "roots",
+                "empty".to_owned(),
+                wanted,
+            )?;
         }
         let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking.to_string();
@@ -495,6 +508,7 @@ mod tests {
                 "[node]: `metrics` is 0.0.0.0:1; it must be a loopback address",
             ),
             ("[node]\ninterval = \"1ms\"", "`interval` is 1 ms; it must be between 100 ms and 60 s"),
+            ("[node]\npacket_memory = \"4 MiB\"", "`packet_memory` is 4 MiB; it must be at least 8 MiB"),
             ("[cpu]\ncores = [1, 1]", "[cpu]: `cores` is [1, 1]; it must be each core once"),
             ("[cpu]\nreservable = 0", "`reservable` is 0"),
             ("[cpu]\nblocking = \"1s\"", "`blocking` is 1 s"),

@@ -6,6 +6,7 @@ mod loading;
 mod noticing;
 mod reload;
 mod revoking;
+mod telling;
 
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
@@ -33,6 +34,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+pub(crate) use telling::Telling;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
@@ -40,12 +42,16 @@ use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
 use weir_session::{Calibration, Name, Profile, Terms};
-use weir_trust::credential::{Refusal as Worthless, Verified};
+use weir_trust::credential::{PrefixId, Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
+use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
+
+/// A node keeps its ledger in this folder of its state.
+pub const LEDGER: &str = "ledger";
 
 /// What the daemon is started with.
 #[derive(Clone, Debug)]
@@ -289,8 +295,10 @@ pub(crate) struct Daemon {
     seen: Recent<Seen>,
     /// Files that come in parts.
     pub(crate) uploads: Uploads,
-    /// Who has something compiled.
+    /// Who has something compiled, or the ledger read.
     turns: Turns,
+    /// Whom the ledger is being told: one of those under each grant of the operator's.
+    tellings: Mutex<BTreeSet<PrefixId>>,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
     /// Decisions on requests that stand in no entry yet.
@@ -415,7 +423,7 @@ impl Daemon {
             configuration: loaded.digest,
             at: now(),
         };
-        let folder = loaded.config.node.state.join("ledger");
+        let folder = loaded.config.node.state.join(LEDGER);
         std::fs::create_dir_all(&folder)
             .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
         let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
@@ -441,6 +449,7 @@ impl Daemon {
             seen: Recent::new(SEEN_AGE),
             uploads: Uploads::default(),
             turns: Turns::default(),
+            tellings: Mutex::default(),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
             is_limited_anew: AtomicBool::new(false),
@@ -628,9 +637,15 @@ impl Daemon {
     /// Its asker with what his credential is worth now.
     fn current(&self, asker: &Asker) -> Result<Asker, Refusal> {
         match asker {
-            Asker::Operator => Ok(Asker::Operator),
+            Asker::Operator(Some(key)) if !self.is_operator(key) => Err(Refusal::NoOperator),
+            Asker::Operator(_) => Ok(asker.clone()),
             Asker::Holder(credential) => Ok(Asker::Holder(self.worth(credential)?)),
         }
+    }
+
+    /// Whether somebody with this key is an operator of the node.
+    pub(crate) fn is_operator(&self, key: &PublicKey) -> bool {
+        self.trust().is_some_and(|trust| trust.is_operator(key))
     }
 
     /// What a credential is worth now.

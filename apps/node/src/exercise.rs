@@ -151,6 +151,8 @@ mod tests {
             r#"{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}"#.to_owned() + "\n1",
             r#"{"weir":1,"ask":{"rate":{"link":"l","rate":"1 Mbit/s"}}}"#.to_owned(),
             r#"{"weir":1,"ask":"reload"}"#.to_owned(),
+            r#"{"weir":1,"ask":{"ledger":{"part":"bill","session":"s","since_ns":1,"until_ns":2}}}"#.to_owned(),
+            r#"{"weir":1,"reply":{"entries":{"entries":[{"seq":1,"node":"n","begin":"2026-11-21T12:10:05.000000000Z","end":"2026-11-21T12:10:06.000000000Z","kind":"node-stop"}],"read":1000}}}"#.to_owned(),
             r#"{"weir":1,"reply":{"done":{"notes":["a"]}}}"#.to_owned(),
             r#"{"weir":1,"reply":{"uploaded":{"bytes":7}}}"#.to_owned(),
         ]
@@ -174,7 +176,7 @@ mod tests {
         /// Requests of which some bytes were changed, left out or doubled, one after the other; and bytes of no kind.
         #[test]
         fn whatever_is_said_is_read_or_refused(
-            which in proptest::collection::vec(0..13usize, 1..5),
+            which in proptest::collection::vec(0..15usize, 1..5),
             edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
             noise in proptest::collection::vec(any::<u8>(), 0..200),
         ) {

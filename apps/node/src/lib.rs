@@ -48,6 +48,7 @@ mod service;
 mod snapshot;
 mod source;
 pub mod spec;
+mod statement;
 pub mod tables;
 mod tenant;
 mod trace;

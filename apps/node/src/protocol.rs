@@ -5,8 +5,15 @@
 //! A file that is too long for one message comes before, in [parts](Request::Upload), and the request names it: so it can go on after a connection has broken.
 //! Every message carries the protocol's version. A node refuses a request of another version, and says which it speaks.
 
-use crate::counted;
+mod shot;
+
 pub use crate::limits::LimitsShot;
+pub use shot::{
+    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, ServicesShot,
+    SessionShot, Snapshot, TableShot, Taken, ViewShot,
+};
+
+use crate::counted;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
@@ -14,6 +21,7 @@ use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weir_session::ledger::Entry;
 use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_trust::grant::ModuleHash;
 use weir_trust::revocation::LIST_BYTES_MAX;
@@ -129,6 +137,9 @@ pub enum Request {
     Rate(Rate),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
+    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of his own sessions, and those of whoever got
+    /// the right from him.
+    Ledger(LedgerAsk),
     /// A newer list of what a root of trust has taken back; its text is the body: [`Reply::Done`]. Anybody may deliver one: what counts is the root's signature.
     Revoke,
     /// Reads the configuration again: [`Reply::Done`].
@@ -152,6 +163,7 @@ impl Request {
             | Self::RemoveTable { .. }
             | Self::Rate(_)
             | Self::Explain(_)
+            | Self::Ledger(_)
             | Self::Revoke
             | Self::Reload => None,
         }
@@ -226,6 +238,36 @@ pub struct UsedShot {
 pub struct Verdict {
     /// Why it would be refused; nothing where it would not.
     pub refused: Option<String>,
+}
+
+/// What is wanted of the ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerAsk {
+    /// Which part of it.
+    pub part: LedgerPart,
+    /// Only what is about sessions that whoever asks calls so.
+    #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
+    pub session: Option<Name>,
+    /// Only what ends after this, ns since 1970 (0: from the beginning) …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// … and not after this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
+}
+
+/// A part of the ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LedgerPart {
+    /// What each session used, in one [`Event::Usage`](weir_session::ledger::Event::Usage) for all intervals.
+    #[default]
+    Bill,
+    /// Decisions on requests, and ends of sessions that nobody asked for.
+    Decisions,
+    /// All of it.
+    Entries,
 }
 
 /// What changes of a link; what is missing stays.
@@ -369,339 +411,18 @@ pub enum Reply {
     },
     /// What a credential allows.
     Explained(Box<Explanation>),
+    /// What the ledger says: the next of it, which can be nothing, where much of it is about others.
+    Entries {
+        /// As they stand there; to a holder, as they concern him.
+        entries: Vec<Entry>,
+        /// How much of the ledger was read, in thousandths: how long it is says how much others do.
+        read: u16,
+    },
     /// Rows that a follower was too slow for.
     Missed {
         /// So many.
         rows: u64,
     },
-}
-
-/// How things are on a node. Counters count from the start of what they belong to and never go back.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// The node's name.
-    pub node: String,
-    /// What it runs: weir's version.
-    pub version: String,
-    /// How long it has run, ns.
-    pub uptime_ns: u64,
-    /// When this was taken, ns since 1970.
-    pub at_ns: u64,
-    /// Its cores.
-    pub cores: Vec<CoreShot>,
-    /// Its interfaces.
-    pub interfaces: Vec<InterfaceShot>,
-    /// Its links.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkShot>,
-    /// Its sessions.
-    pub sessions: Vec<SessionShot>,
-    /// Memory that sessions can reserve, and have reserved, bytes.
-    pub memory: Taken,
-    /// Its named tables.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tables: Vec<TableShot>,
-    /// Its views.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub views: Vec<ViewShot>,
-}
-
-/// A view by which packets of an interface are shown. All who read it see the same memory.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ViewShot {
-    /// Its number, which no other view of this node ever had.
-    pub number: u64,
-    /// The interface.
-    pub interface: String,
-    /// What it shows.
-    pub view: String,
-    /// For whom: the first link of their credentials' chains; the operator's own, where there is none.
-    pub of: Option<String>,
-    /// Packets that were transformed for it, once for all who read it.
-    pub packets: u64,
-    /// The modules that read it.
-    pub readers: Vec<String>,
-}
-
-/// A named table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TableShot {
-    /// Its name.
-    pub name: String,
-    /// Who publishes it; nobody, where it is only waited for.
-    pub publisher: Option<String>,
-    /// The version that it shows; 0 where it shows none.
-    pub version: u64,
-    /// The bytes of that.
-    pub bytes: Option<u64>,
-    /// The modules that read it.
-    pub readers: Vec<String>,
-    /// Why some of them do not see what is there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub troubles: Vec<String>,
-}
-
-/// Of something that can be reserved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
-    /// So much is reserved,
-    pub reserved: u64,
-    /// of so much.
-    pub of: u64,
-}
-
-/// A core.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CoreShot {
-    /// Its number.
-    pub core: u16,
-    /// Reserved of it, in millionths.
-    pub reserved_ppm: u32,
-    /// Reservable of it, in millionths.
-    pub reservable_ppm: u32,
-    /// Time in modules and on their behalf, ns.
-    pub busy_ns: u64,
-    /// Time on deciding and waking, ns.
-    pub overhead_ns: u64,
-    /// Time that the thread was ready to run and did not get, ns.
-    pub stolen_ns: u64,
-}
-
-/// An interface.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct InterfaceShot {
-    /// Its name.
-    pub name: String,
-    /// `up`, or what is the matter with it.
-    pub state: String,
-    /// Packets that the node got.
-    pub packets: u64,
-    /// Their bytes on the link.
-    pub bytes: u64,
-    /// Packets that the kernel had no room for.
-    pub missed: u64,
-    /// Packets that no channel wanted.
-    pub unwanted: u64,
-    /// Fragments of datagrams, by where they went.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fragments: BTreeMap<String, u64>,
-}
-
-/// A link.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LinkShot {
-    /// Its interface.
-    pub name: String,
-    /// `up`, or `down`: then what is sent is lost.
-    pub state: String,
-    /// Bits on the wire per second.
-    pub rate_bits: u64,
-    /// Bits per second that are reserved.
-    pub reserved_bits: u64,
-    /// Bits per second that can be reserved.
-    pub reservable_bits: u64,
-    /// Packets that the interface took.
-    pub packets: u64,
-    /// Their bytes, without framing.
-    pub bytes: u64,
-    /// Packets that it did not take.
-    pub lost: u64,
-}
-
-/// An output channel.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OutputShot {
-    /// Its name in its session.
-    pub name: String,
-    /// The link.
-    pub link: String,
-    /// The TAP device of programs that send through it.
-    pub tap: Option<String>,
-    /// Bits on the wire per second that it is guaranteed; 0: none.
-    pub reserved_bits: u64,
-    /// Bits on the wire per second that it never exceeds; 0: no such limit.
-    pub cap_bits: u64,
-    /// Its share of what reservations leave; 0: none.
-    pub weight: u16,
-    /// Frames that wait now.
-    pub waiting: u64,
-    /// Frames that can wait.
-    pub queue: u64,
-    /// Frames that the interface took.
-    pub packets: u64,
-    /// Their bytes, without framing.
-    pub bytes: u64,
-    /// Bytes on the wire, framing included, that the scheduler has let go.
-    pub wire_bytes: u64,
-    /// Of these, by the reservation.
-    pub reserved_wire_bytes: u64,
-    /// Frames that it lost, by cause.
-    pub drops: BTreeMap<String, u64>,
-    /// Frames that went to the programs behind the TAP device.
-    pub tap_packets: u64,
-    /// Frames that did not reach them.
-    pub tap_lost: u64,
-}
-
-/// A session.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SessionShot {
-    /// Its name.
-    pub name: String,
-    /// Priority under overload.
-    pub priority: u8,
-    /// Memory that it has reserved, bytes.
-    pub memory_reserved: u64,
-    /// Memory that it uses of that, bytes.
-    pub memory_used: u64,
-    /// Memory that it may reserve by itself at most, bytes.
-    #[serde(default)]
-    pub memory_ceiling: u64,
-    /// Times that its memory was low: less than an eighth came to be left, or more was asked for than was left.
-    #[serde(default)]
-    pub memory_low: u64,
-    /// Times that more memory was asked for than was left, and not given.
-    #[serde(default)]
-    pub memory_refused: u64,
-    /// What it is held to beside that.
-    #[serde(default, skip_serializing_if = "LimitsShot::is_none")]
-    pub limits: LimitsShot,
-    /// Its virtual processors.
-    pub cpu: Vec<ProcessorShot>,
-    /// Its channels.
-    pub channels: Vec<ChannelShot>,
-    /// Its output channels.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outputs: Vec<OutputShot>,
-    /// Its modules.
-    pub modules: Vec<ModuleShot>,
-    /// What its modules did by services, all together.
-    #[serde(default)]
-    pub services: ServicesShot,
-    /// The named tables that its modules may publish, and
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub publish: Vec<String>,
-    /// those that they may read: `NAME`, or `LOCAL=NAME`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub read: Vec<String>,
-    /// Services that it offers.
-    #[serde(default, rename = "offer", skip_serializing_if = "Vec::is_empty")]
-    pub offers: Vec<OfferSpec>,
-    /// Services of others that it uses.
-    #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
-    pub uses: Vec<UseSpec>,
-}
-
-/// What a session's modules did by services.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServicesShot {
-    /// Calls of others' services.
-    pub calls: u64,
-    /// Calls that were refused.
-    pub refused: u64,
-    /// Calls that were answered.
-    pub answered: u64,
-    /// Calls whose deadline passed.
-    pub late: u64,
-    /// Calls whose callee went or failed.
-    pub failed: u64,
-    /// Calls of others that were served.
-    pub served: u64,
-    /// Calls of others that wait.
-    pub waiting: u64,
-    /// Answers that were not taken.
-    pub discarded: u64,
-    /// Processor time that others worked for it and that it pays, ns.
-    pub owed_ns: u64,
-    /// Processor time that it worked for others and that they pay, ns.
-    pub earned_ns: u64,
-}
-
-/// A virtual processor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessorShot {
-    /// Its name in its session.
-    pub name: String,
-    /// The core that it is on.
-    pub core: u16,
-    /// Its period, ns; 0 without a reservation.
-    pub period_ns: u64,
-    /// Its slice, ns.
-    pub slice_ns: u64,
-    /// Whether it takes spare time.
-    pub spare: bool,
-    /// Processor time that it had, ns.
-    pub used_ns: u64,
-    /// Of that, beyond its reservation.
-    pub spare_ns: u64,
-    /// Periods in which it had work all the time and did not get its slice.
-    pub periods_missed: u64,
-    /// Times that it ran for longer than it had left.
-    pub overruns: u64,
-    /// Processor time that was spent for it elsewhere, by others' threads and by whom it has called, and that is missing in its slices, ns.
-    #[serde(default)]
-    pub debited_ns: u64,
-}
-
-/// A channel.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ChannelShot {
-    /// Its name in its session.
-    pub name: String,
-    /// The interface.
-    pub interface: String,
-    /// The filter; empty for all.
-    pub filter: String,
-    /// What is shown of its packets; empty for everything.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub view: String,
-    /// Packets that wait now.
-    pub waiting: u64,
-    /// Packets that can wait.
-    pub queue: u64,
-    /// Packets that came for it.
-    pub packets: u64,
-    /// Their bytes on the link.
-    pub bytes: u64,
-    /// Packets that it lost, by cause.
-    pub drops: BTreeMap<String, u64>,
-    /// What was found out about packets on the way to its modules: wrong checksums, and what became of fragments.
-    #[serde(default)]
-    pub findings: BTreeMap<String, u64>,
-    /// All this is counted before it is known which packets are its own, as that is asked when they are shown. Not for whoever may not know of the others.
-    #[serde(skip)]
-    pub counts_others: bool,
-}
-
-/// A module.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ModuleShot {
-    /// What it is called in its session.
-    pub name: String,
-    /// What it calls itself, with its version.
-    pub module: String,
-    /// Its tier.
-    pub tier: String,
-    /// `running`, or what is the matter with it.
-    pub state: String,
-    /// Packets that it has seen.
-    pub packets: u64,
-    /// Records that it has emitted.
-    pub records: u64,
-    /// Records that were not taken, or could not be written.
-    pub records_lost: u64,
-    /// Calls that were lost.
-    pub faults: u64,
-    /// Strikes against it.
-    pub strikes: u64,
-    /// Processor time in it, ns.
-    pub used_ns: u64,
-    /// Memory that it has, bytes.
-    pub memory: u64,
-    /// The last fault, in words.
-    pub last_fault: Option<String>,
-    /// Its streams, which can be followed.
-    pub streams: Vec<String>,
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use weir_trust::revocation::{RevocationError, RevocationList, Revocations};
 pub(crate) struct Trust {
     name: NodeName,
     roots: Vec<PublicKey>,
+    /// Those who may ask for all that the operator may.
+    operators: Vec<PublicKey>,
     /// What those may grant at most that may not grant everything.
     limits: BTreeMap<PublicKey, Grant>,
     revocations: Revocations,
@@ -51,14 +53,12 @@ impl Trust {
         policy: &Policy,
         path: &Path,
     ) -> Result<Option<Arc<Self>>, DaemonError> {
-        if config.remote.is_none() {
-            return Ok(None);
-        }
+        let Some(remote) = &config.remote else { return Ok(None) };
         let name = config.name().map_err(|_| DaemonError::Trust {
             path: path.to_owned(),
             source: TrustError::Name(config.node.name.clone()),
         })?;
-        Ok(Some(Arc::new(Self::new(name, policy))))
+        Ok(Some(Arc::new(Self { operators: remote.operators.clone(), ..Self::new(name, policy) })))
     }
 
     /// With somebody else who counts as much as a root does.
@@ -71,7 +71,8 @@ impl Trust {
     /// On the node of this name.
     pub(crate) fn new(name: NodeName, policy: &Policy) -> Self {
         let limits = policy.roots.iter().map(|root| (root.key, root.limit.clone())).collect();
-        Self { name, roots: policy.keys(), limits, revocations: policy.revocations.clone() }
+        let revocations = policy.revocations.clone();
+        Self { name, roots: policy.keys(), operators: Vec::new(), limits, revocations }
     }
 
     /// What a peer's credential is worth now.
@@ -107,6 +108,11 @@ impl Trust {
             return Ok(Arc::clone(credential));
         }
         credential.within(limit, &self.name, now).map(Arc::new)
+    }
+
+    /// Whether somebody may ask for all that the operator may.
+    pub(crate) fn is_operator(&self, key: &PublicKey) -> bool {
+        self.operators.contains(key)
     }
 
     /// What credentials call this node.

@@ -3,13 +3,13 @@
 //! Analysing and compiling take a processor, for as long as what a stranger has sent makes them. So holders of credentials wait in turn: there is one at a time
 //! under each grant of the operator's, and so many at a time in all; of those who wait, the one under the grant whose last turn was longest ago is next, and among
 //! those under one grant the same. What it took is paid from the processor time that their grants give them: whoever has 5 % of a core, and had a
-//! compiler work for a second, has the next turn twenty seconds later. The operator waits for nobody.
+//! compiler work for a second, has the next turn twenty seconds later. So it is with reading the ledger, in turns of a moment each. The operator waits for nobody.
 
 use crate::authority::{Owner, line};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_trust::credential::PrefixId;
+use weir_trust::credential::{PrefixId, Verified};
 use weir_trust::grant::CpuShare;
 use weir_units::Nanos;
 
@@ -27,7 +27,7 @@ const REMEMBERED: usize = 256;
 pub enum NoTurn {
     /// What was compiled before is not paid for.
     #[error(
-        "what was analysed and compiled under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
+        "what was analysed, compiled or read under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
     )]
     Unpaid(Duration),
     /// Others are before.
@@ -148,8 +148,13 @@ impl Turns {
 
     /// Waits for a turn of the owner's; of the operator's, where it is nobody else.
     pub(crate) fn take(&self, owner: Option<&Owner>) -> Result<Turn<'_>, NoTurn> {
-        let Some(owner) = owner else { return Ok(Turn { turns: None, ticket: 0, used: Nanos(0) }) };
-        self.wait(line(&owner.credential).collect())
+        self.take_by(owner.map(|owner| &*owner.credential))
+    }
+
+    /// The same for whoever holds a credential.
+    pub(crate) fn take_by(&self, holder: Option<&Verified>) -> Result<Turn<'_>, NoTurn> {
+        let Some(holder) = holder else { return Ok(Turn { turns: None, ticket: 0, used: Nanos(0) }) };
+        self.wait(line(holder).collect())
     }
 
     fn wait(&self, chain: Vec<Payer>) -> Result<Turn<'_>, NoTurn> {

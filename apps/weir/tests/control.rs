@@ -352,7 +352,10 @@ mod ledger {
         let (mut ledger, _) = Ledger::open(&state.join("ledger"), start, Options::default()).unwrap();
         let session = |name: &str, id| Session { name: Name::new(name).unwrap(), id };
         let reserved = Reserved::new(Vec::new(), Bytes(64 << 20), Vec::new()).unwrap();
-        ledger.push_at(at("2026-11-20"), Event::SessionCreated { session: session("alice", 1), reserved });
+        ledger.push_at(
+            at("2026-11-20"),
+            Event::SessionCreated { session: session("alice", 1), reserved, holder: None },
+        );
         for (begin, end, seconds) in [
             ("2026-11-20T10:00:00Z", "2026-11-20T11:00:00Z", 900),
             ("2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z", 450),

@@ -59,6 +59,9 @@ pub struct Reader {
     verifier: Verifier,
     filter: Filter,
     is_over: bool,
+    /// Bytes that were read, and that there were when it was opened.
+    read: u64,
+    of: u64,
 }
 
 impl Reader {
@@ -76,6 +79,8 @@ impl Reader {
             return Err(ReadError::None(folder.to_owned()));
         }
         to_come.reverse();
+        let len = |number: &u64| segment_path(folder, *number).metadata().map_or(0, |found| found.len());
+        let of = to_come.iter().map(len).sum();
         Ok(Self {
             folder: folder.to_owned(),
             to_come,
@@ -84,7 +89,14 @@ impl Reader {
             verifier: Verifier::new(check),
             filter,
             is_over: false,
+            read: 0,
+            of,
         })
+    }
+
+    /// How many bytes were read, and how many there are: as many as there were when it was opened, or more.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.read, self.of.max(self.read))
     }
 
     /// Reads the rest, and says what the whole ledger is.
@@ -110,6 +122,7 @@ impl Reader {
                 let found = lines::next(source, &mut self.line)
                     .map_err(|source| ReadError::Io { path: path.clone(), source })?;
                 if found {
+                    self.read += self.line.len() as u64;
                     return self.verifier.feed(&self.line).map(Some).map_err(ReadError::Wrong);
                 }
             }

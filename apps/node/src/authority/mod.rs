@@ -17,14 +17,16 @@ pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_session::Name;
+use weir_session::ledger::{Holder, Text};
 use weir_trust::credential::{PrefixId, Verified, resource_name};
 use weir_trust::grant::{CpuShare, Grant};
+use weir_trust::key::PublicKey;
 
 /// Who asks.
 #[derive(Clone, Debug)]
 pub(crate) enum Asker {
-    /// Whoever the system lets use the node's own socket.
-    Operator,
+    /// Whoever the system lets use the node's own socket; or from elsewhere, by one of the keys that the node's configuration names for that.
+    Operator(Option<PublicKey>),
     /// The holder of a credential, who has proven to be that.
     Holder(Arc<Verified>),
 }
@@ -33,7 +35,7 @@ impl Asker {
     /// The [line](line) by which a holder asks: what he takes up is charged to each of these. Empty for the operator.
     pub(crate) fn chain(&self) -> Vec<PrefixId> {
         match self {
-            Self::Operator => Vec::new(),
+            Self::Operator(_) => Vec::new(),
             Self::Holder(credential) => line(credential).map(|(id, _)| id).collect(),
         }
     }
@@ -47,6 +49,12 @@ pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Opt
     let root =
         (*limit != Grant::default()).then(|| (PrefixId::of_root(credential.root()), limit.ceilings.cpu));
     root.into_iter().chain(credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu)))
+}
+
+/// Who somebody is, and by what right: as the ledger says it.
+pub(crate) fn in_ledger(credential: &Verified) -> (Text, Vec<Text>) {
+    let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
+    (Text::new(&credential.holder().to_string()), ids.collect())
 }
 
 /// What a node does with a request of a holder's before anything is done of it, where the session that it is about is his own and there is no other: for whoever
@@ -87,6 +95,12 @@ impl Owner {
         Self::name_of(&self.credential, &self.given)
     }
 
+    /// As the ledger says it.
+    pub(crate) fn in_ledger(&self) -> Holder {
+        let (key, credentials) = in_ledger(&self.credential);
+        Holder { called: self.given.clone(), key, credentials }
+    }
+
     /// Of the session that a module would be loaded into, if its holder had created it: whoever wants to know what may be loaded need not have one.
     pub(crate) fn imagined(credential: &Arc<Verified>, ask: &crate::protocol::Request) -> Option<Self> {
         let given = ask.session().filter(|_| matches!(ask, crate::protocol::Request::Load { .. }))?;
@@ -104,6 +118,7 @@ mod tests {
     use super::*;
     use crate::protocol::{Change, Request};
     use crate::spec::{ChannelSpec, ModuleSpec, SessionSpec};
+    use crate::view::Bounds;
     use std::collections::BTreeMap;
     use weir_trust::credential::{Credential, Situation};
     use weir_trust::grant::{Ceilings, Part, Second, View};
@@ -216,6 +231,22 @@ mod tests {
             }
         }
         assert_eq!((there.len(), refused), (5, 5));
+    }
+
+    #[test]
+    fn all_grants_of_a_root_that_the_node_limits_are_one_party_and_have_pseudonyms_of_their_own() {
+        let (one, other) = (chain(&[ceilings(1 << 20)]), chain(&[ceilings(2 << 20)]));
+        let child = chain(&[ceilings(1 << 20), Grant { expires: Second::new(1000), ..Grant::default() }]);
+        let party = |credential: &Verified| Bounds::of(credential).party;
+        assert_ne!(party(&one), party(&other));
+        assert_eq!(party(&one), party(&child));
+        let limit = ceilings(1 << 30);
+        let [one, other, child] = [one, other, child].map(|credential| {
+            credential.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap()
+        });
+        assert_eq!(party(&one), Some(PrefixId::of_root(one.root())));
+        assert_eq!((party(&one), party(&one)), (party(&other), party(&child)));
+        assert_ne!(Bounds::of(&one).whose, Bounds::of(&other).whose);
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(crate) fn permit(
         | Request::Watch { .. }
         | Request::Upload(_)
         | Request::Explain(_)
+        // He is told what is about him.
+        | Request::Ledger(_)
         | Request::Revoke => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;

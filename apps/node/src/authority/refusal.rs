@@ -38,6 +38,9 @@ pub enum Refusal {
     /// What only the operator may do.
     #[error("only the node's operator may {0}")]
     Operator(&'static str),
+    /// Somebody's key is not the operator's any more.
+    #[error("your key is none of the node's operators any more")]
+    NoOperator,
     /// What a credential cannot allow.
     #[error("session `{session}`: {what}; no credential allows that")]
     Never {

@@ -60,15 +60,18 @@ impl Daemon {
             Ok(premises.filters_of(&spec.channels, &spec.outputs))
         });
         let compiled = compiled?;
+        // The books first, as at the end of an interval: what it uses stands behind its beginning.
+        let mut books = lock(&self.books);
         let mut node = lock(&self.node);
         // By what his right is now: compiling has taken its time.
         let owner = owner.map(|owner| self.renewed(owner)).transpose()?;
+        let holder = owner.as_ref().map(|owner| Box::new(owner.in_ledger()));
         node.create(spec, owner, &compiled)?;
         node.charge(&name, None, used);
         let (session, reserved) = node.reserved(&name).ok_or(NodeError::NoSession(name))?;
         drop(node);
         let id = session.id;
-        lock(&self.books).enter(Event::SessionCreated { session, reserved });
+        books.enter(Event::SessionCreated { session, reserved, holder });
         Ok(id)
     }
 

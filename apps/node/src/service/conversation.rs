@@ -5,7 +5,7 @@ use super::pace::Pace;
 use super::room::Rooms;
 use crate::audit::Asked;
 use crate::authority::Asker;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Telling};
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
 use crate::protocol::{Answer, Ask, PART_BYTES_MAX, Reply, Request, VERSION};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use weir_session::Name;
+use weir_trust::credential::PrefixId;
 use weir_units::Bytes;
 
 /// A client that says nothing for so long, or takes nothing, is left.
@@ -103,12 +104,14 @@ impl Names {
 pub(super) struct Conversation<'a, L> {
     line: BufReader<L>,
     asker: Asker,
+    /// By whose right he asks: see [`Asker::chain`].
+    chain: Vec<PrefixId>,
     office: &'a Office,
 }
 
 impl<'a, L: Line> Conversation<'a, L> {
     pub(super) fn new(line: L, asker: Asker, office: &'a Office) -> Self {
-        Self { line: BufReader::new(line), asker, office }
+        Self { line: BufReader::new(line), chain: asker.chain(), asker, office }
     }
 
     fn be_patient(&mut self) {
@@ -147,8 +150,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 Err(why) => return self.refuse(&why),
             };
             // Until it is answered.
-            let (of, bytes) =
-                (self.asker.chain().first().copied(), sent.as_ref().map_or(len, |file| file.len()));
+            let (of, bytes) = (self.chain.first().copied(), sent.as_ref().map_or(len, |file| file.len()));
             let Some(_room) = self.office.bodies.take(of, bytes) else {
                 let why = "so much is being sent to the node, by others or under your credential, that there is no room for this file; try again";
                 return self.refuse(&why);
@@ -174,7 +176,7 @@ impl<'a, L: Line> Conversation<'a, L> {
         let enter = |why: &str| {
             self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(why));
         };
-        if let Err(too_often) = self.office.pace.take(&self.asker.chain(), Instant::now()) {
+        if let Err(too_often) = self.office.pace.take(&self.chain, Instant::now()) {
             // When to ask again is different each time, and it is one kind.
             enter("more was asked than is answered");
             return Err(too_often.to_string());
@@ -188,7 +190,7 @@ impl<'a, L: Line> Conversation<'a, L> {
 
     /// Why the file of so many bytes that comes with a holder's request is not even taken.
     fn not_for_him(&self, ask: &Request, len: usize) -> Option<String> {
-        if len == 0 || matches!(self.asker, Asker::Operator) {
+        if len == 0 || matches!(self.asker, Asker::Operator(_)) {
             return None;
         }
         match ask {
@@ -215,7 +217,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                     .to_owned(),
             );
         }
-        let sent = self.office.daemon.uploads.file(&self.asker.chain(), file, Instant::now());
+        let sent = self.office.daemon.uploads.file(&self.chain, file, Instant::now());
         sent.map(Some).map_err(|error| error.to_string())
     }
 
@@ -247,7 +249,10 @@ impl<'a, L: Line> Conversation<'a, L> {
             Ok(note) => Reply::Done { notes: vec![note] },
             Err(error) => failed(&error),
         };
-        let looks = matches!(permitted.ask, Request::Show | Request::Upload(_) | Request::Explain(_));
+        let looks = matches!(
+            permitted.ask,
+            Request::Show | Request::Upload(_) | Request::Explain(_) | Request::Ledger(_)
+        );
         let owner = permitted.owner;
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
@@ -271,7 +276,7 @@ impl<'a, L: Line> Conversation<'a, L> {
             ),
             Request::Upload(part) => {
                 let bytes = body.unwrap_or_default();
-                match daemon.uploads.take(&self.asker.chain(), &part, &bytes, Instant::now()) {
+                match daemon.uploads.take(&self.chain, &part, &bytes, Instant::now()) {
                     Ok(bytes) => Reply::Uploaded { bytes },
                     Err(error) => refused(&error),
                 }
@@ -286,6 +291,13 @@ impl<'a, L: Line> Conversation<'a, L> {
                     is_refusal.set(true);
                     refused(&error)
                 }
+            },
+            Request::Ledger(ask) => match daemon.tell(&self.asker, ask) {
+                Ok(telling) => {
+                    daemon.decided(asked.answered(&done(), false));
+                    return self.tell(telling);
+                }
+                Err(error) => refused(&error),
             },
             Request::Revoke => super::delivery::take(daemon, &body.unwrap_or_default()),
             Request::Reload => match daemon.reload() {
@@ -319,6 +331,21 @@ impl<'a, L: Line> Conversation<'a, L> {
         }
         daemon.decided(asked.answered(&answer, is_refusal.get()));
         self.say(names.as_asked(answer)).map(|()| true)
+    }
+
+    /// What the ledger says, in pieces. Says whether there can be another request.
+    fn tell(&mut self, mut telling: Telling<'_>) -> io::Result<bool> {
+        loop {
+            if self.has_ended()? {
+                return Ok(false);
+            }
+            let reply = match telling.next() {
+                Ok(Some(entries)) => entries,
+                Ok(None) => return self.say(Reply::Done { notes: Vec::new() }).map(|()| true),
+                Err(why) => return self.refuse(&why).map(|()| true),
+            };
+            self.say(reply)?;
+        }
     }
 
     /// Whether there is nothing more to say to somebody who is told again and again, because the node stops or he has no right any more. Then he is told that.

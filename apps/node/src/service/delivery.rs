@@ -43,7 +43,7 @@ pub(super) fn receive(line: impl Line, key: &PublicKey, office: &Office) -> io::
     line.get_mut().be_patient_until(Instant::now() + TIME);
     let mut asked = Vec::new();
     (&mut line).take(LINE_BYTES_MAX).read_until(b'\n', &mut asked)?;
-    let only = "who shows no credential can deliver a revocation list here, and nothing else";
+    let only = "who shows no credential can deliver a revocation list here, and nothing else, but for the node's operators: name the credential's file with --credential FILE";
     let len = match serde_json::from_slice::<Ask>(&asked) {
         Ok(Ask { weir: VERSION, ask: Request::Revoke, body, .. }) => body as usize,
         _ => {

@@ -54,7 +54,7 @@ pub(super) fn accept(listener: &UnixListener, office: &Arc<Office>) {
         };
         let office = Arc::clone(office);
         let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
-            _ = Conversation::new(stream, Asker::Operator, &office).serve();
+            _ = Conversation::new(stream, Asker::Operator(None), &office).serve();
             drop(seat);
         });
         if let Err(error) = spawned {

@@ -25,6 +25,9 @@ const CLIENTS_MAX: usize = 64;
 /// and of those with one key.
 const CLIENTS_OF_ONE_MAX: usize = 8;
 
+/// Connections of the node's operators at a time, at most.
+const OPERATORS_MAX: usize = 16;
+
 /// How long who is turned away can take to hear why.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
@@ -34,7 +37,9 @@ pub(super) struct Gatehouse {
     pub(super) office: Arc<Office>,
     door: Arc<Door>,
     seats: Seats,
-    /// For those who have no credential.
+    /// For the node's operators,
+    operators: Seats,
+    /// and for those who have no credential.
     visitors: Seats,
 }
 
@@ -42,7 +47,9 @@ impl Gatehouse {
     pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
         let seats = Seats::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX);
         let visitors = Seats::new(VISITORS_MAX, VISITORS_OF_ONE_MAX);
-        Arc::new(Self { keeper, office, door: Arc::new(Door::new(Limits::default())), seats, visitors })
+        let operators = Seats::new(OPERATORS_MAX, OPERATORS_MAX);
+        let door = Arc::new(Door::new(Limits::default()));
+        Arc::new(Self { keeper, office, door, seats, operators, visitors })
     }
 }
 
@@ -80,6 +87,21 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
     let daemon = &house.office.daemon;
     let guest = visitor.meet(&house.keeper).inspect_err(|_| daemon.handshake_failed())?;
     let peer = guest.peer().clone();
+    if peer.credentials.is_empty() && daemon.is_operator(&peer.key) {
+        // Others may have all seats; he looks after that.
+        let seat = house.operators.take(peer.key);
+        let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
+        let answered = if seat.is_some() {
+            daemon.decided(Asked::of_operator(&peer.key));
+            Conversation::new(&mut line, Asker::Operator(Some(peer.key)), &house.office).serve()
+        } else {
+            refuse(&mut line, &format!("{OPERATORS_MAX} operators are connected; that is the most"))
+        };
+        if answered.is_ok() {
+            line.let_go();
+        }
+        return Ok(());
+    }
     if peer.credentials.is_empty() {
         // Who has none keeps nobody out who has one.
         let Some(_seat) = house.visitors.take(peer.key) else { return Ok(()) };

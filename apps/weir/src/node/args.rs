@@ -13,24 +13,18 @@ use weir_wire::WriteFields;
 /// Which node.
 #[derive(Debug, Args)]
 pub struct Place {
-    /// The socket of the node
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "WEIR_SOCKET",
-        default_value = weir_node::client::SOCKET,
-        global = true
-    )]
-    pub socket: PathBuf,
-    /// A node elsewhere, with a credential: [KEY@]HOST[:PORT]
+    /// The socket of a node on this machine [env: WEIR_SOCKET] [default: /run/weir/node.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "node", global = true)]
+    pub socket: Option<PathBuf>,
+    /// A node elsewhere, with a credential or an operator's key: [KEY@]HOST[:PORT] [env: WEIR_NODE]
     ///
-    /// With KEY, the public key that the node says when it starts, nobody else is taken for it.
-    #[arg(long, value_name = "NODE", env = "WEIR_NODE", requires = "credential", global = true)]
+    /// With KEY, the public key that the node says when it starts, nobody else is taken for it. Where WEIR_NODE says one, --socket is still another one.
+    #[arg(long, value_name = "NODE", global = true)]
     pub node: Option<Address>,
-    /// The file of the credential for it
+    /// The file of the credential for it; none for one of its operators
     #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL", global = true)]
     pub credential: Option<PathBuf>,
-    /// The file of the private key that the credential is for
+    /// The file of the private key that the credential is for, or of an operator's
     #[arg(long, value_name = "FILE", env = "WEIR_KEY", global = true)]
     pub key: Option<PathBuf>,
     /// Where that is sealed: the file with its passphrase in the first line; - is standard input. Without it the terminal is asked
@@ -376,14 +370,19 @@ Examples:
   weir ledger --session alice --entries                           what happened to alice, a line of JSON for each
   weir ledger --decisions --since 2026-11-21                      who asked for what since then, and why it was refused
   weir ledger --verify --head \"$(cat head)\"                       whether anything was changed since that head was kept
+  weir ledger --node ix-1.example --credential alice.credential --key alice.key
+                                                                  what your own sessions there used so far
 
+The ledger is read from its files, or asked of a node that runs (--node, --socket, WEIR_NODE, WEIR_SOCKET), which tells you what is about you: up to the last whole interval.
 Exit status: 0 when the ledger is whole; 1 when it is not, or is not there.")]
 pub struct Ledger {
+    #[command(flatten)]
+    pub place: Place,
     /// The folder of the ledger, or the node's folder of state that it is in [default: /var/lib/weir]
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", conflicts_with_all = ["node", "socket"])]
     pub dir: Option<PathBuf>,
     /// The ledger of the node with this configuration
-    #[arg(short, long, value_name = "FILE", conflicts_with = "dir")]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["dir", "node", "socket"])]
     pub config: Option<PathBuf>,
     /// Only sessions of this name
     #[arg(long, value_name = "NAME", value_parser = name)]
@@ -402,7 +401,7 @@ pub struct Ledger {
     pub json: bool,
     /// Say whether the ledger is whole, and print its head. Keep the head elsewhere: with it, the next time proves that nothing up to there was
     /// changed or cut off
-    #[arg(long, conflicts_with_all = ["entries", "decisions", "session", "since", "until"])]
+    #[arg(long, conflicts_with_all = ["entries", "decisions", "session", "since", "until", "node", "socket"])]
     pub verify: bool,
     /// A head that was kept, and that the ledger must contain
     #[arg(long, value_name = "HEAD", requires = "verify")]

@@ -1,20 +1,23 @@
-//! `weir ledger`: what sessions used, and whether what says so is whole. From the files: no node is needed.
+//! `weir ledger`: what sessions used, and whether what says so is whole. From the files, for which no node is needed; or told by a node that runs, elsewhere too.
 
 use super::args::Ledger;
 use super::{NodeError, read, show};
 use crate::Failure;
+use crate::run::progress::Progress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use weir_ledger::{Filter, Reader, verify};
+use weir_node::client::{Client, ClientError, Whereabouts, kind};
 use weir_node::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
-use weir_session::ledger::{Cell, Check, Column, DecisionList, Summary, Table, Verified, parse_time};
+use weir_node::daemon::LEDGER;
+use weir_node::protocol::{LedgerAsk, LedgerPart, Reply, Request};
+use weir_session::ledger::{Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time};
 use weir_units::{Bytes, Nanos, Timestamp};
-
-/// A node keeps its ledger in this folder of its state.
-const FOLDER: &str = "ledger";
 
 /// Prints a bill, the entries, or whether the ledger is whole.
 pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
+    let is_of_files = args.verify || args.dir.is_some() || args.config.is_some();
+    let node = if is_of_files { None } else { args.place.named()? };
     let folder = folder(args)?;
     let check = Check { contains: args.head, ..Check::default() };
     if args.verify {
@@ -22,17 +25,24 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
         return Ok(print_verified(out, &folder, &verified, args.head.is_some())?);
     }
     let (since, until) = (args.since.unwrap_or(Timestamp(0)), args.until.unwrap_or(Timestamp(u64::MAX)));
-    let filter = Filter { session: args.session.clone(), since, until };
     let (mut summary, mut decisions) = (Summary::new(since, until), DecisionList::default());
-    for entry in Reader::open(&folder, filter, check).map_err(NodeError::Ledger)? {
-        let entry = entry.map_err(NodeError::Ledger)?;
+    let mut take = |entry: &Entry| -> Result<(), Failure> {
         if args.entries {
-            serde_json::to_writer(&mut *out, &entry).map_err(std::io::Error::from)?;
+            serde_json::to_writer(&mut *out, entry).map_err(std::io::Error::from)?;
             writeln!(out)?;
         } else if args.decisions {
-            decisions.add(&entry);
+            decisions.add(entry);
         } else {
-            summary.add(&entry);
+            summary.add(entry);
+        }
+        Ok(())
+    };
+    if let Some(node) = node {
+        tell(&node, ask_of(args), &mut take)?;
+    } else {
+        let filter = Filter { session: args.session.clone(), since, until };
+        for entry in Reader::open(&folder, filter, check).map_err(NodeError::Ledger)? {
+            take(&entry.map_err(NodeError::Ledger)?)?;
         }
     }
     let table = if args.decisions { decisions.table() } else { summary.table() };
@@ -49,6 +59,44 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a node is asked for.
+pub(super) fn ask_of(args: &Ledger) -> LedgerAsk {
+    let part = match (args.entries, args.decisions) {
+        (true, _) => LedgerPart::Entries,
+        (false, true) => LedgerPart::Decisions,
+        (false, false) => LedgerPart::Bill,
+    };
+    let [since_ns, until_ns] = [args.since, args.until].map(|time| time.map(|time| time.0));
+    LedgerAsk { part, session: args.session.clone(), since_ns, until_ns }
+}
+
+/// Has a node say what it has, and shows how far it is where somebody looks.
+fn tell(
+    node: &Whereabouts,
+    ask: LedgerAsk,
+    take: &mut dyn FnMut(&Entry) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut client = Client::to(node)?;
+    // Entries show by themselves how far it is.
+    let mut progress = Progress::new(ask.part != LedgerPart::Entries);
+    client.send(Request::Ledger(ask), &[])?;
+    let told = loop {
+        match client.receive() {
+            Ok(Reply::Entries { entries, read }) => {
+                progress.show_part(read);
+                if let Err(error) = entries.iter().try_for_each(&mut *take) {
+                    break Err(error);
+                }
+            }
+            Ok(Reply::Done { .. }) => break Ok(()),
+            Ok(other) => break Err(ClientError::Other(kind(&other)).into()),
+            Err(error) => break Err(error.into()),
+        }
+    };
+    progress.finish();
+    told
+}
+
 /// Where the ledger is: in the folder that is named, or in the folder of that name below it.
 fn folder(args: &Ledger) -> Result<PathBuf, NodeError> {
     let state = match (&args.dir, &args.config) {
@@ -61,7 +109,7 @@ fn folder(args: &Ledger) -> Result<PathBuf, NodeError> {
         }
         (None, None) => NodeConfig::default().state,
     };
-    let below = state.join(FOLDER);
+    let below = state.join(LEDGER);
     Ok(if below.is_dir() { below } else { state })
 }
 

@@ -67,17 +67,17 @@ pub enum NodeError {
         /// How many things are wrong.
         count: usize,
     },
-    /// `--node` without `--credential`.
-    #[error("a node elsewhere asks by what right: name the credential's file with --credential FILE")]
-    NoCredential,
     /// A key or a credential.
     #[error(transparent)]
     Trust(#[from] crate::trust::FileError),
     /// `--node` without `--key`.
     #[error(
-        "a node elsewhere asks who you are: name the file of the credential's private key with --key FILE"
+        "a node elsewhere asks who you are: name the file of the credential's private key, or of an operator's, with --key FILE"
     )]
     NoKey,
+    /// What the environment says.
+    #[error("{variable}: {0}", variable = place::NODE)]
+    Variable(String),
     /// A node that has no address.
     #[error("{node}: {source}")]
     Address {

@@ -5,9 +5,13 @@ use super::args::Place;
 use crate::trust::{credential_of, identity_of};
 use std::fmt;
 use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use weir_node::client::{PORT, Whereabouts};
+use weir_node::client::{PORT, SOCKET, Whereabouts};
 use weir_trust::key::{Identity, PublicKey};
+
+/// The variable that names a node elsewhere.
+pub const NODE: &str = "WEIR_NODE";
 
 /// A node elsewhere, as it is written: `[KEY@]HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +69,50 @@ impl Address {
     }
 }
 
+/// A node that is named.
+#[derive(Clone, Debug)]
+pub enum Named {
+    /// On this machine.
+    Here(PathBuf),
+    /// Elsewhere.
+    There(Address),
+}
+
+/// Which node is named: on the command line, or else by WEIR_NODE or WEIR_SOCKET. None where nothing is said.
+pub fn named(node: Option<&Address>, socket: Option<&Path>) -> Result<Option<Named>, NodeError> {
+    if let Some(node) = node {
+        return Ok(Some(Named::There(node.clone())));
+    }
+    if let Some(socket) = socket {
+        return Ok(Some(Named::Here(socket.to_owned())));
+    }
+    let said = |variable| std::env::var_os(variable).filter(|said| !said.is_empty());
+    if let Some(node) = said(NODE) {
+        let node = node.to_string_lossy().parse();
+        return node.map(|node| Some(Named::There(node))).map_err(NodeError::Variable);
+    }
+    Ok(said("WEIR_SOCKET").map(|socket| Named::Here(socket.into())))
+}
+
 impl Place {
-    /// Which node, and by what right it is asked.
+    /// Which node, and by what right it is asked: the one on this machine where nothing is said.
     pub fn whereabouts(&self) -> Result<Whereabouts, NodeError> {
-        let Some(node) = &self.node else { return Ok(Whereabouts::Here(self.socket.clone())) };
-        let credential = self.credential.as_deref().ok_or(NodeError::NoCredential)?;
-        let credential = credential_of(credential)?;
+        Ok(self.named()?.unwrap_or_else(|| Whereabouts::Here(SOCKET.into())))
+    }
+
+    /// The same; nothing where nothing is said.
+    pub fn named(&self) -> Result<Option<Whereabouts>, NodeError> {
+        let node = match named(self.node.as_ref(), self.socket.as_deref())? {
+            None => return Ok(None),
+            Some(Named::Here(socket)) => return Ok(Some(Whereabouts::Here(socket))),
+            Some(Named::There(node)) => node,
+        };
+        // The node's operators have none; anybody else is told that he needs one.
+        let credential = self.credential.as_deref().map(credential_of).transpose()?;
+        let credential = credential.map_or_else(Vec::new, |credential| credential.as_bytes().to_vec());
         let key = self.key.as_deref().ok_or(NodeError::NoKey)?;
         let identity = identity_of(key, self.passphrase_file.as_deref())?;
-        node.whereabouts(identity, credential.as_bytes().to_vec())
+        node.whereabouts(identity, credential).map(Some)
     }
 }
 

@@ -30,6 +30,7 @@ pub fn request(words: &[String]) -> Result<(Request, Vec<u8>), Failure> {
             Request::Follow { session: args.session, module: args.module, stream: args.stream }
         }
         Command::Top(_) => Request::Show,
+        Command::Ledger(args) => Request::Ledger(super::ledger::ask_of(&args)),
         Command::Reload(_) => Request::Reload,
         Command::Table(args) => match args.act {
             TableAct::Put { name, .. } => Request::PutTable { table: name },

@@ -49,6 +49,16 @@ impl Progress {
         bar.set_position(progress.done.0);
     }
 
+    /// Shows how much of something was read, in thousandths.
+    pub fn show_part(&mut self, read: u16) {
+        let Some(bar) = &self.bar else { return };
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left") {
+            bar.set_style(style);
+        }
+        bar.set_length(1000);
+        bar.set_position(read.into());
+    }
+
     /// Shows what comes from the interface, and what is lost.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn show_live(&mut self, live: &mut Live) {

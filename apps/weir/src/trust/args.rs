@@ -213,8 +213,8 @@ matter of rights; 1 when not.")]
         /// At the node with this configuration, which need not run
         #[arg(short, long, alias = "node-config", value_name = "FILE")]
         config: Option<PathBuf>,
-        /// At this node: [KEY@]HOST[:PORT]
-        #[arg(long, value_name = "NODE", env = "WEIR_NODE")]
+        /// At this node: [KEY@]HOST[:PORT] [env: WEIR_NODE]
+        #[arg(long, value_name = "NODE")]
         node: Option<Address>,
         /// The file of the private key that the credential is for
         #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
@@ -222,9 +222,9 @@ matter of rights; 1 when not.")]
         /// Where that is sealed: the file with its passphrase in the first line; - is standard input
         #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
         passphrase_file: Option<PathBuf>,
-        /// The socket of the node on this machine
-        #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", default_value = weir_node::client::SOCKET)]
-        socket: PathBuf,
+        /// The socket of a node on this machine [env: WEIR_SOCKET] [default: /run/weir/node.sock]
+        #[arg(long, value_name = "PATH", conflicts_with = "node")]
+        socket: Option<PathBuf>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,

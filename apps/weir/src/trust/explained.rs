@@ -4,9 +4,10 @@ use super::args::Credential as Act;
 use super::{TrustError, credential_of, identity_of};
 use crate::Failure;
 use crate::node::NodeError;
+use crate::node::place::{Named, named};
 use crate::policy::{now, of_config, shipped_bytes};
 use std::io::{self, Write};
-use weir_node::client::{Client, ClientError, Whereabouts, kind};
+use weir_node::client::{Client, ClientError, SOCKET, Whereabouts, kind};
 use weir_node::policy::{Ground, World};
 use weir_node::protocol::{Explain, Explanation, Reply, Request};
 use weir_trust::grant::Second;
@@ -34,14 +35,15 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
         };
         world.explain(&credential, now(), ask)
     } else {
-        let (there, named) = match node {
-            Some(node) => {
+        let (there, named) = match named(node.as_ref(), socket.as_deref()).map_err(Failure::Control)? {
+            Some(Named::There(node)) => {
                 let key = key.as_deref().ok_or(NodeError::NoKey).map_err(Failure::Control)?;
                 let identity = identity_of(key, passphrase_file.as_deref())?;
                 let there = node.whereabouts(identity, credential.as_bytes().to_vec());
                 (there.map_err(Failure::Control)?, None)
             }
-            None => (Whereabouts::Here(socket.clone()), Some(credential.to_string())),
+            Some(Named::Here(socket)) => (Whereabouts::Here(socket), Some(credential.to_string())),
+            None => (Whereabouts::Here(SOCKET.into()), Some(credential.to_string())),
         };
         let mut client = Client::to(&there)?;
         client.send(Request::Explain(Box::new(Explain { credential: named, ask })), &body)?;

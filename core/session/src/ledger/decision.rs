@@ -72,6 +72,15 @@ impl Decision {
     }
 }
 
+/// Whether a [`DecisionList`] has something to say about it: what was decided, and ends of sessions that nobody asked for. What somebody asked for stands there already.
+pub fn is_decision(event: &Event) -> bool {
+    match event {
+        Event::Decision(_) | Event::Unlisted { .. } | Event::Revoked { .. } => true,
+        Event::SessionClosed { reason, .. } => *reason != Closed::Asked,
+        _ => false,
+    }
+}
+
 /// Decisions of a ledger as a table: a row for each entry, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionList {
@@ -91,8 +100,11 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl DecisionList {
-    /// Takes an entry; those that are no decisions, nor ends of sessions that nobody asked for, are passed over.
+    /// Takes an entry; those of which there is [nothing to say](is_decision) are passed over.
     pub fn add(&mut self, entry: &Entry) {
+        if !is_decision(&entry.event) {
+            return;
+        }
         let mut row = |request: &str, outcome: &str, count: u64, more: [Option<String>; 4]| {
             let [session, key, credentials, reason] = more.map(|text| text.map_or(Cell::None, Cell::Text));
             self.rows.push(vec![
@@ -132,8 +144,7 @@ impl DecisionList {
                 let more = [None, Some(root.to_string()), None, Some(reason)];
                 row("(revocation)", Outcome::Allowed.as_str(), 1, more);
             }
-            // What somebody asked for stands there already.
-            Event::SessionClosed { session, reason } if *reason != Closed::Asked => {
+            Event::SessionClosed { session, reason } => {
                 row(
                     "(end)",
                     "closed",

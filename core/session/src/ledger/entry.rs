@@ -14,7 +14,7 @@ use weir_units::{BitsPerSecond, Timestamp};
 /// | 1 | a line for each session and interval ([`Event::Usage`]) |
 /// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
 /// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
-/// [`Event::Unlisted`], [`Event::Revoked`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
+/// [`Event::Unlisted`], [`Event::Revoked`]); whose a session is ([`Holder`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
 pub const FORMAT: u64 = 3;
 
 /// One entry: what happened on a node, and when.
@@ -87,6 +87,18 @@ impl fmt::Display for Session {
     }
 }
 
+/// Whose a session is that was not made by the node's operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// What he calls it. [`Session::name`] is the node's name for it.
+    #[serde(with = "wire::name")]
+    pub called: Name,
+    /// His key.
+    pub key: Text,
+    /// By what right: the identifiers of all prefixes of his credential's chain, the operator's block first.
+    pub credentials: Vec<Text>,
+}
+
 /// What an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -150,6 +162,9 @@ pub enum Event {
         session: Session,
         /// What it is promised.
         reserved: Reserved,
+        /// Whose it is; nobody's but the operator's where nothing is said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<Box<Holder>>,
     },
     /// A session's reservation was changed.
     SessionChanged {
@@ -316,6 +331,20 @@ impl Event {
             | Self::Idle { .. } => None,
         }
     }
+
+    /// The same, for whoever is told of it by another name.
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        match self {
+            Self::SessionCreated { session, .. }
+            | Self::SessionChanged { session, .. }
+            | Self::SessionClosed { session, .. }
+            | Self::ModuleLoaded { session, .. }
+            | Self::ModuleUnloaded { session, .. }
+            | Self::ModuleRefused { session, .. }
+            | Self::Usage { session, .. } => Some(session),
+            _ => None,
+        }
+    }
 }
 
 impl Event {
@@ -325,6 +354,7 @@ impl Event {
             Self::Decision(_)
             | Self::Unlisted { .. }
             | Self::Revoked { .. }
+            | Self::SessionCreated { holder: Some(_), .. }
             | Self::SessionClosed { reason: Closed::Parent | Closed::Revoked, .. } => 3,
             Self::Idle { .. } => 2,
             _ => 1,

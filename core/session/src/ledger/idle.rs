@@ -64,10 +64,15 @@ impl Idle {
 
     /// Those of this name alone; nothing where there are none.
     #[must_use]
-    pub fn named(mut self, name: &Name) -> Option<Idle> {
-        self.0.iter_mut().for_each(|group| group.sessions.retain(|session| session.name == *name));
-        self.0.retain(|group| !group.sessions.is_empty());
-        (!self.0.is_empty()).then_some(self)
+    pub fn named(self, name: &Name) -> Option<Idle> {
+        self.told(|session| (session.name == *name).then_some(session))
+    }
+
+    /// Those of which something is said, as that is; nothing where there are none.
+    #[must_use]
+    pub fn told(self, told: impl Fn(Session) -> Option<Session>) -> Option<Idle> {
+        // There are no more of them than before.
+        Self::of(self.into_sessions().filter_map(|(session, memory)| Some((told(session)?, memory)))).pop()
     }
 
     /// Whether it is as it is written.

@@ -31,9 +31,9 @@ mod wire;
 
 pub use cause::{DropCause, Drops, Thing};
 pub use chain::{LINE_BYTES_MAX, Line, LineError, seal, unseal};
-pub use decision::{Decision, DecisionList, Outcome};
+pub use decision::{Decision, DecisionList, Outcome, is_decision};
 pub use digest::{Digest, Head, HeadError};
-pub use entry::{Closed, Entry, EntryRef, Event, FORMAT, Session, Unloaded};
+pub use entry::{Closed, Entry, EntryRef, Event, FORMAT, Holder, Session, Unloaded};
 pub use idle::{IDLE_MAX, Idle};
 pub use memory::ByteSeconds;
 pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooManyReserved};

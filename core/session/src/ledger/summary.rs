@@ -82,6 +82,11 @@ impl Summary {
         others.chain(self.rows.iter().map(|(session, row)| (Some(session), row)))
     }
 
+    /// How many sessions there are.
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
     /// All sessions together.
     pub fn total(&self) -> Usage {
         self.rows().map(|(_, row)| &row.usage).sum()

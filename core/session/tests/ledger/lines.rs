@@ -4,8 +4,8 @@ use crate::make::{any_usage, events, idle, joined, ledger, name, reserved, seal,
 use proptest::prelude::*;
 use weir_session::Name;
 use weir_session::ledger::{
-    ByteSeconds, Check, Digest, Entry, Event, IDLE_MAX, Idle, LINE_BYTES_MAX, LineError, RESERVED_MAX,
-    Reserved, ReservedLink, ReservedProcessor, Session, Text, unseal,
+    ByteSeconds, Check, Digest, Entry, Event, Holder, IDLE_MAX, Idle, LINE_BYTES_MAX, LineError,
+    RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, Session, Text, unseal,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
 
@@ -71,7 +71,7 @@ fn a_ledger_of_the_first_format_is_read_as_it_was() {
     let expected = [
         Event::Segment { format: 1, segment: 1 },
         Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
-        Event::SessionCreated { session: session(1), reserved: reserved() },
+        Event::SessionCreated { session: session(1), reserved: reserved(), holder: None },
         events().swap_remove(3),
         Event::NodeStop,
     ];
@@ -118,7 +118,7 @@ fn the_longest_entry_is_a_line() {
         ReservedProcessor { core: u32::MAX, period: Nanos(u64::MAX), slice: Nanos(u64::MAX), spare: false };
     let link = ReservedLink {
         channel: long.clone(),
-        interface: text,
+        interface: text.clone(),
         period: Nanos(u64::MAX),
         limit: Bytes(u64::MAX),
         capped: false,
@@ -127,7 +127,11 @@ fn the_longest_entry_is_a_line() {
     assert!(too_many.unwrap_err().to_string().contains("at most 64"));
     let reserved =
         Reserved::new(vec![processor; RESERVED_MAX], Bytes(u64::MAX), vec![link; RESERVED_MAX]).unwrap();
-    let event = Event::SessionCreated { session: Session { name: long.clone(), id: u64::MAX }, reserved };
+    let id = Text::new(&"x".repeat(40));
+    let holder = Holder { called: long.clone(), key: text, credentials: vec![id; 8] };
+    let holder = Some(Box::new(holder));
+    let event =
+        Event::SessionCreated { session: Session { name: long.clone(), id: u64::MAX }, reserved, holder };
     let entry =
         Entry { sequence: u64::MAX, node: long, begin: Timestamp(u64::MAX), end: Timestamp(u64::MAX), event };
     let sealed = seal(&entry, Digest([0xff; 32]));
@@ -147,7 +151,7 @@ fn the_longest_entry_is_a_line() {
 
 #[test]
 fn what_weir_does_not_write_is_refused_though_its_hash_is_right() {
-    let event = Event::SessionCreated { session: session(1), reserved: reserved() };
+    let event = Event::SessionCreated { session: session(1), reserved: reserved(), holder: None };
     let sealed = seal(&entry(event), Digest::NONE);
     let text = String::from_utf8(sealed.line).unwrap();
     let (original, _) = text.split_once(",\"hash\":").unwrap();

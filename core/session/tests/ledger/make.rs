@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use weir_session::ledger::{
-    ByteSeconds, Check, Closed, Decision, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head, Idle,
-    Outcome, Reserved, ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage, Verified, Verifier,
-    Wrong,
+    ByteSeconds, Check, Closed, Decision, Digest, DropCause, Entry, EntryRef, Event, FORMAT, Fed, Head,
+    Holder, Idle, Outcome, Reserved, ReservedLink, ReservedProcessor, Session, Text, Unloaded, Usage,
+    Verified, Verifier, Wrong,
 };
 use weir_session::{Name, Tier};
 use weir_units::{BitsPerSecond, Bytes, Nanos, Timestamp};
@@ -36,6 +36,11 @@ pub fn idle(sessions: &[(u64, u64)]) -> Idle {
     Idle::of(sessions.iter().map(of)).pop().unwrap()
 }
 
+pub fn holder() -> Holder {
+    let [key, credential] = ["weir-key:ab", "weir-id:cd"].map(Text::new);
+    Holder { called: name("study"), key, credentials: vec![credential] }
+}
+
 pub fn reserved() -> Reserved {
     let processor =
         ReservedProcessor { core: 1, period: Nanos(4_000_000), slice: Nanos(400_000), spare: false };
@@ -65,7 +70,7 @@ pub fn events() -> Vec<Event> {
     let (code, usage) = (Digest::of(b"wasm"), Box::new(usage));
     vec![
         Event::NodeStart { version: Text::new("0.1.0"), configuration: Digest::of(b"toml") },
-        Event::SessionCreated { session: session(1), reserved: reserved() },
+        Event::SessionCreated { session: session(1), reserved: reserved(), holder: Some(Box::new(holder())) },
         Event::ModuleLoaded { session: session(1), module: name("rtt"), code, tier: Tier::Proved },
         Event::Usage { session: session(1), intervals: 1, usage: usage.clone() },
         Event::SessionChanged { session: session(1), reserved: Reserved::default() },

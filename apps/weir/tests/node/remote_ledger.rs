@@ -1,0 +1,164 @@
+//! What the ledger says, told from elsewhere: to each what is about him, and nothing of others.
+
+use crate::place::{is_inside, udp};
+use crate::remote::{Net, Person, SESSION, modest};
+use serde_json::{Value, json};
+use std::process::Command;
+use weir_trust::grant::{Ceilings, CpuShare, Grant};
+use weir_units::Bytes;
+
+fn entries(net: &Net, who: &Person, more: &[&str]) -> Vec<Value> {
+    let told = net.done(who, &[&["ledger", "--entries"], more].concat());
+    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Rows of a bill, or of decisions.
+fn rows(text: &str) -> Vec<Value> {
+    serde_json::from_str::<Value>(text).unwrap().as_array().unwrap().clone()
+}
+
+/// What the operator is told by the node itself.
+fn operators(net: &Net, arguments: &[&str]) -> String {
+    let socket = net.place.path().join("node.sock");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(arguments)
+        .arg("--socket")
+        .arg(socket)
+        // A socket that is named is meant, whatever is said elsewhere.
+        .env("WEIR_NODE", "nowhere.invalid")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else() {
+    if !is_inside(
+        "remote_ledger::each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    net.place.done(json!({"create": {"name": "operators", "channel": [{"interface": "b"}]}}));
+    let researcher = net.granted("researcher", modest());
+    let part = Ceilings { cpu: Some(CpuShare(20_000)), memory: Some(Bytes(4 << 20)), ..Ceilings::default() };
+    let student = net.delegated(&researcher, "student", Grant { ceilings: part, ..Grant::default() });
+    let other = net.granted("other", modest());
+    let small = |net: &Net, who: &Person, name: &str| {
+        let (memory, cpu) = (["--memory", "2 MiB"], ["--cpu", "period=10ms,slice=100us"]);
+        let channel = ["--channel", "interface=b,filter=udp"];
+        net.done(who, &[&["session", "create", name][..], &memory, &cpu, &channel].concat());
+    };
+    small(&net, &other, "secret");
+    small(&net, &researcher, "study");
+    small(&net, &student, "study");
+    net.done(&other, &["load", "secret", "port-count"]);
+    net.done(&researcher, &["load", "study", "port-count"]);
+    net.refused(&student, &["session", "create", "more", "--memory", "1 GiB"], "memory: asked for 1 GiB");
+    // Somebody tries whether there is a session; nobody is told that it was he, nor that he did.
+    let name = researcher.name_of("study");
+    net.refused(&other, &["session", "close", &name], "no session");
+    net.place.send(&[udp(53, b"one"), udp(53, b"two")]);
+    net.place.until("both have arrived", |place| place.count(&name, "port-count", "packets") >= 2);
+    net.done(&other, &["session", "close", "secret"]);
+    // A second one of that name, when others have done something meanwhile.
+    net.done(&researcher, &["session", "close", "study"]);
+    small(&net, &researcher, "study");
+    net.place.done(json!({"close": {"session": name}}));
+    let wait = |net: &Net, who: &Person, number: usize| {
+        let begin = std::time::Instant::now();
+        loop {
+            let told = entries(net, who, &[]);
+            if told.iter().filter(|entry| entry["kind"] == "session-closed").count() >= number {
+                return told;
+            }
+            assert!(begin.elapsed().as_secs() < 60, "{told:?}");
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    };
+
+    // His own, by the names that he gave them, and the student's, which ended with his last one.
+    let told = wait(&net, &researcher, 3);
+    let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    let (students, others) = (student.name_of("study"), other.name_of("secret"));
+    assert!(text.contains(&students) && !text.contains(&name), "{text}");
+    let (operator, key) = (net.operator.identity.public().to_string(), other.identity.public().to_string());
+    for hidden in [&others, &key, "secret", "operators", "node-start", "segment", &operator] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    // Numbers are without gaps, which would count what others did; sessions' too.
+    let numbers: Vec<u64> = told.iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
+    let created = told.iter().filter(|entry| entry["kind"] == "session-created");
+    let created: Vec<_> = created.map(|entry| (&entry["session"]["name"], &entry["session"]["id"])).collect();
+    let [study, students] = [json!("study"), json!(students)];
+    assert_eq!(created, [(&study, &json!(1)), (&students, &json!(2)), (&study, &json!(3))]);
+    // What the operator did to it is not hidden.
+    let closed = told.iter().filter(|entry| entry["kind"] == "decision" && entry["request"] == "close");
+    let closed: Vec<_> = closed.map(|entry| (&entry["session"], entry["key"].is_null())).collect();
+    assert_eq!(closed, [(&study, false), (&study, true)]);
+
+    // The student is told of his own, and why it ended; of what was decided about the researcher's nothing.
+    let told = wait(&net, &student, 1);
+    let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    assert!(text.contains("\"reason\":\"parent\"") && text.contains("asked for 1 GiB"), "{text}");
+    assert!(
+        told.iter().all(|entry| entry["session"]["id"].is_null() || entry["session"]["id"] == 1),
+        "{text}"
+    );
+    assert!(!text.contains("port-count") && !text.contains("\"request\":\"close\""), "{text}");
+
+    // The bill is that of the files, where it is about him; sessions have his numbers.
+    let bill = rows(&net.done(&researcher, &["ledger", "--json", "--session", "study"]));
+    let all = operators(&net, &["ledger", "--json"]);
+    assert_eq!(bill.len(), 2, "{bill:?}");
+    let mine: Vec<Value> = rows(&all).into_iter().filter(|row| row["session"] == name.as_str()).collect();
+    for (his, row) in bill.iter().zip(&mine) {
+        let amounts = |row: &Value| {
+            let mut row = row.as_object().unwrap().clone();
+            row.retain(|key, _| key != "session" && key != "id");
+            row
+        };
+        assert_eq!(amounts(his), amounts(row));
+    }
+    assert_eq!(bill[0]["packets_in"], 2);
+    assert!(rows(&all).iter().any(|row| row["session"] == others.as_str()));
+    net.refused(&researcher, &["ledger", "--verify"], "cannot be used with");
+
+    // Decisions, as a table.
+    let decisions = rows(&net.done(&researcher, &["ledger", "--decisions", "--json"]));
+    let refused: Vec<&Value> = decisions.iter().filter(|row| row["outcome"] == "refused").collect();
+    assert_eq!(refused.len(), 1, "{decisions:?}");
+    assert!(refused[0]["reason"].as_str().unwrap().contains("asked for 1 GiB"));
+    let future = ["ledger", "--since", "2100-01-01"];
+    assert_eq!(net.done(&researcher, &future), "no session used anything in this time\n");
+
+    // The operator is told the same by the node and by the files.
+    assert!(net.place.stop().success());
+    let state = net.place.path().join("state");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("ledger").arg(&state).arg("--json").output();
+    let of_files = String::from_utf8(output.unwrap().stdout).unwrap();
+    let ended = |text: &str| -> Vec<Value> {
+        rows(text).into_iter().filter(|row| row["session"] != "operators").collect()
+    };
+    assert_eq!(ended(&of_files), ended(&all));
+}
+
+#[test]
+fn reading_is_paid_from_the_share_of_who_asks_and_one_at_a_time() {
+    if !is_inside("remote_ledger::reading_is_paid_from_the_share_of_who_asks_and_one_at_a_time") {
+        return;
+    }
+    let mut net = Net::new();
+    // So little that what is read in a moment is paid in days.
+    let nothing = Ceilings { cpu: Some(CpuShare(1)), ..modest().ceilings };
+    let poor = net.granted("poor", Grant { ceilings: nothing, ..modest() });
+    let rich = net.granted("rich", modest());
+    net.done(&rich, &SESSION);
+    assert_eq!(net.done(&poor, &["ledger"]), "no session used anything in this time\n");
+    net.refused(&poor, &["ledger"], "taken its share of processor time in advance");
+    net.done(&rich, &["ledger"]);
+    net.done(&rich, &["ledger"]);
+    assert!(net.place.stop().success());
+}
