@@ -9,7 +9,7 @@ use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{Decision, Event, Outcome, Text};
-use weir_trust::credential::{PrefixId, Verified};
+use weir_trust::credential::{Credential, PrefixId, Verified};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -39,8 +39,10 @@ struct Kind {
     party: Party,
     key: Option<Text>,
     credentials: Vec<Text>,
+    claims: Vec<Text>,
     request: Text,
     session: Option<Text>,
+    called: Option<Text>,
     outcome: Outcome,
     reason: Option<Text>,
 }
@@ -69,6 +71,8 @@ impl Asked {
         let (request, is_change) = described(ask);
         let mut decision = Decision::new(request, Outcome::Allowed);
         decision.session = session.map(|session| Text::new(session.as_str()));
+        let called = ask.session().filter(|called| Some(*called) != session);
+        decision.called = called.map(|called| Text::new(called.as_str()));
         let party = match asker {
             Asker::Operator(key) => {
                 decision.key = key.as_ref().map(|key| Text::new(&key.to_string()));
@@ -98,6 +102,14 @@ impl Asked {
         let mut decision = Decision::new("connect", Outcome::Allowed);
         let party = by(&mut decision, credential);
         Self { party, decision, is_change: false }
+    }
+
+    /// With what a credential that is worth nothing says of itself.
+    #[must_use]
+    pub(crate) fn claiming(mut self, credential: &Credential) -> Self {
+        let ids = credential.claimed_links().iter().map(|link| Text::new(&link.id.to_string()));
+        self.decision.claims = ids.collect();
+        self
     }
 
     /// It was not permitted.
@@ -176,9 +188,9 @@ impl Decisions {
         if is_change && decision.outcome == Outcome::Allowed && self.has_room(&party) {
             return Some(Event::Decision(Box::new(decision)));
         }
-        let Decision { key, credentials, request, session, outcome, reason, .. } = decision;
+        let Decision { key, credentials, claims, request, session, called, outcome, reason, .. } = decision;
         let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX };
-        let kind = Kind { party, key, credentials, request, session, outcome, reason };
+        let kind = Kind { party, key, credentials, claims, request, session, called, outcome, reason };
         if let Some(tally) = self.kinds.get_mut(&kind) {
             tally.count = tally.count.saturating_add(1);
             return None;
@@ -226,9 +238,11 @@ impl Decisions {
         let mut due = Vec::new();
         for (kind, tally) in &mut self.kinds {
             if tally.count > 0 && (is_over || !tally.is_entered) {
-                let Kind { key, credentials, request, session, outcome, reason, .. } = kind.clone();
+                let Kind { key, credentials, claims, request, session, called, outcome, reason, .. } =
+                    kind.clone();
                 let count = std::mem::take(&mut tally.count);
-                let decision = Decision { key, credentials, request, session, outcome, reason, count };
+                let decision =
+                    Decision { key, credentials, claims, request, session, called, outcome, reason, count };
                 due.push((tally.first.min(now), now, Event::Decision(Box::new(decision))));
                 (tally.first, tally.is_entered) = (now, true);
             }

@@ -408,16 +408,6 @@ impl Config {
                 "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
             range(address.ip().is_loopback(), "node", "metrics", address.to_string(), wanted)?;
         }
-        if let Some(remote) = self.remote.as_ref().filter(|_| self.policy.is_none()) {
-            let wanted = "at least one key, as `weir key show` prints it: without any nobody can be let in";
-            range(
-                !remote.roots.is_empty() || !remote.operators.is_empty(),
-                "remote",
-                "roots",
-                "empty".to_owned(),
-                wanted,
-            )?;
-        }
         let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking.to_string();
         range(blocking.contains(&cpu.blocking), "cpu", "blocking", given, "between 10 us and 10 ms")?;

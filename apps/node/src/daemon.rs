@@ -42,7 +42,7 @@ use weir_session::ledger::{
     Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
 };
 use weir_session::{Calibration, Name, Profile, Terms};
-use weir_trust::credential::{PrefixId, Refusal as Worthless, Verified};
+use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
@@ -297,8 +297,8 @@ pub(crate) struct Daemon {
     pub(crate) uploads: Uploads,
     /// Who has something compiled, or the ledger read.
     turns: Turns,
-    /// Whom the ledger is being told: one of those under each grant of the operator's.
-    tellings: Mutex<BTreeSet<PrefixId>>,
+    /// The ledger could not be read when somebody asked, and that was said.
+    is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
     /// Decisions on requests that stand in no entry yet.
@@ -449,7 +449,7 @@ impl Daemon {
             seen: Recent::new(SEEN_AGE),
             uploads: Uploads::default(),
             turns: Turns::default(),
-            tellings: Mutex::default(),
+            is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
             is_limited_anew: AtomicBool::new(false),

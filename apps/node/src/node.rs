@@ -4,7 +4,7 @@
 //! done before that: see [`Workshop::prepare`].
 
 use crate::account::Account;
-use crate::authority::{Owner, Refusal, Signed, ceilings};
+use crate::authority::{self, Owner, Refusal, Signed, ceilings};
 use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
@@ -524,6 +524,9 @@ impl Node {
             let Some(owner) = &mut session.owner else { continue };
             let Some(now) = current(&owner.credential) else { continue };
             owner.credential = now;
+            let party = authority::line(&owner.credential).next().map(|(id, _)| id);
+            let channels = session.channels.values_mut().map(|channel| &mut channel.spec);
+            channels.chain(&mut session.spec.channels).for_each(|spec| spec.bounds.party = party);
             let others = kept.iter().filter_map(|name| self.sessions.get(name));
             let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
             match self.sessions.get(&name).map_or(Ok(()), |there| there.hold(others)) {

@@ -415,8 +415,9 @@ pub enum Reply {
     Entries {
         /// As they stand there; to a holder, as they concern him.
         entries: Vec<Entry>,
-        /// How much of the ledger was read, in thousandths: how long it is says how much others do.
-        read: u16,
+        /// How much of the ledger was read, in thousandths; of which a holder is told nothing, as it says how much others do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        read: Option<u16>,
     },
     /// Rows that a follower was too slow for.
     Missed {

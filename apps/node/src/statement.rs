@@ -8,20 +8,20 @@ use crate::protocol::{LedgerAsk, LedgerPart};
 use std::collections::BTreeMap;
 use weir_ledger::Filter;
 use weir_session::Name;
-use weir_session::ledger::{Decision, Entry, Event, Holder, Session, Summary, Text, is_decision};
+use weir_session::ledger::{
+    Decision, Entry, Event, Holder, Session, Summary, SummaryRow, Text, Usage, is_decision,
+};
 use weir_trust::credential::Verified;
 use weir_units::Timestamp;
 
-/// Sessions of one statement: those of a holder that are there at a time, and those that it has the bill of.
-const SESSIONS_MAX: usize = 4096;
+/// Sessions that are there at a time. A node has fewer; the end of one may be missing where the ledger could not be written.
+const SESSIONS_MAX: usize = 16_384;
 /// Names of a holder's sessions that are no more, which are remembered for what was decided about them.
 const NAMES_MAX: usize = 4096;
 
 /// It would be too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there are more than {SESSIONS_MAX} sessions in this time: ask for less of it with --since and --until, or for one session with --session"
-)]
+#[error("there are more than {SESSIONS_MAX} sessions at a time in this ledger: ask for one with --session")]
 pub(crate) struct TooMany;
 
 /// What somebody is told of a ledger, whose entries it takes in their order, from the first on.
@@ -34,61 +34,76 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// For the holder of a credential; for the operator where there is none.
-    pub(crate) fn new(holder: Option<&Verified>, ask: LedgerAsk) -> Self {
+    /// For the holder of a credential; for the operator where there is none. `there` are the sessions of the node at present, with whose they are.
+    pub(crate) fn new(
+        holder: Option<&Verified>,
+        ask: &LedgerAsk,
+        there: impl IntoIterator<Item = (Session, Holder)>,
+    ) -> Self {
+        let concern = holder.map(|holder| Concern::of(holder, there));
         let (since, until) =
             (Timestamp(ask.since_ns.unwrap_or(0)), Timestamp(ask.until_ns.unwrap_or(u64::MAX)));
-        Self {
-            concern: holder.map(Concern::of),
-            part: ask.part,
-            filter: Filter { session: ask.session, since, until },
-            bill: Summary::new(since, until),
-        }
+        let filter = Filter { session: ask.session.clone(), since, until };
+        Self { concern, part: ask.part, filter, bill: Summary::new(since, until) }
     }
 
-    /// Takes an entry, and says what is told of it now.
-    pub(crate) fn take(&mut self, entry: Entry) -> Result<Option<Entry>, TooMany> {
-        let told = match &mut self.concern {
+    /// Takes an entry, and adds what is told now.
+    pub(crate) fn take(&mut self, entry: Entry, told: &mut Vec<Entry>) -> Result<(), TooMany> {
+        // None of an earlier life of the node is left.
+        if matches!(entry.event, Event::NodeStart { .. }) {
+            let rows = self.bill.take_all().map(|(session, row)| billed(&entry.node, session, row));
+            told.extend(rows);
+        }
+        let entry = match &mut self.concern {
             Some(concern) => concern.told(entry)?,
             None => Some(entry),
         };
-        let Some(mut entry) = told.and_then(|entry| self.filter.pick(entry)) else { return Ok(None) };
-        let is_wanted = match self.part {
-            LedgerPart::Entries => true,
-            LedgerPart::Decisions => is_decision(&entry.event),
-            LedgerPart::Bill => {
-                self.bill.add(&entry);
-                if self.bill.count() > SESSIONS_MAX {
-                    return Err(TooMany);
-                }
-                false
+        let Some(entry) = entry else { return Ok(()) };
+        if self.part == LedgerPart::Bill {
+            return self.bill(entry, told);
+        }
+        let entry = self.filter.pick(entry);
+        let is_wanted = |entry: &Entry| self.part == LedgerPart::Entries || is_decision(&entry.event);
+        if let Some(mut entry) = entry.filter(is_wanted) {
+            if let Some(concern) = &mut self.concern {
+                concern.entries += 1;
+                entry.sequence = concern.entries;
             }
-        };
-        if !is_wanted {
-            return Ok(None);
+            told.push(entry);
         }
-        if let Some(concern) = &mut self.concern {
-            concern.entries += 1;
-            entry.sequence = concern.entries;
-        }
-        Ok(Some(entry))
+        Ok(())
     }
 
-    /// What is told when there are no more entries.
-    pub(crate) fn finish(self, node: &Name) -> Vec<Entry> {
-        let entry =
-            |(sequence, (session, row)): (u64, (Option<&Session>, &weir_session::ledger::SummaryRow))| {
-                let usage = Box::new(row.usage.clone());
-                let event = match session {
-                    Some(session) => {
-                        Event::Usage { session: session.clone(), intervals: row.intervals, usage }
-                    }
-                    None => Event::Backlog { merged: 0, lost: 0, others: usage },
-                };
-                Entry { sequence, node: node.clone(), begin: row.begin, end: row.end, event }
-            };
-        (1..).zip(self.bill.rows()).map(entry).collect()
+    /// Of a bill a session is told when it has ended, so that there are never more of them to remember than the node had at a time.
+    fn bill(&mut self, entry: Entry, told: &mut Vec<Entry>) -> Result<(), TooMany> {
+        if let Event::SessionClosed { session, .. } = &entry.event {
+            let row = self.bill.take(session);
+            told.extend(row.map(|row| billed(&entry.node, session.clone(), row)));
+            return Ok(());
+        }
+        match self.filter.pick(entry) {
+            // What could not be told apart is nobody's.
+            Some(entry) if matches!(entry.event, Event::Backlog { .. }) => told.push(entry),
+            Some(entry) => self.bill.add(&entry),
+            None => {}
+        }
+        if self.bill.count() > SESSIONS_MAX { Err(TooMany) } else { Ok(()) }
     }
+
+    /// What is told when there are no more entries, and lines for people.
+    pub(crate) fn finish(mut self, node: &Name) -> (Vec<Entry>, Vec<String>) {
+        let rows = self.bill.take_all().map(|(session, row)| billed(node, session, row)).collect();
+        let gap = "the node's ledger could not be written for a while, and is not complete: sessions or what became of them may be missing here";
+        let has_gaps = self.concern.is_some_and(|concern| concern.has_gaps);
+        (rows, has_gaps.then(|| gap.to_owned()).into_iter().collect())
+    }
+}
+
+/// What a session used in several intervals, as one entry.
+fn billed(node: &Name, session: Session, row: SummaryRow) -> Entry {
+    let SummaryRow { begin, end, intervals, usage } = row;
+    let event = Event::Usage { session, intervals, usage: Box::new(usage) };
+    Entry { sequence: 0, node: node.clone(), begin, end, event }
 }
 
 /// What concerns the holder of a credential.
@@ -96,7 +111,9 @@ impl Statement {
 struct Concern {
     /// The prefixes of his chain, the last of which is his own.
     chain: Vec<Text>,
-    /// Sessions that are there, by what the ledger calls them, as he is told of them.
+    /// Sessions that are on the node now, as he is told of them: the line in which one began may be missing.
+    there: BTreeMap<Session, Name>,
+    /// Sessions that are there where the ledger is now, by what it calls them, as he is told of them.
     sessions: BTreeMap<Session, Session>,
     /// What he calls sessions, by what the ledger calls them.
     names: BTreeMap<Name, Name>,
@@ -104,16 +121,29 @@ struct Concern {
     count: u64,
     /// and of how many entries he was told.
     entries: u64,
+    /// Something was lost while the ledger could not be written.
+    has_gaps: bool,
 }
 
 impl Concern {
-    fn of(credential: &Verified) -> Self {
+    fn of(credential: &Verified, there: impl IntoIterator<Item = (Session, Holder)>) -> Self {
+        let mut concern = Self::by(crate::authority::in_ledger(credential).1);
+        let there = there.into_iter();
+        concern.there = there
+            .filter_map(|(session, holder)| Some((session.clone(), concern.called(&session, &holder)?)))
+            .collect();
+        concern
+    }
+
+    fn by(chain: Vec<Text>) -> Self {
         Self {
-            chain: crate::authority::in_ledger(credential).1,
+            chain,
+            there: BTreeMap::new(),
             sessions: BTreeMap::new(),
             names: BTreeMap::new(),
             count: 0,
             entries: 0,
+            has_gaps: false,
         }
     }
 
@@ -127,6 +157,26 @@ impl Concern {
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
+    /// As he is told of a session; nothing where it is none of his.
+    fn known(&mut self, session: &Session) -> Result<Option<Session>, TooMany> {
+        if let Some(told) = self.sessions.get(session) {
+            return Ok(Some(told.clone()));
+        }
+        let Some(name) = self.there.get(session).cloned() else { return Ok(None) };
+        self.begin(session, name).map(Some)
+    }
+
+    fn begin(&mut self, session: &Session, name: Name) -> Result<Session, TooMany> {
+        if self.sessions.len() >= SESSIONS_MAX {
+            return Err(TooMany);
+        }
+        self.count += 1;
+        self.remember(&session.name, &name);
+        let told = Session { name, id: self.count };
+        self.sessions.insert(session.clone(), told.clone());
+        Ok(told)
+    }
+
     fn told(&mut self, mut entry: Entry) -> Result<Option<Entry>, TooMany> {
         match &mut entry.event {
             // None of an earlier life of the node is left.
@@ -134,25 +184,30 @@ impl Concern {
                 self.sessions.clear();
                 return Ok(None);
             }
+            Event::Backlog { lost, others, .. } => {
+                self.has_gaps |= *lost > 0 || **others != Usage::default();
+                return Ok(None);
+            }
             Event::Idle { idle } => {
+                for (session, _) in idle.iter() {
+                    self.known(session)?;
+                }
                 let told = idle.clone().told(|session| self.sessions.get(&session).cloned());
                 return Ok(told.map(|idle| Entry { event: Event::Idle { idle }, ..entry }));
             }
             Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
             Event::SessionCreated { session, holder: Some(holder), .. } => {
-                let Some(name) = self.called(session, holder) else { return Ok(None) };
-                self.count += 1;
-                if self.sessions.len() >= SESSIONS_MAX {
-                    return Err(TooMany);
+                if let Some(name) =
+                    self.called(session, holder).filter(|_| !self.sessions.contains_key(session))
+                {
+                    self.begin(session, name)?;
                 }
-                self.remember(&session.name, &name);
-                self.sessions.insert(session.clone(), Session { name, id: self.count });
             }
             _ => {}
         }
         let is_end = matches!(entry.event, Event::SessionClosed { .. });
         let Some(session) = entry.event.session_mut() else { return Ok(None) };
-        let Some(told) = self.sessions.get(session).cloned() else { return Ok(None) };
+        let Some(told) = self.known(session)? else { return Ok(None) };
         if is_end {
             self.sessions.remove(session);
         }
@@ -170,28 +225,34 @@ impl Concern {
 
     /// Whether he is told of a decision, which has the session's name that he knows then.
     fn is_told(&self, decision: &mut Decision) -> bool {
-        let called = decision.session.as_ref().and_then(|name| {
+        let his = self.chain.last();
+        let known = decision.session.as_ref().and_then(|name| {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
-        let is_below = self.chain.last().is_some_and(|his| decision.credentials.contains(his));
-        // The operator has no credential, and strangers have none that is worth anything.
-        let is_above = match &decision.key {
-            None => decision.credentials.is_empty(),
-            Some(_) => !decision.credentials.is_empty() && self.chain.starts_with(&decision.credentials),
-        };
-        let is_told = is_below || (is_above && called.is_some());
-        if let (true, Some(called)) = (is_told, called) {
+        let is_below = his.is_some_and(|his| decision.credentials.contains(his));
+        // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
+        let is_above = known.is_some() && self.chain.starts_with(&decision.credentials);
+        if !is_below && !is_above {
+            return false;
+        }
+        if decision.credentials.is_empty() {
+            // Which of the operators it was is not for him.
+            decision.key = None;
+        }
+        let is_own = his.is_some_and(|his| decision.credentials.last() == Some(his));
+        let called = decision.called.take().filter(|_| is_own).or(known);
+        if let Some(called) = called {
             decision.session = Some(called);
         }
-        is_told
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::ledger::{ByteSeconds, Closed, Idle, Outcome, Reserved, Usage};
+    use weir_session::ledger::{ByteSeconds, Closed, Idle, Outcome, Reserved};
     use weir_units::{Bytes, Nanos};
 
     const HIS: &str = "weir-id:his";
@@ -207,17 +268,9 @@ mod tests {
 
     /// For somebody who has his right by way of somebody else.
     fn statement(part: LedgerPart) -> Statement {
-        let concern = Concern {
-            chain: ["weir-id:first", HIS].map(Text::new).into(),
-            sessions: BTreeMap::new(),
-            names: BTreeMap::new(),
-            count: 0,
-            entries: 0,
-        };
-        Statement {
-            concern: Some(concern),
-            ..Statement::new(None, LedgerAsk { part, ..LedgerAsk::default() })
-        }
+        let concern = Concern::by(MINE.iter().map(|id| Text::new(id)).collect());
+        let ask = LedgerAsk { part, ..LedgerAsk::default() };
+        Statement { concern: Some(concern), ..Statement::new(None, &ask, []) }
     }
 
     fn entry(event: Event) -> Entry {
@@ -236,7 +289,10 @@ mod tests {
     }
 
     fn told(statement: &mut Statement, event: Event) -> Option<Event> {
-        statement.take(entry(event)).unwrap().map(|entry| entry.event)
+        let mut told = Vec::new();
+        statement.take(entry(event), &mut told).unwrap();
+        assert!(told.len() <= 1, "{told:?}");
+        told.pop().map(|entry| entry.event)
     }
 
     const MINE: &[&str] = &["weir-id:first", HIS];
@@ -292,10 +348,12 @@ mod tests {
         assert_eq!(decided(Some("k"), &MINE[..1], Some("s-mine")), s);
         assert_eq!(decided(Some("k"), &MINE[..1], Some("s-first")), None);
         assert_eq!(decided(None, &[], Some("s-mine")), s);
+        // The operator from elsewhere.
+        assert_eq!(decided(Some("k"), &[], Some("s-mine")), s);
         assert_eq!(decided(None, &[], Some("operators")), None);
         assert_eq!(decided(None, &[], None), None);
-        // Somebody whose credential is worth nothing, and somebody beside him.
-        assert_eq!(decided(Some("k"), &[], Some("s-mine")), None);
+        // Somebody whose credential is worth nothing, who is never asked for a session, and somebody beside him.
+        assert_eq!(decided(Some("k"), &[], None), None);
         assert_eq!(decided(Some("k"), &["weir-id:first", "weir-id:beside"], Some("s-mine")), None);
         // When it is closed, what was decided about that comes behind it.
         let closed = Event::SessionClosed { session: mine, reason: Closed::Asked };
@@ -306,27 +364,70 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_whatever_somebody_does() {
+    fn a_session_that_never_was_has_the_name_that_he_gave_it() {
+        let mut statement = statement(LedgerPart::Entries);
+        statement.filter.session = Some(name("more"));
+        let refused = |chain: &[&str]| {
+            let credentials = chain.iter().map(|id| Text::new(id)).collect();
+            let (session, called) = (Some(Text::new("more-hash")), Some(Text::new("more")));
+            let of = Decision::new("create", Outcome::Refused);
+            Event::Decision(Box::new(Decision { credentials, session, called, ..of }))
+        };
+        let Some(Event::Decision(decision)) = told(&mut statement, refused(MINE)) else { panic!("not told") };
+        assert_eq!((decision.session, decision.called), (Some(Text::new("more")), None));
+        // What a delegate of his calls so is another one.
+        assert_eq!(told(&mut statement, refused(&[MINE[0], MINE[1], "weir-id:below"])), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_whatever_somebody_does_and_every_session_is_told() {
         let mut statement = statement(LedgerPart::Bill);
+        let mut sum = Summary::default();
+        let mut told = Vec::new();
         for id in 0..10_000 {
             let session = session(&format!("s-{id}"), id);
-            told(&mut statement, created(&session, MINE));
-            told(&mut statement, Event::SessionClosed { session, reason: Closed::Asked });
+            let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
+            for event in [
+                created(&session, MINE),
+                Event::Usage { session: session.clone(), intervals: 1, usage: usage.clone() },
+                Event::Usage { session: session.clone(), intervals: 1, usage },
+                Event::SessionClosed { session, reason: Closed::Asked },
+            ] {
+                statement.take(entry(event), &mut told).unwrap();
+            }
+            assert!(told.len() <= 1 && statement.bill.count() == 0);
+            told.drain(..).for_each(|entry| sum.add(&entry));
         }
         let concern = statement.concern.as_ref().unwrap();
         assert!(concern.sessions.is_empty() && concern.names.len() <= NAMES_MAX, "{}", concern.names.len());
-        let used = |statement: &mut Statement, id| {
-            let session = session("s-more", id);
-            statement.take(entry(created(&session, MINE))).unwrap();
-            let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
-            let used = statement.take(entry(Event::Usage { session: session.clone(), intervals: 1, usage }));
-            _ = statement.take(entry(Event::SessionClosed { session, reason: Closed::Asked }));
-            used
+        assert_eq!((sum.count(), sum.total().packets_in), (10_000, 20_000));
+        assert!(sum.rows().all(|(_, row)| row.intervals == 2));
+        // Ends that are missing, because they were lost.
+        let begin = |statement: &mut Statement, id| {
+            statement.take(entry(created(&session("s-more", id), MINE)), &mut Vec::new())
         };
         for id in 0..SESSIONS_MAX as u64 {
-            assert_eq!(used(&mut statement, id), Ok(None));
+            assert_eq!(begin(&mut statement, id), Ok(()));
         }
-        assert_eq!(statement.bill.count(), SESSIONS_MAX);
-        assert_eq!(used(&mut statement, SESSIONS_MAX as u64), Err(TooMany));
+        assert_eq!(begin(&mut statement, SESSIONS_MAX as u64), Err(TooMany));
+    }
+
+    #[test]
+    fn where_the_ledger_has_gaps_sessions_that_are_there_are_told_and_that_it_has() {
+        let mine = session("s-mine", 7);
+        let mut statement = statement(LedgerPart::Bill);
+        let concern = statement.concern.as_mut().unwrap();
+        concern.there.insert(mine.clone(), name("s"));
+        let lost = Event::Backlog { merged: 0, lost: 1, others: Box::default() };
+        assert_eq!(told(&mut statement, lost), None);
+        let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
+        for session in [mine, session("s-others", 8)] {
+            let used = Event::Usage { session, intervals: 1, usage: usage.clone() };
+            assert_eq!(told(&mut statement, used), None);
+        }
+        let (rows, notes) = statement.finish(&name(NODE));
+        let rows: Vec<_> = rows.into_iter().map(|row| row.event).collect();
+        assert_eq!(rows, [Event::Usage { session: session("s", 1), intervals: 1, usage }]);
+        assert_eq!(notes.len(), 1);
     }
 }

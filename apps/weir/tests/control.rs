@@ -451,6 +451,11 @@ mod ledger {
         let bill = run(["ledger", state]).fails(1, &["the ledger was changed"]);
         assert_eq!(bill.text(), "");
         run(["ledger", "/nowhere"]).fails(1, &["there is no ledger in /nowhere"]);
+        // Where a node is named that may be another machine's, what would be looked at here is not its.
+        for variable in ["WEIR_NODE", "WEIR_SOCKET"] {
+            let ended = finish(weir().args(["ledger", "--verify"]).env(variable, "ix-1.example"), None);
+            ended.fails(1, &["can only be said of its files"]);
+        }
     }
 }
 

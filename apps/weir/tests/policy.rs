@@ -86,6 +86,20 @@ fn a_policy_is_said_in_words() {
 }
 
 #[test]
+fn a_node_that_nobody_could_be_let_in_to_is_found_and_one_for_its_operators_alone_is_none() {
+    let (folder, key) = place();
+    let at = folder.path();
+    let remote = |who: &str| {
+        let remote = "[remote]\nlisten = \"127.0.0.1:7353\"\nkey = \"node.key\"\n";
+        write(at, "alone.toml", &format!("{remote}{who}"));
+    };
+    remote("");
+    assert!(fails(at, "policy check -c alone.toml").contains("there is no root of trust"));
+    remote(&format!("operators = [\"{key}\"]\n"));
+    done(at, "policy check -c alone.toml");
+}
+
+#[test]
 fn what_contradicts_itself_is_found() {
     let (folder, _) = place();
     let at = folder.path();

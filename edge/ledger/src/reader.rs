@@ -106,13 +106,18 @@ impl Reader {
     pub fn finish(mut self) -> Result<Verified, ReadError> {
         loop {
             match self.step() {
-                Ok(Some(_)) => {}
-                Ok(None) => return self.verifier.finish().map_err(ReadError::Wrong),
+                Ok(Some(fed)) if !self.is_tail(&fed) => {}
+                Ok(_) => return self.verifier.finish().map_err(ReadError::Wrong),
                 // The verifier may still find that what is missing here comes later.
                 Err(ReadError::Wrong(_)) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether it is what a node is just writing: the rest of that line, when it comes, is none of its own.
+    fn is_tail(&self, fed: &Fed) -> bool {
+        matches!(fed, Fed::Torn(_)) && self.to_come.is_empty()
     }
 
     /// The next line; nothing at the end of the ledger.
@@ -146,8 +151,8 @@ impl Iterator for Reader {
                         return Some(Ok(entry));
                     }
                 }
-                Ok(Some(Fed::Torn(_))) => {}
-                Ok(None) => {
+                Ok(Some(fed)) if !self.is_tail(&fed) => {}
+                Ok(_) => {
                     self.is_over = true;
                     return self.verifier.finish().err().map(|wrong| Err(ReadError::Wrong(wrong)));
                 }

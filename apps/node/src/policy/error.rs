@@ -97,7 +97,7 @@ pub enum Wrong {
     Who,
     /// Nobody's credentials would count.
     #[error(
-        "there is no root of trust, so nobody could be let in: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder"
+        "there is no root of trust, so nobody could be let in: write one under `roots` in [remote], or into roots/NAME.toml of the policy's folder; or name `operators` in [remote]"
     )]
     NoRoots,
 }

@@ -32,7 +32,7 @@ pub use findings::Finding;
 pub use root::Root;
 pub use trial::{Ground, Trial, World};
 
-use crate::config::Config;
+use crate::config::{Config, RemoteConfig};
 use crate::workshop::Shipped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -92,7 +92,8 @@ impl Policy {
             .lists
             .extend(config.remote.iter().flat_map(|remote| &remote.revocations).map(|file| beside(file)));
         policy.finish()?;
-        if config.remote.is_some() && policy.roots.is_empty() {
+        let nobody = |remote: &RemoteConfig| policy.roots.is_empty() && remote.operators.is_empty();
+        if config.remote.as_ref().is_some_and(nobody) {
             return Err(PolicyError::new(path, Wrong::NoRoots));
         }
         Ok(policy)

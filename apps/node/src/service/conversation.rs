@@ -292,7 +292,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                     refused(&error)
                 }
             },
-            Request::Ledger(ask) => match daemon.tell(&self.asker, ask) {
+            Request::Ledger(ask) => match daemon.tell(&self.asker, &ask) {
                 Ok(telling) => {
                     daemon.decided(asked.answered(&done(), false));
                     return self.tell(telling);
@@ -341,7 +341,7 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
             let reply = match telling.next() {
                 Ok(Some(entries)) => entries,
-                Ok(None) => return self.say(Reply::Done { notes: Vec::new() }).map(|()| true),
+                Ok(None) => return self.say(Reply::Done { notes: telling.notes() }).map(|()| true),
                 Err(why) => return self.refuse(&why).map(|()| true),
             };
             self.say(reply)?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_remote::{Door, Keeper, MeetError, Stream, Visitor};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, Verified};
+use weir_trust::credential::{Credential, Refusal as Worthless, Verified};
 use weir_trust::gate::Limits;
 use weir_trust::grant::Second;
 
@@ -37,8 +37,9 @@ pub(super) struct Gatehouse {
     pub(super) office: Arc<Office>,
     door: Arc<Door>,
     seats: Seats,
-    /// For the node's operators,
+    /// For the node's operators, with rooms of their own,
     operators: Seats,
+    operators_office: Arc<Office>,
     /// and for those who have no credential.
     visitors: Seats,
 }
@@ -49,7 +50,8 @@ impl Gatehouse {
         let visitors = Seats::new(VISITORS_MAX, VISITORS_OF_ONE_MAX);
         let operators = Seats::new(OPERATORS_MAX, OPERATORS_MAX);
         let door = Arc::new(Door::new(Limits::default()));
-        Arc::new(Self { keeper, office, door, seats, operators, visitors })
+        let operators_office = Office::new(&office.daemon, &office.is_over);
+        Arc::new(Self { keeper, office, door, seats, operators, operators_office, visitors })
     }
 }
 
@@ -93,9 +95,11 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
         let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
         let answered = if seat.is_some() {
             daemon.decided(Asked::of_operator(&peer.key));
-            Conversation::new(&mut line, Asker::Operator(Some(peer.key)), &house.office).serve()
+            Conversation::new(&mut line, Asker::Operator(Some(peer.key)), &house.operators_office).serve()
         } else {
-            refuse(&mut line, &format!("{OPERATORS_MAX} operators are connected; that is the most"))
+            let why = format!("{OPERATORS_MAX} operators are connected; that is the most");
+            daemon.decided(Asked::of_operator(&peer.key).refused(&why));
+            refuse(&mut line, &why)
         };
         if answered.is_ok() {
             line.let_go();
@@ -114,7 +118,8 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
     let seat = house.seats.take(peer.key);
     // The node has no credentials of its own to show.
     let stream = guest.accept(&[])?;
-    let verified = house.office.daemon.trust().map(|trust| verify(&trust, &peer));
+    let credential = Credential::parse(&peer.credentials);
+    let verified = house.office.daemon.trust().map(|trust| verify(&trust, &peer, credential.as_ref()));
     let mut line = Remote { stream, until: Instant::now() + PATIENCE };
     let answered = match (verified, &seat) {
         (Some(Ok(verified)), Some(_)) => {
@@ -122,7 +127,9 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
             Conversation::new(&mut line, Asker::Holder(Arc::new(verified)), &house.office).serve()
         }
         (Some(Err(refusal)), _) => {
-            daemon.decided(Asked::of_stranger(&peer.key, "connect").refused(&refusal.to_string()));
+            let asked = Asked::of_stranger(&peer.key, "connect");
+            let asked = credential.as_ref().map_or(asked.clone(), |credential| asked.claiming(credential));
+            daemon.decided(asked.refused(&refusal.to_string()));
             refuse(&mut line, &refusal)
         }
         (_, None) => {
@@ -142,9 +149,13 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
     Ok(())
 }
 
-fn verify(trust: &Trust, peer: &Peer) -> Result<Verified, Refusal> {
-    let credential = Credential::parse(&peer.credentials)?;
-    Ok(trust.verify(&credential, &peer.key, Second::of(crate::runner::wall_clock()))?)
+fn verify(
+    trust: &Trust,
+    peer: &Peer,
+    credential: Result<&Credential, &Worthless>,
+) -> Result<Verified, Refusal> {
+    let credential = credential.map_err(Clone::clone)?;
+    Ok(trust.verify(credential, &peer.key, Second::of(crate::runner::wall_clock()))?)
 }
 
 /// A client elsewhere.

@@ -21,7 +21,7 @@ pub struct Place {
     /// With KEY, the public key that the node says when it starts, nobody else is taken for it. Where WEIR_NODE says one, --socket is still another one.
     #[arg(long, value_name = "NODE", global = true)]
     pub node: Option<Address>,
-    /// The file of the credential for it; none for one of its operators
+    /// The file of the credential for it; for one of its operators none (an empty WEIR_CREDENTIAL is none, too)
     #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL", global = true)]
     pub credential: Option<PathBuf>,
     /// The file of the private key that the credential is for, or of an operator's

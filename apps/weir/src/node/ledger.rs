@@ -1,6 +1,7 @@
 //! `weir ledger`: what sessions used, and whether what says so is whole. From the files, for which no node is needed; or told by a node that runs, elsewhere too.
 
 use super::args::Ledger;
+use super::place::named;
 use super::{NodeError, read, show};
 use crate::Failure;
 use crate::run::progress::Progress;
@@ -18,6 +19,10 @@ use weir_units::{Bytes, Nanos, Timestamp};
 pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
     let is_of_files = args.verify || args.dir.is_some() || args.config.is_some();
     let node = if is_of_files { None } else { args.place.named()? };
+    // The environment names a node, whose files may be elsewhere.
+    if args.verify && args.dir.is_none() && args.config.is_none() && named(None, None)?.is_some() {
+        return Err(NodeError::VerifyFiles.into());
+    }
     let folder = folder(args)?;
     let check = Check { contains: args.head, ..Check::default() };
     if args.verify {
@@ -83,12 +88,17 @@ fn tell(
     let told = loop {
         match client.receive() {
             Ok(Reply::Entries { entries, read }) => {
-                progress.show_part(read);
+                if let Some(read) = read {
+                    progress.show_part(read);
+                }
                 if let Err(error) = entries.iter().try_for_each(&mut *take) {
                     break Err(error);
                 }
             }
-            Ok(Reply::Done { .. }) => break Ok(()),
+            Ok(Reply::Done { notes }) => {
+                notes.iter().for_each(|note| progress.line(&format!("weir: {note}")));
+                break Ok(());
+            }
             Ok(other) => break Err(ClientError::Other(kind(&other)).into()),
             Err(error) => break Err(error.into()),
         }

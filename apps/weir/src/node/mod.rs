@@ -75,6 +75,11 @@ pub enum NodeError {
         "a node elsewhere asks who you are: name the file of the credential's private key, or of an operator's, with --key FILE"
     )]
     NoKey,
+    /// `ledger --verify` without files.
+    #[error(
+        "whether a ledger is whole can only be said of its files: name their folder, or the node's configuration with -c (WEIR_NODE or WEIR_SOCKET names a node, which may have others than those of this machine)"
+    )]
+    VerifyFiles,
     /// What the environment says.
     #[error("{variable}: {0}", variable = place::NODE)]
     Variable(String),

@@ -108,7 +108,8 @@ impl Place {
             Some(Named::There(node)) => node,
         };
         // The node's operators have none; anybody else is told that he needs one.
-        let credential = self.credential.as_deref().map(credential_of).transpose()?;
+        let credential = self.credential.as_deref().filter(|path| !path.as_os_str().is_empty());
+        let credential = credential.map(credential_of).transpose()?;
         let credential = credential.map_or_else(Vec::new, |credential| credential.as_bytes().to_vec());
         let key = self.key.as_deref().ok_or(NodeError::NoKey)?;
         let identity = identity_of(key, self.passphrase_file.as_deref())?;

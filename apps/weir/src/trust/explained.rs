@@ -39,8 +39,14 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
             Some(Named::There(node)) => {
                 let key = key.as_deref().ok_or(NodeError::NoKey).map_err(Failure::Control)?;
                 let identity = identity_of(key, passphrase_file.as_deref())?;
-                let there = node.whereabouts(identity, credential.as_bytes().to_vec());
-                (there.map_err(Failure::Control)?, None)
+                // Its holder asks by it; one of the node's operators, about it.
+                let is_his = identity.public() == *credential.claimed_holder();
+                let (shown, named) = if is_his {
+                    (credential.as_bytes().to_vec(), None)
+                } else {
+                    (Vec::new(), Some(credential.to_string()))
+                };
+                (node.whereabouts(identity, shown).map_err(Failure::Control)?, named)
             }
             Some(Named::Here(socket)) => (Whereabouts::Here(socket), Some(credential.to_string())),
             None => (Whereabouts::Here(SOCKET.into()), Some(credential.to_string())),

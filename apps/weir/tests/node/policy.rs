@@ -335,6 +335,10 @@ fn every_decision_is_in_the_ledger_and_a_flood_of_them_does_not_fill_it() {
     // Of strangers some are listed, and all are counted: as refused, or by the gate before anybody knew who they were.
     let listed = rows.iter().filter(|row| row["request"] == "connect" && row["outcome"] == "refused");
     assert!(listed.clone().count() <= 2 * 8, "{rows:?}");
+    // With what their credentials say of themselves, and that it is no more than that.
+    let claims =
+        |row: &Value| row["credentials"].as_str().is_some_and(|ids| ids.starts_with("(claimed) weir-id:"));
+    assert!(listed.clone().count() > 0 && listed.clone().all(claims), "{rows:?}");
     let counts = |what: &str| {
         let rows = rows.iter().filter(|row| row["request"] == what && row["outcome"] != "allowed");
         rows.map(|row| row["count"].as_u64().unwrap()).sum::<u64>()

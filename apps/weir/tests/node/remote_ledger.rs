@@ -102,6 +102,9 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     // The student is told of his own, and why it ended; of what was decided about the researcher's nothing.
     let told = wait(&net, &student, 1);
     let text = told.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    let refused = entries(&net, &student, &["--session", "more"]);
+    assert!(refused.len() == 1 && refused[0]["outcome"] == "refused", "{refused:?}");
+    assert_eq!((&refused[0]["session"], &refused[0]["called"]), (&json!("more"), &Value::Null));
     assert!(text.contains("\"reason\":\"parent\"") && text.contains("asked for 1 GiB"), "{text}");
     assert!(
         told.iter().all(|entry| entry["session"]["id"].is_null() || entry["session"]["id"] == 1),
@@ -146,8 +149,8 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
 }
 
 #[test]
-fn reading_is_paid_from_the_share_of_who_asks_and_one_at_a_time() {
-    if !is_inside("remote_ledger::reading_is_paid_from_the_share_of_who_asks_and_one_at_a_time") {
+fn reading_is_paid_from_the_share_of_who_asks() {
+    if !is_inside("remote_ledger::reading_is_paid_from_the_share_of_who_asks") {
         return;
     }
     let mut net = Net::new();

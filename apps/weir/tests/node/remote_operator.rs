@@ -79,9 +79,22 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
         std::thread::sleep(std::time::Duration::from_millis(200));
     };
     let by = |request: &str| rows.iter().filter(|row| row["request"] == request).collect::<Vec<_>>();
-    assert!(by("change-link").iter().all(|row| row["key"] == key.as_str()), "{told}");
+    let changed = by("change-link");
+    assert!(changed.len() == 1 && changed[0]["key"] == key.as_str(), "{told}");
     assert!(by("close").iter().any(|row| row["key"] == key.as_str()), "{told}");
     assert!(by("connect").iter().any(|row| row["key"] == key.as_str() && row["outcome"] == "allowed"));
+
+    // Whose session he closed is told that, and not which of the operators it was.
+    let told = net.done(&researcher, &["ledger", "--decisions", "--json"]);
+    let rows: Vec<Value> = serde_json::from_str(&told).unwrap();
+    let closed: Vec<&Value> = rows.iter().filter(|row| row["request"] == "close").collect();
+    assert!(closed.len() == 1 && closed[0]["session"] == "study" && closed[0]["key"].is_null(), "{told}");
+    assert!(!told.contains(&key), "{told}");
+
+    // About whose credential he asks, he says.
+    let credential = researcher.credential.to_str().unwrap();
+    let explained = done(&["credential", "explain", credential]);
+    assert!(explained.contains("it allows:") && explained.contains("10%"), "{explained}");
 
     // Whoever looks when he is none any more sees no more.
     let mut watch = command(&admin.key, &["follow", "own", "port-count", "counts"]);

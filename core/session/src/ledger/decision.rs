@@ -42,11 +42,17 @@ pub struct Decision {
     /// By what right: the identifiers of all prefixes of the credential's chain, the operator's block first. None of the operator, and of a credential that was worth nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<Text>,
+    /// The identifiers that a credential says of itself which was worth nothing here: anybody can write them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<Text>,
     /// What was asked for.
     pub request: Text,
     /// Which session it is about, by the node's name for it, or by the one that was given where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Text>,
+    /// What whoever asked calls that session, where that is another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called: Option<Text>,
     /// What came of it.
     pub outcome: Outcome,
     /// Why, where it was not done.
@@ -63,8 +69,10 @@ impl Decision {
         Self {
             key: None,
             credentials: Vec::new(),
+            claims: Vec::new(),
             request: Text::new(request),
             session: None,
+            called: None,
             outcome,
             reason: None,
             count: 1,
@@ -121,9 +129,14 @@ impl DecisionList {
         };
         match &entry.event {
             Event::Decision(decision) => {
-                let Decision { key, credentials, request, session, outcome, reason, count } = &**decision;
-                let ids: Vec<&str> = credentials.iter().map(Text::as_str).collect();
-                let credentials = (!ids.is_empty()).then(|| ids.join(" "));
+                let Decision { key, credentials, claims, request, session, outcome, reason, count, .. } =
+                    &**decision;
+                let joined = |ids: &[Text]| ids.iter().map(Text::as_str).collect::<Vec<_>>().join(" ");
+                let credentials = match (credentials.as_slice(), claims.as_slice()) {
+                    ([], []) => None,
+                    ([], claims) => Some(format!("(claimed) {}", joined(claims))),
+                    (credentials, _) => Some(joined(credentials)),
+                };
                 let text = |text: &Option<Text>| text.as_ref().map(Text::to_string);
                 let more = [text(session), text(key), credentials, text(reason)];
                 row(request.as_str(), outcome.as_str(), *count, more);

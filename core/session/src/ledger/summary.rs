@@ -87,6 +87,16 @@ impl Summary {
         self.rows.len()
     }
 
+    /// The row of a session, which is gone then.
+    pub fn take(&mut self, session: &Session) -> Option<SummaryRow> {
+        self.rows.remove(session)
+    }
+
+    /// All rows of sessions, which are gone then, in the order of their names.
+    pub fn take_all(&mut self) -> impl Iterator<Item = (Session, SummaryRow)> {
+        std::mem::take(&mut self.rows).into_iter()
+    }
+
     /// All sessions together.
     pub fn total(&self) -> Usage {
         self.rows().map(|(_, row)| &row.usage).sum()
