@@ -8,7 +8,9 @@ use crate::remote::{Net, Person, SESSION, modest, seconds_from_now};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::json;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{
+    Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -19,8 +21,9 @@ use weir_remote::{Door, Stream};
 use weir_trust::association::{Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::gate::Limits;
-use weir_trust::grant::Grant;
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
+use weir_units::BitsPerSecond;
 
 const NODE: &str = "127.0.0.1:7353";
 
@@ -133,6 +136,171 @@ fn credentials_that_nobody_granted_open_nothing() {
     // Whoever got through so far has taken nothing from others.
     let researcher = net.granted("researcher", modest());
     net.done(&researcher, &SESSION);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn of_no_part_more_is_passed_on_than_somebody_has() {
+    if !is_inside("adversaries::of_no_part_more_is_passed_on_than_somebody_has") {
+        return;
+    }
+    let mut net = net_of_people();
+    let hash = |byte: &str| format!("hex:{}", byte.repeat(32));
+    let (one, other) = (hash("11"), hash("22"));
+    let begins = seconds_from_now(0);
+    let has = granted(|grant| {
+        let hashes = [ModuleHash([0x11; 32])].into();
+        grant.modules = Modules::from(ModuleSet { hashes, ..ModuleSet::default() });
+        grant.profiles = Some(["strict".parse().unwrap()].into());
+        grant.interfaces = Some(["b".parse().unwrap()].into());
+        grant.view = Some("payload=none,addresses=anonymised,macs=zeroed".parse().unwrap());
+        grant.writes = Some(["ttl".parse().unwrap()].into());
+        grant.nodes = Some(["*.example".parse().unwrap()].into_iter().collect());
+        grant.ceilings.bandwidth = Some(BitsPerSecond(1_000_000));
+        grant.ceilings.records_per_second = Some(10);
+        grant.ceilings.kept_packets = Some(10);
+        grant.not_before = Some(begins);
+        grant.delegations = Some(2);
+    });
+    let friend = FRIEND.datalog();
+    // Of each part more than he has, with how that is called, and then no more.
+    let parts = [
+        ("profile", r#"profile("default");"#.to_owned(), r#"profile("strict");"#.to_owned()),
+        ("modules", format!("modules([{one}, {other}], []);"), format!("modules([{one}], []);")),
+        ("modules", format!("modules([{other}], []);"), "modules([], []);".into()),
+        ("modules", format!("modules([{one}], [{friend}]);"), format!("modules([{one}], []);")),
+        ("interfaces", r#"interfaces(["a", "b"]);"#.into(), r#"interfaces(["b"]);"#.into()),
+        ("interfaces", r#"interfaces(["a"]);"#.into(), "interfaces([]);".into()),
+        ("view", r#"view("all");"#.into(), r#"view("payload=none,addresses=zeroed,macs=zeroed");"#.into()),
+        (
+            "view",
+            r#"view("payload=1,addresses=anonymised,macs=zeroed");"#.into(),
+            r#"view("payload=none,addresses=anonymised,macs=zeroed");"#.into(),
+        ),
+        (
+            "view",
+            r#"view("payload=none,macs=zeroed");"#.into(),
+            r#"view("payload=none,addresses=anonymised,macs=zeroed,ports=zeroed");"#.into(),
+        ),
+        ("fields to write", r#"writes(["payload", "ttl"]);"#.into(), r#"writes(["ttl"]);"#.into()),
+        ("processor time", "cpu(100001);".into(), "cpu(100000);".into()),
+        ("memory", "memory(16777217);".into(), "memory(16777216);".into()),
+        ("bandwidth", "bandwidth(1000001);".into(), "bandwidth(1000000);".into()),
+        ("records per second", "records(11);".into(), "records(10);".into()),
+        ("kept packets", "kept(11);".into(), "kept(10);".into()),
+        ("sessions", "sessions(3);".into(), "sessions(2);".into()),
+        ("nodes", r#"nodes(["ix-1.org", "*.example"]);"#.into(), r#"nodes(["ix-1.example"]);"#.into()),
+        ("beginning", "not_before(1970-01-02T00:00:00Z);".into(), format!("not_before({begins});")),
+        ("end", "expires(2090-01-01T00:00:00Z);".into(), format!("expires({});", seconds_from_now(1800))),
+        // It was passed on once by then.
+        ("further delegations", "delegations(2);".into(), "delegations(1);".into()),
+    ];
+    let passed_on = |part: &str| {
+        let block = block(&format!("{} {part}", preamble(STUDENT)));
+        raw_append(has.as_bytes(), &RESEARCHER.private(), block, 5)
+    };
+    for (part, more, same) in &parts {
+        let why = shown(net.node, STUDENT.identity(), &passed_on(more));
+        let says = format!("widened: block 1 asks for more than its holder was given; {part}: asked for");
+        assert!(why.as_ref().is_some_and(|why| why.contains(&says)), "{more}: {why:?}");
+        assert_eq!(shown(net.node, STUDENT.identity(), &passed_on(same)), None, "{same}");
+        // Nor when it was right so far and is passed on again.
+        let again = block(&format!("{} {more}", preamble(THIEF)));
+        let again = raw_append(&passed_on(same), &STUDENT.private(), again, 6);
+        let why = shown(net.node, THIEF.identity(), &again);
+        assert!(why.as_ref().is_some_and(|why| why.contains("widened: block 2")), "{more}: {why:?}");
+    }
+    assert!(net.sessions().is_empty());
+    assert!(net.place.stop().success());
+}
+
+/// Has the system ask for names in this namespace alone, here. How many were asked for since.
+fn asked_here(folder: &std::path::Path) -> Arc<AtomicUsize> {
+    for (name, text) in [("resolv.conf", "nameserver 127.0.0.1\n"), ("nsswitch.conf", "hosts: files dns\n")] {
+        let (here, there) = (folder.join(name), std::path::Path::new("/etc").join(name));
+        std::fs::write(&here, text).unwrap();
+        // Where there is none the system does what is written here.
+        if there.exists() {
+            let mount = std::process::Command::new("mount").arg("--bind").args([&here, &there]).status();
+            assert!(mount.unwrap().success(), "{name}");
+        }
+    }
+    let (socket, asked) = (UdpSocket::bind("127.0.0.1:53").unwrap(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        let mut question = [0; 512];
+        while let Ok((len, from)) = socket.recv_from(&mut question) {
+            count.fetch_add(1, Ordering::AcqRel);
+            // There is no such name.
+            question[2..4].copy_from_slice(&[0x81, 0x83]);
+            _ = socket.send_to(&question[..len], from);
+        }
+    });
+    asked
+}
+
+#[test]
+fn a_delegated_filter_breaks_out_of_nothing_looks_nothing_up_and_ends() {
+    if !is_inside("adversaries::a_delegated_filter_breaks_out_of_nothing_looks_nothing_up_and_ends") {
+        return;
+    }
+    let mut net = Net::new();
+    let asked = asked_here(net.folder.path());
+    let filters = ["udp".parse().unwrap()].into();
+    // Half of a core, from which is paid what their filters take.
+    let ceilings = Ceilings { cpu: Some(CpuShare(500_000)), ..modest().ceilings };
+    let researcher = net.granted("researcher", Grant { filters, ceilings, ..modest() });
+    let passed_on = |name: &str, filter: &str| {
+        let filters = [filter.parse().unwrap()].into();
+        net.delegated(&researcher, name, Grant { filters, ..Grant::default() })
+    };
+    let create = ["session", "create", "study", "--memory", "1 MiB", "--cpu", "period=10ms,slice=100us"];
+    let with = |channel: &'static str| [&create[..], &["--channel", channel]].concat();
+    let hard = (0..170).map(|number| format!("portrange {number}-65535")).collect::<Vec<_>>().join(" or ");
+    for (number, (filter, says)) in [
+        (") or (", "syntax error"),
+        ("udp) or (tcp", "syntax error"),
+        ("port 53) or (1 = 1", "syntax error"),
+        ("udp or", "syntax error"),
+        ("host example.com", "names are not looked up"),
+        ("udp or host example.com", "names are not looked up"),
+        ("port http", "names are not looked up"),
+        ("ip proto \\tcp", "names are not looked up"),
+        (&hard, "was given up"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let student = passed_on(&format!("student-{number}"), filter);
+        // His credential is one, as nobody has looked at the text so far; but there are no packets by it, whatever his own filter is.
+        net.done(&student, &["session", "list"]);
+        net.refused(&student, &with("interface=b"), says);
+        net.refused(&student, &with("interface=b,filter=udp"), says);
+        // Nor for whom he passes it on to.
+        let friend = net.delegated(&student, &format!("friend-{number}"), Grant::default());
+        net.refused(&friend, &with("interface=b"), says);
+    }
+    assert!(net.sessions().is_empty());
+
+    // One that is a filter selects what it selects, of what the researcher has; and one that everything passes, no more than that.
+    let all = passed_on("all", "tcp or udp or arp or ip or not ip");
+    let some = passed_on("some", "tcp or udp port 53");
+    for student in [&all, &some] {
+        net.done(student, &with("interface=b,filter=tcp or udp"));
+        net.done(student, &["load", "study", "port-count"]);
+    }
+    let mut tcp = udp(53, b"not for them");
+    tcp[23] = 6;
+    net.place.send(&[tcp.clone(), udp(53, b"for both"), tcp, udp(7, b"for one of them")]);
+    for (student, packets) in [(&all, 2), (&some, 1)] {
+        let name = student.name_of("study");
+        net.place.until("they have arrived", |place| place.count(&name, "port-count", "packets") >= packets);
+        assert_eq!(net.place.part(&name, "channels", "main")["packets"], packets);
+    }
+    // Nobody has asked for a name. Who does is seen.
+    assert_eq!(asked.load(Ordering::Acquire), 0);
+    assert!(("example.com", 80).to_socket_addrs().is_err());
+    assert!(asked.load(Ordering::Acquire) > 0);
     assert!(net.place.stop().success());
 }
 

@@ -24,6 +24,7 @@ mod memory;
 mod place;
 mod policy;
 mod remote;
+mod remote_bandwidth;
 mod remote_ledger;
 mod remote_limits;
 mod remote_operator;

@@ -3,6 +3,7 @@
 use crate::place::{Place, ip, is_inside, udp};
 use rand_core::OsRng;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -134,6 +135,27 @@ impl Net {
     }
 }
 
+/// What the node's operator is told there.
+fn at_the_node(net: &Net, arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let output = command.args(arguments).arg("--socket").arg(net.place.path().join("node.sock")).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Has the operator take back what somebody has, and tell the node.
+fn taken_back(net: &Net, from: &Person) {
+    let list = net.folder.path().join("taken-back");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["credential", "revoke", from.credential.to_str().unwrap()])
+        .args(["--key", net.operator.key.to_str().unwrap(), "--list", list.to_str().unwrap()])
+        .args(["--node", &format!("{}@{AT}", net.node)])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn who_has_a_credential_loads_a_module_from_elsewhere_and_sees_his_own_and_nothing_else() {
     if !is_inside(
@@ -141,8 +163,11 @@ fn who_has_a_credential_loads_a_module_from_elsewhere_and_sees_his_own_and_nothi
     ) {
         return;
     }
-    let mut net = Net::new();
-    net.place.done(json!({"create": {"name": "operators", "channel": [{"interface": "b"}]}}));
+    let mut net = Net::with("[[link]]\ninterface = \"a\"\nrate = \"100 Mbit/s\"\n");
+    net.place.done(json!({"create": {"name": "operators", "channel": [{"interface": "b"}],
+        "output": [{"name": "operators-way", "link": "a"}]}}));
+    let put = net.place.ask_with(json!({"put-table": {"table": "operators-table"}}), b"a page of it");
+    assert!(put.get("done").is_some(), "{put}");
     net.place.load("operators", json!({"module": "port-count"}), &[]);
     let filters = ["udp".parse().unwrap()].into();
     let researcher = net.granted("researcher", Grant { filters, ..modest() });
@@ -172,6 +197,17 @@ fn who_has_a_credential_loads_a_module_from_elsewhere_and_sees_his_own_and_nothi
     assert!(listed.contains("study") && !listed.contains("operators"), "{listed}");
     let shown = net.done(&researcher, &["session", "show", "study", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["name"], "study");
+    // In a table long names are cut.
+    let beginning = &name[..20];
+    let looked = [&["top", "--once"][..], &["link", "list"], &["table", "list"]];
+    let [top, links, tables] = looked.map(|ask| net.done(&researcher, ask));
+    assert!(top.contains("study") && top.contains("port-count"), "{top}");
+    assert!(!top.contains("operators") && !top.contains("100M") && !top.contains(beginning), "{top}");
+    assert_eq!((links.lines().count(), tables.lines().count()), (1, 1), "{links}{tables}");
+    // All of that is there: who may see it sees it.
+    let [top, links, tables] = looked.map(|ask| at_the_node(&net, ask));
+    assert!(top.contains("operators") && top.contains("100M") && top.contains(beginning), "{top}");
+    assert!(links.contains("100 Mbit/s") && tables.contains("operators-table"), "{links}{tables}");
     net.refused(
         &researcher,
         &["session", "close", "operators"],
@@ -264,26 +300,55 @@ fn delegates_share_what_was_granted_and_end_with_it() {
         return;
     }
     let mut net = Net::new();
-    let researcher = net.granted("researcher", modest());
+    let ceilings = Ceilings { sessions: Some(20), ..modest().ceilings };
+    let researcher = net.granted("researcher", Grant { ceilings, ..modest() });
     let students: Vec<Person> =
-        (0..3).map(|n| net.delegated(&researcher, &format!("student-{n}"), Grant::default())).collect();
-    let create = |cpu: &'static str| ["session", "create", "work", "--memory", "1 MiB", "--cpu", cpu];
-    // Two sessions of 5 % each, by the same name, and no third one.
-    net.done(&students[0], &create("period=10ms,slice=500us"));
-    net.done(&students[1], &create("period=10ms,slice=500us"));
-    net.refused(&students[2], &create("period=10ms,slice=1us"), "of the 10% given to");
-    assert_eq!(net.sessions().len(), 2);
-    // They do not see each other; who passed it on sees both, and can end them.
-    assert_eq!(net.done(&students[2], &["session", "list"]).matches("work").count(), 0);
-    let names: Vec<String> = students[..2].iter().map(|student| student.name_of("work")).collect();
-    assert!(net.sessions().iter().all(|session| names.iter().any(|name| session["name"] == **name)));
+        (0..10).map(|n| net.delegated(&researcher, &format!("student-{n}"), Grant::default())).collect();
+    let create = |memory: &'static str, cpu: &'static str| {
+        ["session", "create", "work", "--memory", memory, "--cpu", cpu]
+    };
+    let (share, least) = ("period=10ms,slice=200us", "period=10ms,slice=1us");
+    // Ten want 2 % of a core and 3 MiB each, by the same name. Five have them; of what the researcher has, nothing is left then.
+    let (five, others) = students.split_at(5);
+    for student in five {
+        net.done(student, &create("3 MiB", share));
+    }
+    let given = format!("of the 10% given to {}, 0% is left", researcher.identity.public());
+    for student in others {
+        net.refused(student, &create("3 MiB", share), &format!("processor time: asked for 2%; {given}"));
+        net.refused(student, &create("1 MiB", least), &given);
+    }
+    net.refused(&researcher, &create("1 MiB", least), &given);
+    // They do not see each other; who passed it on sees all of them, and can end them.
+    let names: Vec<String> = five.iter().map(|student| student.name_of("work")).collect();
+    let there = |net: &Net| -> BTreeSet<String> {
+        net.sessions().iter().map(|session| session["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let of = |names: &[String]| names.iter().cloned().collect();
+    assert_eq!(there(&net), of(&names));
+    assert_eq!(net.done(&others[0], &["session", "list"]).matches("work").count(), 0);
+    assert_eq!(net.done(&five[0], &["session", "list"]).matches("work").count(), 1);
     let listed = net.done(&researcher, &["session", "list"]);
     assert!(names.iter().all(|name| listed.contains(name)), "{listed}");
-    net.refused(&students[1], &["session", "close", &names[0]], "no session");
-    net.refused(&students[0], &["session", "close", &names[1]], "no session");
+    net.refused(&five[1], &["session", "close", &names[0]], "no session");
+    net.refused(&five[0], &["session", "close", &names[1]], "no session");
     net.done(&researcher, &["session", "close", &names[0]]);
-    assert_eq!(net.sessions().len(), 1);
+    assert_eq!(there(&net), of(&names[1..]));
+    // What one had another can have, and no more of it: of the memory 4 MiB are left.
+    net.refused(&others[0], &create("5 MiB", share), "memory: asked for 5 MiB; of the 16 MiB given to");
+    net.done(&others[0], &create("4 MiB", share));
+    net.refused(&others[1], &create("1 MiB", least), &given);
+    assert_eq!(net.sessions().len(), 5);
+    // With what the researcher was granted all of it ends.
+    taken_back(&net, &researcher);
+    net.place.until("none is left", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    for person in students.iter().chain([&researcher]) {
+        net.refused(person, &create("1 MiB", least), "revoked");
+    }
     assert!(net.place.stop().success());
+    let ledger = net.place.ledger();
+    let revoked = ledger.iter().filter(|entry| entry["reason"] == "revoked");
+    assert_eq!(revoked.count(), 5);
 }
 
 #[test]
@@ -298,8 +363,16 @@ fn a_session_ends_with_its_right() {
     net.done(&short, &["load", "study", "port-count,ports=53"]);
     let mut follow = net.command(&short, &["follow", "study", "port-count", "counts"]);
     let following = follow.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    net.place.until("it has ended", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    // So does that of somebody whom its holder passed his right on to, without a date of his own, though the holder has no session.
+    let shorter = net.granted("shorter", Grant { expires: Some(seconds_from_now(15)), ..modest() });
+    let pupil = net.delegated(&shorter, "pupil", Grant::default());
+    let own: Credential = std::fs::read_to_string(&pupil.credential).unwrap().parse().unwrap();
+    assert_eq!(own.claimed_links().last().unwrap().grant.expires, None);
+    net.done(&pupil, &SESSION);
+    net.done(&pupil, &["load", "study", "port-count,ports=53"]);
+    net.place.until("both have ended", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
     net.refused(&short, &SESSION, "expired");
+    net.refused(&pupil, &SESSION, "expired: block 0 held until");
     // Whoever followed its records knows why there are no more.
     let followed = following.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&followed.stderr);
@@ -336,7 +409,7 @@ fn a_session_ends_with_its_right() {
     let ledger = std::fs::read_dir(net.place.path().join("state/ledger")).unwrap();
     let text: String =
         ledger.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap_or_default()).collect();
-    assert_eq!(text.matches("\"kind\":\"session-closed\"").count(), 3, "{text}");
-    assert_eq!(text.matches("\"reason\":\"expired\"").count(), 1, "{text}");
+    assert_eq!(text.matches("\"kind\":\"session-closed\"").count(), 4, "{text}");
+    assert_eq!(text.matches("\"reason\":\"expired\"").count(), 2, "{text}");
     assert_eq!(text.matches("\"reason\":\"revoked\"").count(), 2, "{text}");
 }

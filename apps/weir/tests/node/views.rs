@@ -3,6 +3,7 @@
 use crate::module::{MANIFEST, assemble, text};
 use crate::place::{Place, is_inside, sealed, udp};
 use crate::remote::{Net, Person, modest};
+use crate::wards::wards;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -227,6 +228,22 @@ fn searcher(flow_hash: u64) -> Vec<u8> {
     assemble(&text(&body), Some(MANIFEST.replace("NAME", "searcher").as_bytes()))
 }
 
+/// What the node knows the flow of most of it by.
+fn flow_hash() -> u64 {
+    let frame = plain();
+    let len = u32::try_from(frame.len()).unwrap();
+    let meta = Meta {
+        ts: Timestamp(0),
+        cap_len: len,
+        wire_len: len,
+        link_type: LinkType::Ethernet,
+        interface: 0,
+        number: 0,
+        data: 0,
+    };
+    classify(&frame, &meta).unwrap().flow_hash
+}
+
 /// A module that emits the word at `at` of each packet.
 fn reader(at: u32) -> Vec<u8> {
     let body = format!(
@@ -283,6 +300,14 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// So many packets, and a searcher has gone through its whole address space.
+const WHOLE: u64 = 132_000;
+
+/// How many packets a searcher has been called with.
+fn gone_through(place: &Place, session: &str, module: &str) -> u64 {
+    place.count(session, module, "packets") + place.count(session, module, "faults")
+}
+
 fn views(place: &Place) -> Vec<Value> {
     place.snapshot()["views"].as_array().cloned().unwrap_or_default()
 }
@@ -293,18 +318,7 @@ fn a_module_that_searches_all_its_memory_finds_nothing_that_its_view_hides() {
         return;
     }
     let mut net = Net::new();
-    let frame = plain();
-    let len = u32::try_from(frame.len()).unwrap();
-    let meta = Meta {
-        ts: Timestamp(0),
-        cap_len: len,
-        wire_len: len,
-        link_type: LinkType::Ethernet,
-        interface: 0,
-        number: 0,
-        data: 0,
-    };
-    let module = searcher(classify(&frame, &meta).unwrap().flow_hash);
+    let module = searcher(flow_hash());
     let path = file(net.folder.path(), "searcher.wasm", &module);
 
     // The operator's own sees everything, and takes what others may see: with what lies between, its packets have gaps.
@@ -322,15 +336,13 @@ fn a_module_that_searches_all_its_memory_finds_nothing_that_its_view_hides() {
         ["all", &some, &less].iter().map(|session| follow(&net.place, session, "searcher")).collect();
 
     // All of 4 GiB, with something left over. Of the interface's own memory the operator's may lose some packets: it is filled in turn.
-    let gone_through = |place: &Place, session: &str| {
-        place.count(session, "searcher", "packets") + place.count(session, "searcher", "faults")
-    };
+    let gone_through = |place: &Place, session: &str| gone_through(place, session, "searcher");
     let lost = |place: &Place, session: &str| {
         let drops = place.part(session, "channels", "main")["drops"].clone();
         drops.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>()
     };
     let mut rounds = 0u16;
-    while ["all", &some, &less].iter().any(|session| gone_through(&net.place, session) < 132_000) {
+    while ["all", &some, &less].iter().any(|session| gone_through(&net.place, session) < WHOLE) {
         net.place.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
         rounds += 100;
         // But for the one that is not granted; and of the two fragments, the student gets one.
@@ -360,6 +372,87 @@ fn a_module_that_searches_all_its_memory_finds_nothing_that_its_view_hides() {
             panic!("{session} found {}", what(next(more)));
         }
         assert_eq!((records, net.place.count(session, "searcher", "records_lost")), (expected, 0));
+    }
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_module_that_searches_all_its_memory_in_a_process_of_its_own_finds_nothing_that_its_view_hides_either() {
+    if !is_inside(
+        "views::a_module_that_searches_all_its_memory_in_a_process_of_its_own_finds_nothing_that_its_view_hides_either",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    let module = searcher(flow_hash());
+    let path = file(net.folder.path(), "searcher.wasm", &module);
+    // The operator's own sees its packets as they are; the researcher's, of which there are two in a session, see addresses anonymised.
+    let cpu = json!([{"period": "50ms", "slice": "12ms"}]);
+    let channel = json!([{"interface": "b", "filter": "not udp port 9"}]);
+    net.place.done(json!({"create": {"name": "all", "process": "own", "cpu": cpu, "channel": channel}}));
+    assert!(net.place.load("all", json!({"module": "searcher.wasm"}), &module).get("done").is_some());
+    let researcher = net.granted("researcher", searching("addresses=anonymised"));
+    let create = ["session", "create", "some", "--process", "own", "--memory", "24 MiB"];
+    let sees = ["--cpu", "period=50ms,slice=12ms", "--channel", "interface=b"];
+    net.done(&researcher, &[&create[..], &sees].concat());
+    let searcher = path.to_str().unwrap();
+    net.done(&researcher, &["load", "some", searcher]);
+    net.done(&researcher, &["load", "some", searcher, "--name", "second"]);
+    let some = researcher.name_of("some");
+    let each = [("all", "searcher"), (some.as_str(), "searcher"), (some.as_str(), "second")];
+    let mut rows = each.map(|(session, module)| follow(&net.place, session, module));
+    assert_eq!(wards(net.place.process()).len(), 3);
+
+    let mut rounds = 0u16;
+    while u64::from(rounds) * 8 < WHOLE {
+        net.place.send(&(0..100).flat_map(|round| traffic(rounds + round)).collect::<Vec<_>>());
+        rounds += 100;
+        // Each gets all but the one that is not granted.
+        net.place.until("all have gone through them", |place| {
+            each.iter().all(|(session, module)| gone_through(place, session, module) == 8 * u64::from(rounds))
+        });
+    }
+    // Each still has the process that it began with, and there was memory to be searched in it: some of its calls were whole, and most were not.
+    assert_eq!(wards(net.place.process()).len(), 3);
+    for (session, module) in each {
+        let [whole, lost] = ["packets", "faults"].map(|what| net.place.count(session, module, what));
+        assert!(whole > 64 && lost > whole, "{session}: {whole} and {lost}");
+    }
+
+    // Who may see his packets as they are finds all that is in them.
+    let names: Vec<&str> =
+        patterns().iter().map(|pattern| pattern.what).chain(["flow hash", "gap"]).collect();
+    let what = |number: u64| names[usize::try_from(number).unwrap()];
+    let records = |place: &Place, session: &str, module: &str| place.count(session, module, "records");
+    let nowhere = ["a packet that was not granted", "gap"];
+    let mut all: Vec<&str> = names.iter().copied().filter(|name| !nowhere.contains(name)).collect();
+    net.place.until("all is found", |place| records(place, "all", "searcher") >= all.len() as u64);
+    let mut found: Vec<&str> = all.iter().map(|_| what(next(&mut rows[0]))).collect();
+    all.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, all);
+    // The researcher's find the ports, which can be seen.
+    for rows in &mut rows[1..] {
+        assert_eq!(what(next(rows)), "ports");
+    }
+
+    // What they are shown is what is shown in the node's process: the same pseudonym, which is not the address.
+    let path = file(net.folder.path(), "m.wasm", &reader(26));
+    let here = study(&net, &researcher, "here", "period=50ms,slice=2ms", "interface=b,filter=udp", &path);
+    net.done(&researcher, &["load", "some", path.to_str().unwrap()]);
+    let mut shown = [&here, &some].map(|session| follow(&net.place, session, "m"));
+    net.place.send(&[plain()]);
+    let [here, apart] = shown.each_mut().map(next);
+    assert_eq!(here, apart);
+    assert_ne!(u32::try_from(apart).unwrap().to_le_bytes(), SOURCE);
+
+    // Nothing else has been found meanwhile.
+    for (((session, module), rows), expected) in each.into_iter().zip(&mut rows).zip([all.len() as u64, 1, 1])
+    {
+        if records(&net.place, session, module) > expected {
+            panic!("{session} found {}, too", what(next(rows)));
+        }
+        assert_eq!(net.place.count(session, module, "records_lost"), 0);
     }
     assert!(net.place.stop().success());
 }

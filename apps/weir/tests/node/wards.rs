@@ -26,7 +26,7 @@ fn both(more: &str) -> String {
 }
 
 /// The processes of modules that a node has started.
-fn wards(node: u32) -> BTreeSet<u32> {
+pub fn wards(node: u32) -> BTreeSet<u32> {
     let processes = std::fs::read_dir("/proc").unwrap();
     let numbers =
         processes.filter_map(|entry| entry.unwrap().file_name().into_string().ok()?.parse::<u32>().ok());
