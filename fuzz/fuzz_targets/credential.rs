@@ -1,44 +1,46 @@
 //! Reads arbitrary bytes as a credential: from bytes, from text, and as the block that a holder has signed. What is read has the form in which it was written, and is
-//! worth something only to its holder; what an attacker without a key has changed is worth nothing.
+//! worth something only to its holder; what an attacker without a key has changed is worth nothing; and what a holder signs, whatever it is, gives no more than he has.
 
 #![no_main]
 #![forbid(unsafe_code)]
 
+use biscuit_auth::builder::Algorithm;
+use biscuit_auth::datalog::SymbolTable;
+use biscuit_auth::format::schema;
+use biscuit_auth::format::schema::term::Content;
+use biscuit_auth::{KeyPair, PrivateKey};
 use libfuzzer_sys::fuzz_target;
+use prost::Message;
+use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::sync::LazyLock;
-use weir_trust::credential::{Credential, Situation};
-use weir_trust::grant::{Grant, NodeName, Second};
+use weir_trust::credential::{Credential, Refusal, Situation, Verified};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Second, View};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{RevocationList, Revocations};
 use weir_trust::signature::ModuleSignature;
+use weir_units::{BitsPerSecond, Bytes};
 
 /// An operator whose key nobody has, and who has granted nothing.
-static ROOT: LazyLock<PublicKey> = LazyLock::new(|| Identity::from_seed(&[0xa5; 32]).public());
+static ROOT: LazyLock<PublicKey> = LazyLock::new(|| person(0xa5).public());
 static NODE: LazyLock<NodeName> = LazyLock::new(|| "node".parse().expect("a name"));
+static REVOCATIONS: LazyLock<Revocations> = LazyLock::new(Revocations::default);
+/// What is passed on.
+static PARENT: LazyLock<Parent> = LazyLock::new(Parent::new);
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(credential) = Credential::parse(bytes) {
         assert_eq!(credential.as_bytes(), bytes);
-        assert_eq!(credential.to_string().parse().as_ref(), Ok(&credential));
-        let peer = credential.claimed_holder();
-        let revocations = Revocations::default();
+        was_read(&credential);
         // Whoever has made it did not have the operator's key; where it says that it is of another root, that one is asked.
-        let operators = [*ROOT];
-        let situation = |roots| Situation {
-            roots,
-            revocations: &revocations,
-            peer,
-            node: &NODE,
-            now: Second::default(),
-        };
-        assert!(credential.verify(&situation(&operators)).is_err());
-        if let Ok(verified) = credential.verify(&situation(&[*credential.claimed_root()])) {
-            // Nobody gives more than he was given.
-            let blocks = verified.chain().iter().map(|link| &link.grant);
-            let all = blocks.fold(Grant::default(), |all, grant| all.meet(grant));
-            assert!(Grant { delegations: None, ..verified.grant().clone() }.is_at_most(&Grant { delegations: None, ..all }));
+        assert!(shown(&credential, &ROOT).is_err());
+        if let Ok(verified) = shown(&credential, credential.claimed_root()) {
+            nobody_gives_more(&verified);
         }
-        let _ = weir_trust::explain::credential(&credential);
+    }
+    // Most of what bytes become when some of them change is no block at all, and refused as that: then they choose what one says.
+    match schema::Block::decode(bytes) {
+        Ok(_) => signed(bytes),
+        Err(_) => signed(&Choices::block(bytes)),
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
         if let Ok(list) = text.parse::<RevocationList>() {
@@ -57,3 +59,347 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = text.parse::<PublicKey>();
     }
 });
+
+fn person(seed: u8) -> Identity {
+    Identity::from_seed(&[seed; 32])
+}
+
+/// What holds of all that was read, whoever has made it.
+fn was_read(credential: &Credential) {
+    assert_eq!(credential.to_string().parse().as_ref(), Ok(credential));
+    let _ = weir_trust::explain::credential(credential);
+}
+
+/// What it is worth to its holder where this root counts.
+fn shown(credential: &Credential, root: &PublicKey) -> Result<Verified, Refusal> {
+    let (roots, peer) = ([*root], credential.claimed_holder());
+    credential.verify(&Situation { roots: &roots, revocations: &REVOCATIONS, peer, node: &NODE, now: Second::default() })
+}
+
+/// As what the last holder of a chain signs to pass it on.
+fn signed(payload: &[u8]) {
+    let block = PARENT.verified.chain().len();
+    let credential = match Credential::parse(&PARENT.appended(payload)) {
+        Ok(credential) => credential,
+        Err(Refusal::TooLong(_)) => return,
+        Err(Refusal::Block { block: wrong, .. }) if wrong == block => return,
+        // Around it is what it should be.
+        Err(refusal) => panic!("{refusal}"),
+    };
+    was_read(&credential);
+    assert!(shown(&credential, &ROOT).is_err());
+    match shown(&credential, PARENT.verified.root()) {
+        Ok(verified) => {
+            assert!(verified.chain().starts_with(PARENT.verified.chain()) && verified.chain().len() == block + 1);
+            assert!(verified.expires() <= PARENT.verified.expires());
+            gives_no_more(verified.grant(), PARENT.verified.grant());
+            nobody_gives_more(&verified);
+        }
+        Err(
+            Refusal::Circular { block: wrong, .. }
+            | Refusal::Widened { block: wrong, .. }
+            | Refusal::NotYet { block: wrong, .. }
+            | Refusal::Expired { block: wrong, .. }
+            | Refusal::Node { block: wrong, .. },
+        ) => assert_eq!(wrong, block),
+        // All signatures hold, of whom they should be: it is for nothing else than what it says.
+        Err(refusal) => panic!("{refusal}"),
+    }
+}
+
+/// What counts is no more than each block of the chain gives, and what its last one states is what its holder has.
+fn nobody_gives_more(verified: &Verified) {
+    let all = verified.grant();
+    for (passed_on, link) in (0..).zip(verified.chain().iter().rev()) {
+        gives_no_more(all, &link.grant);
+        if let Some(given) = link.grant.delegations {
+            assert!(all.delegations.is_some_and(|left| u64::from(left) + passed_on <= u64::from(given)));
+        }
+    }
+    assert_eq!(Some(verified.expires()), all.expires);
+    let last = verified.chain().last().expect("a chain has a last block");
+    assert_eq!((&last.holder, last.id), (verified.holder(), verified.id()));
+    let Grant { profiles, modules: _, filters: _, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations } = &last.grant;
+    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = ceilings;
+    // It would have been refused rather than cut down.
+    fn counts<T: PartialEq>(stated: &Option<T>, all: &Option<T>) -> bool {
+        stated.is_none() || stated == all
+    }
+    assert!(counts(profiles, &all.profiles) && counts(interfaces, &all.interfaces) && counts(writes, &all.writes));
+    assert!(counts(view, &all.view) && counts(nodes, &all.nodes) && counts(delegations, &all.delegations));
+    assert!(counts(not_before, &all.not_before) && counts(expires, &all.expires));
+    assert!(counts(cpu, &all.ceilings.cpu) && counts(memory, &all.ceilings.memory) && counts(bandwidth, &all.ceilings.bandwidth));
+    assert!(counts(records_per_second, &all.ceilings.records_per_second));
+    assert!(counts(kept_packets, &all.ceilings.kept_packets) && counts(sessions, &all.ceilings.sessions));
+}
+
+/// Part by part, and not by [`Grant::meet`] and [`Grant::excess`], which are what is tried. How often something can be passed on is another question.
+fn gives_no_more(all: &Grant, given: &Grant) {
+    let Grant { profiles, modules, filters, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations: _ } = given;
+    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = ceilings;
+    /// Where one gives so much, the other states no more.
+    fn is_within<T>(all: &Option<T>, given: &Option<T>, is_at_most: impl Fn(&T, &T) -> bool) -> bool {
+        given.as_ref().is_none_or(|given| all.as_ref().is_some_and(|all| is_at_most(all, given)))
+    }
+    assert!(is_within(&all.profiles, profiles, |all, given| all.is_subset(given)), "profiles: {all:?}, {given:?}");
+    assert!(is_within(&all.interfaces, interfaces, |all, given| all.is_subset(given)), "interfaces: {all:?}, {given:?}");
+    assert!(is_within(&all.writes, writes, |all, given| all.is_subset(given)), "fields: {all:?}, {given:?}");
+    assert!(all.filters.is_superset(filters), "filters: {all:?}, {given:?}");
+    assert!(is_within(&all.view, view, View::is_at_most), "views: {all:?}, {given:?}");
+    assert!(is_within(&all.ceilings.cpu, cpu, |all, given| all <= given), "{all:?}, {given:?}");
+    assert!(is_within(&all.ceilings.memory, memory, |all, given| all <= given), "{all:?}, {given:?}");
+    assert!(is_within(&all.ceilings.bandwidth, bandwidth, |all, given| all <= given), "{all:?}, {given:?}");
+    for (all, given) in [
+        (&all.ceilings.records_per_second, records_per_second),
+        (&all.ceilings.kept_packets, kept_packets),
+        (&all.ceilings.sessions, sessions),
+    ] {
+        assert!(is_within(all, given, |all, given| all <= given), "{all:?}, {given:?}");
+    }
+    assert!(is_within(&all.not_before, not_before, |all, given| all >= given), "{all:?}, {given:?}");
+    assert!(is_within(&all.expires, expires, |all, given| all <= given), "{all:?}, {given:?}");
+    // By what it means, not by how it is written: some node of each pattern, and each module and signer that is named on either side.
+    let is_node_given = |pattern: &NodePattern, given: &Nodes| {
+        let node = match pattern {
+            NodePattern::Exactly(node) => Some(node.clone()),
+            NodePattern::Below(domain) => format!("a.{domain}").parse().ok(),
+        };
+        node.is_none_or(|node| given.contains(&node))
+    };
+    let are_nodes_given = |all: &Nodes, given: &Nodes| all.iter().all(|pattern| is_node_given(pattern, given));
+    assert!(is_within(&all.nodes, nodes, are_nodes_given), "nodes: {all:?}, {given:?}");
+    let sets = || all.modules.iter().chain(modules.iter());
+    let signers: Vec<PublicKey> = sets().flat_map(|set| set.signers.iter().copied()).collect();
+    for hash in sets().flat_map(|set| set.hashes.iter().copied()).chain([ModuleHash::of(b"another one")]) {
+        for signers in signers.iter().map(std::slice::from_ref).chain([&[][..], &signers]) {
+            assert!(!all.modules.contains(&hash, signers) || modules.contains(&hash, signers), "modules: {all:?}, {given:?}");
+        }
+    }
+}
+
+/// A chain of two, of which the fuzzer has the last holder's key.
+struct Parent {
+    verified: Verified,
+    token: schema::Biscuit,
+    /// The throw-away key at its end, the one that follows it, and the holder's.
+    last: KeyPair,
+    next: KeyPair,
+    holder: KeyPair,
+}
+
+impl Parent {
+    fn new() -> Self {
+        let (random, grant) = (&mut Counting(1), granted());
+        let credential = Credential::mint(&person(1), person(2).public(), grant, random).expect("a grant that can be");
+        // A little less of some of it, so that what is left is not what one block says.
+        let ceilings = Ceilings { memory: Some(Bytes(1 << 20)), sessions: Some(3), ..Ceilings::default() };
+        let filters = ["port 53".parse().expect("a filter")].into();
+        let grant = Grant { ceilings, filters, expires: Second::new(3_000_000_000), ..Grant::default() };
+        let credential = credential.delegate(&person(2), person(3).public(), grant, random).expect("it is no more");
+        let token = schema::Biscuit::decode(credential.as_bytes()).expect("a token");
+        let Some(schema::proof::Content::NextSecret(last)) = &token.proof.content else { panic!("it is not sealed") };
+        let key = |seed: &[u8]| KeyPair::from(&PrivateKey::from_bytes(seed, Algorithm::Ed25519).expect("a seed"));
+        let (last, next, holder) = (key(last), key(&[9; 32]), key(&[3; 32]));
+        let verified = shown(&credential, &person(1).public()).expect("it is its holder's");
+        let this = Self { verified, token, last, next, holder };
+        // What is refused is not refused because of how it is signed here.
+        let honest = credential.delegate(&person(3), person(4).public(), Grant::default(), random).expect("it is no more");
+        let honest = schema::Biscuit::decode(honest.as_bytes()).expect("a token").blocks.remove(1).block;
+        let again = Credential::parse(&this.appended(&honest)).expect("it is one");
+        assert!(shown(&again, this.verified.root()).is_ok());
+        this
+    }
+
+    /// With a block of any bytes that the holder has signed: what the library's builders would not make (as `signed_append` in core/trust/tests/people).
+    fn appended(&self, payload: &[u8]) -> Vec<u8> {
+        let mut token = self.token.clone();
+        let previous = &self.token.blocks.last().unwrap_or(&self.token.authority).signature;
+        let version = 1_u32.to_le_bytes();
+        let sign = |key: &KeyPair, parts: &[&[u8]]| key.sign(&parts.concat()).expect("it signs anything").to_bytes().to_vec();
+        let begin = [b"\0EXTERNAL\0\0VERSION\0", &version[..], b"\0PAYLOAD\0", payload].concat();
+        let external = sign(&self.holder, &[&begin, b"\0PREVSIG\0", previous]);
+        let begin = [b"\0BLOCK\0\0VERSION\0", &version[..], b"\0PAYLOAD\0", payload].concat();
+        let next = [b"\0ALGORITHM\0", &0_i32.to_le_bytes()[..], b"\0NEXTKEY\0", &self.next.public().to_bytes()].concat();
+        let end = [b"\0PREVSIG\0", &previous[..], b"\0EXTERNALSIG\0", &external].concat();
+        let signature = sign(&self.last, &[&begin, &next, &end]);
+        let public_key = self.holder.public().to_proto();
+        token.blocks.push(schema::SignedBlock {
+            block: payload.to_vec(),
+            next_key: self.next.public().to_proto(),
+            signature,
+            external_signature: Some(schema::ExternalSignature { signature: external, public_key }),
+            version: Some(1),
+        });
+        token.proof.content = Some(schema::proof::Content::NextSecret(self.next.private().to_bytes().to_vec()));
+        token.encode_to_vec()
+    }
+}
+
+/// Something that restricts every part, none of them to nothing.
+fn granted() -> Grant {
+    fn all<T: std::str::FromStr + Ord>(texts: &[&str]) -> std::collections::BTreeSet<T> {
+        texts.iter().map(|text| text.parse().ok().expect("it is one")).collect()
+    }
+    let name = |text: &str| weir_units::Name::new(text).expect("a name");
+    let set = ModuleSet { hashes: [ModuleHash([7; 32])].into(), signers: [person(5).public()].into() };
+    Grant {
+        profiles: Some([name("research")].into()),
+        modules: Modules::from(set),
+        filters: all(&["udp"]),
+        interfaces: Some(all(&["eth0", "eth1"])),
+        view: Some(View::HEADERS),
+        writes: Some([name("dscp"), name("ttl")].into()),
+        ceilings: Ceilings {
+            cpu: Some(CpuShare(100_000)),
+            memory: Some(Bytes(16 << 20)),
+            bandwidth: Some(BitsPerSecond(1_000_000)),
+            records_per_second: Some(1000),
+            kept_packets: Some(100),
+            sessions: Some(10),
+        },
+        nodes: Some(all(&["node", "*.example.org"]).into_iter().collect()),
+        not_before: Some(Second::default()),
+        expires: Second::new(4_000_000_000),
+        delegations: Some(4),
+    }
+}
+
+/// What facts are called, and what their terms are: texts, numbers, dates, keys, nothing; and lists of texts, hashes and keys.
+const FACTS: [(&str, &str); 18] = [
+    ("root", "k"),
+    ("holder", "k"),
+    ("profile", "t"),
+    ("modules", "HK"),
+    ("filter", "t"),
+    ("interfaces", "T"),
+    ("view", "t"),
+    ("writes", "T"),
+    ("cpu", "n"),
+    ("memory", "n"),
+    ("bandwidth", "n"),
+    ("records", "n"),
+    ("kept", "n"),
+    ("sessions", "n"),
+    ("nodes", "T"),
+    ("not_before", "d"),
+    ("expires", "d"),
+    ("delegations", "n"),
+];
+/// Texts of which some are within what is given, some are not, and some are close.
+const WORDS: [&str; 20] = [
+    "research",
+    "other",
+    "eth0",
+    "eth1",
+    "eth2",
+    "dscp",
+    "ttl",
+    "addresses",
+    "node",
+    "*.node",
+    "*.example.org",
+    "*.a.example.org",
+    "a.example.org",
+    "*.org",
+    "udp",
+    "udp or tcp",
+    "all",
+    "payload=none",
+    "payload=1",
+    "payload=none,addresses=anonymised,macs=zeroed",
+];
+/// The root's, the holders' of the chain, and others'.
+static KEYS: LazyLock<Vec<PublicKey>> = LazyLock::new(|| (1..=6).map(|seed| person(seed).public()).collect());
+
+/// Bytes that choose what a block says.
+struct Choices<'a> {
+    rest: &'a [u8],
+    symbols: SymbolTable,
+}
+
+impl Choices<'_> {
+    /// A block of the right form, and with what each has to have, that says whatever is chosen beside.
+    fn block(bytes: &[u8]) -> Vec<u8> {
+        let mut this = Choices { rest: bytes, symbols: SymbolTable::new() };
+        let kind = this.symbols.insert("credential");
+        let terms = vec![Content::String(kind), Content::Integer(1), Content::Null(schema::Empty {})];
+        let mut facts = vec![this.fact("weir", terms)];
+        let key = this.key();
+        facts.push(this.fact("holder", vec![key]));
+        while !this.rest.is_empty() && facts.len() < 10 {
+            let (name, kinds) = FACTS[usize::from(this.byte()) % FACTS.len()];
+            // Now and then with terms that are another one's.
+            let other = usize::from(this.byte());
+            let kinds = if other < 240 { kinds } else { FACTS[other % FACTS.len()].1 };
+            let terms = kinds.chars().map(|kind| this.term(kind)).collect();
+            facts.push(this.fact(name, terms));
+        }
+        schema::Block { symbols: this.symbols.strings(), version: Some(6), facts, ..schema::Block::default() }.encode_to_vec()
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.rest.split_off_first().copied().unwrap_or(0)
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    fn key(&mut self) -> Content {
+        Content::Bytes(KEYS[usize::from(self.byte()) % KEYS.len()].as_bytes().to_vec())
+    }
+
+    fn text(&mut self) -> Content {
+        // Now and then one of no use to anybody.
+        let text = match WORDS.get(usize::from(self.byte()) % (WORDS.len() + 4)) {
+            Some(word) => (*word).to_owned(),
+            None => (0..self.byte() % 32).map(|_| char::from(self.byte())).collect(),
+        };
+        Content::String(self.symbols.insert(&text))
+    }
+
+    fn term(&mut self, kind: char) -> Content {
+        match kind {
+            't' => self.text(),
+            'n' => Content::Integer(self.number().cast_signed()),
+            'd' => Content::Date(self.number()),
+            'k' => self.key(),
+            'T' => self.list(Self::text),
+            'H' => self.list(|this| Content::Bytes(vec![this.byte(); 32])),
+            _ => self.list(Self::key),
+        }
+    }
+
+    fn list(&mut self, each: impl Fn(&mut Self) -> Content) -> Content {
+        let count = self.byte() % 4;
+        let array = (0..count).map(|_| schema::Term { content: Some(each(self)) }).collect();
+        Content::Array(schema::Array { array })
+    }
+
+    fn fact(&mut self, name: &str, terms: Vec<Content>) -> schema::Fact {
+        let terms = terms.into_iter().map(|content| schema::Term { content: Some(content) }).collect();
+        schema::Fact { predicate: schema::Predicate { name: self.symbols.insert(name), terms } }
+    }
+}
+
+/// Randomness that is the same every time.
+struct Counting(u64);
+
+impl RngCore for Counting {
+    fn next_u32(&mut self) -> u32 {
+        impls::next_u32_via_fill(self)
+    }
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.0
+    }
+    fn fill_bytes(&mut self, dest: &mut [u8]) {
+        impls::fill_bytes_via_next(self, dest);
+    }
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
+        self.fill_bytes(dest);
+        Ok(())
+    }
+}
+
+impl CryptoRng for Counting {}

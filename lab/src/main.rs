@@ -221,8 +221,7 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("ward", wards::table(if cli.quick { 11 } else { 101 })?);
     }
     if wants(Part::Handshake) {
-        let rounds = if cli.quick { 11 } else { 101 };
-        add("handshake", format!("{}\n{}", handshake::table(rounds)?, handshake::keeping(rounds)?));
+        add("handshake", handshake::tables(if cli.quick { 11 } else { 101 })?);
     }
     if wants(Part::Authorise) {
         add("authorise", authorising::table(if cli.quick { 11 } else { 101 })?);

@@ -15,24 +15,18 @@ use weir_wire::WriteFields;
 pub(crate) fn hold<'a>(
     owner: &Owner,
     spec: &SessionSpec,
-    others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+    others: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
 ) -> Result<(), Refusal> {
     hold_parts(&owner.credential, &owner.given, spec)?;
     let asked = used(spec);
     let mut beyond = Vec::new();
-    for link in owner.credential.chain() {
-        let under =
-            others.clone().filter(|(other, _)| other.credential.chain().iter().any(|l| l.id == link.id));
-        let before = under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
-        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, &before, &asked));
+    let (of_root, under) = used_under(&owner.credential, others);
+    for (link, before) in owner.credential.chain().iter().zip(&under) {
+        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked));
     }
     // What the node lets a root grant is for all who have their right from it.
-    let root = owner.credential.root();
-    let before = others
-        .filter(|(other, _)| other.credential.root() == root)
-        .fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)));
-    let whose = of_root_in_words(root);
-    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &before, &asked));
+    let whose = of_root_in_words(owner.credential.root());
+    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked));
     // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
     let first = beyond.first().map(|short| short.part);
     let of_first = beyond.into_iter().filter(|short| Some(short.part) == first);
@@ -163,7 +157,8 @@ impl Used {
 }
 
 fn used(spec: &SessionSpec) -> Used {
-    let cpu = spec.all_processors().into_iter().filter_map(|cpu| cpu.reservation()).map(|(period, slice)| {
+    // One of which nothing is said reserves nothing.
+    let cpu = spec.processors.iter().filter_map(ProcessorSpec::reservation).map(|(period, slice)| {
         // A part of a millionth counts as one.
         let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
         u64::try_from(ppm).unwrap_or(u64::MAX)
@@ -179,6 +174,26 @@ fn used(spec: &SessionSpec) -> Used {
         kept: spec.kept_packets.unwrap_or(u64::MAX),
         sessions: 1,
     }
+}
+
+/// What sessions use together: all under a credential's root, and all under each prefix of its chain.
+fn used_under<'a>(
+    credential: &Verified,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+) -> (Used, Vec<Used>) {
+    let chain = credential.chain();
+    let (mut of_root, mut under) = (Used::default(), vec![Used::default(); chain.len()]);
+    // There can be thousands, most of them others': each is looked at once.
+    for (owner, spec) in sessions.filter(|(owner, _)| owner.credential.root() == credential.root()) {
+        let used = used(spec);
+        of_root = of_root.and(&used);
+        // An identifier is that of a chain up to there, so chains that have one in common have all before it.
+        let common = chain.iter().zip(owner.credential.chain()).take_while(|(one, other)| one.id == other.id);
+        for (sum, _) in under.iter_mut().zip(common) {
+            *sum = sum.and(&used);
+        }
+    }
+    (of_root, under)
 }
 
 /// A part of what is given, how much of it, and how much is used and asked for.
@@ -254,12 +269,9 @@ fn past_ceilings(
 /// What is used of all that is given to each holder of a chain, and to its root. `sessions` are all of the node that are not the operator's.
 pub(crate) fn usage<'a>(
     credential: &Verified,
-    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
+    sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
 ) -> Vec<UsedShot> {
-    let sum = |is_under: &dyn Fn(&Owner) -> bool| {
-        let under = sessions.clone().filter(|(owner, _)| is_under(owner));
-        under.fold(Used::default(), |sum, (_, spec)| sum.and(&used(spec)))
-    };
+    let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
     let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
         for (part, given, before, _) in shares(ceilings, before, &Used::default()) {
@@ -268,12 +280,9 @@ pub(crate) fn usage<'a>(
             all.push(UsedShot { whose: whose.clone(), part: part.to_string(), used, given });
         }
     };
-    let root = credential.root();
-    let of_root = sum(&|owner| owner.credential.root() == root);
-    say(of_root_in_words(root), &credential.limit().ceilings, &of_root);
-    for link in credential.chain() {
-        let under = sum(&|owner| owner.credential.chain().iter().any(|other| other.id == link.id));
-        say(link.holder.to_string(), &link.grant.ceilings, &under);
+    say(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
+    for (link, under) in credential.chain().iter().zip(&under) {
+        say(link.holder.to_string(), &link.grant.ceilings, under);
     }
     all
 }
