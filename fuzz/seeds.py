@@ -185,6 +185,9 @@ def control_inputs():
         "load-sent": '{"weir":1,"ask":{"load":%s},"file":"%s"}\n' % (module, file),
         "upload": '{"weir":1,"ask":{"upload":{"file":"%s","bytes":9,"from":0}},"body":5}\n12345' % file,
         "table": '{"weir":1,"ask":{"put-table":{"table":"t"}},"body":1}\n1',
+        "ledger": '{"weir":1,"ask":{"ledger":{"part":"bill","session":"s","since_ns":1,"until_ns":2}}}\n',
+        "entries": '{"weir":1,"reply":{"entries":{"entries":[{"seq":1,"node":"n","begin":"2026-11-21T12:10:05.000000000Z",'
+        '"end":"2026-11-21T12:10:06.000000000Z","kind":"node-stop"}]}}}\n',
         "two": '{"weir":1,"ask":{"close":{"session":"s"}}}\n{"weir":1,"ask":"reload"}\n',
         "answer": '{"weir":1,"reply":{"done":{"notes":["a"]}}}\n',
         "other-version": '{"weir":2,"ask":"show"}\n',
