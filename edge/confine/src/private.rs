@@ -67,7 +67,9 @@ pub enum PrivateError {
     )]
     Readable(u32),
     /// Others can write in a folder that weir cannot change.
-    #[error("others than its owner can write in it (its mode is {0:o}): `chmod go-w` it, or name another folder")]
+    #[error(
+        "others than its owner can write in it (its mode is {0:o}): `chmod go-w` it, or name another folder"
+    )]
     Writable(u32),
 }
 
@@ -241,9 +243,8 @@ impl Folder {
             other => other,
         };
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let open = |path: &Path| {
-            opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::Folder)
-        };
+        let open =
+            |path: &Path| opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::Folder);
         match open(&plain).map_err(named) {
             Err(PrivateError::Link(_)) if is_link_of_root(&plain) => {
                 Self::checked(open(&plain.canonicalize()?)?, path)

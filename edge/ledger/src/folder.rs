@@ -102,8 +102,7 @@ fn named(segment: u64, file: Result<File, private::PrivateError>) -> io::Result<
 
 /// Opens a segment of a ledger that may be another user's: it is read, and its hashes say whether it was changed. No link is followed.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is there and is not a file"));
     }

@@ -109,8 +109,14 @@ impl Service {
             .try_clone()
             .map(|listener| UnixStream::from(OwnedFd::from(listener)))
             .map_err(|source| DaemonError::Socket { path, source: source.into() })?;
-        let mut service =
-            Self { _socket: socket, listens, listens_elsewhere: None, metrics: None, is_over, threads: Vec::new() };
+        let mut service = Self {
+            _socket: socket,
+            listens,
+            listens_elsewhere: None,
+            metrics: None,
+            is_over,
+            threads: Vec::new(),
+        };
         service.spawn("weir-control", move || local::accept(&listener, &office))?;
         if let Some((listener, listens, key)) = elsewhere {
             // Rooms of their own: nobody elsewhere takes what the operator needs.

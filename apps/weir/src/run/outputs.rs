@@ -41,9 +41,10 @@ impl Outputs {
     /// Opens `dir`/`label`/`OUTPUT.pcap` for each output, in a folder that is there; without one, frames go elsewhere or are only counted.
     pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, WriteError> {
         let folder = match dir.filter(|_| !manifest.outputs.is_empty()) {
-            Some(dir) => Some(Arc::new(private::make_inside(dir, label).map_err(|error| {
-                WriteError::Create { file: dir.join(label), error: error.into() }
-            })?)),
+            Some(dir) => Some(Arc::new(
+                private::make_inside(dir, label)
+                    .map_err(|error| WriteError::Create { file: dir.join(label), error: error.into() })?,
+            )),
             None => None,
         };
         let open = |name: &Name| {

@@ -21,7 +21,8 @@ impl Page {
             // Should it fail, opening the file says why.
             let _ = private::make_named_folder(folder);
         }
-        let file = private::create_named(path).map_err(|source| RunError::Report { path: path.to_owned(), source })?;
+        let file = private::create_named(path)
+            .map_err(|source| RunError::Report { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), file })
     }
 

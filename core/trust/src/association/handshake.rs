@@ -32,10 +32,7 @@ pub(crate) struct Handshake {
 
 impl Handshake {
     /// Takes a state that has exchanged nothing yet.
-    pub(super) fn new(
-        state: HandshakeState,
-        blank: fn() -> Result<HandshakeState, HandshakeError>,
-    ) -> Self {
+    pub(super) fn new(state: HandshakeState, blank: fn() -> Result<HandshakeState, HandshakeError>) -> Self {
         Self { state: Box::new(state), blank }
     }
 

@@ -3,8 +3,8 @@
 use super::message::{Head, PADDING_BYTES, PAYLOAD_BYTES_MAX};
 use super::statement::{Statement, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, Message, Peer, Role, THIRD_BYTES_MAX,
-    VERSION, frame, noise,
+    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, Message, Peer, Role,
+    THIRD_BYTES_MAX, VERSION, frame, noise,
 };
 use crate::key::{Identity, PublicKey};
 use crate::transport::{Keys, Kind};
@@ -50,8 +50,7 @@ impl Initiator {
         }
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len()];
-        let read =
-            self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
         let (node, signature, _) = Statement::parse(&payload, which)?;
         // Cheaper than a signature, and the same end.

@@ -30,8 +30,7 @@ pub(super) fn begin(
 
 /// A handshake's state without a secret.
 fn blank() -> Result<HandshakeState, HandshakeError> {
-    let primitives =
-        Primitives { ephemeral: Zeroizing::default(), own: PublicKey::from([0; SECRET_BYTES]) };
+    let primitives = Primitives { ephemeral: Zeroizing::default(), own: PublicKey::from([0; SECRET_BYTES]) };
     build(primitives, &[0; SECRET_BYTES], &[], true)
 }
 

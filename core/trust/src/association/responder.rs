@@ -3,7 +3,8 @@
 use super::message::{Head, PAYLOAD_BYTES_MAX, VERSION};
 use super::statement::{Signer, Statement, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame, noise,
+    Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame,
+    noise,
 };
 use crate::transport::{Keys, Kind};
 use rand_core::{CryptoRng, RngCore};
@@ -37,8 +38,7 @@ impl Responder {
         noise.read(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
         let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
-        let written =
-            noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
+        let written = noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
         answer.truncate(1 + written);
         debug_assert!(version == VERSION && answer.len() == SECOND_BYTES);
         Ok((Self { noise }, answer))
@@ -53,8 +53,7 @@ impl Responder {
         frame::check(which, message)?;
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
-        let read =
-            self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
         let (key, signature, credentials) = Statement::parse(&payload, which)?;
         let theirs = remote(&self.noise, which)?;

@@ -27,7 +27,9 @@ fn found(masked: &[[u8; 32]]) -> Vec<usize> {
     let memory = File::open("/proc/self/mem").unwrap();
     let mut counts = vec![0; masked.len()];
     let mut bytes = vec![0; PIECE];
-    for line in maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|access| access.starts_with('r'))) {
+    for line in
+        maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|access| access.starts_with('r')))
+    {
         let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let [mut at, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
         while at < to {
