@@ -8,6 +8,7 @@ mod reload;
 mod revoking;
 mod telling;
 
+use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
@@ -303,6 +304,8 @@ pub(crate) struct Daemon {
     revoking: Mutex<()>,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
+    /// Counters of access from elsewhere.
+    pub(crate) access: Access,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -452,6 +455,7 @@ impl Daemon {
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
+            access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -567,7 +571,7 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        lock(&self.node).snapshot()
+        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -624,9 +628,9 @@ impl Daemon {
         }
     }
 
-    /// A stranger's handshake came to nothing.
-    pub(crate) fn handshake_failed(&self) {
-        lock(&self.decisions).handshake_failed();
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&self, count: u64) {
+        lock(&self.decisions).handshakes_failed(count);
     }
 
     /// Whether its asker's credential is still worth something.
