@@ -414,7 +414,8 @@ fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new
 
     let to = done(at, "key new b.key");
     // A shell reads this line.
-    let grant = format!("grant --key a.key --to {to} --until 2100-01-01 --at ix-1.example --any-module --out c");
+    let grant =
+        format!("grant --key a.key --to {to} --until 2100-01-01 --at ix-1.example --any-module --out c");
     let prompt = "Passphrase of a.key: ";
     let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "wrong\r")]).unwrap();
     assert!(!is_done && !shown.contains("wrong\r"), "{shown}");
