@@ -10,7 +10,7 @@ mod telling;
 
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
-use crate::authority::{self, Asker, Owner, Permitted, Refusal};
+use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::error::NodeError;
@@ -21,6 +21,7 @@ use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
 use crate::service::Service;
+use crate::share::Share;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
@@ -612,7 +613,7 @@ impl Daemon {
         body: Option<&[u8]>,
     ) -> Result<Permitted, Refusal> {
         let asker = &self.current(asker)?;
-        authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
+        authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
     /// What the node calls the session that a request is about: a holder has names of his own.
@@ -666,6 +667,31 @@ impl Daemon {
 
     fn owner_of(&self, session: &Name) -> Option<Owner> {
         lock(&self.node).sessions.get(session)?.owner.clone()
+    }
+
+    /// Whose a session is, and the rights over it that they share.
+    fn shared(&self, session: &Name) -> Option<Shared> {
+        let node = lock(&self.node);
+        let there = node.sessions.get(session)?;
+        Some(Shared { owner: there.owner.clone()?, share: there.spec.share.clone() })
+    }
+
+    /// Whether an asker still has the right over a session by which a request was permitted that goes on: their own, or the share.
+    pub(crate) fn still_over(
+        &self,
+        asker: &Asker,
+        session: &Name,
+        by: Option<&Share>,
+    ) -> Result<(), Refusal> {
+        self.still(asker)?;
+        let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
+        match self.shared(session) {
+            Some(shared) if shared.owner.standing(credential).is_some() && shared.share.contains(by) => {
+                Ok(())
+            }
+            Some(_) => Err(Refusal::not_shared(session, *by)),
+            None => Err(Refusal::NoSession(session.clone())),
+        }
     }
 
     /// How things are, as far as they concern whoever asks. A holder may have what another one had a moment ago: each takes time of every core, and is on nobody's bill.

@@ -46,6 +46,7 @@ mod revoked;
 mod runner;
 pub mod seat;
 mod service;
+pub mod share;
 mod snapshot;
 mod source;
 pub mod spec;

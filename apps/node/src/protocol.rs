@@ -17,6 +17,7 @@ use crate::counted;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
+use crate::share::Share;
 use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
@@ -212,9 +213,13 @@ pub struct Explanation {
     /// What it allows, part by part, in words.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// What is used, of what is given to each holder of its chain, and to its root.
+    /// The sum over the sessions of the credential's holder and of those below, of what it allows. For the operator also the sums under each earlier holder of the chain, and under the
+    /// root.
     #[serde(default)]
     pub used: Vec<UsedShot>,
+    /// Rights over sessions that the holder shares with others, and that others share with the holder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedShot>,
     /// What would come of the request; nothing where none was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -231,6 +236,15 @@ pub struct UsedShot {
     pub used: String,
     /// of so much.
     pub given: String,
+}
+
+/// A right over a session that its owner shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedShot {
+    /// The session, by the name that the credential's holder has for it.
+    pub session: String,
+    /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
+    pub share: String,
 }
 
 /// What would come of a request.
@@ -375,6 +389,12 @@ pub struct Change {
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// Rights over the session that its owner shares from now on.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<Share>,
+    /// Rights over the session that its owner shares no longer. They go before others come.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub unshare: Vec<Share>,
 }
 
 /// From the node.

@@ -109,6 +109,8 @@ impl Node {
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
+            share: session.spec.share.iter().map(ToString::to_string).collect(),
+            sums_only: false,
             offers: session.spec.offers.clone(),
             uses: session.spec.uses.clone(),
         }

@@ -243,6 +243,17 @@ pub struct SessionShot {
     /// Services of others that it uses.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
+    /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<String>,
+    /// It is of a delegate who shares no right over it with the asker, who sees its sums alone: one row for all channels, all output channels and all modules.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub sums_only: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_whole(sums_only: &bool) -> bool {
+    !sums_only
 }
 
 /// What a session's modules did by services.

@@ -8,6 +8,7 @@ mod asking;
 mod changing;
 mod channels;
 mod compiling;
+mod delegators;
 mod disk;
 mod fairness;
 mod faults;
