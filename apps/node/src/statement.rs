@@ -150,10 +150,10 @@ impl Concern {
     /// What he calls it, or whoever got his right from him makes under it; nothing where it is somebody else's.
     fn called(&self, session: &Session, holder: &Holder) -> Option<Name> {
         let his = self.chain.last()?;
-        if !holder.credentials.contains(his) {
+        if !holder.credentials.iter().any(|id| is_same(id, his)) {
             return None;
         }
-        let is_own = holder.credentials.last() == Some(his);
+        let is_own = holder.credentials.last().is_some_and(|id| is_same(id, his));
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
@@ -230,9 +230,11 @@ impl Concern {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
-        let is_below = his.is_some_and(|his| decision.credentials.contains(his));
+        let is_below = his.is_some_and(|his| decision.credentials.iter().any(|id| is_same(id, his)));
         // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
-        let is_above = known.is_some() && self.chain.starts_with(&decision.credentials);
+        let is_above = known.is_some()
+            && decision.credentials.len() <= self.chain.len()
+            && decision.credentials.iter().zip(&self.chain).all(|(id, his)| is_same(id, his));
         if !is_below && !is_above {
             return false;
         }
@@ -240,13 +242,21 @@ impl Concern {
             // Which of the operators it was is not for him.
             decision.key = None;
         }
-        let is_own = his.is_some_and(|his| decision.credentials.last() == Some(his));
+        let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
         let called = decision.called.take().filter(|_| is_own).or(known);
         if let Some(called) = called {
             decision.session = Some(called);
         }
         true
     }
+}
+
+/// Compares identifiers, whatever time stands behind them: entries of earlier versions have none.
+fn is_same(one: &Text, other: &Text) -> bool {
+    fn id(text: &Text) -> &str {
+        text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
+    }
+    id(one) == id(other)
 }
 
 #[cfg(test)]

@@ -56,7 +56,9 @@ pub(crate) fn permit(
         | Request::Explain(_)
         // He is told what is about him.
         | Request::Ledger(_)
-        | Request::Revoke => ask,
+        | Request::Revoke
+        // Of the root by whose right they are here.
+        | Request::Revocations => ask,
         Request::Create(spec) => {
             let (spec, whose) = desk.create(spec)?;
             owner = Some(whose);

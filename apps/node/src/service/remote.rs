@@ -4,7 +4,7 @@
 
 use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
-use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
+use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE_MAX};
 use super::room::Seats;
 use crate::audit::Asked;
 use crate::authority::{Asker, Refusal};
@@ -40,6 +40,8 @@ pub(super) struct Gatehouse {
     /// For the node's operators, with rooms of their own,
     operators: Seats,
     operators_office: Arc<Office>,
+    /// for those who have a root's key,
+    roots: Seats,
     /// and for those who have no credential.
     visitors: Seats,
 }
@@ -49,9 +51,10 @@ impl Gatehouse {
         let seats = Seats::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX);
         let visitors = Seats::new(VISITORS_MAX, VISITORS_OF_ONE_MAX);
         let operators = Seats::new(OPERATORS_MAX, OPERATORS_MAX);
+        let roots = Seats::new(ROOTS_MAX, ROOTS_OF_ONE_MAX);
         let door = Arc::new(Door::new(Limits::default()));
         let operators_office = Office::new(&office.daemon, &office.is_over);
-        Arc::new(Self { keeper, office, door, seats, operators, operators_office, visitors })
+        Arc::new(Self { keeper, office, door, seats, operators, operators_office, roots, visitors })
     }
 }
 
@@ -102,6 +105,14 @@ fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
             refuse(&mut line, &why)
         };
         if answered.is_ok() {
+            line.let_go();
+        }
+        return Ok(());
+    }
+    if peer.credentials.is_empty() && daemon.is_root(&peer.key) {
+        let Some(_seat) = house.roots.take(peer.key) else { return Ok(()) };
+        let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
+        if super::delivery::serve_root(&mut line, &peer.key, &house.office).is_ok() {
             line.let_go();
         }
         return Ok(());
