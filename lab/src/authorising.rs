@@ -169,7 +169,10 @@ fn policy(scene: &Scene) -> Result<Policy, BenchError> {
     let mut policy = Policy::default();
     let key = scene.operator.public();
     policy.roots.push(Root { name: None, key, limit: Grant::default(), file: PathBuf::new() });
-    policy.revocations.accept(&list, &Reception::new(&scene.roots, scene.now)).map_err(|error| failed(&error))?;
+    policy
+        .revocations
+        .accept(&list, &Reception::new(&scene.roots, scene.now))
+        .map_err(|error| failed(&error))?;
     Ok(policy)
 }
 

@@ -8,6 +8,7 @@ mod reload;
 mod revoking;
 mod telling;
 
+use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
@@ -309,6 +310,8 @@ pub(crate) struct Daemon {
     deliveries: Deliveries,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
+    /// Counters of access from elsewhere.
+    pub(crate) access: Access,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -460,6 +463,7 @@ impl Daemon {
             delegated_pace: Mutex::default(),
             deliveries: Deliveries::default(),
             decisions: Mutex::default(),
+            access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -575,7 +579,8 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot { revocations: self.revocations_shot(), ..lock(&self.node).snapshot() }
+        let (remote, revocations) = (self.access.shot(), self.revocations_shot());
+        Snapshot { remote, revocations, ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -632,9 +637,9 @@ impl Daemon {
         }
     }
 
-    /// A stranger's handshake came to nothing.
-    pub(crate) fn handshake_failed(&self) {
-        lock(&self.decisions).handshake_failed();
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&self, count: u64) {
+        lock(&self.decisions).handshakes_failed(count);
     }
 
     /// Whether its asker's credential is still worth something.

@@ -10,7 +10,8 @@ mod shot;
 pub use crate::limits::LimitsShot;
 pub use shot::{
     ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
-    RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
+    RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken,
+    ViewShot,
 };
 
 use crate::counted;

@@ -46,7 +46,8 @@ impl Node {
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
-            // The daemon knows them.
+            // The daemon knows both.
+            remote: None,
             revocations: None,
         }
     }

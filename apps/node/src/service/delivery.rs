@@ -22,7 +22,7 @@ use weir_trust::revocation::{HEADER_BYTES_MAX, LIST_BYTES_MAX, ListHeader, Offer
 /// The most peers without a credential at a time.
 pub(super) const VISITORS_MAX: usize = 16;
 /// The most of them from one source.
-pub(super) const VISITORS_OF_ONE_MAX: usize = 1;
+pub(super) const VISITORS_OF_ONE_MAX: usize = 2;
 /// The most connections of peers with a root's key at a time.
 pub(super) const ROOTS_MAX: usize = 16;
 /// The most of them with one key.

@@ -33,13 +33,23 @@ fn show(out: &mut impl Write, held: &RevocationsShot) -> io::Result<()> {
     writeln!(out, "{}: {count} revoked; the last list is number {sequence}", plain(root))?;
     listed(out, "  ", all_before.as_deref(), entries)?;
     for holder in delegated {
-        writeln!(out, "  by {}, of what was passed on from {}:", plain(&holder.holder), plain(&holder.under))?;
+        writeln!(
+            out,
+            "  by {}, of what was passed on from {}:",
+            plain(&holder.holder),
+            plain(&holder.under)
+        )?;
         listed(out, "    ", holder.all_before.as_deref(), &holder.entries)?;
     }
     Ok(())
 }
 
-fn listed(out: &mut impl Write, indent: &str, all_before: Option<&str>, entries: &[String]) -> io::Result<()> {
+fn listed(
+    out: &mut impl Write,
+    indent: &str,
+    all_before: Option<&str>,
+    entries: &[String],
+) -> io::Result<()> {
     if let Some(time) = all_before {
         writeln!(out, "{indent}everything before {}", plain(time))?;
     }

@@ -51,7 +51,9 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
                 let Some((entry, above)) = chain.split_last() else { continue };
                 // What it was passed on from is revoked, and so it is.
                 if let Some(earlier) = above.iter().find(|it| covers(&holds, it) || covers(&revoked, it)) {
-                    said.push(format!("{entry} is revoked already, with {earlier}, from which it was passed on"));
+                    said.push(format!(
+                        "{entry} is revoked already, with {earlier}, from which it was passed on"
+                    ));
                     continue;
                 }
                 *entry
