@@ -38,6 +38,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
+use weir_confine::private::Folder;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
@@ -151,8 +152,8 @@ pub enum DaemonError {
     Socket {
         /// Where.
         path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// What is there, or what the system said.
+        source: weir_confine::socket::SocketError,
     },
     /// Metrics cannot be served.
     #[error("metrics: {address}: {source}")]
@@ -394,12 +395,17 @@ fn end_with_a_panic() {
 /// From here on this process writes beneath the node's own folders, and starts no program of the system but itself.
 fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut folders = vec![config.node.state.as_path(), socket.unwrap_or(Path::new("."))];
+    let mut folders = vec![config.node.state.as_path()];
     folders.extend(config.cpu.trace.as_deref());
     for folder in &folders {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| DaemonError::Read { path: PathBuf::from(folder), source })?;
+        Folder::make(folder)
+            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
     }
+    // The socket's folder is its group's to enter, and may be one that others use, too.
+    let socket = socket.unwrap_or(Path::new("."));
+    weir_confine::socket::make_folder(socket)
+        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
+    folders.push(socket);
     folders.extend(cache.map(Cache::path));
     match weir_confine::node(&folders)? {
         Files::Held => {}
@@ -433,8 +439,6 @@ impl Daemon {
             at: now(),
         };
         let folder = loaded.config.node.state.join(LEDGER);
-        std::fs::create_dir_all(&folder)
-            .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
         let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");

@@ -4,10 +4,10 @@
 
 use crate::daemon::DaemonError;
 use crate::trust::TrustError;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use weir_confine::private::{Folder, PrivateError};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{
@@ -29,11 +29,13 @@ const NEW: &str = "new";
 /// A file that cannot be read, or that is damaged: a node that goes on without it lets in peers whose credentials are revoked.
 pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
     let folder = state.join(FOLDER);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
+    let open = match Folder::open(&folder) {
+        Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Revocations::default()),
-        Err(source) => return Err(DaemonError::Read { path: folder, source }),
+        Err(error) => return Err(DaemonError::Read { path: folder, source: error.into() }),
     };
+    let entries =
+        fs::read_dir(&folder).map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry.map_err(|source| DaemonError::Read { path: folder.clone(), source })?.path();
@@ -49,13 +51,13 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
         if has_ending(&path, NEW) {
             // It was not written to its end, as the node ended.
         } else if has_ending(&path, STATE) {
-            let text = text_of(&path, STATE_BYTES_MAX)?;
+            let text = text_of(&open, &path, STATE_BYTES_MAX)?;
             let (root, revoked) =
                 RootRevocations::from_text(&text).map_err(|error| wrong(TrustError::State(error)))?;
             kept.insert(root, revoked);
         } else {
             let list: RevocationList =
-                text_of(&path, LIST_BYTES_MAX)?.parse().map_err(|error| wrong(TrustError::Kept(error)))?;
+                text_of(&open, &path, LIST_BYTES_MAX)?.parse().map_err(|error| wrong(TrustError::Kept(error)))?;
             // Nothing is forgotten here: the time is of no account.
             let roots = [*list.issuer().of()];
             let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));
@@ -65,9 +67,12 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
     Ok(kept)
 }
 
-fn text_of(path: &Path, most: usize) -> Result<String, DaemonError> {
+fn text_of(folder: &Folder, path: &Path, most: usize) -> Result<String, DaemonError> {
     let mut text = String::new();
-    File::open(path)
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    folder
+        .open_file(&name)
+        .map_err(PrivateError::into)
         .and_then(|file| file.take(most as u64 + 1).read_to_string(&mut text))
         .map_err(|source| DaemonError::Read { path: path.to_owned(), source })?;
     Ok(text)
@@ -75,25 +80,20 @@ fn text_of(path: &Path, most: usize) -> Result<String, DaemonError> {
 
 /// Keeps the state of a root in the place of the one before. When this returns it survives a crash.
 pub(crate) fn keep(state: &Path, root: &PublicKey, revoked: &RootRevocations) -> io::Result<()> {
-    let folder = state.join(FOLDER);
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    let path = path_of(&folder, root, STATE);
-    let new = path.with_extension(NEW);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(revoked.to_text(root).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(&folder)?.sync_all()?;
+    let path = state.join(FOLDER);
+    let folder = Folder::make(&path)?;
+    folder.replace(&name_of(root, STATE), revoked.to_text(root).as_bytes())?;
     // All of it is in the state.
-    match fs::remove_file(path_of(&folder, root, LIST)) {
+    match fs::remove_file(path.join(name_of(root, LIST))) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-fn path_of(folder: &Path, root: &PublicKey, ending: &str) -> PathBuf {
+/// The name of a root's file.
+fn name_of(root: &PublicKey, ending: &str) -> String {
     let root = root.to_string();
-    folder.join(format!("{}.{ending}", root.rsplit(':').next().unwrap_or_default()))
+    format!("{}.{ending}", root.rsplit(':').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
         let both = kept(folder.path()).unwrap();
         let has = |of: u8, entry: u8| both.contains(&root(of).public(), &id(entry));
         assert!(has(1, 1) && has(1, 3) && has(2, 2) && !has(2, 1));
-        let path = path_of(&folder.path().join(FOLDER), &root(1).public(), STATE);
+        let path = folder.path().join(FOLDER).join(name_of(&root(1).public(), STATE));
         let text = fs::read_to_string(&path).unwrap();
         let line = text.lines().find(|line| line.starts_with("weir-id")).unwrap();
         fs::write(&path, text.replace(&format!("{line}\n"), "")).unwrap();
@@ -145,11 +145,30 @@ mod tests {
     }
 
     #[test]
+    fn a_state_is_private_and_one_that_is_a_link_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        keep_all(folder.path(), &state(1, &[1]));
+        let path = folder.path().join(FOLDER).join(name_of(&root(1).public(), STATE));
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+        let elsewhere = folder.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        let error = kept(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        // A new one takes the place of the link, and does not follow it.
+        keep_all(folder.path(), &state(1, &[2]));
+        assert_eq!(kept(folder.path()).unwrap(), state(1, &[2]));
+        assert!(fs::read_to_string(&elsewhere).unwrap().contains(&id(1).to_string()));
+    }
+
+    #[test]
     fn a_list_that_an_earlier_version_kept_becomes_part_of_the_state() {
         let folder = tempfile::tempdir().unwrap();
         let old = folder.path().join(FOLDER);
         fs::create_dir(&old).unwrap();
-        let (key, path) = (root(1).public(), path_of(&old, &root(1).public(), LIST));
+        let (key, path) = (root(1).public(), old.join(name_of(&root(1).public(), LIST)));
         let signed = format!(
             "weir revocation list 1\nroot {key}\nsequence 7\nissued 2026-11-21T12:00:00Z\n{}\n",
             id(5)

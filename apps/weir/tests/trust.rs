@@ -57,6 +57,12 @@ fn a_sealed_key_takes_its_passphrase() {
     std::fs::write(at.join("pass"), "correct horse\nbattery\n").unwrap();
     std::fs::write(at.join("wrong"), "correct horse battery\n").unwrap();
     std::fs::write(at.join("empty"), "\n").unwrap();
+    // As a key, a passphrase is its owner's alone.
+    std::fs::set_permissions(at.join("pass"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    refused(at, "key new a.key --passphrase-file pass", "chmod 600");
+    for name in ["pass", "wrong", "empty"] {
+        std::fs::set_permissions(at.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let public = done(at, "key new a.key --passphrase-file pass");
     let to = done(at, "key new b.key");
     // The public part needs none.

@@ -36,6 +36,7 @@
 
 mod error;
 pub mod frame;
+mod handshake;
 mod initiator;
 mod message;
 mod noise;
@@ -43,6 +44,7 @@ mod responder;
 mod statement;
 
 pub use error::{HandshakeError, Message};
+pub(crate) use handshake::Handshake;
 pub use initiator::{Confirming, Initiator, Met};
 pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
