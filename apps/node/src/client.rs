@@ -26,8 +26,10 @@ pub const SOCKET: &str = "/run/weir/node.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to reach a node elsewhere, and to find out who it is.
 const REACHING: Duration = Duration::from_secs(10);
-/// How long is waited at first before one that is held off asks again.
+/// The pause before a client that is held off tries again; it doubles each time,
 const AGAIN: Duration = Duration::from_millis(200);
+/// up to this.
+const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// The port of a node of which only the host is said.
 pub const PORT: u16 = 7353;
 
@@ -325,7 +327,7 @@ impl Client {
                             // So a node holds off those who come too often, of whom it does not yet know who they are.
                             Err(ConnectError::Closed(_)) if begin.elapsed() + pause < REACHING => {
                                 std::thread::sleep(pause);
-                                pause *= 2;
+                                pause = (pause * 2).min(AGAIN_MAX);
                             }
                             Err(error) => {
                                 failed = error.into();

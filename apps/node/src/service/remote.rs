@@ -65,7 +65,9 @@ pub(super) struct RemoteServer {
 
 impl RemoteServer {
     pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
-        let acceptor = Acceptor::new(Limits::default());
+        let limits = Limits::default();
+        let half_open = crate::descriptors::half_open(limits.half_open);
+        let acceptor = Acceptor::new(Limits { half_open, ..limits });
         office.daemon.access.begin(&acceptor);
         Arc::new(Self {
             keeper,

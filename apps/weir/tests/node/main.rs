@@ -25,6 +25,7 @@ mod place;
 mod policy;
 mod remote;
 mod remote_bandwidth;
+mod remote_floods;
 mod remote_ledger;
 mod remote_limits;
 mod remote_operator;
