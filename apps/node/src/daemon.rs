@@ -13,6 +13,7 @@ use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
+use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::link;
 use crate::log::{self, say, warn};
@@ -29,6 +30,7 @@ use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
+use revoking::DelegatedPace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -304,6 +306,10 @@ pub(crate) struct Daemon {
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
+    /// The rate of revocation lists of delegators.
+    delegated_pace: Mutex<DelegatedPace>,
+    /// Counters of delivered revocation lists.
+    deliveries: Deliveries,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
     /// Counters of access from elsewhere.
@@ -459,6 +465,8 @@ impl Daemon {
             turns: Turns::default(),
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
+            delegated_pace: Mutex::default(),
+            deliveries: Deliveries::default(),
             decisions: Mutex::default(),
             access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
@@ -576,7 +584,8 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
+        let (remote, revocations) = (self.access.shot(), self.revocations_shot());
+        Snapshot { remote, revocations, ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -655,6 +664,11 @@ impl Daemon {
     /// Whether somebody with this key is an operator of the node.
     pub(crate) fn is_operator(&self, key: &PublicKey) -> bool {
         self.trust().is_some_and(|trust| trust.is_operator(key))
+    }
+
+    /// Returns true if somebody with this key is a root of trust here.
+    pub(crate) fn is_root(&self, key: &PublicKey) -> bool {
+        self.trust().is_some_and(|trust| trust.roots().contains(key))
     }
 
     /// What a credential is worth now.

@@ -14,6 +14,7 @@ pub mod client;
 pub mod config;
 mod counted;
 pub mod daemon;
+mod deliveries;
 mod descriptors;
 mod error;
 pub mod exercise;

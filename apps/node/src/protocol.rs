@@ -9,8 +9,9 @@ mod shot;
 
 pub use crate::limits::LimitsShot;
 pub use shot::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, RemoteShot,
-    ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
+    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
+    RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken,
+    ViewShot,
 };
 
 use crate::counted;
@@ -141,8 +142,11 @@ pub enum Request {
     /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of his own sessions, and those of whoever got
     /// the right from him.
     Ledger(LedgerAsk),
-    /// A newer list of what a root of trust has taken back; its text is the body: [`Reply::Done`]. Anybody may deliver one: what counts is the root's signature.
+    /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
+    /// offer: [`Reply::Uploaded`] where the node wants the whole list.
     Revoke,
+    /// All that is revoked, of the root of the asker's credential, or of all roots for an operator: [`Reply::Revocations`].
+    Revocations,
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
 }
@@ -166,6 +170,7 @@ impl Request {
             | Self::Explain(_)
             | Self::Ledger(_)
             | Self::Revoke
+            | Self::Revocations
             | Self::Reload => None,
         }
     }
@@ -207,6 +212,9 @@ pub struct Explanation {
     pub holder: String,
     /// The root of its chain.
     pub root: String,
+    /// The identifiers of its chain, root first, each with the time at which it expires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<String>,
     /// Why it is worth nothing here and now; then nothing of the rest is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worthless: Option<String>,
@@ -444,6 +452,8 @@ pub enum Reply {
         /// So many.
         rows: u64,
     },
+    /// All that is revoked, by root.
+    Revocations(Vec<RevocationsShot>),
 }
 
 #[cfg(test)]

@@ -160,19 +160,16 @@ impl Concern {
     /// What he calls it, or whoever got his right from him makes under it; nothing where it is somebody else's.
     fn called(&self, session: &Session, holder: &Holder) -> Option<Name> {
         let his = self.chain.last()?;
-        if !holder.credentials.contains(his) {
+        if !holder.credentials.iter().any(|id| is_same(id, his)) {
             return None;
         }
-        Some(if holder.credentials.last() == Some(his) {
-            holder.called.clone()
-        } else {
-            session.name.clone()
-        })
+        let is_own = holder.credentials.last().is_some_and(|id| is_same(id, his));
+        Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
     /// Whether a session of this holder is his own.
     fn is_own(&self, holder: &Holder) -> bool {
-        self.chain.last().is_some_and(|his| holder.credentials.last() == Some(his))
+        self.chain.last().zip(holder.credentials.last()).is_some_and(|(his, id)| is_same(id, his))
     }
 
     /// As he is told of a session; nothing where it is none of his.
@@ -265,9 +262,11 @@ impl Concern {
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
         // Of his own requests; those of delegates are theirs.
-        let is_own = his.is_some_and(|his| decision.credentials.last() == Some(his));
+        let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
         // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
-        let is_above = known.is_some() && self.chain.starts_with(&decision.credentials);
+        let is_above = known.is_some()
+            && decision.credentials.len() <= self.chain.len()
+            && decision.credentials.iter().zip(&self.chain).all(|(id, his)| is_same(id, his));
         if !is_own && !is_above {
             return false;
         }
@@ -281,6 +280,14 @@ impl Concern {
         }
         true
     }
+}
+
+/// Compares identifiers, whatever time stands behind them: entries of earlier versions have none.
+fn is_same(one: &Text, other: &Text) -> bool {
+    fn id(text: &Text) -> &str {
+        text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
+    }
+    id(one) == id(other)
 }
 
 #[cfg(test)]

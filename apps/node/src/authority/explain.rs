@@ -5,7 +5,7 @@ use super::{Owner, Standing, ceilings};
 use crate::protocol::{Explanation, SharedShot};
 use crate::share::Share;
 use crate::spec::SessionSpec;
-use weir_trust::credential::{Credential, Refusal, Verified};
+use weir_trust::credential::{Credential, DatedId, Refusal, Verified};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
 
@@ -23,6 +23,7 @@ pub(crate) fn explanation<'a>(
         at: at.number(),
         holder: credential.holder().to_string(),
         root: credential.root().to_string(),
+        chain: DatedId::of_chain(credential.chain()).map(|id| id.to_string()).collect(),
         worthless: None,
         allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
         shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
@@ -56,6 +57,7 @@ pub(crate) fn worthless(
         at: at.number(),
         holder: credential.claimed_holder().to_string(),
         root: credential.claimed_root().to_string(),
+        chain: DatedId::of_chain(credential.claimed_links()).map(|id| id.to_string()).collect(),
         worthless: Some(refusal.to_string()),
         ..Explanation::default()
     }

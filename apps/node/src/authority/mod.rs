@@ -20,7 +20,7 @@ pub(crate) use snapshot::snapshot_of;
 use std::sync::Arc;
 use weir_session::Name;
 use weir_session::ledger::{Holder, Text};
-use weir_trust::credential::{PrefixId, Verified, resource_name};
+use weir_trust::credential::{DatedId, PrefixId, Verified, resource_name};
 use weir_trust::grant::{CpuShare, Grant};
 use weir_trust::key::PublicKey;
 
@@ -53,9 +53,9 @@ pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Opt
     root.into_iter().chain(credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu)))
 }
 
-/// Who somebody is, and by what right: as the ledger says it.
+/// The key of a holder, and the identifiers of their chain with the times at which they expire, as the ledger has them.
 pub(crate) fn in_ledger(credential: &Verified) -> (Text, Vec<Text>) {
-    let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
+    let ids = DatedId::of_chain(credential.chain()).map(|id| Text::new(&id.to_string()));
     (Text::new(&credential.holder().to_string()), ids.collect())
 }
 
@@ -98,6 +98,11 @@ impl Owner {
     /// What the node calls its session.
     pub(crate) fn name(&self) -> Name {
         Self::name_of(&self.credential, &self.given)
+    }
+
+    /// The identifier of the credential, and the time at which it expires.
+    pub(crate) fn dated_id(&self) -> Option<DatedId> {
+        DatedId::of_chain(self.credential.chain()).last()
     }
 
     /// As the ledger says it.

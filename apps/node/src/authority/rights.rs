@@ -32,6 +32,8 @@ pub(crate) fn needed(ask: &Request) -> Needed {
         Request::Upload(_) => Needed::Nothing,
         // A list counts by its own signature.
         Request::Revoke => Needed::Nothing,
+        // Those of the root by whose right the holder is here.
+        Request::Revocations => Needed::Nothing,
         Request::Create(_) => Needed::New,
         Request::Change(change) if change.share.is_empty() && change.unshare.is_empty() => {
             Needed::Shared(Right::Manage)

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::daemon::DaemonError;
 use crate::protocol::{Explanation, Request, Verdict};
 use crate::spec::SessionSpec;
-use crate::trust::{Trust, TrustError};
+use crate::trust::Trust;
 use crate::workshop::Shipped;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::collections::BTreeMap;
@@ -114,8 +114,8 @@ impl<'a> World<'a> {
     /// # Errors
     /// What it has kept cannot be read, or is damaged.
     pub fn remembering(self, state: &Path) -> Result<Self, DaemonError> {
-        let wrong = |source| DaemonError::Trust { path: state.to_owned(), source: TrustError::Kept(source) };
-        let trust = self.trust.remembering(crate::revoked::kept(state)?).map_err(wrong)?;
+        let now = Second::of(crate::runner::wall_clock());
+        let (trust, _) = self.trust.remembering([&crate::revoked::kept(state)?], now);
         Ok(Self { trust, ..self })
     }
 

@@ -253,7 +253,11 @@ impl<'a, L: Line> Conversation<'a, L> {
         };
         let looks = matches!(
             permitted.ask,
-            Request::Show | Request::Upload(_) | Request::Explain(_) | Request::Ledger(_)
+            Request::Show
+                | Request::Upload(_)
+                | Request::Explain(_)
+                | Request::Ledger(_)
+                | Request::Revocations
         );
         let (owner, by) = (permitted.owner, permitted.by);
         let answer = match permitted.ask {
@@ -301,7 +305,11 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
                 Err(error) => refused(&error),
             },
-            Request::Revoke => super::delivery::take(daemon, &body.unwrap_or_default()),
+            Request::Revoke => {
+                let shown = super::delivery::shown_by(&self.asker);
+                super::delivery::take(daemon, shown, &body.unwrap_or_default())
+            }
+            Request::Revocations => Reply::Revocations(daemon.revocations_for(&self.asker)),
             Request::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),

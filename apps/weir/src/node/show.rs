@@ -66,6 +66,9 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         refused(session),
         session.priority
     )?;
+    if let Some(credential) = &session.credential {
+        writeln!(out, "credential: {}", shown(credential))?;
+    }
     limits(out, session)?;
     services(out, session)?;
     granted(out, session)?;

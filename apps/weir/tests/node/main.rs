@@ -31,6 +31,7 @@ mod remote_ledger;
 mod remote_limits;
 mod remote_operator;
 mod remote_signed;
+mod revoking;
 mod sending;
 mod services;
 mod sessions;
