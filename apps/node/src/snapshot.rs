@@ -42,6 +42,7 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_shots(),
             sessions,
+            processes: crate::isolation::started(),
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
@@ -184,6 +185,7 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
             .iter()
             .sum(),
         faults: get(&tally.faults),
+        isolation: module.isolation.clone(),
         strikes: get(&tally.strikes),
         used_ns: get(&tally.used),
         memory: get(&tally.memory),
