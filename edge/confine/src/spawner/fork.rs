@@ -1,6 +1,8 @@
 //! One process: from the spawner's clone(2) to the program that it executes.
 
 use super::Role;
+use super::group::TASKS_MAX;
+use crate::child::set_limits;
 use crate::companion::close_what_is_inherited;
 use crate::launch::{Allotment, Streams};
 use crate::{Isolation, root};
@@ -290,7 +292,12 @@ impl Prepared {
         // SAFETY: take no pointers.
         unsafe {
             done(libc::setresgid(0, 0, 0))?;
-            done(libc::setresuid(0, 0, 0))
+            done(libc::setresuid(0, 0, 0))?;
+        }
+        match self.mode {
+            // Counted for each user: where the user is not the process's alone this would count others.
+            Mode::OwnUser => set_limits(&[(libc::RLIMIT_NPROC, TASKS_MAX.into(), TASKS_MAX.into())]),
+            _ => Ok(()),
         }
     }
 

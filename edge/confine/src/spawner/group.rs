@@ -14,7 +14,7 @@ const PREFIX: &str = "weir-";
 /// The group of the node itself: groups with controllers for others have no processes of their own (cgroups(7), "no internal processes").
 const OF_NODE: &str = "node";
 /// Tasks of one process at most: threads of a compiler on a large machine.
-const TASKS_MAX: u32 = 512;
+pub(super) const TASKS_MAX: u32 = 512;
 /// Added to a process's own memory: its page tables, stacks in the kernel, and pages of files.
 const BESIDE: u64 = 64 << 20;
 /// statfs(2) of such a folder.

@@ -194,10 +194,14 @@ impl Spawner {
         allotment.write(&mut request);
         let given = [&streams.input, &streams.output, &streams.error];
         let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
-        let line = lock(&self.line);
-        descriptors::send(line.as_fd(), &request, &given)?;
-        let (id, isolation) = answer(line.as_fd())??;
+        let mut line = lock(&self.line);
+        let answered = descriptors::send(line.as_fd(), &request, &given).and_then(|()| answer(line.as_fd()));
+        if answered.is_err() {
+            // A late answer would be taken for that to the next request. The spawner ends by this.
+            *line = closed()?;
+        }
         drop(line);
+        let (id, isolation) = answered??;
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         *started.entry((role.name(), isolation.bits())).or_default() += 1;
         Ok(Child::of(id, isolation))
@@ -213,8 +217,8 @@ impl Spawner {
 impl Drop for Spawner {
     fn drop(&mut self) {
         // It ends by itself, in order, when the line is closed.
-        if let Ok(nothing) = std::fs::File::open("/dev/null") {
-            *lock(&self.line) = nothing.into();
+        if let Ok(closed) = closed() {
+            *lock(&self.line) = closed;
         }
         for _ in 0..PATIENCE.as_millis() / 10 {
             let mut status = 0;
@@ -228,6 +232,11 @@ impl Drop for Spawner {
         _ = self.process.kill();
         _ = self.process.wait();
     }
+}
+
+/// What stands in the place of a line that is closed.
+fn closed() -> io::Result<OwnedFd> {
+    Ok(std::fs::File::open("/dev/null")?.into())
 }
 
 fn lock(line: &Mutex<OwnedFd>) -> std::sync::MutexGuard<'_, OwnedFd> {
