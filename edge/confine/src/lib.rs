@@ -18,6 +18,8 @@
 //! In none of them can memory be written and executed at the same time. The code of the program, and of a module in a process of its own, cannot be made
 //! writable again where the kernel can seal it.
 //!
+//! [`private`] is how files and folders are made that only their owner may see, and [`socket`] how a node's socket is.
+//!
 //! [`child`] starts a translator or a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
 
 mod calls;
@@ -28,8 +30,10 @@ mod descriptors;
 mod files;
 mod isolation;
 mod launch;
+pub mod private;
 mod privileges;
 mod root;
+pub mod socket;
 pub mod spawner;
 
 pub use files::may_write;
@@ -86,6 +90,7 @@ pub enum ConfineError {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn compiler() -> Result<Files, ConfineError> {
+    hide()?;
     let files = leave()?;
     code::no_more();
     privileges::none()?;
@@ -99,6 +104,7 @@ pub fn compiler() -> Result<Files, ConfineError> {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn translator() -> Result<Files, ConfineError> {
+    hide()?;
     let files = leave()?;
     code::no_more();
     privileges::none()?;
@@ -107,11 +113,12 @@ pub fn translator() -> Result<Files, ConfineError> {
 }
 
 /// Hides the calling process from others of its user, before it reads what they are not to know: they can neither trace it nor read its memory, and it
-/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2)).
+/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which holds for what it executes, too).
 ///
 /// # Errors
 /// [`ConfineError::Hide`].
 pub fn hide() -> Result<(), ConfineError> {
+    child::set_limits(&[(libc::RLIMIT_CORE, 0, 0)]).map_err(ConfineError::Hide)?;
     // SAFETY: takes no pointers.
     match unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } {
         0 => Ok(()),
@@ -119,12 +126,11 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to what a [`translator`] may, of a process that is [hidden](hide).
+/// Confines the calling thread to what a [`translator`] may.
 ///
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn keeper() -> Result<Files, ConfineError> {
-    hide()?;
     translator()
 }
 
@@ -165,6 +171,7 @@ fn leave() -> Result<Files, ConfineError> {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
+    hide()?;
     code::seal_program().map_err(ConfineError::Code)?;
     let files = files::own(written)?;
     privileges::of_a_node()?;

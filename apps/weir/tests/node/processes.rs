@@ -204,21 +204,28 @@ fn a_node_of_root_says_which_folder_is_another_users_and_what_to_do() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (state, config) = (folder.path().join("state"), folder.path().join("node.toml"));
-    std::fs::create_dir(&state).unwrap();
+    let run = folder.path().join("run");
+    [&state, &run].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
     let path = folder.path().display();
-    std::fs::write(&config, format!("[node]\nsocket = \"{path}/node.sock\"\nstate = \"{path}/state\"\n"))
+    std::fs::write(&config, format!("[node]\nsocket = \"{path}/run/node.sock\"\nstate = \"{path}/state\"\n"))
         .unwrap();
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.args(["node", "-c"]).arg(&config).stdin(Stdio::null()).stderr(Stdio::piped());
         command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache")).spawn().unwrap()
     };
-    std::os::unix::fs::chown(&state, Some(12_345), Some(12_345)).unwrap();
-    std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    let output = start().wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
-    for words in ["state", "user 12345", "start it as that user", "chown"] {
-        assert!(said.contains(words), "{words}: {said}");
+    let foreign = |path: &std::path::Path, user: u32| {
+        std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    };
+    for (path, user) in [(&state, 12_345), (&run, 12_346)] {
+        foreign(path, user);
+        let output = start().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        for words in [path.to_str().unwrap(), &user.to_string(), "chown"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        foreign(path, 0);
     }
 }
