@@ -9,9 +9,9 @@ mod shot;
 
 pub use crate::limits::LimitsShot;
 pub use shot::{
-    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
-    RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken,
-    ViewShot,
+    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
+    ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
+    TableShot, Taken, ViewShot,
 };
 
 use crate::counted;

@@ -43,6 +43,7 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_shots(),
             sessions,
+            processes: crate::isolation::started(),
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
@@ -191,6 +192,7 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
             .iter()
             .sum(),
         faults: get(&tally.faults),
+        isolation: module.isolation.clone(),
         strikes: get(&tally.strikes),
         used_ns: get(&tally.used),
         memory: get(&tally.memory),

@@ -153,6 +153,9 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
             ]
         }));
         table(out, &rows, &[0, 1, 2, 3, 11])?;
+        for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
+            writeln!(out, "{}: isolation: {}", shown(&module.name), shown(&module.isolation))?;
+        }
         for module in &session.modules {
             if let Some(fault) = &module.last_fault {
                 writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;

@@ -24,6 +24,7 @@ mod links;
 mod memory;
 mod place;
 mod policy;
+mod processes;
 mod remote;
 mod remote_bandwidth;
 mod remote_floods;
