@@ -14,7 +14,7 @@ use crate::metrics;
 use crate::recent::Recent;
 use conversation::Office;
 pub(crate) use hearing::{Heard, hear};
-use remote::Gatehouse;
+use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -120,14 +120,14 @@ impl Service {
         service.spawn("weir-control", move || local::accept(&listener, &office))?;
         if let Some((listener, listens, key)) = elsewhere {
             // Rooms of their own: nobody elsewhere takes what the operator needs.
-            let house = Gatehouse::new(key, Office::new(daemon, &service.is_over));
+            let server = RemoteServer::new(key, Office::new(daemon, &service.is_over));
             say(&format!(
                 "node {} is reached at {} as {}",
                 daemon.name(),
                 address_of(&listener),
-                house.keeper.public()
+                server.keeper.public()
             ));
-            service.spawn("weir-remote", move || remote::accept(&listener, &house))?;
+            service.spawn("weir-remote", move || remote::accept(listener, &server))?;
             service.listens_elsewhere = Some(listens);
         }
         if let Some((address, listener)) = metered {

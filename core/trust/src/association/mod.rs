@@ -49,7 +49,7 @@ pub use initiator::{Confirming, Initiator, Met};
 pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
 };
-pub use responder::{Authenticated, Responder};
+pub use responder::{Authenticated, Responder, check_first};
 pub use statement::{STATEMENT_BYTES, Signer, Statement, Unsigned};
 
 use crate::key::PublicKey;

@@ -9,6 +9,18 @@ use super::{
 use crate::transport::{Keys, Kind};
 use rand_core::{CryptoRng, RngCore};
 
+/// Checks what can be checked of a first message without any arithmetic on the curve: its length, its beginning, and the versions that it offers.
+///
+/// # Errors
+/// It is no first message, or of another version.
+pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
+    let which = Message::First;
+    let (head, _) =
+        Head::split(message).ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+    head.choose()?;
+    frame::check(which, message)
+}
+
 /// Has answered a stranger, and waits for it to show itself.
 #[derive(Debug)]
 pub struct Responder {
@@ -18,7 +30,7 @@ pub struct Responder {
 impl Responder {
     /// A stranger's first message has come. The answer is to be sent as it is.
     ///
-    /// Takes four multiplications on the curve and a signature: ask [`crate::gate::Gate::answer`] before.
+    /// Takes four multiplications on the curve and a signature: [`crate::gate::Gate::next`] says when.
     ///
     /// # Errors
     /// It is no first message, or of another version; or there is no randomness, or no signature.
