@@ -252,7 +252,8 @@ fn a_node_hides_its_memory_from_other_processes_of_its_user() {
 /// Returns true where other processes of its user cannot look into a process, and it leaves no core file. The process must not be root's.
 fn is_hidden(id: u32) -> bool {
     // Of a process that can be dumped these belong to its user, else to root (proc(5)).
-    let owners = ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
+    let owners =
+        ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
     // Others than root cannot read the limits of such a process.
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
     let core = limits.lines().find(|line| line.starts_with("Max core file size"));
