@@ -156,7 +156,7 @@ impl Place {
         let mut place = Self::prepared(node, "", None);
         let disk = place.disk();
         std::fs::create_dir(&disk).unwrap();
-        let options = format!("size={size}");
+        let options = format!("size={size},mode=700");
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&disk).output();
         if !mounted.is_ok_and(|output| output.status.success()) {
