@@ -25,6 +25,8 @@ use weir_units::Bytes;
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
 const WATCH_MIN: Duration = Duration::from_millis(50);
+/// The longest time for which records go to a follower after the session's owner has taken the right back, but for the time until the next row.
+const SHARE_LOOK: Duration = Duration::from_millis(100);
 
 /// What a client is spoken with over.
 pub(super) trait Line: Read + Write {
@@ -383,7 +385,15 @@ impl<'a, L: Line> Conversation<'a, L> {
 
     /// Until nothing more comes, or is for him.
     fn follow(&mut self, following: &Following, session: &Name, by: Option<&Share>) -> io::Result<()> {
-        while !self.office.is_over() && self.office.daemon.still_over(&self.asker, session, by).is_ok() {
+        let mut looked = Instant::now();
+        while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
+            // The node is held for that, so it is not done for each row.
+            if by.is_some() && looked.elapsed() >= SHARE_LOOK {
+                looked = Instant::now();
+                if self.office.daemon.still_over(&self.asker, session, by).is_err() {
+                    return Ok(());
+                }
+            }
             match following.next(Duration::from_millis(200)) {
                 Ok(Told { reply, load }) => {
                     self.say(reply)?;
