@@ -113,6 +113,15 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Returns true if the same request may come to something else a moment later: the node was not reached, or had no room.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Remote(error) => !matches!(error, ConnectError::Handshake(_)),
+            Self::Refused(why) => why.contains("try again") || why.contains("that is the most"),
+            error => error.is_absence(),
+        }
+    }
+
     /// Whether the node is not there, or not any more, so that trying again may help.
     pub fn is_absence(&self) -> bool {
         matches!(
@@ -445,6 +454,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Explained(_) => "what a credential allows",
         Reply::Entries { .. } => "what the ledger says",
         Reply::Missed { .. } => "that records were missed",
+        Reply::Revocations(_) => "what is revoked",
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
-use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
+use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE_MAX};
 use super::room::Places;
 use crate::access::{Cause, FloodLog};
 use crate::audit::Asked;
@@ -59,6 +59,8 @@ pub(super) struct RemoteServer {
     /// For the node's operators, with quotas of their own,
     operators: Places<PublicKey>,
     operators_office: Arc<Office>,
+    /// for peers with a root's key and no credential,
+    roots: Places<PublicKey>,
     /// for peers that show no credential,
     anonymous: Places<Source>,
     /// and for peers whose credential is not valid.
@@ -79,6 +81,7 @@ impl RemoteServer {
             crowded: Places::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
             operators: Places::new(OPERATORS_MAX, OPERATORS_MAX),
             operators_office: Office::new(&office.daemon, &office.is_over),
+            roots: Places::new(ROOTS_MAX, ROOTS_OF_ONE_MAX),
             anonymous: Places::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
             refused: Places::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
             office,
@@ -126,6 +129,8 @@ enum Right {
     Operator,
     /// It has shown a valid credential.
     Holder(Arc<Verified>),
+    /// It has shown no credential, and its key is that of a root of trust.
+    Root,
     /// It has shown no credential.
     None,
     /// The credential that it has shown is not valid.
@@ -146,6 +151,10 @@ fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
             peer.is_proven();
             server.serve_holder(peer, verified)
         }
+        Right::Root => {
+            peer.is_proven();
+            server.serve_root(peer)
+        }
         Right::None => server.serve_anonymous(peer),
         Right::Invalid(asked, refusal) => {
             server.office.daemon.decided(asked.refused(&refusal.to_string()));
@@ -160,7 +169,11 @@ impl RemoteServer {
     fn right_of(&self, peer: &Peer) -> Right {
         let daemon = &self.office.daemon;
         if peer.credentials.is_empty() {
-            return if daemon.is_operator(&peer.key) { Right::Operator } else { Right::None };
+            return match peer.key {
+                key if daemon.is_operator(&key) => Right::Operator,
+                key if daemon.is_root(&key) => Right::Root,
+                _ => Right::None,
+            };
         }
         let Some(trust) = daemon.trust() else { return Right::Closed };
         let credential = Credential::parse(&peer.credentials);
@@ -215,6 +228,19 @@ impl RemoteServer {
         daemon.decided(Asked::of_guest(&verified));
         let answered = Conversation::new(&mut line, Asker::Holder(verified), &self.office).serve();
         line.let_go(answered, usize::MAX);
+        Ok(())
+    }
+
+    /// A peer with a root's key delivers revocation lists, and sees what is revoked.
+    fn serve_root(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
+        let key = peer.peer().key;
+        let Some(_place) = self.roots.take(key) else {
+            self.office.daemon.access.refused(Cause::Slots);
+            return Ok(());
+        };
+        let mut line = Remote::accept(peer)?;
+        let answered = super::delivery::serve_root(&mut line, &key, &self.office);
+        line.let_go(answered, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 
