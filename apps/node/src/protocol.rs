@@ -10,8 +10,7 @@ mod shot;
 pub use crate::limits::LimitsShot;
 pub use shot::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot, ProcessorShot,
-    RemoteShot,
-    ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
+    RemoteShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
 };
 
 use crate::counted;
