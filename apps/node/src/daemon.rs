@@ -10,9 +10,10 @@ mod telling;
 
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
-use crate::authority::{self, Asker, Owner, Permitted, Refusal};
+use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
+use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::link;
 use crate::log::{self, say, warn};
@@ -21,6 +22,7 @@ use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
 use crate::service::Service;
+use crate::share::Share;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
@@ -28,6 +30,7 @@ use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
+use revoking::DelegatedPace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -314,6 +317,10 @@ pub(crate) struct Daemon {
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
+    /// The rate of revocation lists of delegators.
+    delegated_pace: Mutex<DelegatedPace>,
+    /// Counters of delivered revocation lists.
+    deliveries: Deliveries,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
     /// Counters of access from elsewhere.
@@ -496,6 +503,8 @@ impl Daemon {
             turns: Turns::default(),
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
+            delegated_pace: Mutex::default(),
+            deliveries: Deliveries::default(),
             decisions: Mutex::default(),
             access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
@@ -613,7 +622,8 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
+        let (remote, revocations) = (self.access.shot(), self.revocations_shot());
+        Snapshot { remote, revocations, ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -650,7 +660,7 @@ impl Daemon {
         body: Option<&[u8]>,
     ) -> Result<Permitted, Refusal> {
         let asker = &self.current(asker)?;
-        authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
+        authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
     /// What the node calls the session that a request is about: a holder has names of his own.
@@ -694,6 +704,11 @@ impl Daemon {
         self.trust().is_some_and(|trust| trust.is_operator(key))
     }
 
+    /// Returns true if somebody with this key is a root of trust here.
+    pub(crate) fn is_root(&self, key: &PublicKey) -> bool {
+        self.trust().is_some_and(|trust| trust.roots().contains(key))
+    }
+
     /// What a credential is worth now.
     fn worth(&self, credential: &Arc<Verified>) -> Result<Arc<Verified>, Refusal> {
         match self.trust() {
@@ -704,6 +719,31 @@ impl Daemon {
 
     fn owner_of(&self, session: &Name) -> Option<Owner> {
         lock(&self.node).sessions.get(session)?.owner.clone()
+    }
+
+    /// Whose a session is, and the rights over it that they share.
+    fn shared(&self, session: &Name) -> Option<Shared> {
+        let node = lock(&self.node);
+        let there = node.sessions.get(session)?;
+        Some(Shared { owner: there.owner.clone()?, share: there.spec.share.clone() })
+    }
+
+    /// Whether an asker still has the right over a session by which a request was permitted that goes on: their own, or the share.
+    pub(crate) fn still_over(
+        &self,
+        asker: &Asker,
+        session: &Name,
+        by: Option<&Share>,
+    ) -> Result<(), Refusal> {
+        self.still(asker)?;
+        let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
+        match self.shared(session) {
+            Some(shared) if shared.owner.standing(credential).is_some() && shared.share.contains(by) => {
+                Ok(())
+            }
+            Some(_) => Err(Refusal::not_shared(session, *by)),
+            None => Err(Refusal::NoSession(session.clone())),
+        }
     }
 
     /// How things are, as far as they concern whoever asks. A holder may have what another one had a moment ago: each takes time of every core, and is on nobody's bill.

@@ -346,7 +346,13 @@ impl Node {
 
     /// Whether a session can be as it would be, as far as its owner's credential is concerned.
     pub(crate) fn hold(&self, owner: Option<&Owner>, spec: &SessionSpec) -> Result<(), NodeError> {
-        let Some(owner) = owner else { return Ok(()) };
+        let Some(owner) = owner else {
+            // The operator's own: they have it from no one.
+            return match spec.share.first() {
+                None => Ok(()),
+                Some(share) => Err(Box::new(Refusal::not_from(&spec.name, share)).into()),
+            };
+        };
         let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
         let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
         Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)

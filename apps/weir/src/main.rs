@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether private keys, secrets or others' traffic can be in the memory of a process that runs this command.
+/// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
 fn holds_secrets(command: &Command) -> bool {
     // Whoever runs a module, writes one or measures may want to look at the process with a debugger.
     !matches!(

@@ -140,7 +140,7 @@ fn make_private(file: &File, known: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// What a refusal to follow a link means.
+/// Turns the system's refusal to follow a link into ours.
 fn opened(result: io::Result<File>, kind: Kind) -> Result<File, PrivateError> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => PrivateError::Link(kind),

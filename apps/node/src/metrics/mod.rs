@@ -123,7 +123,8 @@ impl Collector for Shot {
         self.modules(&mut to)?;
         self.tables(&mut to)?;
         self.views(&mut to)?;
-        self.remote(&mut to)
+        self.remote(&mut to)?;
+        self.revocations(&mut to)
     }
 }
 
@@ -138,6 +139,18 @@ impl Shot {
         let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
         to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)
+    }
+
+    fn revocations(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.revocations.iter();
+        let lists =
+            Samples::Counts(each("outcome", all().map(|it| (Labels::new(), it)), |it| &it.deliveries));
+        let help = "Revocation lists that were delivered, by outcome";
+        to.family("weir_revocation_deliveries", "", help, lists)?;
+        let entries = all().flat_map(|it| &it.entries);
+        let entries = entries.map(|(root, entries)| (labels([("root", root)]), *entries));
+        let help = "Entries of revocation lists that are held";
+        to.family("weir_revocation_entries", "", help, Samples::Level(entries.collect()))
     }
 
     fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {

@@ -66,9 +66,18 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         refused(session),
         session.priority
     )?;
+    if let Some(credential) = &session.credential {
+        writeln!(out, "credential: {}", shown(credential))?;
+    }
     limits(out, session)?;
     services(out, session)?;
     granted(out, session)?;
+    if !session.share.is_empty() {
+        writeln!(out, "shared: {}", shown(&session.share.join(", ")))?;
+    }
+    if session.sums_only {
+        writeln!(out, "sums only: its owner shares no right over it with you")?;
+    }
     writeln!(out)?;
     let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];

@@ -344,7 +344,9 @@ fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
 
 /// The parts of a session.
 fn detail(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
-    let mut lines = processors(session, rates, width);
+    let credential = session.credential.as_deref().map(|id| Line::raw(format!(" credential {}", plain(id))));
+    let mut lines: Vec<_> = credential.into_iter().collect();
+    lines.extend(processors(session, rates, width));
     lines.extend(channels(session, rates, width));
     lines.extend(outputs::outputs(session, rates, width));
     lines.extend(modules_of(session, rates, width));
