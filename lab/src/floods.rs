@@ -21,7 +21,7 @@ use weir_trust::grant::{Grant, Second};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 
 /// The node's address.
-const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
+pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
 /// Connections of attackers that show nonsense as a credential, and the time after which each comes anew.
 const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
@@ -132,8 +132,17 @@ pub fn child() -> Result<String, FigureError> {
         format!("at most {CORE_MAX}"),
         if busy <= CORE_MAX { "yes" } else { "no" }.to_owned(),
     ]);
+    let scene = crate::deliveries::Scene {
+        at: AT,
+        node: client.node,
+        root: &root,
+        holder: &client.identity,
+        credential: &client.credential,
+    };
+    let deliveries = crate::deliveries::table(&scene).map_err(system("delivering revocation lists"))?;
     Ok(format!(
-        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}",
+        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
+         Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}",
         ANEW.as_secs()
     ))
 }
@@ -266,7 +275,9 @@ fn share(processes: &[u32], work: impl FnOnce()) -> f64 {
 fn children(id: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>()).collect()
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
-    BenchError, analysis, authorising, compiling, demultiplexing, floods, handshake, idle, live, looped, machine,
-    memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
+    BenchError, analysis, authorising, compiling, demultiplexing, floods, handshake, idle, live, looped,
+    machine, memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
