@@ -12,6 +12,7 @@ pub mod compiling;
 pub mod contest;
 pub mod corpus;
 pub mod crafted;
+mod deliveries;
 pub mod demultiplexing;
 pub mod document;
 pub mod error;

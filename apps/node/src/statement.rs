@@ -363,6 +363,28 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_an_earlier_version_which_have_no_times_are_the_same_holders() {
+        let with_times: Vec<String> = MINE.iter().map(|id| format!("{id}@2027-01-01T00:00:00Z")).collect();
+        let with_times: Vec<&str> = with_times.iter().map(String::as_str).collect();
+        for (mine, entered) in [(MINE, &with_times[..]), (&with_times[..], MINE)] {
+            let mut statement = statement(LedgerPart::Decisions);
+            statement.concern = Some(Concern::by(mine.iter().map(|id| Text::new(id)).collect()));
+            assert!(told(&mut statement, created(&session("s-mine", 7), entered)).is_none());
+            let decided = |chain: &[&str]| Decision {
+                credentials: chain.iter().map(|id| Text::new(id)).collect(),
+                session: Some(Text::new("s-mine")),
+                ..Decision::new("close", Outcome::Refused)
+            };
+            for chain in [entered, &entered[..1]] {
+                let told = told(&mut statement, Event::Decision(Box::new(decided(chain))));
+                assert!(matches!(told, Some(Event::Decision(it)) if it.session == Some(Text::new("s"))));
+            }
+            let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
+            assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+        }
+    }
+
+    #[test]
     fn own_decisions_are_told_and_those_of_others_where_they_are_about_own_sessions() {
         let mut statement = statement(LedgerPart::Decisions);
         let mine = session("s-mine", 7);
