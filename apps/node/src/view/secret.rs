@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 /// Its file, in the folder of what the node keeps.
-const FILE: &str = "views.secret";
+pub(super) const FILE: &str = "views.secret";
 /// What it is written to before it has its name.
 const NEW: &str = "views.secret.new";
 /// What it begins with.
