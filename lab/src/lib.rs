@@ -17,6 +17,7 @@ pub mod document;
 pub mod error;
 pub mod figure;
 pub mod finite;
+pub mod floods;
 pub mod gauge;
 pub mod handshake;
 pub mod idle;

@@ -9,7 +9,7 @@ use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{Decision, Event, Outcome, Text};
-use weir_trust::credential::{Credential, PrefixId, Verified};
+use weir_trust::credential::{Credential, DatedId, PrefixId, Verified};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -107,7 +107,7 @@ impl Asked {
     /// With what a credential that is worth nothing says of itself.
     #[must_use]
     pub(crate) fn claiming(mut self, credential: &Credential) -> Self {
-        let ids = credential.claimed_links().iter().map(|link| Text::new(&link.id.to_string()));
+        let ids = DatedId::of_chain(credential.claimed_links()).map(|id| Text::new(&id.to_string()));
         self.decision.claims = ids.collect();
         self
     }
@@ -162,6 +162,7 @@ fn described(ask: &Request) -> (&'static str, bool) {
         Request::Explain(_) => ("explain", false),
         Request::Ledger(_) => ("ledger", false),
         Request::Revoke => ("revoke", false),
+        Request::Revocations => ("revocations", false),
         Request::Reload => ("reload", true),
     }
 }
@@ -227,9 +228,9 @@ impl Decisions {
         takes
     }
 
-    /// A handshake that came to nothing.
-    pub(crate) fn handshake_failed(&mut self) {
-        self.handshakes = self.handshakes.saturating_add(1);
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&mut self, count: u64) {
+        self.handshakes = self.handshakes.saturating_add(count);
     }
 
     /// What is due now: each kind when it has come up first, and once more at the end of the minute where it was repeated. With `is_last` the minute ends now.
@@ -342,7 +343,7 @@ mod tests {
                 let reason = format!("{second} {n}");
                 let asked = Asked::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
                 assert_eq!(decisions.note(at(second), asked), None);
-                decisions.handshake_failed();
+                decisions.handshakes_failed(1);
             }
             let operator = Asked::of(&Asker::Operator(None), &Request::Reload, None);
             decisions.note(at(second), operator.refused(&format!("{}", second / 60)));

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod account;
 pub mod apart;
 mod audit;
@@ -13,6 +14,7 @@ pub mod client;
 pub mod config;
 mod counted;
 pub mod daemon;
+mod deliveries;
 mod descriptors;
 mod error;
 pub mod exercise;
@@ -21,6 +23,7 @@ mod followers;
 mod guest;
 mod handling;
 mod intake;
+pub mod isolation;
 mod laps;
 mod leaving;
 pub mod limits;
@@ -45,6 +48,7 @@ mod revoked;
 mod runner;
 pub mod seat;
 mod service;
+pub mod share;
 mod snapshot;
 mod source;
 pub mod spec;
@@ -62,5 +66,6 @@ mod writer;
 pub use authority::authorise;
 pub use error::NodeError;
 pub use view::SecretError;
+pub use weir_confine::spawner::{SPAWNER, ServeError, serve as start_processes};
 pub use weir_remote::{KEEPER, keep as keep_key};
 pub use weir_sandbox::{WARD, WardError, ward_child};

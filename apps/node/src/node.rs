@@ -80,6 +80,8 @@ pub(crate) struct Module {
     pub(crate) signed: Option<Signed>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
+    /// The walls around its process; nothing where it runs in this one.
+    pub(crate) isolation: String,
     pub(crate) streams: Vec<Name>,
     /// Services that it has, and that it calls, as its manifest says.
     pub(crate) services: Vec<Service>,
@@ -346,7 +348,13 @@ impl Node {
 
     /// Whether a session can be as it would be, as far as its owner's credential is concerned.
     pub(crate) fn hold(&self, owner: Option<&Owner>, spec: &SessionSpec) -> Result<(), NodeError> {
-        let Some(owner) = owner else { return Ok(()) };
+        let Some(owner) = owner else {
+            // The operator's own: they have it from no one.
+            return match spec.share.first() {
+                None => Ok(()),
+                Some(share) => Err(Box::new(Refusal::not_from(&spec.name, share)).into()),
+            };
+        };
         let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
         let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
         Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)
@@ -422,6 +430,7 @@ impl Node {
         let files = outputs.clone();
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         tenant.bind(core.number()).map_err(SeatError::from)?;
+        let isolation = tenant.isolation();
         let seat = Seat::new(tenant, &ring, tick)?;
         // Of two things that can exceed a budget only one does.
         let calibration = &self.workshop.pace.calibration;
@@ -439,6 +448,7 @@ impl Node {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
+            isolation,
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),

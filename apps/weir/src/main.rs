@@ -42,6 +42,8 @@ enum Failure {
     #[error(transparent)]
     Policy(#[from] policy::Error),
     #[error(transparent)]
+    Spawner(#[from] weir_node::ServeError),
+    #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
@@ -51,6 +53,8 @@ enum Failure {
     Ward(#[from] weir_node::WardError),
     #[error("{}: the manual pages cannot be written: {source}", dir.display())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Confine(#[from] weir_confine::ConfineError),
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -82,7 +86,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
+fn holds_secrets(command: &Command) -> bool {
+    // Whoever runs a module, writes one or measures may want to look at the process with a debugger.
+    !matches!(
+        command,
+        Command::Run(_)
+            | Command::Modules { .. }
+            | Command::Calibrate(_)
+            | Command::Check(_)
+            | Command::New { .. }
+            | Command::Build { .. }
+            | Command::Man { .. }
+            | Command::Completions { .. }
+    )
+}
+
 fn dispatch(command: Command) -> Result<(), Failure> {
+    if holds_secrets(&command) {
+        weir_confine::hide()?;
+    }
     let mut out = std::io::stdout().lock();
     match command {
         Command::Run(args) => {
@@ -157,6 +180,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Ward => {
             drop(out);
             weir_node::ward_child()?;
+        }
+        Command::StartProcesses { settings } => {
+            drop(out);
+            weir_node::start_processes(&settings)?;
         }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)

@@ -9,12 +9,13 @@
 //! statement's bytes; the answer is [`READY`] and the signature, or [`FAILED`] alone where it is no statement that this keeper signs.
 
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_confine::child;
 use weir_confine::companion::{Companion, Line, Room};
+use weir_confine::private::{self, PrivateError};
+use weir_confine::{Isolation, Launcher};
 use weir_trust::association::{Role, STATEMENT_BYTES, Signer, Statement, Unsigned};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey, Signature};
 use weir_units::Bytes;
@@ -55,10 +56,8 @@ pub enum KeeperError {
 enum FileError {
     #[error("{0}")]
     Read(#[from] io::Error),
-    #[error(
-        "others than its owner can read it: `chmod 600` it, and if they may have read it make a new one with `weir key new`"
-    )]
-    Open,
+    #[error("{0}")]
+    Private(#[from] PrivateError),
     #[error(
         "it is sealed with a passphrase, and nobody is there to type one when a node starts: make a node's key without one, with `weir key new`, and let its file be the operator's alone"
     )]
@@ -79,7 +78,7 @@ impl From<KeyFileError> for FileError {
 /// Who keeps a node's private key, from the node's side. One that ends is started anew when it is needed next.
 #[derive(Debug)]
 pub struct Keeper {
-    program: PathBuf,
+    launcher: Launcher,
     arguments: Vec<PathBuf>,
     public: PublicKey,
     tell: fn(&str),
@@ -94,13 +93,13 @@ enum State {
 }
 
 impl Keeper {
-    /// Starts `program`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
+    /// Starts a process by `launcher`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
     ///
     /// # Errors
     /// [`KeeperError`].
-    pub fn start(program: PathBuf, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, KeeperError> {
-        let (companion, public) = begin(&program, &arguments)?;
-        Ok(Self { program, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
+    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, KeeperError> {
+        let (companion, public) = begin(&launcher, &arguments)?;
+        Ok(Self { launcher, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
     }
 
     /// The process's number, as long as there is one.
@@ -111,9 +110,17 @@ impl Keeper {
         }
     }
 
+    /// The walls around the process, as long as there is one.
+    pub fn isolation(&self) -> Option<Isolation> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Here(companion) => Some(companion.isolation()),
+            State::Gone(_) => None,
+        }
+    }
+
     /// Another one in the place of one that is gone.
     fn renew(&self) -> Result<Companion, KeeperError> {
-        let (companion, public) = begin(&self.program, &self.arguments)?;
+        let (companion, public) = begin(&self.launcher, &self.arguments)?;
         if public == self.public { Ok(companion) } else { Err(KeeperError::Changed(public)) }
     }
 
@@ -167,8 +174,8 @@ impl Signer for Keeper {
 }
 
 /// Starts a process that keeps the key.
-fn begin(program: &Path, arguments: &[PathBuf]) -> Result<(Companion, PublicKey), KeeperError> {
-    let mut companion = Companion::start(program, arguments, ROOM)?;
+fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(Companion, PublicKey), KeeperError> {
+    let mut companion = Companion::start(launcher, arguments, ROOM)?;
     let heard = companion.hear(MESSAGE_BYTES, Instant::now() + BEGINNING).and_then(|message| {
         let (kind, rest) = message.split_first().ok_or_else(nonsense)?;
         match (*kind, <[u8; 32]>::try_from(rest)) {
@@ -241,10 +248,7 @@ fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
 
 /// The key in a file that is the operator's alone.
 fn read(path: &Path) -> Result<Identity, FileError> {
-    let file = std::fs::File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(FileError::Open);
-    }
+    let file = private::open_secret(path)?;
     // Where it does not have to grow: what is moved is left behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 1));
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

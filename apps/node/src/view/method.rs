@@ -5,10 +5,9 @@
 
 use super::secret;
 use crate::log::warn;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::Path;
+use weir_confine::private::{Folder, PrivateError};
 
 /// The note, in the folder of what the node keeps.
 const FILE: &str = "views.method";
@@ -48,7 +47,7 @@ impl Method {
             warn(&CHANGED);
         }
         if self != Self::Same
-            && let Err(error) = note(state)
+            && let Err(error) = Folder::open(state).and_then(|folder| folder.replace(FILE, METHOD.as_bytes()))
         {
             let path = state.join(FILE);
             warn(&format_args!(
@@ -59,19 +58,10 @@ impl Method {
     }
 }
 
-fn noted(state: &Path) -> io::Result<Vec<u8>> {
+fn noted(state: &Path) -> Result<Vec<u8>, PrivateError> {
     let mut text = Vec::new();
-    open(OpenOptions::new().read(true), state)?.take(NOTE_MAX).read_to_end(&mut text)?;
+    Folder::open(state)?.open_file(FILE)?.take(NOTE_MAX).read_to_end(&mut text)?;
     Ok(text)
-}
-
-fn note(state: &Path) -> io::Result<()> {
-    open(OpenOptions::new().write(true).create(true).truncate(true), state)?.write_all(METHOD.as_bytes())
-}
-
-/// Opens it, neither through a link nor waiting for a pipe.
-fn open(options: &mut OpenOptions, state: &Path) -> io::Result<File> {
-    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(state.join(FILE))
 }
 
 #[cfg(test)]
@@ -106,12 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_written_through() {
+    fn a_link_is_replaced_and_not_written_through() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("target");
-        std::fs::write(&target, "stays").unwrap();
+        std::fs::write(&target, METHOD).unwrap();
         std::os::unix::fs::symlink(&target, folder.path().join(FILE)).unwrap();
         assert_eq!(start(folder.path()), Method::New);
-        assert_eq!(std::fs::read_to_string(&target).unwrap(), "stays");
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), METHOD);
+        assert!(!std::fs::symlink_metadata(folder.path().join(FILE)).unwrap().is_symlink());
+        assert_eq!(start(folder.path()), Method::Same);
     }
 }

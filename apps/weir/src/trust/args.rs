@@ -1,9 +1,13 @@
 //! The command lines of what has to do with keys and credentials.
 
+use super::amount::{At, Most, Same};
+use crate::node::args::Place;
 use crate::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
+use std::str::FromStr;
 use weir_session::Name;
+use weir_trust::credential::{DatedId, DatedIdError};
 use weir_trust::grant::{CpuShare, Filter, Interface, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes};
@@ -48,9 +52,11 @@ pub struct Signer {
 #[command(group = ArgGroup::new("which").required(true).multiple(true), after_help = "\
 Examples:
   weir key new operator.key
-  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
+  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*.example' --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
+  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*' --any-module --view all --write ttl,dscp --delegations 1
 
-What the credential allows is printed on standard error. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
+The limits below hold unless another one is written; the credential states each of them. `unlimited` states no limit. What the credential allows is printed on standard error, \
+in sentences. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
 of a node's configuration.")]
 pub struct Grant {
     #[command(flatten)]
@@ -70,20 +76,38 @@ pub struct Grant {
     /// Modules that this key has signed (`weir sign`) may be loaded, in whichever version. Can be given several times
     #[arg(long = "signer", value_name = "KEY", group = "which")]
     pub signers: Vec<PublicKey>,
+    /// Only at this node, or at the nodes of a domain, such as *.ix.example; '*' for all nodes that trust this root. Can be given several times
+    #[arg(long = "at", value_name = "NODE", required = true)]
+    pub nodes: Vec<At>,
     #[command(flatten)]
     pub limits: Limits,
-    /// Processor time, in percent of a core
+    /// The view of packets, such as payload=64 or addresses=anonymised; all for whole packets. Without --filter, all lets modules read all of an interface's memory, too
+    #[arg(long, value_name = "VIEW", default_value = "payload=none")]
+    pub view: View,
+    /// Fields of packets that may be written, such as ttl,dscp; none, or all
+    #[arg(long, value_name = "FIELDS", default_value = "none")]
+    pub write: WriteFields,
+    /// Processor time, in percent of a core; or unlimited
     #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub cpu: CpuShare,
-    /// Memory
+    pub cpu: Most<CpuShare>,
+    /// Memory, or unlimited
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
-    pub memory: Bytes,
-    /// What may be sent
+    pub memory: Most<Bytes>,
+    /// The rate at which sessions may send, or unlimited
     #[arg(long, value_name = "RATE", default_value = "0bit/s")]
-    pub bandwidth: BitsPerSecond,
-    /// Sessions at a time
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub sessions: u64,
+    pub bandwidth: Most<BitsPerSecond>,
+    /// Records in a second, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    pub records: Most<u64>,
+    /// Packets that are kept at a time, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "64")]
+    pub kept: Most<u64>,
+    /// Sessions at a time, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    pub sessions: Most<u64>,
+    /// Further holders in a row through whom it can be passed on, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    pub delegations: Most<u32>,
     /// The file to write it to; standard output where none is named
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -92,8 +116,13 @@ pub struct Grant {
 /// `weir delegate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Passes a credential on to somebody else, or as much of it as you like. Nobody has to be asked, and no network is needed. What is not said stays as it is. You and those \
-to whom you pass it on share what was granted to you.")]
+Examples:
+  weir delegate alice.credential --key alice.key --to weir-key:… --until 2026-12-15 --cpu 5% --out bob.credential
+  weir delegate alice.credential --key alice.key --to weir-key:… --view same --write same --delegations same
+
+Passes a credential on, or a part of it, without a network. Rights have to be written: without --view packets have no payload, without --write no field may be written, and without \
+--delegations the credential ends with its new holder; `same` passes on the credential's own. Amounts, modules, packets and nodes stay as they are where nothing is written, and all holders \
+share the amounts. What the new credential allows is printed on standard error, in sentences.")]
 pub struct Delegate {
     /// The file of the credential
     #[arg(value_name = "CREDENTIAL")]
@@ -112,20 +141,38 @@ pub struct Delegate {
     /// Only modules that this key has signed may be loaded. Can be given several times
     #[arg(long = "signer", value_name = "KEY")]
     pub signers: Vec<PublicKey>,
+    /// Only at this node, or at the nodes of a domain, such as *.ix.example. Can be given several times
+    #[arg(long = "at", value_name = "NODE")]
+    pub nodes: Vec<NodePattern>,
     #[command(flatten)]
     pub limits: Limits,
+    /// The view of packets, such as payload=64 or addresses=anonymised; same for the credential's own [default: the credential's own without payload]
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<Same<View>>,
+    /// Fields of packets that may be written, such as ttl,dscp; none, or same for the credential's own
+    #[arg(long, value_name = "FIELDS", default_value = "none")]
+    pub write: Same<WriteFields>,
     /// Processor time, in percent of a core
     #[arg(long, value_name = "SHARE")]
     pub cpu: Option<CpuShare>,
     /// Memory
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
-    /// What may be sent
+    /// The rate at which sessions may send
     #[arg(long, value_name = "RATE")]
     pub bandwidth: Option<BitsPerSecond>,
+    /// Records in a second
+    #[arg(long, value_name = "COUNT")]
+    pub records: Option<u64>,
+    /// Packets that are kept at a time
+    #[arg(long, value_name = "COUNT")]
+    pub kept: Option<u64>,
     /// Sessions at a time
     #[arg(long, value_name = "COUNT")]
     pub sessions: Option<u64>,
+    /// Further holders in a row through whom it can be passed on; same for as many as the credential leaves
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    pub delegations: Same<u32>,
     /// The file to write it to; standard output where none is named
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -150,7 +197,7 @@ pub struct Sign {
     pub out: Option<PathBuf>,
 }
 
-/// What a grant can narrow.
+/// The parts of a grant that restrict nothing unless they are written, whether it is made or passed on.
 #[derive(Debug, Args)]
 pub struct Limits {
     /// From when on
@@ -165,24 +212,6 @@ pub struct Limits {
     /// Only packets of this interface. Can be given several times
     #[arg(long = "interface", value_name = "IFACE")]
     pub interfaces: Vec<Interface>,
-    /// What may be seen of a packet, such as payload=none,addresses=anonymised
-    #[arg(long, value_name = "VIEW")]
-    pub view: Option<View>,
-    /// Fields of packets that may be written, such as ttl,dscp; none, or all
-    #[arg(long, value_name = "FIELDS")]
-    pub write: Option<WriteFields>,
-    /// Records in a second
-    #[arg(long, value_name = "COUNT")]
-    pub records: Option<u64>,
-    /// Packets that are kept at a time
-    #[arg(long, value_name = "COUNT")]
-    pub kept: Option<u64>,
-    /// Only at this node, or at the nodes of a domain, such as *.ix.example. Can be given several times
-    #[arg(long = "at", value_name = "NODE")]
-    pub nodes: Vec<NodePattern>,
-    /// How often it can be passed on further
-    #[arg(long, value_name = "COUNT")]
-    pub delegations: Option<u32>,
 }
 
 /// `weir credential`.
@@ -232,13 +261,30 @@ matter of rights; 1 when not.")]
         #[arg(value_name = "REQUEST", trailing_var_arg = true, allow_hyphen_values = true)]
         request: Vec<String>,
     },
-    /// Take credentials back: adds them to a signed list, which nodes read under `revocations` in their configuration
+    /// Take credentials back: adds them to a signed list, and delivers it to nodes
+    ///
+    /// A root takes back what it has granted, and the holder of a credential what they have passed on. A node keeps the entries of all lists until the credentials have expired, so
+    /// lists of several machines add up.
+    #[command(after_help = "\
+Examples:
+  weir credential revoke alice.credential --key operator.key --list revoked --node ix-1.example
+  weir credential revoke weir-id:…@2027-01-01T00:00:00Z --key operator.key --list revoked      as `weir ledger`, `top` and `explain` print it
+  weir credential revoke --all-before 2026-12-01 --key operator.key --list revoked             everything that the root signed before
+  weir credential revoke bob.credential --key alice.key --credential alice.credential --list alices --node ix-1.example
+
+Exit status: 0 when the list is written, and all nodes that are named have accepted it; 1 when not, with each node that has not.")]
     Revoke {
-        /// The files of the credentials, each of which is worth nothing any more, nor is what was passed on of it
-        #[arg(value_name = "FILE", required = true)]
-        files: Vec<PathBuf>,
+        /// Files of credentials, or identifiers with the time at which they expire. None of them is worth anything any more, nor is what was passed on of it
+        #[arg(value_name = "CREDENTIAL", required_unless_present = "all_before")]
+        credentials: Vec<Revoked>,
+        /// Take back everything that the key signed before this time. A node accepts that even if it has no room for other entries
+        #[arg(long, value_name = "TIME")]
+        all_before: Option<Second>,
         #[command(flatten)]
         signer: Signer,
+        /// The signer's own credential, where it is no root that takes back
+        #[arg(long, value_name = "FILE")]
+        credential: Option<PathBuf>,
         /// The list, which is made where there is none
         #[arg(long, value_name = "FILE")]
         list: PathBuf,
@@ -246,16 +292,31 @@ matter of rights; 1 when not.")]
         #[arg(long = "node", value_name = "NODE")]
         nodes: Vec<Address>,
     },
-    /// Deliver a list of credentials that were taken back to nodes, where it holds at once
+    /// Show what a node holds as taken back, for the root of a credential or of a root's key
     ///
-    /// Anybody may deliver a list to any node, with or without a credential: what counts is the signature of the root whose list it is. A node never takes an older list in the
-    /// place of a newer one, and remembers it when it is started again.
+    /// An operator of the node sees all roots.
     #[command(after_help = "\
 Examples:
-  weir credential deliver revoked --node ix-1.example --node ix-2.example
+  weir credential revocations --node ix-1.example --key operator.key                                  with the root's key
+  weir credential revocations --node ix-1.example --key alice.key --credential alice.credential")]
+    Revocations {
+        #[command(flatten)]
+        place: Place,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deliver a list of credentials that were taken back to nodes, where it holds at once
+    ///
+    /// Any peer may deliver a list that a root has signed, with or without a credential. With the root's key, an operator's key or a credential the delivery has a connection of
+    /// its own, which others cannot take. A node that has no room at the moment is tried again for a minute.
+    #[command(after_help = "\
+Examples:
+  weir credential deliver revoked --node ix-1.example --node ix-2.example --key operator.key
+  weir credential deliver revoked --node ix-1.example                        without a right, in the pool of unknown peers
   weir credential deliver revoked                                            to the node on this machine
 
-Exit status: 0 when all nodes have taken it, or knew it; 1 when not, with what each said.")]
+Exit status: 0 when all nodes have accepted it, or knew it; 1 when not, with each node that has not, and why.")]
     Deliver {
         /// The list, as `weir credential revoke` writes it
         #[arg(value_name = "LIST")]
@@ -263,8 +324,34 @@ Exit status: 0 when all nodes have taken it, or knew it; 1 when not, with what e
         /// To this node: [KEY@]HOST[:PORT]. Can be given several times; the node on this machine where none is named
         #[arg(long = "node", value_name = "NODE")]
         nodes: Vec<Address>,
+        /// The file of a root's or an operator's private key, or of the credential's
+        #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
+        key: Option<PathBuf>,
+        /// The file of a credential for these nodes
+        #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL", requires = "key")]
+        credential: Option<PathBuf>,
+        /// Where the key is sealed: the file with its passphrase in the first line; - is standard input
+        #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
+        passphrase_file: Option<PathBuf>,
         /// The socket of the node on this machine
         #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", default_value = weir_node::client::SOCKET)]
         socket: PathBuf,
     },
+}
+
+/// A credential that is to be taken back.
+#[derive(Clone, Debug)]
+pub enum Revoked {
+    /// By its identifier, and the time at which it expires.
+    Token(DatedId),
+    /// By its file.
+    File(PathBuf),
+}
+
+impl FromStr for Revoked {
+    type Err = DatedIdError;
+
+    fn from_str(text: &str) -> Result<Self, DatedIdError> {
+        if text.starts_with("weir-id:") { text.parse().map(Self::Token) } else { Ok(Self::File(text.into())) }
+    }
 }

@@ -1,28 +1,32 @@
 //! `weir key`, `weir grant`, `weir delegate` and `weir credential`: all of them work without a node and without a network.
 
+mod amount;
 pub mod args;
+mod delivering;
 mod explained;
 mod files;
 mod passphrase;
+mod revocations;
+mod revoking;
 
 pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
-use crate::node::place::Address;
+use amount::{At, Same};
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
+use delivering::Deliverer;
 use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
 use rand_core::OsRng;
+use revoking::Revocation;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_node::client::{Client, Whereabouts};
-use weir_node::protocol::Request;
+use weir_node::client::Whereabouts;
 use weir_session::Name;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
 use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
 use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
-use weir_trust::revocation::RevocationList;
 use weir_trust::signature::ModuleSignature;
 use weir_wire::WriteFields;
 
@@ -48,7 +52,7 @@ pub enum TrustError {
     #[error("{}: there is no such list: `weir credential revoke` makes one", .0.display())]
     NoList(PathBuf),
     /// What somebody else has granted.
-    #[error("{}: it is of the root {of}, which alone takes back what it has granted, and the key is {key}: name that root's key with --key", what.display())]
+    #[error("{}: it is of {of}, and the key is {key}: only the root, and the holders who passed it on, take it back. Name a key of theirs with --key", what.display())]
     OtherRoot {
         /// The credential, or the list.
         what: PathBuf,
@@ -59,14 +63,37 @@ pub enum TrustError {
     },
     /// Nodes that have not taken a list.
     #[error(
-        "{failed} of {of} nodes have not taken the list: deliver it to them with `weir credential deliver`"
+        "{} of {of} nodes have not accepted the list:\n  {}\nDeliver it to them with `weir credential deliver`", .missing.len(), .missing.join("\n  ")
     )]
     Undelivered {
-        /// So many have not,
-        failed: usize,
-        /// of so many.
+        /// Each node that has not accepted the list, and why.
+        missing: Vec<String>,
+        /// The number of all nodes.
         of: usize,
     },
+    /// A list for what was passed on from another link.
+    #[error(
+        "{}: it is of another credential of yours: keep a list for each credential that you have passed on, and name another file with --list", what.display()
+    )]
+    OtherLink {
+        /// The credential, or the list.
+        what: PathBuf,
+    },
+    /// A credential that is not the signer's.
+    #[error(
+        "the credential that --credential names is held by {holder}, and the key is {key}: name your own"
+    )]
+    NotOwn {
+        /// The holder of the credential.
+        holder: PublicKey,
+        /// The signer.
+        key: PublicKey,
+    },
+    /// A delivery by a holder who shows no credential.
+    #[error(
+        "the list is written, and not delivered: a node takes the list of a holder with their own credential. Name its file with --credential"
+    )]
+    NoOwnCredential,
     /// A key that cannot be sealed.
     #[error(transparent)]
     Key(#[from] weir_trust::key::KeyFileError),
@@ -99,12 +126,24 @@ pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
 /// `weir grant`.
 pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let root = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
-    grant.expires = Some(args.until);
-    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
-    (*cpu, *memory) = (Some(args.cpu), Some(args.memory));
-    (*bandwidth, *sessions) = (Some(args.bandwidth), Some(args.sessions));
-    let credential = Credential::mint(&root, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    let grant = Grant {
+        view: Some(args.view),
+        writes: named(args.write),
+        ceilings: Ceilings {
+            cpu: args.cpu.limit(),
+            memory: args.memory.limit(),
+            bandwidth: args.bandwidth.limit(),
+            records_per_second: args.records.limit(),
+            kept_packets: args.kept.limit(),
+            sessions: args.sessions.limit(),
+        },
+        nodes: At::all(&args.nodes),
+        expires: Some(args.until),
+        delegations: args.delegations.limit(),
+        ..granted(&args.limits, &args.modules, &args.signers)?
+    };
+    let credential =
+        Credential::mint_at(&root, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(Some(args.until));
     give(out, &credential, args.out.as_deref())
 }
@@ -124,12 +163,25 @@ fn warn_if_over(until: Option<Second>) {
 pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     let credential = credential_of(&args.credential)?;
     let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
-    grant.expires = args.until;
-    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
-    (*cpu, *memory) = (args.cpu, args.memory);
-    (*bandwidth, *sessions) = (args.bandwidth, args.sessions);
-    let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    let has = credential.claimed_grant().map_err(|refusal| TrustError::from(MintError::from(refusal)))?;
+    let grant = Grant {
+        view: args.view.map_or(has.passed_on_cautiously().view, Same::stated),
+        writes: args.write.stated().and_then(named),
+        ceilings: Ceilings {
+            cpu: args.cpu,
+            memory: args.memory,
+            bandwidth: args.bandwidth,
+            records_per_second: args.records,
+            kept_packets: args.kept,
+            sessions: args.sessions,
+        },
+        nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
+        expires: args.until,
+        delegations: args.delegations.stated(),
+        ..granted(&args.limits, &args.modules, &args.signers)?
+    };
+    let delegated =
+        credential.delegate_at(&holder, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(args.until);
     give(out, &delegated, args.out.as_deref())
 }
@@ -156,83 +208,32 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
     match act {
         CredentialAct::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
         CredentialAct::Explain { .. } => explained::explain(out, act)?,
-        CredentialAct::Deliver { list, nodes, socket } => deliver_file(out, list, nodes, socket)?,
-        CredentialAct::Revoke { files, signer, list, nodes } => {
-            let root = identity_of(&signer.key, signer.passphrase_file.as_deref())?;
-            let public = root.public();
-            let mut ids = Vec::new();
-            for file in files {
-                let credential = credential_of(file)?;
-                let of = *credential.claimed_root();
-                if of != public {
-                    return Err(TrustError::OtherRoot { what: file.clone(), of, key: public }.into());
-                }
-                ids.extend(credential.claimed_links().last().map(|link| link.id));
+        CredentialAct::Deliver { list, nodes, key, credential, passphrase_file, socket } => {
+            let signed = list_of(list)?.ok_or_else(|| TrustError::NoList(list.clone()))?;
+            if nodes.is_empty() {
+                let here = Whereabouts::Here(socket.clone());
+                let notes = delivering::delivered(&signed, &here)?;
+                notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+                return Ok(());
             }
-            let now = now();
-            let signed = match list_of(list)? {
-                Some(before) if *before.root() != public => {
-                    let (what, of) = (list.clone(), *before.root());
-                    return Err(TrustError::OtherRoot { what, of, key: public }.into());
-                }
-                Some(before) => before.with(&root, now, ids.iter().copied()),
-                None => RevocationList::sign(&root, 1, now, ids.iter().copied().collect()),
+            let identity = match key {
+                Some(key) => identity_of(key, passphrase_file.as_deref())?,
+                None => Identity::generate(&mut OsRng),
             };
-            let signed = signed.map_err(TrustError::from)?;
-            replace(list, &signed.to_string())?;
-            ids.iter().try_for_each(|id| writeln!(out, "{id} is taken back"))?;
-            writeln!(
-                out,
-                "{}: list {} has {} in all",
-                list.display(),
-                signed.sequence(),
-                signed.ids().len()
-            )?;
-            if !nodes.is_empty() {
-                deliver(out, &signed, nodes)?;
-            }
+            let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
+            let credential = credential.map(credential_of).transpose()?;
+            let credential = credential.map(|it| it.as_bytes().to_vec()).unwrap_or_default();
+            delivering::deliver(out, &signed, nodes, &Deliverer { identity, credential })?;
+        }
+        CredentialAct::Revocations { place, json } => revocations::revocations(out, place, *json)?,
+        CredentialAct::Revoke { credentials, all_before, signer, credential, list, nodes } => {
+            let (key, passphrase_file) = (signer.key.as_path(), signer.passphrase_file.as_deref());
+            let (all_before, own) = (*all_before, credential.as_deref());
+            let args = Revocation { credentials, all_before, key, passphrase_file, own, list, nodes };
+            revoking::revoke(out, args)?;
         }
     }
     Ok(())
-}
-
-/// `weir credential deliver`.
-fn deliver_file(out: &mut impl Write, list: &Path, nodes: &[Address], socket: &Path) -> Result<(), Failure> {
-    let Some(signed) = list_of(list)? else {
-        return Err(Failure::Trust(TrustError::NoList(list.to_owned())));
-    };
-    if nodes.is_empty() {
-        let here = Whereabouts::Here(socket.to_owned());
-        let notes = Client::to(&here)?.order(Request::Revoke, signed.to_string().as_bytes())?;
-        notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
-        return Ok(());
-    }
-    deliver(out, &signed, nodes)
-}
-
-/// Delivers a list to all of these nodes, and says what each made of it.
-fn deliver(out: &mut impl Write, list: &RevocationList, nodes: &[Address]) -> Result<(), Failure> {
-    let mut failed = 0;
-    for node in nodes {
-        // Who delivers it makes no difference.
-        let there = node.whereabouts(Identity::generate(&mut OsRng), Vec::new());
-        let told = there.map_err(|error| error.to_string()).and_then(|there| {
-            let mut client = Client::to(&there).map_err(|error| error.to_string())?;
-            client.order(Request::Revoke, list.to_string().as_bytes()).map_err(|error| error.to_string())
-        });
-        match told {
-            Ok(notes) => notes.iter().try_for_each(|note| writeln!(out, "{node}: {note}"))?,
-            Err(why) => {
-                failed += 1;
-                let _ = writeln!(std::io::stderr(), "weir: {node}: {why}");
-            }
-        }
-    }
-    if failed == 0 {
-        Ok(())
-    } else {
-        Err(Failure::Trust(TrustError::Undelivered { failed, of: nodes.len() }))
-    }
 }
 
 fn now() -> Second {
@@ -240,7 +241,7 @@ fn now() -> Second {
     Second::new(since.as_secs()).unwrap_or(Second::MAX)
 }
 
-/// What both say in the same way.
+/// The part that `weir grant` and `weir delegate` say in the same way.
 fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result<Grant, Failure> {
     let modules = if modules.is_empty() && signers.is_empty() {
         Modules::any()
@@ -256,24 +257,15 @@ fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result
         modules,
         filters: limits.filter.iter().cloned().collect(),
         interfaces: (!limits.interfaces.is_empty()).then(|| limits.interfaces.iter().cloned().collect()),
-        view: limits.view,
-        // All that can be written is no restriction, for fields that come later neither.
-        writes: limits.write.filter(|fields| *fields != WriteFields::ALL).map(names_of),
-        ceilings: Ceilings {
-            records_per_second: limits.records,
-            kept_packets: limits.kept,
-            ..Ceilings::default()
-        },
-        nodes: (!limits.nodes.is_empty()).then(|| limits.nodes.iter().cloned().collect()),
         not_before: limits.from,
-        expires: None,
-        delegations: limits.delegations,
+        ..Grant::default()
     })
 }
 
-/// Fields as credentials name them.
-fn names_of(fields: WriteFields) -> std::collections::BTreeSet<Name> {
-    fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect()
+/// Fields as credentials name them. All that can be written is no restriction, also for fields that a later version adds.
+fn named(fields: WriteFields) -> Option<std::collections::BTreeSet<Name>> {
+    let names = || fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect();
+    (fields != WriteFields::ALL).then(names)
 }
 
 /// The hash of a shipped module, or of a file.
@@ -285,12 +277,12 @@ fn hash_of(module: &str) -> Result<ModuleHash, Failure> {
     Ok(ModuleHash::of(&spec.bytes()?))
 }
 
-/// Writes a credential, and says what it allows.
+/// Writes a credential, and says on standard error what it allows: standard output has the credential alone.
 fn give(out: &mut impl Write, credential: &Credential, to: Option<&Path>) -> Result<(), Failure> {
     match to {
         Some(file) => write_new(file, &format!("{credential}\n"))?,
         None => writeln!(out, "{credential}")?,
     }
-    write!(std::io::stderr(), "{}", explain::credential(credential))?;
+    write!(std::io::stderr(), "{}", explain::sentences(credential))?;
     Ok(())
 }

@@ -702,8 +702,12 @@ fn a_request_for_more_than_the_credential_shows_is_refused() {
         ["session", "change", name, "--channel", &format!("interface=b,view=\"{view}\"")].map(str::to_owned)
     };
     refused(&researcher, &change("s", "payload=17"), "view: asked for");
-    refused(&researcher, &change(&student.name_of("s"), "payload=16"), "given is payload=8,ttl=zeroed");
-    done(&researcher, &change(&student.name_of("s"), "payload=6"));
+    let students = student.name_of("s");
+    refused(&researcher, &change(&students, "payload=6"), "its owner has to share it with you");
+    let share = format!("manage={}", researcher.identity.public());
+    net.done(&student, &["session", "change", "s", "--share", &share]);
+    refused(&researcher, &change(&students, "payload=16"), "given is payload=8,ttl=zeroed");
+    done(&researcher, &change(&students, "payload=6"));
     let said = shown(&student);
     assert!(said.contains("main: shown by the view payload=6,ttl=zeroed"), "{said}");
     assert!(net.place.stop().success());

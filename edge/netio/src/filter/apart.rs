@@ -10,6 +10,7 @@
 use super::Filter;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use weir_confine::Launcher;
 use weir_confine::child::{self, ChildError, Limits, plain};
 use weir_demux::{INSTRUCTIONS_MAX, Instruction, Program, ProgramError};
 use weir_units::{Bytes, Nanos};
@@ -164,11 +165,8 @@ impl FilterCompiler {
         let FilterLimits { processor, time, memory } = self.limits;
         let limits = Limits { processor, time, memory, answer: ANSWER_BYTES_MAX };
         let question = [&link_type.number().to_le_bytes(), expression.as_bytes()].concat();
-        let itself = match &self.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().map_err(FilterFault::Process)?,
-        };
-        let asked = child::ask(&itself, FILTER_CHILD, &question, &limits);
+        let launcher = self.program.as_deref().map_or_else(Launcher::of_process, Launcher::from);
+        let asked = child::ask(&launcher, FILTER_CHILD, &question, &limits);
         used.0 = used.0.saturating_add(asked.used.0);
         let answer = asked.answer.map_err(|error| match error {
             ChildError::Time(_) => FilterFault::Limits(self.limits),

@@ -4,6 +4,8 @@
 #![cfg(target_os = "linux")]
 
 mod crowd;
+mod erasure;
+mod flood;
 mod forged;
 mod hostile;
 mod keeper;
