@@ -50,7 +50,7 @@ fn sets() -> Vec<Set> {
 ///
 /// # Errors
 ///
-/// Where a view's text is none.
+/// A view's text is wrong.
 pub fn tables(rounds: usize) -> Result<String, BenchError> {
     let key = ViewKey::derive(&[9; 32], b"bench");
     let sets = sets();

@@ -19,7 +19,7 @@ const NOTE_MAX: u64 = 64;
 const CHANGED: &str = "addresses are anonymised by ipcrypt-pfx from now on, so `addresses=anonymised` shows other pseudonyms than before, also in running studies; \
      `addresses=crypto-pan` is the earlier method";
 
-/// What the state folder says of earlier starts, before this one has written anything there.
+/// The construction of earlier starts, as the state folder says before this one has written anything there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// The same construction.

@@ -19,7 +19,7 @@ mod subtype {
 }
 
 impl Scene<'_> {
-    /// Whether an option of multipath TCP is one of RFC 8684, and shows no end that is hidden.
+    /// Says of an option of multipath TCP whether RFC 8684 has it, and whether it announces no address or port that is hidden.
     #[inline(never)]
     pub(super) fn keeps_multipath(&self, len: usize, at: usize) -> bool {
         let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
@@ -42,7 +42,7 @@ impl Scene<'_> {
         }
     }
 
-    /// How long a data sequence signal is by its flags (RFC 8684, 3.3) without a checksum, and whether it has a mapping, which can have one.
+    /// The length of a data sequence signal by its flags (RFC 8684, 3.3), without a checksum; and whether it has a mapping, which can have a checksum.
     fn len_of_signal(&self, at: usize) -> Option<(usize, bool)> {
         let &[_, _, _, flags] = self.read::<4>(at)?;
         let number = |is_there: u8, is_long: u8| match (flags & is_there != 0, flags & is_long != 0) {
@@ -55,7 +55,7 @@ impl Scene<'_> {
         Some((4 + number(1, 2) + mapping, has_mapping))
     }
 
-    /// Where an option of multipath TCP has a checksum, from its beginning on. That covers payload, also of other segments (RFC 8684, 3.3.1).
+    /// The offset of the checksum in an option of multipath TCP. It covers payload, also of other segments (RFC 8684, 3.3.1).
     pub(super) fn sum_of_multipath(&self, len: usize, at: usize) -> Option<usize> {
         match self.read::<3>(at)?[2] >> 4 {
             subtype::CAPABLE => (len == 24).then_some(22),

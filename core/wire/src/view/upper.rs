@@ -179,7 +179,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether an option stays where it is: not if it is unknown, as it could have anything in it, nor if it has something that is hidden.
+    /// Says whether an option is shown. An unknown one could have anything in it, so it is not.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);

@@ -82,7 +82,7 @@ pub struct Built {
     pub name: String,
     pub bytes: Vec<u8>,
     pub sums: Vec<Sum>,
-    /// Where the last header ends that is understood, if the whole packet is.
+    /// The end of the last header, if all headers are understood.
     pub headers: Option<usize>,
 }
 
@@ -181,7 +181,7 @@ fn ip_with(
     built
 }
 
-/// What the last of a chain of IPv6 extension headers names.
+/// The protocol behind a chain of IPv6 extension headers.
 fn last_of(mut chain: &[u8]) -> u8 {
     loop {
         // All of those here count in units of eight bytes; an authentication header is always the only one.
@@ -197,7 +197,7 @@ fn plain(name: &str, bytes: Vec<u8>, headers: Option<usize>) -> Built {
     Built { name: name.to_owned(), bytes, sums: Vec::new(), headers }
 }
 
-/// What the innermost packet is.
+/// A kind of innermost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     Tcp,
@@ -473,7 +473,7 @@ impl Carrier {
         Self::RedirectMessage,
     ];
 
-    /// Whether it quotes a packet, so that not all of what is inside is shown.
+    /// Says whether it is a message that quotes a packet, so that not all of that is shown.
     pub fn is_message(self) -> bool {
         matches!(self, Self::Error | Self::ErrorCut | Self::ErrorExtended | Self::RedirectMessage)
     }
