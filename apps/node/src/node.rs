@@ -26,7 +26,7 @@ use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
-use crate::view::{self, Secret, Share, Shared};
+use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -211,7 +211,9 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
+        let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);
+        method.tell(&config.node.state);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             packet_room: PacketRoom::new(config.node.packet_memory),
