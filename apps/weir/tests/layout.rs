@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("core/bounds", &["abi", "core/units"]),
     ("core/sched", &["core/units"]),
     ("core/demux", &["abi", "core/units", "core/wire"]),
+    ("core/filter", &["core/demux", "core/wire"]),
     ("core/session", &["abi", "core/bounds", "core/sched", "core/units"]),
     ("core/trust", &["core/units", "core/wire"]),
     ("core/graph", &["core/units", "core/wire"]),
