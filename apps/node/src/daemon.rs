@@ -8,6 +8,7 @@ mod reload;
 mod revoking;
 mod telling;
 
+use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
@@ -35,6 +36,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
+use weir_confine::private::Folder;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
@@ -148,8 +150,8 @@ pub enum DaemonError {
     Socket {
         /// Where.
         path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// What is there, or what the system said.
+        source: weir_confine::socket::SocketError,
     },
     /// Metrics cannot be served.
     #[error("metrics: {address}: {source}")]
@@ -303,6 +305,8 @@ pub(crate) struct Daemon {
     revoking: Mutex<()>,
     /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
+    /// Counters of access from elsewhere.
+    pub(crate) access: Access,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -385,12 +389,17 @@ fn end_with_a_panic() {
 /// From here on this process writes beneath the node's own folders, and starts no program of the system but itself.
 fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut folders = vec![config.node.state.as_path(), socket.unwrap_or(Path::new("."))];
+    let mut folders = vec![config.node.state.as_path()];
     folders.extend(config.cpu.trace.as_deref());
     for folder in &folders {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| DaemonError::Read { path: PathBuf::from(folder), source })?;
+        Folder::make(folder)
+            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
     }
+    // The socket's folder is its group's to enter, and may be one that others use, too.
+    let socket = socket.unwrap_or(Path::new("."));
+    weir_confine::socket::make_folder(socket)
+        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
+    folders.push(socket);
     folders.extend(cache.map(Cache::path));
     match weir_confine::node(&folders)? {
         Files::Held => {}
@@ -424,8 +433,6 @@ impl Daemon {
             at: now(),
         };
         let folder = loaded.config.node.state.join(LEDGER);
-        std::fs::create_dir_all(&folder)
-            .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
         let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
@@ -452,6 +459,7 @@ impl Daemon {
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
+            access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -567,7 +575,7 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        lock(&self.node).snapshot()
+        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -624,9 +632,9 @@ impl Daemon {
         }
     }
 
-    /// A stranger's handshake came to nothing.
-    pub(crate) fn handshake_failed(&self) {
-        lock(&self.decisions).handshake_failed();
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&self, count: u64) {
+        lock(&self.decisions).handshakes_failed(count);
     }
 
     /// Whether its asker's credential is still worth something.
