@@ -31,10 +31,10 @@ pub enum Fault {
     #[error("the filter selects no packet of this link type")]
     Nothing,
     /// A character that the language does not use.
-    #[error("`{}` cannot be in a filter", .0.escape_debug())]
+    #[error("syntax error: `{}` cannot be in a filter", .0.escape_debug())]
     Character(char),
     /// Another word or sign than the language allows at this place.
-    #[error("expected {expected}, found {found}")]
+    #[error("syntax error: expected {expected}, found {found}")]
     Expected {
         /// The words or signs that can stand there.
         expected: &'static str,
