@@ -12,7 +12,6 @@ use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_confine::Launcher;
-use weir_netio::FilterCompiler;
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
@@ -75,7 +74,7 @@ impl Workshop {
             pace,
             office: Arc::default(),
             shelf: Arc::default(),
-            filters: Arc::new(Filters::new(FilterCompiler::default())),
+            filters: Arc::new(Filters::default()),
         }
     }
 
