@@ -64,18 +64,15 @@ pub enum Role {
     Module,
     /// Compiles one module.
     Compiler,
-    /// Compiles one filter expression.
-    Filter,
     /// Keeps the node's private key.
     KeyAgent,
 }
 
 impl Role {
     /// All of them, with their arguments.
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 3] = [
         (Self::Module, "ward"),
         (Self::Compiler, "compile"),
-        (Self::Filter, "compile-filter"),
         (Self::KeyAgent, "keep-key"),
     ];
 
@@ -93,7 +90,6 @@ impl Role {
         match self {
             Self::Module => "module",
             Self::Compiler => "compiler",
-            Self::Filter => "filter",
             Self::KeyAgent => "key-agent",
         }
     }
