@@ -83,6 +83,16 @@ impl Asked {
         Self { party, decision, is_change }
     }
 
+    /// Of a request that was not read.
+    pub(crate) fn unread(asker: &Asker) -> Self {
+        Self::of(asker, &Request::Show, None).called("(not read)")
+    }
+
+    fn called(mut self, request: &str) -> Self {
+        self.decision.request = Text::new(request);
+        self
+    }
+
     /// Of somebody who has shown a credential that is worth nothing, or too many others.
     pub(crate) fn of_stranger(key: &PublicKey, request: &str) -> Self {
         let decision =

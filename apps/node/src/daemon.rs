@@ -19,6 +19,7 @@ use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
+use crate::requests::{Accounts, Work};
 use crate::service::Service;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
@@ -35,6 +36,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
+use weir_confine::child::Cores;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
@@ -43,7 +45,7 @@ use weir_session::ledger::{
 };
 use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
-use weir_trust::grant::Second;
+use weir_trust::grant::{ModuleHash, Second};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -301,8 +303,12 @@ pub(crate) struct Daemon {
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
-    /// Decisions on requests that stand in no entry yet.
+    /// Decisions on requests that stand in no entry yet,
     decisions: Mutex<Decisions>,
+    /// and the processor time of requests.
+    requests: Mutex<Accounts>,
+    /// The cores for what no module waits for; any where there are none.
+    cores: Option<Cores>,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -407,15 +413,16 @@ impl Daemon {
         mut loaded: Loaded,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
+        let cores = loaded.config.cpu.other_cores();
         let options = Options {
             call_limit: CALL_LIMIT,
-            compile_in_child: Some(CompileLimits::default()),
+            compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
             ..Options::default()
         };
         let engine = Arc::new(Engine::new(options, cache)?);
         let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
         let blocking = loaded.config.cpu.blocking;
-        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking);
+        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking).compiling_on(cores);
         let (tells, notices) = channel();
         let start = Start {
             node: loaded.config.node.name.clone(),
@@ -452,6 +459,8 @@ impl Daemon {
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
             decisions: Mutex::default(),
+            requests: Mutex::default(),
+            cores,
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -521,6 +530,11 @@ impl Daemon {
         };
         books.since = end;
         used.events().for_each(|event| books.ledger.push(begin, end, event));
+        let (requests, debts) = lock(&self.requests).due();
+        lock(&self.node).debit(debts);
+        for event in requests {
+            books.ledger.push(begin, end, event);
+        }
         for (begin, end, event) in lock(&self.decisions).due(end, false) {
             books.ledger.push(begin, end, event);
         }
@@ -539,6 +553,10 @@ impl Daemon {
         }
         lock(&self.node).end_records();
         let mut books = lock(&self.books);
+        let (begin, end) = (books.since, now());
+        for event in lock(&self.requests).due().0 {
+            books.ledger.push(begin.min(end), end, event);
+        }
         for (begin, end, event) in lock(&self.decisions).due(now(), true) {
             books.ledger.push(begin, end, event);
         }
@@ -607,6 +625,15 @@ impl Daemon {
         authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
     }
 
+    /// Decides on a request to load a module whose bytes are there, and have this hash, without looking at them.
+    pub(crate) fn permit_known(&self, asker: &Asker, ask: &Request, hash: &ModuleHash) -> Result<(), Refusal> {
+        let permitted = self.permit(asker, ask.clone(), None)?;
+        if let (Request::Load { module, signatures, .. }, Some(owner)) = (&permitted.ask, &permitted.owner) {
+            authority::hold_known(&owner.credential, &module.module, hash, signatures)?;
+        }
+        Ok(())
+    }
+
     /// What the node calls the session that a request is about: a holder has names of his own.
     pub(crate) fn session_of(&self, asker: &Asker, ask: &Request) -> Option<Name> {
         let called = ask.session()?;
@@ -621,6 +648,21 @@ impl Daemon {
         let event = lock(&self.decisions).note(now(), asked);
         if let Some(event) = event {
             lock(&self.books).enter(event);
+        }
+    }
+
+    /// A request of a holder's took processor time that is on the bill of no session: it is on the holder's account, missing in the slices of their oldest session, and paid from the
+    /// shares of their chain before they have something compiled again.
+    pub(crate) fn asked(&self, holder: &Verified, work: Work) {
+        lock(&self.requests).add(holder, work);
+        self.turns.charge_outside(holder, work.cpu);
+    }
+
+    /// Has the calling thread work for holders: on cores that no module runs on, where there are any.
+    pub(crate) fn work_beside_modules(&self) {
+        if let Some(cores) = &self.cores {
+            // A core that has been switched off meanwhile is no reason to answer nobody.
+            _ = cores.bind();
         }
     }
 

@@ -8,6 +8,7 @@ use crate::plan::PlanError;
 use crate::view::Lens;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use weir_confine::Meter;
 use weir_demux::Program;
 use weir_netio::FilterCompiler;
 use weir_sandbox::thread_time;
@@ -16,8 +17,8 @@ use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
 
-/// Children at a time, whoever asks for them: so all of them together take no more memory and processors than that many do.
-const CHILDREN_MAX: usize = 4;
+/// Requests of the operator's at a time that have filters compiled: they wait for no turn.
+const OPERATORS_MAX: usize = 4;
 
 /// Programs that are kept for whoever asks for the same again. Each has at most 4096 instructions.
 const KEPT_MAX: usize = 256;
@@ -52,8 +53,8 @@ pub(crate) struct Filters {
     compiler: FilterCompiler,
     /// The newest last.
     kept: Mutex<VecDeque<(Key, Arc<Program>)>>,
-    /// How many children there are.
-    children: Mutex<usize>,
+    /// Requests of the operator's that have something compiled.
+    operators: Mutex<usize>,
     has_ended: Condvar,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn essential(text: &str) -> Option<&str> {
 
 impl Filters {
     pub(crate) fn new(compiler: FilterCompiler) -> Self {
-        Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
+        Self { compiler, kept: Mutex::default(), operators: Mutex::default(), has_ended: Condvar::new() }
     }
 
     /// All of these, where they are kept. Nothing where one is not: so who finds them here starts no process, whatever becomes of what is kept.
@@ -90,8 +91,20 @@ impl Filters {
         Some(compiled)
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
+    /// Waits for a place for a request of the operator's. Holders have turns.
+    pub(crate) fn place_for_operator(&self) -> Place<'_> {
+        let operators = lock(&self.operators);
+        let waited = self.has_ended.wait_while(operators, |operators| *operators >= OPERATORS_MAX);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+        Place(self)
+    }
+
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Takes the processor time that it used off `meter`.
+    pub(crate) fn compile(
+        &self,
+        wanted: Vec<Wanted>,
+        meter: &mut dyn Meter,
+    ) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {
@@ -99,14 +112,14 @@ impl Filters {
                 Wanted::Lens(lens, key) => {
                     let begin = thread_time();
                     compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
-                    used.0 += thread_time().0.saturating_sub(begin.0);
+                    meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
                     continue;
                 }
             };
             if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key, used) {
+            match self.program(&key, meter) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
@@ -119,14 +132,11 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, meter: &mut dyn Meter) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
-        let program = {
-            let _turn = Turn::of(self);
-            Arc::new(self.compiler.compile_counting(&key.0, key.1, used)?)
-        };
+        let program = Arc::new(self.compiler.compile_counting(&key.0, key.1, meter)?);
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
         if !kept.iter().any(|(there, _)| there == key) {
@@ -139,22 +149,12 @@ impl Filters {
     }
 }
 
-/// The right to one child.
-struct Turn<'a>(&'a Filters);
+/// A place for a request of the operator's, until this is dropped.
+pub(crate) struct Place<'a>(&'a Filters);
 
-impl<'a> Turn<'a> {
-    /// Waits for it. No child takes longer than its limit.
-    fn of(filters: &'a Filters) -> Self {
-        let children = lock(&filters.children);
-        let waited = filters.has_ended.wait_while(children, |children| *children >= CHILDREN_MAX);
-        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
-        Self(filters)
-    }
-}
-
-impl Drop for Turn<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.children) -= 1;
+        *lock(&self.0.operators) -= 1;
         self.0.has_ended.notify_one();
     }
 }
@@ -234,7 +234,6 @@ mod tests {
         let raw = Wanted::Filter { of, key: ("udp".to_owned(), LinkType::Raw) };
         let error = filters.compile(vec![raw], &mut Nanos(0)).unwrap_err().to_string();
         assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
-        assert_eq!(*lock(&filters.children), 0);
         assert!(filters.compile(wanted("tcp"), &mut Nanos(0)).is_err());
         assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
     }
@@ -252,15 +251,27 @@ mod tests {
     }
 
     #[test]
-    fn no_more_children_than_so_many_are_there_at_a_time() {
+    fn no_more_requests_of_the_operators_compile_at_a_time_than_there_are_places() {
         let filters = filters();
-        let turns: Vec<Turn<'_>> = (0..CHILDREN_MAX).map(|_| Turn::of(&filters)).collect();
+        let places: Vec<Place<'_>> = (0..OPERATORS_MAX).map(|_| filters.place_for_operator()).collect();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| drop(Turn::of(&filters)));
-            assert_eq!(*lock(&filters.children), CHILDREN_MAX);
-            drop(turns);
+            let next = scope.spawn(|| drop(filters.place_for_operator()));
+            assert_eq!(*lock(&filters.operators), OPERATORS_MAX);
+            drop(places);
             next.join().unwrap();
         });
-        assert_eq!(*lock(&filters.children), 0);
+        assert_eq!(*lock(&filters.operators), 0);
+    }
+
+    #[test]
+    fn filters_of_one_request_share_its_budget() {
+        let filters = filters();
+        let mut budget = weir_confine::Budget::new(Nanos(5));
+        budget.spend(Nanos(5));
+        let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
+        assert!(error.contains("all that this request has to have compiled"), "{error}");
+        // What is kept takes nothing.
+        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        assert!(filters.compile(wanted("udp"), &mut budget).is_ok());
     }
 }

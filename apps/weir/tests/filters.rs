@@ -17,6 +17,7 @@ const USUAL: FilterLimits = FilterLimits {
     processor: Nanos::SECOND,
     time: Nanos(300 * Nanos::SECOND.0),
     memory: weir_units::Bytes(256 << 20),
+    cores: None,
 };
 
 fn compiler(limits: FilterLimits) -> FilterCompiler {

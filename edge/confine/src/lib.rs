@@ -22,8 +22,10 @@ pub mod child;
 pub mod companion;
 mod descriptors;
 mod files;
+mod meter;
 mod privileges;
 
+pub use meter::{Budget, Meter, Order};
 use std::path::{Path, PathBuf};
 
 /// How much of what was asked for this kernel can do.

@@ -11,7 +11,7 @@ mod permit;
 mod refusal;
 mod snapshot;
 
-pub(crate) use permit::{Permitted, Signed, permit, signed};
+pub(crate) use permit::{Permitted, Signed, hold_known, permit, signed};
 pub use refusal::Refusal;
 pub(crate) use snapshot::snapshot_of;
 

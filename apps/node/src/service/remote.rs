@@ -79,6 +79,7 @@ fn begin(stream: TcpStream, from: SocketAddr, house: &Arc<Gatehouse>) -> io::Res
     let house = Arc::clone(house);
     // There are as many of these threads as handshakes can be half open, and as clients are let in.
     std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
+        house.office.daemon.work_beside_modules();
         // What a client does to its connection is its own business.
         _ = receive(visitor, &house);
     })?;

@@ -10,7 +10,8 @@
 use super::Filter;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use weir_confine::child::{self, ChildError, Limits, plain};
+use weir_confine::Meter;
+use weir_confine::child::{self, ChildError, Cores, Limits, plain};
 use weir_demux::{INSTRUCTIONS_MAX, Instruction, Program, ProgramError};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
@@ -59,12 +60,19 @@ pub struct FilterLimits {
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
+    /// Its cores; those of the thread that wants it compiled where there are none.
+    pub cores: Option<Cores>,
 }
 
 impl Default for FilterLimits {
     /// A hundred times what usual expressions take.
     fn default() -> Self {
-        Self { processor: Nanos::SECOND, time: Nanos(20 * Nanos::SECOND.0), memory: Bytes(256 << 20) }
+        Self {
+            processor: Nanos::SECOND,
+            time: Nanos(20 * Nanos::SECOND.0),
+            memory: Bytes(256 << 20),
+            cores: None,
+        }
     }
 }
 
@@ -98,6 +106,12 @@ pub enum FilterFault {
         .0.processor, .0.time
     )]
     Limits(FilterLimits),
+    /// To blame is the request: all that is compiled for it takes too long together.
+    #[error("all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request")]
+    Budget(Nanos),
+    /// To blame is the load of the node.
+    #[error("compiling it gave way to others, whose shares of the processor are larger or less used: try again")]
+    GaveWay,
     /// To blame is the expression, most likely: whoever compiled it has been killed.
     #[error(
         "the process that compiled it was killed by signal {signal}, and may have had more than {memory} to keep; a shorter expression would help"
@@ -140,7 +154,7 @@ impl FilterCompiler {
         self.compile_counting(expression, link_type, &mut Nanos(0))
     }
 
-    /// The same, and adds to `used` the processor time that the child took, also where it failed.
+    /// The same, and takes off `meter` the processor time that the child used, also where it failed.
     ///
     /// # Errors
     /// As [`Self::compile`].
@@ -148,29 +162,40 @@ impl FilterCompiler {
         &self,
         expression: &str,
         link_type: LinkType,
-        used: &mut Nanos,
+        meter: &mut dyn Meter,
     ) -> Result<Program, ApartError> {
-        self.ask(expression, link_type, used).map_err(|fault| {
+        self.ask(expression, link_type, meter).map_err(|fault| {
             let shown: String = expression.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
             let more = if expression.chars().nth(SHOWN_MAX).is_some() { "..." } else { "" };
             ApartError { expression: shown + more, link_type, fault }
         })
     }
 
-    fn ask(&self, expression: &str, link_type: LinkType, used: &mut Nanos) -> Result<Program, FilterFault> {
+    fn ask(
+        &self,
+        expression: &str,
+        link_type: LinkType,
+        meter: &mut dyn Meter,
+    ) -> Result<Program, FilterFault> {
         if expression.len() > EXPRESSION_BYTES_MAX {
             return Err(FilterFault::Long(expression.len()));
         }
-        let FilterLimits { processor, time, memory } = self.limits;
-        let limits = Limits { processor, time, memory, answer: ANSWER_BYTES_MAX };
+        let (left, all) = (meter.left(), meter.limit());
+        if left == Nanos(0) {
+            return Err(FilterFault::Budget(all));
+        }
+        let FilterLimits { processor, time, memory, cores } = self.limits;
+        let limits =
+            Limits { processor: processor.min(left), time, memory, answer: ANSWER_BYTES_MAX, cores };
         let question = [&link_type.number().to_le_bytes(), expression.as_bytes()].concat();
         let itself = match &self.program {
             Some(program) => program.clone(),
             None => std::env::current_exe().map_err(FilterFault::Process)?,
         };
-        let asked = child::ask(&itself, FILTER_CHILD, &question, &limits);
-        used.0 = used.0.saturating_add(asked.used.0);
+        let asked = child::ask(&itself, FILTER_CHILD, &question, &limits, meter);
         let answer = asked.answer.map_err(|error| match error {
+            ChildError::Time(_) if left < processor => FilterFault::Budget(all),
+            ChildError::GaveWay => FilterFault::GaveWay,
             ChildError::Time(_) => FilterFault::Limits(self.limits),
             ChildError::Killed(libc::SIGSYS) => FilterFault::Name(LOOKED_UP.to_owned()),
             ChildError::Killed(signal) => FilterFault::Killed { signal, memory },
