@@ -102,7 +102,9 @@ impl Node {
 
     /// Takes processor time that stands on the accounts of holders from the next slices of their oldest sessions, where they have any.
     pub(crate) fn debit(&self, mut debts: BTreeMap<PrefixId, Nanos>) {
-        let owned = |there: &&Session| there.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()));
+        let owned = |there: &&Session| {
+            there.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
+        };
         let mut sessions: Vec<&Session> = self.sessions.values().filter(owned).collect();
         sessions.sort_unstable_by_key(|there| there.id);
         for there in sessions {

@@ -626,7 +626,12 @@ impl Daemon {
     }
 
     /// Decides on a request to load a module whose bytes are there, and have this hash, without looking at them.
-    pub(crate) fn permit_known(&self, asker: &Asker, ask: &Request, hash: &ModuleHash) -> Result<(), Refusal> {
+    pub(crate) fn permit_known(
+        &self,
+        asker: &Asker,
+        ask: &Request,
+        hash: &ModuleHash,
+    ) -> Result<(), Refusal> {
         let permitted = self.permit(asker, ask.clone(), None)?;
         if let (Request::Load { module, signatures, .. }, Some(owner)) = (&permitted.ask, &permitted.owner) {
             authority::hold_known(&owner.credential, &module.module, hash, signatures)?;

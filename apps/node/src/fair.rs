@@ -34,10 +34,7 @@ impl Clocks {
 
     /// The next one of these, each a number and a chain. An ancestor comes before its descendants; of siblings, the one whose clock is least ahead, or was caught up with first; of
     /// equals, the lowest number.
-    pub(crate) fn first<'a>(
-        &self,
-        candidates: impl Iterator<Item = (u64, &'a [PrefixId])>,
-    ) -> Option<u64> {
+    pub(crate) fn first<'a>(&self, candidates: impl Iterator<Item = (u64, &'a [PrefixId])>) -> Option<u64> {
         let mut left: Vec<(u64, &[PrefixId])> = candidates.collect();
         let mut depth = 0;
         loop {

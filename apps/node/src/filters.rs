@@ -100,11 +100,7 @@ impl Filters {
     }
 
     /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Takes the processor time that it used off `meter`.
-    pub(crate) fn compile(
-        &self,
-        wanted: Vec<Wanted>,
-        meter: &mut dyn Meter,
-    ) -> Result<Compiled, NodeError> {
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, meter: &mut dyn Meter) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {

@@ -63,7 +63,8 @@ impl Accounts {
         let Self { holders, parties, others } = std::mem::take(self);
         let debts = holders.iter().map(|(id, (_, _, work))| (*id, work.cpu)).collect();
         let holders = holders.into_values().map(|(key, ids, work)| event(Some(key), ids, work));
-        let parties = parties.into_iter().map(|(id, work)| event(None, vec![Text::new(&id.to_string())], work));
+        let parties =
+            parties.into_iter().map(|(id, work)| event(None, vec![Text::new(&id.to_string())], work));
         let others = (others != Work::default()).then(|| event(None, Vec::new(), others));
         (holders.chain(parties).chain(others).collect(), debts)
     }

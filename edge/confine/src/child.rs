@@ -137,13 +137,7 @@ pub fn plain(bytes: &[u8]) -> String {
 /// time by the clock does not count meanwhile. The processor time that the child took is taken off the meter.
 ///
 /// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
-pub fn ask(
-    program: &Path,
-    argument: &str,
-    question: &[u8],
-    limits: &Limits,
-    meter: &mut dyn Meter,
-) -> Asked {
+pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits, meter: &mut dyn Meter) -> Asked {
     let nothing = |error: ChildError| Asked { answer: Err(error), used: Nanos(0) };
     // Between two children of one request, too.
     loop {
@@ -270,7 +264,8 @@ impl Running {
     }
 
     fn signal(&self, signal: libc::c_int) {
-        let Some(number) = libc::pid_t::try_from(self.child.id()).ok().filter(|_| self.ended.is_none()) else {
+        let Some(number) = libc::pid_t::try_from(self.child.id()).ok().filter(|_| self.ended.is_none())
+        else {
             return;
         };
         // SAFETY: takes no pointers. The child has not been waited for, so its number is nobody else's.

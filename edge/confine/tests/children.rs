@@ -199,13 +199,12 @@ fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
 #[test]
 fn a_child_that_gives_way_is_ended_and_its_time_is_known() {
     for resting in [false, true] {
-        let (Asked { answer, used }, spent) = metered("while :; do :; done", &PATIENT, |so_far| {
-            match so_far.0 {
+        let (Asked { answer, used }, spent) =
+            metered("while :; do :; done", &PATIENT, |so_far| match so_far.0 {
                 0..100_000_000 => Order::GoOn,
                 _ if resting && so_far.0 < 100_000_001 => Order::Rest,
                 _ => Order::GiveUp,
-            }
-        });
+            });
         assert!(matches!(answer, Err(ChildError::GaveWay)), "{answer:?}");
         assert!(used.0 >= 100_000_000 && used == spent, "{used:?} {spent:?}");
     }

@@ -47,10 +47,14 @@ pub enum CompileError {
     #[error("compiling it takes more than {} of processor time or {} of memory, and was given up; smaller functions would help", .0.time, .0.memory)]
     Limits(CompileLimits),
     /// To blame is the request: all that is compiled for it takes too long together.
-    #[error("all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request, or for smaller functions")]
+    #[error(
+        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request, or for smaller functions"
+    )]
     Budget(Nanos),
     /// To blame is the load of the node.
-    #[error("compiling it gave way to others, whose shares of the processor are larger or less used: try again")]
+    #[error(
+        "compiling it gave way to others, whose shares of the processor are larger or less used: try again"
+    )]
     GaveWay,
     /// To blame is the node.
     #[error("no process to compile in: {0}")]

@@ -48,8 +48,8 @@ impl Daemon {
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         let id = self.create_empty(spec, owner.clone(), budget)?;
         for module in modules {
-            let loaded = file(&module)
-                .and_then(|file| self.load(&name, owner.clone(), &module, file, &[], budget));
+            let loaded =
+                file(&module).and_then(|file| self.load(&name, owner.clone(), &module, file, &[], budget));
             if let Err(error) = loaded {
                 // This one: somebody may have closed it, and made another of its name.
                 _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);

@@ -146,8 +146,11 @@ impl<'a, L: Line> Conversation<'a, L> {
         self.office.daemon.asked(credential, Work { count, refused: is_refused.into(), cpu });
     }
 
-    /// Waits for the asker's turn for something of this cost.
+    /// Waits for the asker's turn for something of this cost; not at all where it costs nothing.
     fn take_turn(&mut self, cost: Nanos) -> Result<(), String> {
+        if cost == Nanos(0) {
+            return Ok(());
+        }
         if let Err(too_often) = self.office.pace.take(&self.chain, cost) {
             // When to ask again is different each time, and it is one kind.
             self.office.daemon.decided(Asked::unread(&self.asker).refused("more was asked than is answered"));
@@ -324,7 +327,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                     self.say(Reply::Snapshot(Box::new(snapshot)))?;
                     self.account(0);
                     std::thread::sleep(every);
-                    if let Err(why) = self.take_turn(Nanos(0)) {
+                    if let Err(why) = self.take_turn(cost_of(0)) {
                         return self.refuse(&why).map(|()| false);
                     }
                 }

@@ -192,8 +192,9 @@ mod tests {
         let mut queue = Queue::default();
         let asked = served(&mut queue, &[("a", 8), ("b", 1)], ONE, (0, 10 * SECOND));
         // All at once at first, and then so many in a second.
-        let expected = AT_ONCE + 10 * EACH_SECOND;
-        assert!(asked.values().all(|count| count.abs_diff(expected) <= 2), "{asked:?}");
+        let most = AT_ONCE + 10 * EACH_SECOND;
+        assert!(asked["b"] >= most - 2 && asked["b"] <= most, "{asked:?}");
+        assert!(asked["a"] > most / 2 && asked["a"] <= most, "{asked:?}");
         // Who asks seldom does not wait.
         let number = queue.enter(&chain("c"));
         assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
@@ -223,7 +224,7 @@ mod tests {
         // Those who had nothing so far come first, until all had as much.
         let asked = served(&mut queue, &holders, ONE, (10 * SECOND, 60 * SECOND));
         let all: u64 = asked.values().sum();
-        assert!(all.abs_diff(50 * EACH_SECOND) <= 2, "{asked:?}");
+        assert!(all >= 40 * EACH_SECOND && all <= 50 * EACH_SECOND + AT_ONCE, "{asked:?}");
         assert!(asked["ab"] > 20 * asked.get("abc").copied().unwrap_or(0).max(1), "{asked:?}");
         let [of_b, e, f] = [asked["ab"], asked["ae"], asked["af"]];
         assert!(e.abs_diff(f) <= 20 && of_b.abs_diff(e) <= AT_ONCE + 20, "{asked:?}");

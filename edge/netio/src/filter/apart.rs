@@ -107,10 +107,14 @@ pub enum FilterFault {
     )]
     Limits(FilterLimits),
     /// To blame is the request: all that is compiled for it takes too long together.
-    #[error("all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request")]
+    #[error(
+        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request"
+    )]
     Budget(Nanos),
     /// To blame is the load of the node.
-    #[error("compiling it gave way to others, whose shares of the processor are larger or less used: try again")]
+    #[error(
+        "compiling it gave way to others, whose shares of the processor are larger or less used: try again"
+    )]
     GaveWay,
     /// To blame is the expression, most likely: whoever compiled it has been killed.
     #[error(
@@ -185,8 +189,7 @@ impl FilterCompiler {
             return Err(FilterFault::Budget(all));
         }
         let FilterLimits { processor, time, memory, cores } = self.limits;
-        let limits =
-            Limits { processor: processor.min(left), time, memory, answer: ANSWER_BYTES_MAX, cores };
+        let limits = Limits { processor: processor.min(left), time, memory, answer: ANSWER_BYTES_MAX, cores };
         let question = [&link_type.number().to_le_bytes(), expression.as_bytes()].concat();
         let itself = match &self.program {
             Some(program) => program.clone(),
