@@ -248,9 +248,9 @@ impl Decisions {
         takes
     }
 
-    /// A handshake that came to nothing.
-    pub(crate) fn handshake_failed(&mut self) {
-        self.handshakes = self.handshakes.saturating_add(1);
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&mut self, count: u64) {
+        self.handshakes = self.handshakes.saturating_add(count);
     }
 
     /// What is due now: each kind when it has come up first, and once more at the end of the minute where it was repeated. With `is_last` the minute ends now.
@@ -388,7 +388,7 @@ mod tests {
                 let reason = format!("{second} {n}");
                 let asked = Asked::of_stranger(&key(u8::try_from(n).unwrap()), "connect").refused(&reason);
                 assert_eq!(decisions.note(at(second), asked), None);
-                decisions.handshake_failed();
+                decisions.handshakes_failed(1);
             }
             let operator = Asked::of(&Asker::Operator(None), &Request::Reload, None);
             decisions.note(at(second), operator.refused(&format!("{}", second / 60)));

@@ -1,5 +1,6 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
+mod charging;
 mod ending;
 mod explaining;
 mod loading;
@@ -8,6 +9,7 @@ mod reload;
 mod revoking;
 mod telling;
 
+use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal};
 use crate::bill::Bill;
@@ -19,7 +21,7 @@ use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
-use crate::requests::{Accounts, Work};
+use crate::requests::Accounts;
 use crate::service::Service;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
@@ -37,6 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
 use weir_confine::child::Cores;
+use weir_confine::private::Folder;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
@@ -45,7 +48,7 @@ use weir_session::ledger::{
 };
 use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
-use weir_trust::grant::{ModuleHash, Second};
+use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -150,8 +153,8 @@ pub enum DaemonError {
     Socket {
         /// Where.
         path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// What is there, or what the system said.
+        source: weir_confine::socket::SocketError,
     },
     /// Metrics cannot be served.
     #[error("metrics: {address}: {source}")]
@@ -309,6 +312,8 @@ pub(crate) struct Daemon {
     requests: Mutex<Accounts>,
     /// The cores for what no module waits for; any where there are none.
     cores: Option<Cores>,
+    /// Counters of access from elsewhere.
+    pub(crate) access: Access,
     /// Whether sessions have to be held against what their roots may grant now.
     is_limited_anew: AtomicBool,
     /// Held while the configuration is read again and takes effect, so that one is at a time.
@@ -391,12 +396,17 @@ fn end_with_a_panic() {
 /// From here on this process writes beneath the node's own folders, and starts no program of the system but itself.
 fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut folders = vec![config.node.state.as_path(), socket.unwrap_or(Path::new("."))];
+    let mut folders = vec![config.node.state.as_path()];
     folders.extend(config.cpu.trace.as_deref());
     for folder in &folders {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| DaemonError::Read { path: PathBuf::from(folder), source })?;
+        Folder::make(folder)
+            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
     }
+    // The socket's folder is its group's to enter, and may be one that others use, too.
+    let socket = socket.unwrap_or(Path::new("."));
+    weir_confine::socket::make_folder(socket)
+        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
+    folders.push(socket);
     folders.extend(cache.map(Cache::path));
     match weir_confine::node(&folders)? {
         Files::Held => {}
@@ -431,8 +441,6 @@ impl Daemon {
             at: now(),
         };
         let folder = loaded.config.node.state.join(LEDGER);
-        std::fs::create_dir_all(&folder)
-            .map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
         let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
@@ -461,6 +469,7 @@ impl Daemon {
             decisions: Mutex::default(),
             requests: Mutex::default(),
             cores,
+            access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
@@ -585,7 +594,7 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        lock(&self.node).snapshot()
+        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -625,20 +634,6 @@ impl Daemon {
         authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
     }
 
-    /// Decides on a request to load a module whose bytes are there, and have this hash, without looking at them.
-    pub(crate) fn permit_known(
-        &self,
-        asker: &Asker,
-        ask: &Request,
-        hash: &ModuleHash,
-    ) -> Result<(), Refusal> {
-        let permitted = self.permit(asker, ask.clone(), None)?;
-        if let (Request::Load { module, signatures, .. }, Some(owner)) = (&permitted.ask, &permitted.owner) {
-            authority::hold_known(&owner.credential, &module.module, hash, signatures)?;
-        }
-        Ok(())
-    }
-
     /// What the node calls the session that a request is about: a holder has names of his own.
     pub(crate) fn session_of(&self, asker: &Asker, ask: &Request) -> Option<Name> {
         let called = ask.session()?;
@@ -656,24 +651,9 @@ impl Daemon {
         }
     }
 
-    /// A request of a holder's took processor time that is on the bill of no session: it is on the holder's account, missing in the slices of their oldest session, and paid from the
-    /// shares of their chain before they have something compiled again.
-    pub(crate) fn asked(&self, holder: &Verified, work: Work) {
-        lock(&self.requests).add(holder, work);
-        self.turns.charge_outside(holder, work.cpu);
-    }
-
-    /// Has the calling thread work for holders: on cores that no module runs on, where there are any.
-    pub(crate) fn work_beside_modules(&self) {
-        if let Some(cores) = &self.cores {
-            // A core that has been switched off meanwhile is no reason to answer nobody.
-            _ = cores.bind();
-        }
-    }
-
-    /// A stranger's handshake came to nothing.
-    pub(crate) fn handshake_failed(&self) {
-        lock(&self.decisions).handshake_failed();
+    /// Counts handshakes that came to nothing.
+    pub(crate) fn handshakes_failed(&self, count: u64) {
+        lock(&self.decisions).handshakes_failed(count);
     }
 
     /// Whether its asker's credential is still worth something.

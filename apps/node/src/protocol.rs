@@ -9,8 +9,8 @@ mod shot;
 
 pub use crate::limits::LimitsShot;
 pub use shot::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, ServicesShot,
-    SessionShot, Snapshot, TableShot, Taken, ViewShot,
+    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, RemoteShot,
+    ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
 };
 
 use crate::counted;

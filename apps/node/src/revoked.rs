@@ -2,9 +2,10 @@
 
 use crate::daemon::DaemonError;
 use crate::trust::TrustError;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use weir_confine::private::{Folder, PrivateError};
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
 
@@ -17,11 +18,13 @@ const FOLDER: &str = "revoked";
 /// A file that cannot be read, or that is no list: whoever goes on without it lets in who was told to stay out.
 pub(crate) fn kept(state: &Path) -> Result<Vec<RevocationList>, DaemonError> {
     let folder = state.join(FOLDER);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
+    let open = match Folder::open(&folder) {
+        Ok(open) => open,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(DaemonError::Read { path: folder, source }),
+        Err(error) => return Err(DaemonError::Read { path: folder, source: error.into() }),
     };
+    let entries =
+        fs::read_dir(&folder).map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
     let mut lists = Vec::new();
     for entry in entries {
         let path = entry.map_err(|source| DaemonError::Read { path: folder.clone(), source })?.path();
@@ -30,7 +33,9 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<RevocationList>, DaemonError> {
             continue;
         }
         let mut text = String::new();
-        File::open(&path)
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        open.open_file(&name)
+            .map_err(PrivateError::into)
             .and_then(|file| file.take(LIST_BYTES_MAX as u64 + 1).read_to_string(&mut text))
             .map_err(|source| DaemonError::Read { path: path.clone(), source })?;
         let wrong = |error| DaemonError::Trust { path: path.clone(), source: TrustError::Kept(error) };
@@ -41,20 +46,14 @@ pub(crate) fn kept(state: &Path) -> Result<Vec<RevocationList>, DaemonError> {
 
 /// Keeps a list in the place of an older one of its root. When this returns it survives a crash.
 pub(crate) fn keep(state: &Path, list: &RevocationList) -> io::Result<()> {
-    let folder = state.join(FOLDER);
-    fs::create_dir_all(&folder)?;
-    let path = path_of(&folder, list.root());
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(list.to_string().as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &path)?;
-    File::open(&folder)?.sync_all()
+    let folder = Folder::make(&state.join(FOLDER))?;
+    Ok(folder.replace(&name_of(list.root()), list.to_string().as_bytes())?)
 }
 
-fn path_of(folder: &Path, root: &PublicKey) -> PathBuf {
+/// The name of a root's file.
+fn name_of(root: &PublicKey) -> String {
     let root = root.to_string();
-    folder.join(format!("{}.list", root.rsplit(':').next().unwrap_or_default()))
+    format!("{}.list", root.rsplit(':').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -80,9 +79,28 @@ mod tests {
         let mut lists = kept(state.path()).unwrap();
         lists.sort_by_key(RevocationList::sequence);
         assert_eq!(lists, [list(1, 2), list(2, 5)]);
-        let path = path_of(&state.path().join(FOLDER), list(1, 1).root());
+        let path = state.path().join(FOLDER).join(name_of(list(1, 1).root()));
         fs::write(&path, list(1, 2).to_string().replace("sequence 2", "sequence 3")).unwrap();
         let error = kept(state.path()).unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()) && error.contains("deliver"), "{error}");
+    }
+
+    #[test]
+    fn a_list_is_private_and_one_that_is_a_link_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let state = tempfile::tempdir().unwrap();
+        keep(state.path(), &list(1, 1)).unwrap();
+        let path = state.path().join(FOLDER).join(name_of(list(1, 1).root()));
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(path.parent().unwrap().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+        let elsewhere = state.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        let error = kept(state.path()).unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        // A new one takes the place of the link, and does not follow it.
+        keep(state.path(), &list(1, 2)).unwrap();
+        assert_eq!(kept(state.path()).unwrap(), [list(1, 2)]);
+        assert!(fs::read_to_string(&elsewhere).unwrap().contains("sequence 1"));
     }
 }

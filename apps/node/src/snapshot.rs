@@ -45,6 +45,7 @@ impl Node {
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
+            remote: None,
         }
     }
 

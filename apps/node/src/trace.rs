@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use weir_confine::private::Folder;
 use weir_sched::cpu::trace::Event;
 
 /// Events that are handed over together, and how often such portions wait to be written, at most.
@@ -48,15 +49,16 @@ pub fn recorder(trace: &Shared) -> Recorder {
 }
 
 impl<E: Display + Send + 'static> Trace<E> {
-    /// Begins `folder`/`name`.trace anew, with its first line.
+    /// Begins `folder`/`name`.trace anew, with its first line. Only its owner reads it.
     ///
     /// # Errors
     ///
     /// It cannot be created, or there is no thread for it.
     pub fn create(folder: &Path, name: &str, head: &str) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
         let path = folder.join(format!("{name}.trace"));
-        let mut file = BufWriter::new(File::create(&path)?);
+        let file = Folder::make(folder)?.create(&format!("{name}.trace"))?;
+        file.set_len(0)?;
+        let mut file = BufWriter::new(file);
         writeln!(file, "{head}")?;
         let (portions, waiting) = sync_channel(PORTIONS);
         let named = path.clone();
@@ -117,7 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_recorded_is_all_there_and_replays() {
-        let folder = std::env::temp_dir().join(format!("weir-trace-{}", std::process::id()));
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("traces");
         let config = Config::default();
         let trace = Trace::create(&folder, "core-3", &head(&config)).unwrap();
         let trace = Rc::new(RefCell::new(Some(trace)));
@@ -135,7 +138,6 @@ mod tests {
         drop(trace.borrow_mut().take());
         core.next(Nanos(60_000));
         let text = std::fs::read_to_string(folder.join("core-3.trace")).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(text.lines().count(), 1 + 2 + 6000 + 2);
         assert_eq!(replay(text.lines()).unwrap().totals(), totals);
     }

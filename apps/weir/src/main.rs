@@ -51,6 +51,8 @@ enum Failure {
     Ward(#[from] weir_node::WardError),
     #[error("{}: the manual pages cannot be written: {source}", dir.display())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Confine(#[from] weir_confine::ConfineError),
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -82,7 +84,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether private keys, secrets or others' traffic can be in the memory of a process that runs this command.
+fn holds_secrets(command: &Command) -> bool {
+    // Whoever runs a module, writes one or measures may want to look at the process with a debugger.
+    !matches!(
+        command,
+        Command::Run(_)
+            | Command::Modules { .. }
+            | Command::Calibrate(_)
+            | Command::Check(_)
+            | Command::New { .. }
+            | Command::Build { .. }
+            | Command::Man { .. }
+            | Command::Completions { .. }
+    )
+}
+
 fn dispatch(command: Command) -> Result<(), Failure> {
+    if holds_secrets(&command) {
+        weir_confine::hide()?;
+    }
     let mut out = std::io::stdout().lock();
     match command {
         Command::Run(args) => {

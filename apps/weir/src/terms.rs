@@ -1,5 +1,6 @@
 //! By what modules are admitted: the operator's profile, and how long fuel takes on this node.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -63,8 +64,10 @@ pub fn calibration() -> Calibration {
 
 /// Reads a file that nobody else can have written: whoever sets the calibration sets every limit. Under sudo the caller's is not used.
 fn read_own(path: &Path) -> io::Result<String> {
-    let meta = path.metadata()?;
-    let effective = std::fs::metadata("/proc/self")?.uid();
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    // Not /proc/self: of a process that is hidden from others, root owns that.
+    let effective = weir_confine::private::effective_user();
     if meta.uid() != effective || meta.mode() & 0o022 != 0 {
         return Err(io::Error::other(format!(
             "belongs to user {} with mode {:o}, and is not used: it must belong to user {effective}, and nobody else may write it",
@@ -72,12 +75,16 @@ fn read_own(path: &Path) -> io::Result<String> {
             meta.mode() & 0o777
         )));
     }
-    read(path, CALIBRATION_BYTES_MAX)
+    take(file, CALIBRATION_BYTES_MAX)
 }
 
 /// Reads a file of at most so many bytes; of a longer one enough to see that it is.
 fn read(path: &Path, most: usize) -> io::Result<String> {
+    take(File::open(path)?, most)
+}
+
+fn take(file: File, most: usize) -> io::Result<String> {
     let mut text = String::new();
-    std::fs::File::open(path)?.take(most as u64 + 1).read_to_string(&mut text)?;
+    file.take(most as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

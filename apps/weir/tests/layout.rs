@@ -27,8 +27,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["abi", "core/bounds", "core/session", "core/units", "core/wire", "edge/confine", "edge/memory"],
     ),
     ("edge/netio", &["abi", "core/demux", "core/units", "core/wire", "edge/confine", "edge/memory"]),
-    ("edge/ledger", &["core/session", "core/units"]),
-    ("edge/records", &["abi", "core/session", "core/units"]),
+    ("edge/ledger", &["core/session", "core/units", "edge/confine"]),
+    ("edge/records", &["abi", "core/session", "core/units", "edge/confine"]),
     ("edge/remote", &["core/trust", "core/units", "edge/confine"]),
 ];
 

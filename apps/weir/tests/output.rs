@@ -614,5 +614,7 @@ fn frames_that_go_nowhere_are_counted_and_that_is_said() {
     std::os::unix::fs::symlink(&victim, format!("{out}/sender/udp.pcap.part")).unwrap();
     bench.run(&["-m", path.to_str().unwrap(), "--out", &out]).good();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
-    assert!(!fs::symlink_metadata(format!("{out}/sender/udp.pcap")).unwrap().is_symlink());
+    let written = fs::symlink_metadata(format!("{out}/sender/udp.pcap")).unwrap();
+    assert!(!written.is_symlink());
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&written) & 0o7777, 0o600);
 }

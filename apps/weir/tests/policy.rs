@@ -267,7 +267,7 @@ fn cases_are_tried_by_what_decides_on_requests() {
     done(
         at,
         &format!(
-            "grant --key university.key --to {researcher} --until 2027-01-01 --any-module --out researcher.credential"
+            "grant --key university.key --to {researcher} --until 2027-01-01 --at * --any-module --out researcher.credential"
         ),
     );
     write(at, "policy.d/cases/university.toml", CASES);
@@ -329,7 +329,7 @@ fn a_credential_is_explained_as_a_node_would_see_it() {
     let grant = format!(
         "grant --key university.key --to {researcher} --until 2027-01-01 --any-module --memory 1GiB --cpu 10%"
     );
-    done(at, &format!("{grant} --out researcher.credential"));
+    done(at, &format!("{grant} --at * --out researcher.credential"));
     done(at, &format!("{grant} --at *.other --out elsewhere.credential"));
     let explain = "credential explain researcher.credential -c node.toml";
     let said = done(at, explain);
@@ -348,7 +348,7 @@ fn a_credential_is_explained_as_a_node_would_see_it() {
     // Whether a module may be loaded can be known before there is a session for it; of others there has to be one.
     let said = done(at, &format!("{explain} load s rtt"));
     assert!(said.contains("would be allowed"), "{said}");
-    done(at, &format!("{} --module rtt --out rtt.credential", grant.replace(" --any-module", "")));
+    done(at, &format!("{} --at * --module rtt --out rtt.credential", grant.replace(" --any-module", "")));
     let said = fails(at, "credential explain rtt.credential -c node.toml load s port-count");
     assert!(said.contains("would be refused") && said.contains("modules: asked for `port-count`"), "{said}");
     done(at, "credential explain rtt.credential -c node.toml load s rtt");
@@ -363,4 +363,34 @@ fn a_credential_is_explained_as_a_node_would_see_it() {
     let json = done(at, "credential explain researcher.credential -c node.toml --json session list");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((json["node"].as_str(), json["verdict"]["refused"].is_null()), (Some("ix-1.example"), true));
+}
+
+#[test]
+fn all_of_an_interfaces_memory_is_only_for_credentials_that_say_that_packets_are_seen_whole() {
+    let (folder, researcher) = place();
+    let at = folder.path();
+    let grant =
+        format!("grant --key operator.key --to {researcher} --until 2027-01-01 --at * --any-module --out");
+    done(at, &format!("{grant} least"));
+    done(at, &format!("{grant} whole --view all"));
+    done(at, &format!("{grant} some --view all --filter udp"));
+    let ask = |credential: &str, channel: &str| {
+        format!(
+            "credential explain {credential} -c node.toml session create s --memory 1MiB --channel {channel}"
+        )
+    };
+    for credential in ["least", "some"] {
+        let said = fails(at, &ask(credential, "interface=eth0,sees=all"));
+        let is_refused = said.contains("would be refused") && said.contains("sees");
+        assert!(
+            is_refused && said.contains(if credential == "least" { "by a view" } else { "a part of it" }),
+            "{said}"
+        );
+        let said = done(at, &ask(credential, "interface=eth0"));
+        assert!(said.contains("would be allowed"), "{said}");
+    }
+    let said = done(at, &ask("whole", "interface=eth0,sees=all"));
+    assert!(said.contains("would be allowed"), "{said}");
+    let said = fails(at, &ask("least", "interface=eth0,view=all"));
+    assert!(said.contains("view: asked for all") && said.contains("given is payload=none"), "{said}");
 }

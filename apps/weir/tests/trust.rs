@@ -2,9 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+use rand_core::OsRng;
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use weir_session::Name;
+use weir_trust::credential::Credential;
+use weir_trust::grant::{Ceilings, CpuShare, Grant, View};
+use weir_trust::key::KeyFile;
+use weir_units::{BitsPerSecond, Bytes};
 
 fn weir(folder: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -50,11 +57,18 @@ fn a_sealed_key_takes_its_passphrase() {
     std::fs::write(at.join("pass"), "correct horse\nbattery\n").unwrap();
     std::fs::write(at.join("wrong"), "correct horse battery\n").unwrap();
     std::fs::write(at.join("empty"), "\n").unwrap();
+    // As a key, a passphrase is its owner's alone.
+    std::fs::set_permissions(at.join("pass"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    refused(at, "key new a.key --passphrase-file pass", "chmod 600");
+    for name in ["pass", "wrong", "empty"] {
+        std::fs::set_permissions(at.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
     let public = done(at, "key new a.key --passphrase-file pass");
     let to = done(at, "key new b.key");
     // The public part needs none.
     assert_eq!(done(at, "key show a.key"), public);
-    let grant = |with: &str| format!("grant --key a.key {with} --to {to} --until 2100-01-01 --any-module");
+    let grant =
+        |with: &str| format!("grant --key a.key {with} --to {to} --until 2100-01-01 --at * --any-module");
     refused(at, &grant(""), "passphrase");
     refused(at, &grant("--passphrase-file wrong"), "passphrase");
     refused(at, &grant("--passphrase-file empty"), "first line is empty");
@@ -72,24 +86,24 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
     }
     let public = |who: &str| std::fs::read_to_string(at.join(format!("{who}.pub"))).unwrap();
     let (alice, bob) = (public("alice"), public("bob"));
-    refused(at, &format!("grant --key operator.key --to {alice} --until 2100-01-01"), "--any-module");
-    refused(at, &format!("grant --key operator.key --to {alice} --any-module"), "--until");
-    refused(at, &format!("grant --key operator.key --to {alice} --until soon --any-module"), "soon");
+    refused(at, &format!("grant --key operator.key --to {alice} --until 2100-01-01 --at *"), "--any-module");
+    refused(at, &format!("grant --key operator.key --to {alice} --at * --any-module"), "--until");
+    refused(at, &format!("grant --key operator.key --to {alice} --until soon --at * --any-module"), "soon");
     refused(
         at,
-        &format!("grant --key operator.key --to {}x --until 2100-01-01 --any-module", alice),
+        &format!("grant --key operator.key --to {}x --until 2100-01-01 --at * --any-module", alice),
         "invalid value",
     );
     done(
         at,
         &format!(
-            "grant --key operator.key --to {alice} --until 2100-01-01 --module rtt --filter tcp --cpu 20% --memory 128MiB --out alice.credential"
+            "grant --key operator.key --to {alice} --until 2100-01-01 --at * --delegations 1 --module rtt --filter tcp --cpu 20% --memory 128MiB --out alice.credential"
         ),
     );
     refused(
         at,
         &format!(
-            "grant --key operator.key --to {bob} --until 2100-01-01 --any-module --out alice.credential"
+            "grant --key operator.key --to {bob} --until 2100-01-01 --at * --any-module --out alice.credential"
         ),
         "is there already",
     );
@@ -104,7 +118,7 @@ fn a_grant_is_passed_on_narrowed_and_taken_back() {
     refused(at, &delegate("alice", "--cpu 21%"), "21%");
     refused(at, &delegate("alice", "--until 2100-01-02"), "2100-01-02");
     refused(at, &delegate("alice", "--module port-count"), "modules");
-    done(at, &delegate("alice", "--cpu 5% --delegations 0 --out bob.credential"));
+    done(at, &delegate("alice", "--cpu 5% --out bob.credential"));
     let shown = done(at, "credential show bob.credential");
     assert!(shown.contains(&alice) && shown.contains(&bob) && shown.contains("5%"), "{shown}");
     refused(at, &format!("delegate bob.credential --key bob.key --to {alice}"), "refused");
@@ -150,8 +164,15 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
     done(at, "sign rtt --key other.key --out rtt.sig");
     refused(at, "sign nothing --key other.key", "there is no module `nothing`");
 
-    let grant = |more: &str| format!("grant --key author.key --to {} --until 2100-01-01 {more}", keys[1]);
-    done(at, &grant(&format!("--signer {} --module rtt --write dscp,ttl --out a.credential", keys[0])));
+    let grant =
+        |more: &str| format!("grant --key author.key --to {} --until 2100-01-01 --at * {more}", keys[1]);
+    done(
+        at,
+        &grant(&format!(
+            "--signer {} --module rtt --write dscp,ttl --delegations 1 --out a.credential",
+            keys[0]
+        )),
+    );
     let shown = done(at, "credential show a.credential");
     assert!(shown.contains(&format!("or signed by {}", keys[0])) && shown.contains("dscp, ttl"), "{shown}");
     refused(at, &grant("--signer weir-key:short --out b.credential"), "invalid value");
@@ -168,6 +189,175 @@ fn a_module_is_signed_and_a_grant_says_whose_modules_and_which_fields() {
     done(at, &delegate(&format!("--signer {} --write ttl --out c.credential", keys[0])));
     refused(at, &delegate(&format!("--signer {}", keys[1])), "modules");
     refused(at, &delegate("--write ttl,addresses"), "fields to write");
+}
+
+/// The grant of a credential's last block.
+fn last_block(file: &Path) -> Grant {
+    let credential: Credential = std::fs::read_to_string(file).unwrap().parse().unwrap();
+    credential.claimed_links().last().unwrap().grant.clone()
+}
+
+/// The sentences about a new credential, without those who it is for and through.
+fn sentences(folder: &Path, line: &str) -> Vec<String> {
+    let output = weir(folder, line);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{line}: {said}");
+    said.lines().filter_map(|line| line.strip_prefix("  ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let [_, alice] = ["operator", "alice"].map(|who| done(at, &format!("key new {who}.key")));
+    let grant = |more: &str| format!("grant --key operator.key --to {alice} --until 2100-01-01 {more}");
+    refused(at, &grant("--any-module"), "--at <NODE>");
+
+    let said = sentences(at, &grant("--any-module --at * --out least"));
+    let end = Some("2100-01-01".parse().unwrap());
+    let least = Grant {
+        view: Some(View::HEADERS),
+        writes: Some(BTreeSet::new()),
+        ceilings: Ceilings {
+            cpu: Some(CpuShare(100_000)),
+            memory: Some(Bytes(64 << 20)),
+            bandwidth: Some(BitsPerSecond(0)),
+            records_per_second: Some(1000),
+            kept_packets: Some(64),
+            sessions: Some(1),
+        },
+        delegations: Some(0),
+        expires: end,
+        ..Grant::default()
+    };
+    assert_eq!(last_block(&at.join("least")), least);
+    assert_eq!(
+        said,
+        [
+            "It begins at once and ends on 2100-01-01T00:00:00Z.",
+            "It holds at all nodes that trust this root.",
+            "Any module may be loaded, whoever wrote it.",
+            "Modules are admitted by any profile of the node.",
+            "They get packets from, and send into, all interfaces of these nodes.",
+            "They get every packet.",
+            "Of each packet they see headers only.",
+            "They can read no other packets (`sees = \"all\"` is refused).",
+            "They may change no field of a packet.",
+            "All sessions of the holder and of those below together use at most 10% of a core.",
+            "They use at most 64 MiB of memory.",
+            "They send at most 0 bit/s.",
+            "They write at most 1000 records a second.",
+            "They keep at most 64 packets at a time.",
+            "At most 1 session is there at a time.",
+            "The holder cannot pass it on.",
+        ]
+    );
+
+    // Everything wider is written, and can be.
+    let wide = "--any-module --at ix-1.example --at *.ix.example --from 2026-01-01 --profile strict --interface eth0 --interface eth1 \
+        --filter udp --view all --write all --cpu unlimited --memory unlimited --bandwidth unlimited --records unlimited \
+        --kept unlimited --sessions unlimited --delegations unlimited --out wide";
+    let said = sentences(at, &grant(wide));
+    let nodes = ["ix-1.example", "*.ix.example"].map(|node| node.parse().unwrap());
+    let wide = Grant {
+        profiles: Some([Name::new("strict").unwrap()].into()),
+        filters: ["udp".parse().unwrap()].into(),
+        interfaces: Some(["eth0", "eth1"].map(|name| name.parse().unwrap()).into()),
+        view: Some(View::ALL),
+        nodes: Some(nodes.into_iter().collect()),
+        not_before: Some("2026-01-01".parse().unwrap()),
+        expires: end,
+        ..Grant::default()
+    };
+    assert_eq!(last_block(&at.join("wide")), wide);
+    assert_eq!(
+        said,
+        [
+            "It begins on 2026-01-01T00:00:00Z and ends on 2100-01-01T00:00:00Z.",
+            "It holds at these nodes: ix-1.example, *.ix.example.",
+            "Any module may be loaded, whoever wrote it.",
+            "Modules are admitted by this profile of the node: strict.",
+            "They get packets from, and send into, these interfaces: eth0, eth1.",
+            "They get the packets that `udp` selects.",
+            "Of each packet they see everything.",
+            "They can read no other packets (`sees = \"all\"` is refused).",
+            "They may change every field of a packet that can be written.",
+            "All sessions of the holder and of those below together use any amount of processor time.",
+            "They use any amount of memory.",
+            "They send at any rate.",
+            "They write any number of records.",
+            "They keep any number of packets.",
+            "Any number of sessions are there at a time.",
+            "The holder can pass it on, until a chain has 8 blocks.",
+        ]
+    );
+    let said = sentences(at, &grant("--any-module --at * --view all"));
+    assert!(said.iter().any(|line| line.contains("may read all of an interface's memory")), "{said:?}");
+    // One wide pattern is all nodes, whatever stands beside it.
+    done(at, &grant("--any-module --at ix-1.example --at * --out everywhere"));
+    assert_eq!(last_block(&at.join("everywhere")).nodes, None);
+}
+
+#[test]
+fn who_passes_a_credential_on_writes_each_right_that_the_next_holder_gets() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let [_, alice, bob, _] =
+        ["operator", "alice", "bob", "carol"].map(|who| done(at, &format!("key new {who}.key")));
+    let grant = |more: &str| {
+        done(
+            at,
+            &format!("grant --key operator.key --to {alice} --until 2100-01-01 --at * --any-module {more}"),
+        )
+    };
+    grant(
+        "--view payload=64,ttl=zeroed --write ttl,dscp --delegations 2 --records 500 --out alice.credential",
+    );
+    let delegate = |more: &str| format!("delegate alice.credential --key alice.key --to {bob} {more}");
+    let said = sentences(at, &delegate("--out least"));
+    let least = Grant {
+        view: Some("payload=none,ttl=zeroed".parse().unwrap()),
+        writes: Some(BTreeSet::new()),
+        delegations: Some(0),
+        ..Grant::default()
+    };
+    assert_eq!(last_block(&at.join("least")), least);
+    // The sentences are about all blocks together: the next holder shares what the first has.
+    for line in [
+        "It begins at once and ends on 2100-01-01T00:00:00Z.",
+        "Of each packet they see headers only, without times to live.",
+        "They may change no field of a packet.",
+        "They write at most 500 records a second.",
+        "The holder cannot pass it on.",
+    ] {
+        assert!(said.iter().any(|there| there == line), "{line}: {said:?}");
+    }
+    refused(at, &format!("delegate least --key bob.key --to {alice}"), "refused");
+
+    let said = sentences(at, &delegate("--view same --write same --delegations same --out same"));
+    assert_eq!(last_block(&at.join("same")), Grant::default());
+    for line in [
+        "Of each packet they see headers and the first 64 bytes of payload, without times to live.",
+        "They may change these fields of packets: dscp, ttl.",
+        "The holder can pass it on, to holders who cannot pass it on.",
+    ] {
+        assert!(said.iter().any(|there| there == line), "{line}: {said:?}");
+    }
+    done(at, &delegate("--view payload=16,ttl=zeroed --write ttl --delegations 1 --out some"));
+    refused(at, &delegate("--view payload=16"), "view: asked for payload=16");
+    refused(at, &delegate("--view all"), "view: asked for all");
+    refused(at, &delegate("--write ttl,ports"), "fields to write");
+    refused(at, &delegate("--delegations 2"), "further delegations");
+
+    // Of a credential of an older version, which states no view, payload is not passed on either.
+    let operator = KeyFile::parse(&std::fs::read_to_string(at.join("operator.key")).unwrap()).unwrap();
+    let old = Grant { expires: Some("2100-01-01".parse().unwrap()), ..Grant::default() };
+    let old =
+        Credential::mint(&operator.open(None).unwrap(), alice.parse().unwrap(), old, &mut OsRng).unwrap();
+    std::fs::write(at.join("old"), old.to_string()).unwrap();
+    done(at, &format!("delegate old --key alice.key --to {bob} --out of-old"));
+    let least = Grant { view: Some(View::HEADERS), ..least };
+    assert_eq!(last_block(&at.join("of-old")), least);
 }
 
 /// The program at a terminal of its own, where each of these is typed when what stands before it is shown. All that was shown there, and whether it was done; nothing
@@ -223,7 +413,9 @@ fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new
     assert!(is_done && shown.contains("weir-key:") && !shown.contains("correct"), "{shown}");
 
     let to = done(at, "key new b.key");
-    let grant = format!("grant --key a.key --to {to} --until 2100-01-01 --any-module --out c");
+    // A shell reads this line.
+    let grant =
+        format!("grant --key a.key --to {to} --until 2100-01-01 --at ix-1.example --any-module --out c");
     let prompt = "Passphrase of a.key: ";
     let (shown, is_done) = at_a_terminal(at, &grant, &[(prompt, "wrong\r")]).unwrap();
     assert!(!is_done && !shown.contains("wrong\r"), "{shown}");

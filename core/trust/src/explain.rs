@@ -5,6 +5,10 @@ use crate::grant::{Excess, Grant, Part, Request, View, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display, Write};
 
+mod sentences;
+
+pub use sentences::sentences;
+
 /// What a grant allows, part by part, in the order in which people ask: what, of what, how much, where and when. With `all` also what it does not restrict.
 pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
     let any = |what: &str| all.then(|| what.to_owned());
@@ -76,6 +80,7 @@ pub fn credential(credential: &Credential) -> String {
         }
         from = link.holder;
     }
+    let _ = write!(text, "\n{}", sentences(credential));
     text
 }
 

@@ -15,6 +15,8 @@
 //! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
 //! could, and can run a program from memory or by the system's loader; that program is inside the same walls.
 //!
+//! [`private`] is how files and folders are made that only their owner may see, and [`socket`] how a node's socket is.
+//!
 //! [`child`] starts a translator or a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
 
 mod calls;
@@ -23,7 +25,9 @@ pub mod companion;
 mod descriptors;
 mod files;
 mod meter;
+pub mod private;
 mod privileges;
+pub mod socket;
 
 pub use meter::{Budget, Meter, Order};
 use std::path::{Path, PathBuf};
@@ -70,6 +74,7 @@ pub enum ConfineError {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn compiler() -> Result<Files, ConfineError> {
+    hide()?;
     let files = files::none()?;
     privileges::none()?;
     calls::only_computing()?;
@@ -82,6 +87,7 @@ pub fn compiler() -> Result<Files, ConfineError> {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn translator() -> Result<Files, ConfineError> {
+    hide()?;
     let files = files::none()?;
     privileges::none()?;
     calls::only_memory()?;
@@ -89,11 +95,12 @@ pub fn translator() -> Result<Files, ConfineError> {
 }
 
 /// Hides the calling process from others of its user, before it reads what they are not to know: they can neither trace it nor read its memory, and it
-/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2)).
+/// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which holds for what it executes, too).
 ///
 /// # Errors
 /// [`ConfineError::Hide`].
 pub fn hide() -> Result<(), ConfineError> {
+    child::set_limits(&[(libc::RLIMIT_CORE, 0, 0)]).map_err(ConfineError::Hide)?;
     // SAFETY: takes no pointers.
     match unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) } {
         0 => Ok(()),
@@ -101,12 +108,11 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to what a [`translator`] may, of a process that is [hidden](hide).
+/// Confines the calling thread to what a [`translator`] may.
 ///
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn keeper() -> Result<Files, ConfineError> {
-    hide()?;
     translator()
 }
 
@@ -129,6 +135,7 @@ pub fn ward() -> Result<Files, ConfineError> {
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
+    hide()?;
     let files = files::own(written)?;
     privileges::of_a_node()?;
     calls::none_of_others()?;

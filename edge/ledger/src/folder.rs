@@ -1,19 +1,19 @@
 //! Segments as files of a folder.
 
 use crate::{LedgerError, Storage};
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weir_confine::private;
 
-/// A ledger is for its owner to write and for its group to read.
-const FILE_MODE: u32 = 0o640;
-const FOLDER_MODE: u32 = 0o750;
+/// The name of the file on which the writer holds a lock.
+const LOCK: &str = "lock";
 
-/// A folder of segments, held by one writer at a time.
+/// A folder of segments, held by one writer at a time. Only its owner reads and writes it.
 #[derive(Debug)]
 pub struct Folder {
-    path: PathBuf,
+    folder: private::Folder,
     /// The current segment, once it is needed.
     current: Option<(u64, File)>,
     /// Held as long as this is.
@@ -24,13 +24,15 @@ impl Folder {
     /// Takes a folder for writing; it is made where it is not there.
     ///
     /// # Errors
-    /// It cannot be made, or another process writes there.
+    /// It cannot be made, another user owns it or a file in it, or another process writes there.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
         let refused = |source| LedgerError::Folder { path: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path).map_err(refused)?;
-        let lock = options().write(true).create(true).open(path.join("lock")).map_err(refused)?;
+        let folder = private::Folder::make(path).map_err(|error| refused(error.into()))?;
+        let lock = folder
+            .create(LOCK)
+            .map_err(|error| LedgerError::Folder { path: path.join(LOCK), source: error.into() })?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), current: None, _lock: lock }),
+            Ok(()) => Ok(Self { folder, current: None, _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(LedgerError::Busy(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(refused(source)),
         }
@@ -39,7 +41,7 @@ impl Folder {
     fn current(&mut self) -> io::Result<&File> {
         if self.current.is_none() {
             let number = *self.segments()?.last().ok_or(ErrorKind::NotFound)?;
-            let file = options().read(true).write(true).open(segment_path(&self.path, number))?;
+            let file = named(number, self.folder.open_file(&segment_name(number)))?;
             self.current = Some((number, file));
         }
         self.current.as_ref().map(|(_, file)| file).ok_or(ErrorKind::NotFound.into())
@@ -48,26 +50,20 @@ impl Folder {
 
 impl Storage for Folder {
     fn segments(&self) -> io::Result<Vec<u64>> {
-        segments(&self.path)
+        segments(self.folder.path())
     }
 
     fn read(&self, segment: u64) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(open_to_read(&segment_path(&self.path, segment))?))
+        Ok(Box::new(named(segment, self.folder.open_file(&segment_name(segment)))?))
     }
 
     fn create(&mut self, segment: u64) -> io::Result<()> {
-        let path = segment_path(&self.path, segment);
-        let file = match options().read(true).write(true).create_new(true).open(&path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let file = options().read(true).write(true).open(&path)?;
-                if file.metadata()?.len() > 0 {
-                    return Err(error);
-                }
-                file
-            }
-            other => other?,
-        };
-        File::open(&self.path)?.sync_all()?;
+        // One that is there and empty was made just before a crash.
+        let file = named(segment, self.folder.create(&segment_name(segment)))?;
+        if file.metadata()?.len() > 0 {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.folder.sync()?;
         self.current = Some((segment, file));
         Ok(())
     }
@@ -87,23 +83,26 @@ impl Storage for Folder {
     fn put_aside(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.current()?;
         let number = self.current.as_ref().map_or(0, |(number, _)| *number);
-        let path = segment_path(&self.path, number).with_extension("torn");
-        let mut file = options().append(true).create(true).open(path)?;
+        let name = Path::new(&segment_name(number)).with_extension("torn");
+        let mut file = self.folder.create(&name.to_string_lossy())?;
+        file.seek(SeekFrom::End(0))?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        File::open(&self.path)?.sync_all()
+        self.folder.sync()
     }
 }
 
-/// No link is followed: what lies in the folder may have been put there by others.
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    options
+/// An error with the segment that it is about.
+fn named(segment: u64, file: Result<File, private::PrivateError>) -> io::Result<File> {
+    file.map_err(|error| match error {
+        private::PrivateError::Io(error) => error,
+        other => io::Error::new(other.kind(), format!("{}: {other}", segment_name(segment))),
+    })
 }
 
+/// Opens a segment of a ledger that may be another user's: it is read, and its hashes say whether it was changed. No link is followed.
 pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
-    let file = options().read(true).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is there and is not a file"));
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use weir_confine::private::{self, Folder};
 use weir_units::{Bytes, Timestamp};
 use weir_wire::LinkType;
 
@@ -109,15 +110,13 @@ pub struct Written {
 }
 
 impl PacketWriter {
-    /// Creates the file, or empties it; `-` is standard output. It is refused if it is the one that `input` reads.
+    /// Creates the file, for its owner alone, or empties it; `-` is standard output. It is refused if it is the one that `input` reads.
     ///
     /// # Errors
     ///
     /// [`WriteError`], where it cannot be created.
     pub fn create(path: &Path, input: Option<&Capture>) -> Result<PacketWriter, WriteError> {
         let file = path.to_owned();
-        let extension = path.extension().map(|e| e.to_ascii_lowercase());
-        let pcapng = extension.is_some_and(|e| e == "pcapng" || e == "ntar");
         let failed = |error| WriteError::Create { file: file.clone(), error };
         let output = if path.as_os_str() == "-" {
             let stdout = io::stdout();
@@ -129,10 +128,28 @@ impl PacketWriter {
             if input.is_some_and(|input| input.reads(path)) {
                 return Err(WriteError::Input { file });
             }
-            File::create(path).map_err(failed)?
+            private::create_named(path).and_then(emptied).map_err(failed)?
         };
+        Ok(Self::new(path, output))
+    }
+
+    /// Creates the file `name` in a private folder, or empties it.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`], where it cannot be created.
+    pub fn create_in(folder: &Folder, name: &str) -> Result<PacketWriter, WriteError> {
+        let path = folder.path().join(name);
+        let output = folder.create(name).map_err(io::Error::from).and_then(emptied);
+        let output = output.map_err(|error| WriteError::Create { file: path.clone(), error })?;
+        Ok(Self::new(&path, output))
+    }
+
+    fn new(path: &Path, output: File) -> PacketWriter {
+        let extension = path.extension().map(|e| e.to_ascii_lowercase());
+        let pcapng = extension.is_some_and(|e| e == "pcapng" || e == "ntar");
         let mut writer = PacketWriter {
-            file,
+            file: path.to_owned(),
             output,
             format: if pcapng { Format::Pcapng(Vec::new()) } else { Format::Pcap(None) },
             buffer: Vec::with_capacity(BUFFER_BYTES),
@@ -146,7 +163,7 @@ impl PacketWriter {
             // Section header: byte order, version 1.0, unknown length.
             writer.block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes(), &[1, 0, 0, 0], &[0xff; 8]]);
         }
-        Ok(writer)
+        writer
     }
 
     /// Writes one packet, of which `bytes` were captured.
@@ -270,6 +287,14 @@ impl PacketWriter {
         }
         Err(WriteError::Write { file: self.file.clone(), offset, valid: Bytes(valid), packets, error })
     }
+}
+
+/// A file without what an earlier run has left in it. A pipe or a device has nothing to cut off.
+fn emptied(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 impl Drop for PacketWriter {

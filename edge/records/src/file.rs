@@ -10,11 +10,12 @@ use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter, RowGroupMetaData,
 };
 use parquet::schema::types::SchemaDescPtr;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weir_confine::private::Folder;
 use weir_session::{Manifest, Name, Record, Stream};
 
 /// A row group ends with so many rows …
@@ -29,6 +30,7 @@ const FOOTERS_EACH: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct StreamFile {
     stream: Name,
+    folder: Arc<Folder>,
     path: PathBuf,
     part: PathBuf,
     columns: Columns,
@@ -58,18 +60,18 @@ struct Footer {
 impl StreamFile {
     /// Begins `folder/STREAM.parquet.part`. An older `STREAM.parquet` stays until a complete one takes its place.
     pub(crate) fn create(
-        folder: &Path,
+        folder: &Arc<Folder>,
         label: &str,
         manifest: &Manifest,
         stream: &Stream,
     ) -> Result<Self, RecordsError> {
-        let path = folder.join(format!("{}.parquet", stream.name));
-        let part = folder.join(format!("{}.parquet.part", stream.name));
+        let path = folder.path().join(whole(&stream.name));
+        let part = folder.path().join(partial(&stream.name));
         // Better now than when the rows are there.
         if fs::symlink_metadata(&path).is_ok_and(|there| there.is_dir()) {
             return Err(RecordsError::Create { path, source: ErrorKind::IsADirectory.into() });
         }
-        let file = open(&part)?;
+        let file = open(folder, &partial(&stream.name), &part)?;
         let schema = Arc::new(schema::schema(label, manifest, stream));
         let columns = Columns::new(schema.clone(), stream);
         let open = Open::new(file, &schema, stream).map_err(|cause| RecordsError::Write {
@@ -77,7 +79,8 @@ impl StreamFile {
             kept: None,
             cause,
         })?;
-        Ok(Self { stream: stream.name.clone(), path, part, columns, open: Some(open), rows: 0, kept: 0 })
+        let (stream, folder) = (stream.name.clone(), Arc::clone(folder));
+        Ok(Self { stream, folder, path, part, columns, open: Some(open), rows: 0, kept: 0 })
     }
 
     /// Appends a row; most calls only touch memory.
@@ -103,7 +106,8 @@ impl StreamFile {
             return (self.kept, Err(error));
         }
         self.open = None;
-        let renamed = fs::rename(&self.part, &self.path).map_err(|source| RecordsError::Rename {
+        let renamed = self.folder.rename(&partial(&self.stream), &whole(&self.stream));
+        let renamed = renamed.map_err(|source| RecordsError::Rename {
             from: self.part.clone(),
             to: self.path.clone(),
             source,
@@ -135,19 +139,20 @@ impl Drop for StreamFile {
     }
 }
 
-/// Opens a file for writing that nobody else writes, without following a link.
-fn open(path: &Path) -> Result<File, RecordsError> {
+/// The name of a stream's complete file.
+fn whole(stream: &Name) -> String {
+    format!("{stream}.parquet")
+}
+
+/// The name of a stream's file while it is written.
+fn partial(stream: &Name) -> String {
+    format!("{stream}.parquet.part")
+}
+
+/// Opens a file for writing that no other run writes.
+fn open(folder: &Folder, name: &str, path: &Path) -> Result<File, RecordsError> {
     let create = |source| RecordsError::Create { path: path.to_owned(), source };
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
-        .map_err(create)?;
-    if !file.metadata().map_err(create)?.is_file() {
-        return Err(create(io::Error::new(ErrorKind::InvalidInput, "it is there and is not a file")));
-    }
+    let file = folder.create(name).map_err(|error| create(error.into()))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(RecordsError::Busy(path.to_owned())),

@@ -5,6 +5,8 @@
 //! each row group a footer is written behind it, and overwritten by the next. A run that is killed, or whose disk
 //! fills up, therefore leaves a `.part` file that any Parquet reader opens, with the row groups finished so far.
 //!
+//! Records show traffic: files have mode 0600 and folders 0700 ([`weir_confine::private`]).
+//!
 //! Memory is bounded: a stream holds at most one row group, whatever the number of rows.
 
 #![forbid(unsafe_code)]
@@ -19,6 +21,7 @@ pub use error::RecordsError;
 
 use file::StreamFile;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use weir_session::{Manifest, Name, Record};
 
 /// The streams of one module, each a Parquet file.
@@ -52,11 +55,11 @@ impl ModuleFiles {
     /// finished. Without a folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
     ///
     /// # Errors
-    /// The folder or a file cannot be made, another run is writing there, or the label is not one.
+    /// The folder or a file cannot be made or is another user's, another run is writing there, or the label is not one.
     pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, RecordsError> {
-        let folder = dir.map(|dir| folder::make(dir, label)).transpose()?;
+        let folder = dir.map(|dir| folder::make(dir, label).map(Arc::new)).transpose()?;
         let open = |stream| {
-            folder.as_deref().map(|folder| StreamFile::create(folder, label, manifest, stream)).transpose()
+            folder.as_ref().map(|folder| StreamFile::create(folder, label, manifest, stream)).transpose()
         };
         let streams = manifest
             .streams

@@ -36,17 +36,17 @@ pub enum ConnectError {
     Io(io::Error),
 }
 
-/// Why a node does not let somebody in. For its log: the peer is told nothing.
+/// The reason for which a node does not let a peer in. For its log: the peer is told nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum MeetError {
-    /// It may not be answered, or gave way to others.
+pub enum AcceptError {
+    /// Its handshake was not answered, took too long, or gave way to others.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What it sent is no handshake.
+    /// A message of it is none of a handshake, or does not prove what it says.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// It went away, or gave way to others while it was waited for.
-    #[error("it closed the connection, or gave way to others")]
+    /// The peer closed the connection.
+    #[error("it closed the connection")]
     Closed,
     /// The connection broke.
     #[error("the connection broke: {0}")]
@@ -72,7 +72,7 @@ impl Broken {
     }
 }
 
-impl From<Broken> for MeetError {
+impl From<Broken> for AcceptError {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Late => Self::Refused(Refusal::Late),

@@ -9,12 +9,12 @@
 //! statement's bytes; the answer is [`READY`] and the signature, or [`FAILED`] alone where it is no statement that this keeper signs.
 
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_confine::child;
 use weir_confine::companion::{Companion, Line, Room};
+use weir_confine::private::{self, PrivateError};
 use weir_trust::association::{Role, STATEMENT_BYTES, Signer, Statement, Unsigned};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey, Signature};
 use weir_units::Bytes;
@@ -55,10 +55,8 @@ pub enum KeeperError {
 enum FileError {
     #[error("{0}")]
     Read(#[from] io::Error),
-    #[error(
-        "others than its owner can read it: `chmod 600` it, and if they may have read it make a new one with `weir key new`"
-    )]
-    Open,
+    #[error("{0}")]
+    Private(#[from] PrivateError),
     #[error(
         "it is sealed with a passphrase, and nobody is there to type one when a node starts: make a node's key without one, with `weir key new`, and let its file be the operator's alone"
     )]
@@ -241,10 +239,7 @@ fn answer(identity: &Identity, question: &[u8]) -> Vec<u8> {
 
 /// The key in a file that is the operator's alone.
 fn read(path: &Path) -> Result<Identity, FileError> {
-    let file = std::fs::File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(FileError::Open);
-    }
+    let file = private::open_secret(path)?;
     // Where it does not have to grow: what is moved is left behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX + 1));
     file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,10 +1,10 @@
 //! Associations over TCP.
 //!
 //! What is said is `weir_trust`'s, here are the sockets, the clock and the system's randomness. A client has [`connect`]. A node has one
-//! [`Door`] for all that connect to it: the thread that listens takes each connection to [`Door::knock`], which never waits, and gives what
-//! it gets to a thread of that connection's own, which calls [`Visitor::meet`] and, when it has read the peer's credentials,
-//! [`Guest::accept`]. There are never more such threads than half-open handshakes ([`weir_trust::gate::Limits::half_open`]), those that
-//! were just told to end, and guests.
+//! [`Acceptor`] for all that connect to it. Its thread makes handshakes up to the third message, and hands each [`PendingPeer`] to a thread of
+//! its own, which calls [`PendingPeer::authenticate`] and, when it has read the peer's credentials, [`AuthenticatedPeer::accept`]. There are
+//! never more such threads than half-open handshakes ([`weir_trust::gate::Limits::half_open`]), peers that are told why they are refused, and
+//! clients.
 //!
 //! The node's private key is not in the node's own process: a [`Keeper`] has it, and signs handshakes.
 //!
@@ -13,15 +13,18 @@
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod connect;
 mod deadline;
-mod door;
 mod error;
 mod keeper;
+mod pending;
+mod rounds;
 mod stream;
 
+pub use acceptor::{AcceptCounters, Acceptor};
 pub use connect::connect;
-pub use door::{Door, Guest, Visitor};
-pub use error::{ConnectError, MeetError};
+pub use error::{AcceptError, ConnectError};
 pub use keeper::{KEEPER, Keeper, KeeperError, keep};
+pub use pending::{AuthenticatedPeer, PendingPeer};
 pub use stream::{Reader, Stream, Writer};

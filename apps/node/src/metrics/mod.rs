@@ -9,7 +9,7 @@ pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
-    SessionShot, Snapshot, TableShot,
+    RemoteShot, SessionShot, Snapshot, TableShot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -121,7 +121,8 @@ impl Collector for Shot {
         self.outputs(&mut to)?;
         self.modules(&mut to)?;
         self.tables(&mut to)?;
-        self.views(&mut to)
+        self.views(&mut to)?;
+        self.remote(&mut to)
     }
 }
 
@@ -136,6 +137,28 @@ impl Shot {
         let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
         to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)
+    }
+
+    fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.remote.iter().map(|it| (Labels::new(), it));
+        let counts = |count: fn(&RemoteShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
+        let level = |value: fn(&RemoteShot) -> u64| Samples::Level(of(all(), |it| value(it)));
+        let help = "Connections from elsewhere that were accepted";
+        to.family("weir_remote_connections", "", help, counts(|it| it.connections))?;
+        let help = "Handshakes with peers elsewhere that are half open";
+        to.family("weir_remote_half_open", "", help, level(|it| it.half_open))?;
+        let help = "First messages of handshakes that were answered";
+        to.family("weir_remote_answered", "", help, counts(|it| it.answered))?;
+        let help = "First messages of handshakes that waited for an answer and got none";
+        to.family("weir_remote_unanswered", "", help, counts(|it| it.unanswered))?;
+        let help = "Peers elsewhere that have proven who they are";
+        to.family("weir_remote_authenticated", "", help, counts(|it| it.authenticated))?;
+        let help = "Peers elsewhere that have proven a right to be here";
+        to.family("weir_remote_proven", "", help, counts(|it| it.proven))?;
+        to.family("weir_remote_clients", "", "Clients elsewhere that are connected", level(|it| it.clients))?;
+        let refused = Samples::Counts(each("cause", all(), |it| &it.refused));
+        let help = "Connections from elsewhere that were refused or given up, by cause";
+        to.family("weir_remote_refused", "", help, refused)
     }
 
     fn cores(&self, to: &mut Writer<'_>) -> Result<(), Error> {

@@ -33,6 +33,30 @@ pub struct Snapshot {
     /// Its views.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ViewShot>,
+    /// Access from elsewhere, where there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteShot>,
+}
+
+/// Access to a node from elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RemoteShot {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Handshakes that are half open now.
+    pub half_open: u64,
+    /// First messages that were answered.
+    pub answered: u64,
+    /// First messages that had come and were not answered.
+    pub unanswered: u64,
+    /// Peers that have proven who they are.
+    pub authenticated: u64,
+    /// Peers that have proven a right to be here.
+    pub proven: u64,
+    /// Clients that are connected now.
+    pub clients: u64,
+    /// Connections that were refused or given up, by cause.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// A view by which packets of an interface are shown. All who read it see the same memory.

@@ -6,33 +6,12 @@ use super::room::Seat;
 use crate::authority::Asker;
 use crate::log::warn;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Clients at a time, at most.
 const CLIENTS_MAX: usize = 64;
-
-/// A socket that the owner and the group can use. One that a dead node left behind is replaced, a living one's is not.
-pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            if UnixStream::connect(path).is_ok() {
-                return Err(io::Error::other("another node is running here"));
-            }
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
-        }
-        bound => bound?,
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
-    Ok(listener)
-}
 
 /// Answers who connects, until the node stops.
 pub(super) fn accept(listener: &UnixListener, office: &Arc<Office>) {

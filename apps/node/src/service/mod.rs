@@ -14,18 +14,18 @@ use crate::metrics;
 use crate::recent::Recent;
 use conversation::Office;
 pub(crate) use hearing::{Heard, hear};
-use remote::Gatehouse;
+use remote::RemoteServer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use weir_confine::socket::SocketFile;
 use weir_remote::Keeper;
 use weir_trust::association::Signer;
 
@@ -72,7 +72,8 @@ pub(crate) fn notify(state: &str) {
 /// The threads that answer. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
-    socket: PathBuf,
+    /// The socket's file. Dropped before `listens`: as long as that is open, no other file has its number.
+    _socket: SocketFile,
     /// The sockets that are listened at. Not streams, but what the standard library can shut down is one.
     listens: UnixStream,
     listens_elsewhere: Option<TcpStream>,
@@ -83,9 +84,9 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(daemon: &Arc<Daemon>, key: Option<Keeper>) -> Result<Self, DaemonError> {
-        let socket = daemon.socket();
-        let listener =
-            local::listen(&socket).map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
+        let path = daemon.socket();
+        let (listener, socket) = weir_confine::socket::listen(&path)
+            .map_err(|source| DaemonError::Socket { path: path.clone(), source })?;
         let is_over = Arc::new(AtomicBool::new(false));
         // Both listen before anything is answered, so that nothing is left behind where one of them cannot.
         let metrics = daemon.metrics();
@@ -107,20 +108,26 @@ impl Service {
         let listens = listener
             .try_clone()
             .map(|listener| UnixStream::from(OwnedFd::from(listener)))
-            .map_err(|source| DaemonError::Socket { path: socket.clone(), source })?;
-        let mut service =
-            Self { socket, listens, listens_elsewhere: None, metrics: None, is_over, threads: Vec::new() };
+            .map_err(|source| DaemonError::Socket { path, source: source.into() })?;
+        let mut service = Self {
+            _socket: socket,
+            listens,
+            listens_elsewhere: None,
+            metrics: None,
+            is_over,
+            threads: Vec::new(),
+        };
         service.spawn("weir-control", move || local::accept(&listener, &office))?;
         if let Some((listener, listens, key)) = elsewhere {
             // Rooms of their own: nobody elsewhere takes what the operator needs.
-            let house = Gatehouse::new(key, Office::new(daemon, &service.is_over));
+            let server = RemoteServer::new(key, Office::new(daemon, &service.is_over));
             say(&format!(
                 "node {} is reached at {} as {}",
                 daemon.name(),
                 address_of(&listener),
-                house.keeper.public()
+                server.keeper.public()
             ));
-            service.spawn("weir-remote", move || remote::accept(&listener, &house))?;
+            service.spawn("weir-remote", move || remote::accept(listener, &server))?;
             service.listens_elsewhere = Some(listens);
         }
         if let Some((address, listener)) = metered {
@@ -155,7 +162,6 @@ impl Drop for Service {
         for thread in self.threads.drain(..) {
             _ = thread.join();
         }
-        _ = std::fs::remove_file(&self.socket);
     }
 }
 

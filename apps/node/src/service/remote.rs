@@ -1,153 +1,241 @@
-//! Where others reach the node over a network: holders of credentials, who are let in when they have proven to be that.
+//! The server for peers from elsewhere: holders of credentials, and the node's operators.
 //!
-//! Strangers are held off by [`Door`]; whoever is let in is told why a request is refused. Before that nobody is told anything.
+//! The [`Acceptor`] makes handshakes. A peer gets a client slot after its credential was verified, and not before: until then it has no more than
+//! its half-open handshake. Peers whose credential is not valid are told why, as far as there is a place in a small pool, and closed otherwise.
 
 use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
 use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
-use super::room::Seats;
+use super::room::Places;
+use crate::access::{Cause, FloodLog};
 use crate::audit::Asked;
 use crate::authority::{Asker, Refusal};
 use crate::log::warn;
 use crate::trust::Trust;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_remote::{Door, Keeper, MeetError, Stream, Visitor};
+use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, Keeper, PendingPeer, Stream};
 use weir_trust::association::Peer;
 use weir_trust::credential::{Credential, Refusal as Worthless, Verified};
-use weir_trust::gate::Limits;
+use weir_trust::gate::{Limits, Source};
 use weir_trust::grant::Second;
+use weir_trust::key::PublicKey;
 
-/// Clients at a time, at most,
+/// Clients with a valid credential at a time, at most.
 const CLIENTS_MAX: usize = 64;
-/// and of those with one key.
+/// Clients with one key at a time, at most.
 const CLIENTS_OF_ONE_MAX: usize = 8;
-
 /// Connections of the node's operators at a time, at most.
 const OPERATORS_MAX: usize = 16;
+/// Peers without a valid credential that are told so at a time, at most.
+const REFUSED_MAX: usize = 16;
+/// The same, from one source.
+const REFUSED_OF_ONE_MAX: usize = 2;
+/// Holders that are told at a time that all slots are taken, at most.
+const CROWDED_MAX: usize = 16;
+/// The same, with one key.
+const CROWDED_OF_ONE_MAX: usize = 1;
 
-/// How long who is turned away can take to hear why.
+/// The time in which a peer that is refused can read why.
 const LETTING_GO: Duration = Duration::from_secs(2);
+/// The bytes that such a peer can send meanwhile, if it has no valid credential.
+const UNVERIFIED_BYTES_MAX: usize = 1 << 20;
 
-/// What all that come from elsewhere have in common.
-pub(super) struct Gatehouse {
+/// The state that all connections from elsewhere share.
+pub(super) struct RemoteServer {
     pub(super) keeper: Keeper,
     pub(super) office: Arc<Office>,
-    door: Arc<Door>,
-    seats: Seats,
-    /// For the node's operators, with rooms of their own,
-    operators: Seats,
+    acceptor: Acceptor,
+    clients: Places<PublicKey>,
+    /// For holders that find no slot.
+    crowded: Places<PublicKey>,
+    /// For the node's operators, with quotas of their own,
+    operators: Places<PublicKey>,
     operators_office: Arc<Office>,
-    /// and for those who have no credential.
-    visitors: Seats,
+    /// for peers that show no credential,
+    anonymous: Places<Source>,
+    /// and for peers whose credential is not valid.
+    refused: Places<Source>,
 }
 
-impl Gatehouse {
+impl RemoteServer {
     pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
-        let seats = Seats::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX);
-        let visitors = Seats::new(VISITORS_MAX, VISITORS_OF_ONE_MAX);
-        let operators = Seats::new(OPERATORS_MAX, OPERATORS_MAX);
-        let door = Arc::new(Door::new(Limits::default()));
-        let operators_office = Office::new(&office.daemon, &office.is_over);
-        Arc::new(Self { keeper, office, door, seats, operators, operators_office, visitors })
+        let acceptor = Acceptor::new(Limits::default());
+        office.daemon.access.begin(&acceptor);
+        Arc::new(Self {
+            keeper,
+            acceptor,
+            clients: Places::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
+            crowded: Places::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
+            operators: Places::new(OPERATORS_MAX, OPERATORS_MAX),
+            operators_office: Office::new(&office.daemon, &office.is_over),
+            anonymous: Places::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
+            refused: Places::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
+            office,
+        })
     }
 }
 
-/// Answers who connects, until the node stops.
-pub(super) fn accept(listener: &TcpListener, house: &Arc<Gatehouse>) {
-    loop {
-        let accepted = listener.accept();
-        if house.office.is_over() {
-            return;
+/// Accepts connections until the node stops.
+pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
+    let daemon = &server.office.daemon;
+    let mut log = FloodLog::new(Instant::now());
+    let mut failed = 0;
+    let count = || {
+        let now_failed = server.acceptor.counters().refused();
+        if now_failed > failed {
+            daemon.handshakes_failed(now_failed - failed);
+            failed = now_failed;
         }
-        let Ok((stream, from)) = accepted else {
-            // No descriptor is free. It may be different soon.
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        if let Err(error) = begin(stream, from, house) {
-            warn(&format_args!("a client cannot be answered: {error}"));
+        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, Instant::now())) {
+            warn(&line);
         }
+    };
+    let is_over = &server.office.is_over;
+    let served = server.acceptor.serve(listener, &server.keeper, is_over, |peer| begin(peer, server), count);
+    if let Err(error) = served {
+        warn(&format_args!("nothing is accepted from elsewhere any more: {error}"));
     }
 }
 
-fn begin(stream: TcpStream, from: SocketAddr, house: &Arc<Gatehouse>) -> io::Result<()> {
-    // One that is gone already is nobody's business.
-    let Ok(visitor) = house.door.knock(stream, from) else { return Ok(()) };
-    let house = Arc::clone(house);
-    // There are as many of these threads as handshakes can be half open, and as clients are let in.
-    std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
-        house.office.daemon.work_beside_modules();
-        // What a client does to its connection is its own business.
-        _ = receive(visitor, &house);
-    })?;
-    Ok(())
+fn begin(peer: PendingPeer, server: &Arc<RemoteServer>) {
+    let theirs = Arc::clone(server);
+    // There are as many of these threads as handshakes can be half open, and as places for clients and refused peers.
+    let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
+        theirs.office.daemon.work_beside_modules();
+        // A peer does what it likes with its connection.
+        _ = serve(peer, &theirs);
+    });
+    if spawned.is_err() {
+        server.office.daemon.access.refused(Cause::Thread);
+    }
 }
 
-fn receive(visitor: Visitor, house: &Gatehouse) -> Result<(), MeetError> {
-    let daemon = &house.office.daemon;
-    let guest = visitor.meet(&house.keeper).inspect_err(|_| daemon.handshake_failed())?;
-    let peer = guest.peer().clone();
-    if peer.credentials.is_empty() && daemon.is_operator(&peer.key) {
-        // Others may have all seats; he looks after that.
-        let seat = house.operators.take(peer.key);
-        let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
-        let answered = if seat.is_some() {
-            daemon.decided(Asked::of_operator(&peer.key));
-            Conversation::new(&mut line, Asker::Operator(Some(peer.key)), &house.operators_office).serve()
+/// The right by which a peer is here.
+enum Right {
+    /// Its key is one of the node's operators'.
+    Operator,
+    /// It has shown a valid credential.
+    Holder(Arc<Verified>),
+    /// It has shown no credential.
+    None,
+    /// The credential that it has shown is not valid.
+    Invalid(Box<Asked>, Refusal),
+    /// The node does not let anyone in any more.
+    Closed,
+}
+
+fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
+    let peer = peer.authenticate()?;
+    // In the half-open handshake's own place, so that no other peer can be in the way.
+    match server.right_of(peer.peer()) {
+        Right::Operator => {
+            peer.is_proven();
+            server.serve_operator(peer)
+        }
+        Right::Holder(verified) => {
+            peer.is_proven();
+            server.serve_holder(peer, verified)
+        }
+        Right::None => server.serve_anonymous(peer),
+        Right::Invalid(asked, refusal) => {
+            server.office.daemon.decided(asked.refused(&refusal.to_string()));
+            server.refuse_unverified(peer, &refusal)
+        }
+        Right::Closed => server.refuse_unverified(peer, &"nobody is let in here any more"),
+    }
+}
+
+impl RemoteServer {
+    /// Verifies what a peer has shown.
+    fn right_of(&self, peer: &Peer) -> Right {
+        let daemon = &self.office.daemon;
+        if peer.credentials.is_empty() {
+            return if daemon.is_operator(&peer.key) { Right::Operator } else { Right::None };
+        }
+        let Some(trust) = daemon.trust() else { return Right::Closed };
+        let credential = Credential::parse(&peer.credentials);
+        match verify(&trust, peer, credential.as_ref()) {
+            Ok(verified) => Right::Holder(Arc::new(verified)),
+            Err(refusal) => {
+                let asked = Asked::of_stranger(&peer.key, "connect");
+                let asked =
+                    credential.as_ref().map_or(asked.clone(), |credential| asked.claiming(credential));
+                Right::Invalid(Box::new(asked), refusal)
+            }
+        }
+    }
+
+    fn serve_operator(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
+        let (daemon, key) = (&self.office.daemon, peer.peer().key);
+        // Other operators may have all slots; they look after that.
+        let slot = self.operators.take(key);
+        let mut line = Remote::accept(peer)?;
+        let answered = if slot.is_some() {
+            daemon.decided(Asked::of_operator(&key));
+            let _connected = daemon.access.connected();
+            Conversation::new(&mut line, Asker::Operator(Some(key)), &self.operators_office).serve()
         } else {
+            daemon.access.refused(Cause::Slots);
             let why = format!("{OPERATORS_MAX} operators are connected; that is the most");
-            daemon.decided(Asked::of_operator(&peer.key).refused(&why));
+            daemon.decided(Asked::of_operator(&key).refused(&why));
             refuse(&mut line, &why)
         };
-        if answered.is_ok() {
-            line.let_go();
-        }
-        return Ok(());
+        line.let_go(answered, usize::MAX);
+        Ok(())
     }
-    if peer.credentials.is_empty() {
-        // Who has none keeps nobody out who has one.
-        let Some(_seat) = house.visitors.take(peer.key) else { return Ok(()) };
-        let mut line = Remote { stream: guest.accept(&[])?, until: Instant::now() + PATIENCE };
-        if super::delivery::receive(&mut line, &peer.key, &house.office).is_ok() {
-            line.let_go();
-        }
-        return Ok(());
-    }
-    let seat = house.seats.take(peer.key);
-    // The node has no credentials of its own to show.
-    let stream = guest.accept(&[])?;
-    let credential = Credential::parse(&peer.credentials);
-    let verified = house.office.daemon.trust().map(|trust| verify(&trust, &peer, credential.as_ref()));
-    let mut line = Remote { stream, until: Instant::now() + PATIENCE };
-    let answered = match (verified, &seat) {
-        (Some(Ok(verified)), Some(_)) => {
-            daemon.decided(Asked::of_guest(&verified));
-            Conversation::new(&mut line, Asker::Holder(Arc::new(verified)), &house.office).serve()
-        }
-        (Some(Err(refusal)), _) => {
-            let asked = Asked::of_stranger(&peer.key, "connect");
-            let asked = credential.as_ref().map_or(asked.clone(), |credential| asked.claiming(credential));
-            daemon.decided(asked.refused(&refusal.to_string()));
-            refuse(&mut line, &refusal)
-        }
-        (_, None) => {
+
+    fn serve_holder(&self, peer: AuthenticatedPeer, verified: Arc<Verified>) -> Result<(), AcceptError> {
+        let (daemon, key) = (&self.office.daemon, peer.peer().key);
+        let Some(_slot) = self.clients.take(key) else {
+            daemon.access.refused(Cause::Slots);
             let why = format!(
                 "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
             );
-            daemon.decided(Asked::of_stranger(&peer.key, "connect").refused(&why));
-            refuse(&mut line, &why)
-        }
-        (None, _) => refuse(&mut line, &"nobody is let in here any more"),
-    };
-    // A connection that breaks has nobody to be told about it.
-    if answered.is_ok() {
-        line.let_go();
+            daemon.decided(Asked::of_guest(&verified).refused(&why));
+            let Some(_place) = self.crowded.take(key) else { return Ok(()) };
+            let mut line = Remote::accept(peer)?;
+            let answered = refuse(&mut line, &why);
+            line.let_go(answered, UNVERIFIED_BYTES_MAX);
+            return Ok(());
+        };
+        let _connected = daemon.access.connected();
+        let mut line = Remote::accept(peer)?;
+        daemon.decided(Asked::of_guest(&verified));
+        let answered = Conversation::new(&mut line, Asker::Holder(verified), &self.office).serve();
+        line.let_go(answered, usize::MAX);
+        Ok(())
     }
-    drop(seat);
-    Ok(())
+
+    /// A peer without a credential can deliver a revocation list. It takes no place from a peer that has one.
+    fn serve_anonymous(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
+        let Some(_place) = self.anonymous.take(peer.source()) else {
+            self.office.daemon.access.refused(Cause::Anonymous);
+            return Ok(());
+        };
+        let key = peer.peer().key;
+        let mut line = Remote::accept(peer)?;
+        let answered = super::delivery::receive(&mut line, &key, &self.office);
+        line.let_go(answered, UNVERIFIED_BYTES_MAX);
+        Ok(())
+    }
+
+    /// Tells a peer without a valid credential why it is refused, where the pool of such peers has a place.
+    fn refuse_unverified(&self, peer: AuthenticatedPeer, why: &dyn Display) -> Result<(), AcceptError> {
+        let access = &self.office.daemon.access;
+        let Some(_place) = self.refused.take(peer.source()) else {
+            access.refused(Cause::Unheard);
+            return Ok(());
+        };
+        access.refused(Cause::Credential);
+        let mut line = Remote::accept(peer)?;
+        let answered = refuse(&mut line, why);
+        line.let_go(answered, UNVERIFIED_BYTES_MAX);
+        Ok(())
+    }
 }
 
 fn verify(
@@ -167,11 +255,25 @@ struct Remote {
 }
 
 impl Remote {
-    /// Takes what is still under way, for a moment: a connection that is closed over it would take with it what was said last.
-    fn let_go(&mut self) {
+    /// Lets a peer in. The node has no credentials of its own to show.
+    fn accept(peer: AuthenticatedPeer) -> Result<Self, AcceptError> {
+        Ok(Self { stream: peer.accept(&[])?, until: Instant::now() + PATIENCE })
+    }
+
+    /// Takes what is still under way, for a moment: a connection that is closed over it would take with it what was said last. A connection that broke
+    /// has nothing under way.
+    fn let_go(&mut self, answered: io::Result<()>, bytes_max: usize) {
+        if answered.is_err() {
+            return;
+        }
         self.until = Instant::now() + LETTING_GO;
+        let mut left = bytes_max;
         if self.stream.finish().is_ok() {
-            while self.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+            while let Ok(len @ 1..) = self.read(&mut [0; 4096])
+                && len <= left
+            {
+                left -= len;
+            }
         }
     }
 }

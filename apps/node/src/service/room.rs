@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_trust::credential::PrefixId;
-use weir_trust::key::PublicKey;
 
 /// Bytes of the files that all clients together send at a time, at most: each is kept whole until it is dealt with, in memory that is nobody's.
 const BODIES_MAX: usize = 4 * weir_abi::limit::TABLE_BYTES as usize;
@@ -28,49 +27,49 @@ impl Drop for Seat {
     }
 }
 
-/// Places for clients from elsewhere, of which nobody takes all.
+/// Places for peers from elsewhere, limited for all together and for each key or source.
 #[derive(Debug)]
-pub(super) struct Seats {
-    taken: Mutex<BTreeMap<PublicKey, usize>>,
+pub(super) struct Places<K> {
+    taken: Mutex<BTreeMap<K, usize>>,
     most: usize,
     of_one: usize,
 }
 
-impl Seats {
-    /// So many for all, and for each key.
+impl<K: Ord + Copy> Places<K> {
+    /// `most` places for all, and `of_one` for each key or source.
     pub(super) fn new(most: usize, of_one: usize) -> Self {
         Self { taken: Mutex::default(), most, of_one }
     }
 
-    /// Nothing where there is none left.
-    pub(super) fn take(&self, key: PublicKey) -> Option<OwnSeat<'_>> {
+    /// A place; nothing where there is none left.
+    pub(super) fn take(&self, key: K) -> Option<Place<'_, K>> {
         let mut taken = self.lock();
         if taken.values().sum::<usize>() >= self.most {
             return None;
         }
-        let own = taken.entry(key).or_default();
-        if *own >= self.of_one {
+        let own = taken.get(&key).copied().unwrap_or(0);
+        if own >= self.of_one {
             return None;
         }
-        *own += 1;
-        Some(OwnSeat { seats: self, key })
+        taken.insert(key, own + 1);
+        Some(Place { places: self, key })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PublicKey, usize>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place of one client, for as long as this is there.
+/// A place of one peer, for as long as this is there.
 #[derive(Debug)]
-pub(super) struct OwnSeat<'a> {
-    seats: &'a Seats,
-    key: PublicKey,
+pub(super) struct Place<'a, K: Ord + Copy> {
+    places: &'a Places<K>,
+    key: K,
 }
 
-impl Drop for OwnSeat<'_> {
+impl<K: Ord + Copy> Drop for Place<'_, K> {
     fn drop(&mut self) {
-        let mut taken = self.seats.lock();
+        let mut taken = self.places.lock();
         if let Some(own) = taken.get_mut(&self.key) {
             *own -= 1;
             if *own == 0 {
@@ -129,18 +128,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_seats_for_others_whatever_one_takes() {
+    fn there_are_places_for_others_whatever_one_takes() {
         let key = |n: u8| weir_trust::key::Identity::from_seed(&[n; 32]).public();
-        let seats = Seats::new(3, 2);
-        let first = seats.take(key(1)).unwrap();
-        let _second = seats.take(key(1)).unwrap();
-        assert!(seats.take(key(1)).is_none());
-        let _other = seats.take(key(2)).unwrap();
-        assert!(seats.take(key(2)).is_none() && seats.take(key(3)).is_none());
+        let places = Places::new(3, 2);
+        let first = places.take(key(1)).unwrap();
+        let _second = places.take(key(1)).unwrap();
+        assert!(places.take(key(1)).is_none());
+        let _other = places.take(key(2)).unwrap();
+        assert!(places.take(key(2)).is_none() && places.take(key(3)).is_none());
+        // A peer that finds no place leaves nothing behind.
+        assert_eq!(places.lock().len(), 2);
         drop(first);
-        assert!(seats.take(key(3)).is_some());
+        assert!(places.take(key(3)).is_some());
         // Nothing is remembered of who has gone.
-        assert_eq!(seats.lock().len(), 2);
+        assert_eq!(places.lock().len(), 2);
     }
 
     fn party(digit: char) -> Option<PrefixId> {

@@ -1,16 +1,13 @@
 //! From what the keys of all views of a node are derived.
 
 use rand_core::{OsRng, RngCore};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use weir_confine::private::{Folder, PrivateError};
 use zeroize::Zeroizing;
 
 /// Its file, in the folder of what the node keeps.
 const FILE: &str = "views.secret";
-/// What it is written to before it has its name.
-const NEW: &str = "views.secret.new";
 /// What it begins with.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;
@@ -28,6 +25,14 @@ pub enum SecretError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// It is a link, or another user's, or has a second name.
+    #[error("{}: the secret of the node's views is not used: {why}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: PrivateError,
     },
     /// Others can read it.
     #[error(
@@ -58,11 +63,12 @@ impl Secret {
     /// [`SecretError`]. No other one takes the place of one that cannot be used.
     pub(crate) fn of(folder: &Path) -> Result<Self, SecretError> {
         let path = folder.join(FILE);
-        match Self::read(&path) {
+        let failed = |error| failed(&path, error);
+        let folder = Folder::open(folder).map_err(failed)?;
+        match Self::read(&folder, &path) {
             Err(SecretError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                let failed = |source| SecretError::File { path: path.clone(), source };
-                Self::make(folder).map_err(failed)?;
-                Self::read(&path)
+                Self::make(&folder).map_err(failed)?;
+                Self::read(&folder, &path)
             }
             read => read,
         }
@@ -72,38 +78,29 @@ impl Secret {
         &self.0
     }
 
-    fn read(path: &Path) -> Result<Self, SecretError> {
-        let failed = |source| SecretError::File { path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        // Neither through a link, nor waiting for who writes into a pipe.
-        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.open(path).map_err(failed)?;
-        let known = file.metadata().map_err(failed)?;
-        if !known.is_file() {
-            return Err(SecretError::Damaged(path.to_owned()));
-        }
-        if known.permissions().mode() & 0o077 != 0 {
-            return Err(SecretError::Open(path.to_owned()));
-        }
+    fn read(folder: &Folder, path: &Path) -> Result<Self, SecretError> {
+        let file = folder.open_secret(FILE).map_err(|error| failed(path, error))?;
         let mut text = Zeroizing::new(Vec::with_capacity(4096));
-        file.take(4096).read_to_end(&mut text).map_err(failed)?;
+        file.take(4096).read_to_end(&mut text).map_err(|error| failed(path, error.into()))?;
         decode(&text).map(Self).ok_or_else(|| SecretError::Damaged(path.to_owned()))
     }
 
     /// A new one. Its name stands for all of it or for nothing, whenever the machine stops.
-    fn make(folder: &Path) -> io::Result<()> {
-        let (new, path) = (folder.join(NEW), folder.join(FILE));
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    fn make(folder: &Folder) -> Result<(), PrivateError> {
         let mut secret = Zeroizing::new([0; BYTES]);
         OsRng.try_fill_bytes(&mut *secret).map_err(io::Error::other)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(&encode(&secret))?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        File::open(folder)?.sync_all()
+        folder.replace(FILE, &encode(&secret))
+    }
+}
+
+/// Why the file is not used.
+fn failed(path: &Path, error: PrivateError) -> SecretError {
+    let path = path.to_owned();
+    match error {
+        PrivateError::Io(source) => SecretError::File { path, source },
+        PrivateError::Readable(_) => SecretError::Open(path),
+        PrivateError::Type(_) => SecretError::Damaged(path),
+        why => SecretError::Foreign { path, why },
     }
 }
 
@@ -140,6 +137,9 @@ fn decode(text: &[u8]) -> Option<Zeroizing<[u8; BYTES]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const NEW: &str = "views.secret.new";
 
     fn said(folder: &Path) -> String {
         Secret::of(folder).map(|_| ()).unwrap_err().to_string()
@@ -174,9 +174,21 @@ mod tests {
             assert!(said(folder.path()).contains("no secret of a node's views"), "{wrong}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), wrong);
         }
+        let second = folder.path().join("second name");
+        std::fs::hard_link(&path, &second).unwrap();
+        assert!(said(folder.path()).contains("it has 2 links"), "{}", said(folder.path()));
+        std::fs::remove_file(&second).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        assert!(said(folder.path()).contains("views.secret: "), "{}", said(folder.path()));
+        assert!(said(folder.path()).contains("it is a symbolic link"), "{}", said(folder.path()));
         assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, &text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        // Only root can make a file of another user.
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            assert!(said(folder.path()).contains("it belongs to user 65534"), "{}", said(folder.path()));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
     }
 }

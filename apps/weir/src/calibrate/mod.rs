@@ -8,9 +8,9 @@ use crate::terms::calibration_file;
 use indicatif::{ProgressBar, ProgressStyle};
 use kernels::{KERNELS, Kernel};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use weir_bounds::EntryPoint;
+use weir_confine::private::Folder;
 use weir_netio::{Block, Capture, Input, Next};
 use weir_node::seat::{Seat, SeatError};
 use weir_node::tables::alone;
@@ -241,13 +241,9 @@ fn processor() -> String {
 
 /// Writes the file so that whoever looks sees the old one or the new one, and nobody else can write it. Makes its folder.
 fn keep(path: &Path, calibration: &Calibration) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    // Temporary files are made for their owner alone, and that stays so.
-    let mut file = tempfile::Builder::new().prefix(".calibration-").tempfile_in(folder)?;
-    file.write_all(calibration.to_toml().as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    let folder = Folder::make(path.parent().unwrap_or(Path::new(".")))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(folder.replace(&name, calibration.to_toml().as_bytes())?)
 }
 
 #[cfg(test)]

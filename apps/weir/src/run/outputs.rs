@@ -1,8 +1,9 @@
 //! Frames that modules send: into a capture for each output, onto the interface of `--send`, or nowhere. They are counted in any case.
 
 use super::forward::Forwarder;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_confine::private::{self, Folder};
 use weir_netio::{PacketWriter, WriteError};
 use weir_session::{Manifest, Name, Record};
 use weir_units::{Bytes, Timestamp};
@@ -17,8 +18,8 @@ pub struct Outputs {
 #[derive(Debug)]
 struct Output {
     sent: Sent,
-    /// The capture, under the name that it has until it is whole.
-    writer: Option<(PacketWriter, PathBuf)>,
+    /// The capture, under the name that it has until it is whole, and its folder.
+    writer: Option<(PacketWriter, Arc<Folder>)>,
 }
 
 /// What became of an output's frames.
@@ -39,17 +40,23 @@ pub struct Sent {
 impl Outputs {
     /// Opens `dir`/`label`/`OUTPUT.pcap` for each output, in a folder that is there; without one, frames go elsewhere or are only counted.
     pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, WriteError> {
+        let folder = match dir.filter(|_| !manifest.outputs.is_empty()) {
+            Some(dir) => Some(Arc::new(
+                private::make_inside(dir, label)
+                    .map_err(|error| WriteError::Create { file: dir.join(label), error: error.into() })?,
+            )),
+            None => None,
+        };
         let open = |name: &Name| {
-            let Some(dir) = dir else { return Ok(None) };
-            let path = dir.join(label).join(format!("{name}.pcap"));
-            let part = dir.join(label).join(format!("{name}.pcap.part"));
-            // A link that somebody left there is not followed.
-            _ = fs::remove_file(&part);
-            PacketWriter::create(&part, None).map(|writer| Some((writer, path)))
+            let Some(folder) = &folder else { return Ok(None) };
+            let part = partial(name);
+            // What an earlier run or another user left there is replaced, not written to.
+            _ = folder.remove(&part);
+            PacketWriter::create_in(folder, &part).map(|writer| Some((writer, Arc::clone(folder))))
         };
         let output = |name: &Name| {
             let opened = open(name)?;
-            let path = opened.as_ref().map(|(_, path)| path.with_extension("pcap.part"));
+            let path = opened.as_ref().map(|(_, folder)| folder.path().join(partial(name)));
             let sent = Sent { name: name.clone(), frames: 0, bytes: Bytes(0), path, interface: None };
             Ok(Output { sent, writer: opened })
         };
@@ -81,12 +88,12 @@ impl Outputs {
     /// Writes what is left, and gives each capture its name where the run was complete.
     pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
         let finish = |mut output: Output| {
-            if let Some((writer, path)) = output.writer {
+            if let Some((writer, folder)) = output.writer {
                 writer.finish()?;
-                let part = output.sent.path.take().unwrap_or_default();
-                output.sent.path = Some(part.clone());
                 if is_complete {
-                    let renamed = fs::rename(&part, &path);
+                    let name = format!("{}.pcap", output.sent.name);
+                    let path = folder.path().join(&name);
+                    let renamed = folder.rename(&partial(&output.sent.name), &name);
                     renamed.map_err(|error| WriteError::Create { file: path.clone(), error })?;
                     output.sent.path = Some(path);
                 }
@@ -96,4 +103,9 @@ impl Outputs {
         // Collected before an error is looked at, so that one file's error does not stop the others.
         self.all.into_iter().map(finish).collect::<Vec<_>>().into_iter().collect()
     }
+}
+
+/// The name of an output's capture until it is whole.
+fn partial(output: &Name) -> String {
+    format!("{output}.pcap.part")
 }

@@ -1,9 +1,10 @@
 //! The file of the report: opened before the run, so that a place that cannot be written is told then, and written after it.
 
 use super::RunError;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use weir_confine::private;
 
 /// The file of the report.
 #[derive(Debug)]
@@ -13,14 +14,15 @@ pub struct Page {
 }
 
 impl Page {
-    /// Opens it, or makes it with its folder, as `--out` does. An earlier report stays in it until [`write`](Self::write).
+    /// Opens it, or makes it with its folder, as `--out` does: for its owner alone, as it shows traffic. An earlier report stays in it, and keeps its
+    /// mode, until [`write`](Self::write).
     pub fn open(path: &Path) -> Result<Self, RunError> {
         if let Some(folder) = path.parent() {
             // Should it fail, opening the file says why.
-            let _ = std::fs::create_dir_all(folder);
+            let _ = private::make_named_folder(folder);
         }
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = opened.map_err(|source| RunError::Report { path: path.to_owned(), source })?;
+        let file = private::create_named(path)
+            .map_err(|source| RunError::Report { path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), file })
     }
 

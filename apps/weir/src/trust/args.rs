@@ -1,5 +1,6 @@
 //! The command lines of what has to do with keys and credentials.
 
+use super::amount::{At, Most, Same};
 use crate::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
@@ -48,9 +49,11 @@ pub struct Signer {
 #[command(group = ArgGroup::new("which").required(true).multiple(true), after_help = "\
 Examples:
   weir key new operator.key
-  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
+  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*.example' --module rtt --filter 'udp or tcp' --cpu 10% --out alice.credential
+  weir grant --key operator.key --to weir-key:… --until 2027-01-01 --at '*' --any-module --view all --write ttl,dscp --delegations 1
 
-What the credential allows is printed on standard error. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
+The limits below hold unless another one is written; the credential states each of them. `unlimited` states no limit. What the credential allows is printed on standard error, \
+in sentences. Put the operator's public key (`weir key show operator.key`) under `roots` in the [remote] part \
 of a node's configuration.")]
 pub struct Grant {
     #[command(flatten)]
@@ -70,20 +73,38 @@ pub struct Grant {
     /// Modules that this key has signed (`weir sign`) may be loaded, in whichever version. Can be given several times
     #[arg(long = "signer", value_name = "KEY", group = "which")]
     pub signers: Vec<PublicKey>,
+    /// Only at this node, or at the nodes of a domain, such as *.ix.example; '*' for all nodes that trust this root. Can be given several times
+    #[arg(long = "at", value_name = "NODE", required = true)]
+    pub nodes: Vec<At>,
     #[command(flatten)]
     pub limits: Limits,
-    /// Processor time, in percent of a core
+    /// The view of packets, such as payload=64 or addresses=anonymised; all for whole packets. Without --filter, all lets modules read all of an interface's memory, too
+    #[arg(long, value_name = "VIEW", default_value = "payload=none")]
+    pub view: View,
+    /// Fields of packets that may be written, such as ttl,dscp; none, or all
+    #[arg(long, value_name = "FIELDS", default_value = "none")]
+    pub write: WriteFields,
+    /// Processor time, in percent of a core; or unlimited
     #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub cpu: CpuShare,
-    /// Memory
+    pub cpu: Most<CpuShare>,
+    /// Memory, or unlimited
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
-    pub memory: Bytes,
-    /// What may be sent
+    pub memory: Most<Bytes>,
+    /// The rate at which sessions may send, or unlimited
     #[arg(long, value_name = "RATE", default_value = "0bit/s")]
-    pub bandwidth: BitsPerSecond,
-    /// Sessions at a time
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub sessions: u64,
+    pub bandwidth: Most<BitsPerSecond>,
+    /// Records in a second, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    pub records: Most<u64>,
+    /// Packets that are kept at a time, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "64")]
+    pub kept: Most<u64>,
+    /// Sessions at a time, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    pub sessions: Most<u64>,
+    /// Further holders in a row through whom it can be passed on, or unlimited
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    pub delegations: Most<u32>,
     /// The file to write it to; standard output where none is named
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -92,8 +113,13 @@ pub struct Grant {
 /// `weir delegate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Passes a credential on to somebody else, or as much of it as you like. Nobody has to be asked, and no network is needed. What is not said stays as it is. You and those \
-to whom you pass it on share what was granted to you.")]
+Examples:
+  weir delegate alice.credential --key alice.key --to weir-key:… --until 2026-12-15 --cpu 5% --out bob.credential
+  weir delegate alice.credential --key alice.key --to weir-key:… --view same --write same --delegations same
+
+Passes a credential on, or a part of it, without a network. Rights have to be written: without --view packets have no payload, without --write no field may be written, and without \
+--delegations the credential ends with its new holder; `same` passes on the credential's own. Amounts, modules, packets and nodes stay as they are where nothing is written, and all holders \
+share the amounts. What the new credential allows is printed on standard error, in sentences.")]
 pub struct Delegate {
     /// The file of the credential
     #[arg(value_name = "CREDENTIAL")]
@@ -112,20 +138,38 @@ pub struct Delegate {
     /// Only modules that this key has signed may be loaded. Can be given several times
     #[arg(long = "signer", value_name = "KEY")]
     pub signers: Vec<PublicKey>,
+    /// Only at this node, or at the nodes of a domain, such as *.ix.example. Can be given several times
+    #[arg(long = "at", value_name = "NODE")]
+    pub nodes: Vec<NodePattern>,
     #[command(flatten)]
     pub limits: Limits,
+    /// The view of packets, such as payload=64 or addresses=anonymised; same for the credential's own [default: the credential's own without payload]
+    #[arg(long, value_name = "VIEW")]
+    pub view: Option<Same<View>>,
+    /// Fields of packets that may be written, such as ttl,dscp; none, or same for the credential's own
+    #[arg(long, value_name = "FIELDS", default_value = "none")]
+    pub write: Same<WriteFields>,
     /// Processor time, in percent of a core
     #[arg(long, value_name = "SHARE")]
     pub cpu: Option<CpuShare>,
     /// Memory
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
-    /// What may be sent
+    /// The rate at which sessions may send
     #[arg(long, value_name = "RATE")]
     pub bandwidth: Option<BitsPerSecond>,
+    /// Records in a second
+    #[arg(long, value_name = "COUNT")]
+    pub records: Option<u64>,
+    /// Packets that are kept at a time
+    #[arg(long, value_name = "COUNT")]
+    pub kept: Option<u64>,
     /// Sessions at a time
     #[arg(long, value_name = "COUNT")]
     pub sessions: Option<u64>,
+    /// Further holders in a row through whom it can be passed on; same for as many as the credential leaves
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    pub delegations: Same<u32>,
     /// The file to write it to; standard output where none is named
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -150,7 +194,7 @@ pub struct Sign {
     pub out: Option<PathBuf>,
 }
 
-/// What a grant can narrow.
+/// The parts of a grant that restrict nothing unless they are written, whether it is made or passed on.
 #[derive(Debug, Args)]
 pub struct Limits {
     /// From when on
@@ -165,24 +209,6 @@ pub struct Limits {
     /// Only packets of this interface. Can be given several times
     #[arg(long = "interface", value_name = "IFACE")]
     pub interfaces: Vec<Interface>,
-    /// What may be seen of a packet, such as payload=none,addresses=anonymised
-    #[arg(long, value_name = "VIEW")]
-    pub view: Option<View>,
-    /// Fields of packets that may be written, such as ttl,dscp; none, or all
-    #[arg(long, value_name = "FIELDS")]
-    pub write: Option<WriteFields>,
-    /// Records in a second
-    #[arg(long, value_name = "COUNT")]
-    pub records: Option<u64>,
-    /// Packets that are kept at a time
-    #[arg(long, value_name = "COUNT")]
-    pub kept: Option<u64>,
-    /// Only at this node, or at the nodes of a domain, such as *.ix.example. Can be given several times
-    #[arg(long = "at", value_name = "NODE")]
-    pub nodes: Vec<NodePattern>,
-    /// How often it can be passed on further
-    #[arg(long, value_name = "COUNT")]
-    pub delegations: Option<u32>,
 }
 
 /// `weir credential`.

@@ -3,8 +3,9 @@
 use super::passphrase;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use weir_confine::private;
 use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
@@ -18,6 +19,9 @@ pub struct FileError {
     path: PathBuf,
     why: String,
 }
+
+/// The mode of files that are made to be passed on, before the umask: credentials, lists, signatures.
+const SHARED_MODE: u32 = 0o644;
 
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> FileError {
     FileError { path: path.to_owned(), why: why.to_string() }
@@ -36,18 +40,26 @@ fn read(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError> {
     Ok(text)
 }
 
+/// A text with a secret, of at most so many bytes. A file has to be the user's alone. A pipe or a terminal is read as it is, also by a link: a shell
+/// names the pipe of `<(command)` by one.
+fn read_secret(path: &Path, most: usize) -> Result<Zeroizing<String>, FileError> {
+    let is_stream = path.metadata().is_ok_and(|known| {
+        let kind = known.file_type();
+        kind.is_fifo() || kind.is_char_device()
+    });
+    if path == Path::new("-") || is_stream {
+        return read(path, most);
+    }
+    let file = private::open_secret(path).map_err(|error| wrong(path, &error))?;
+    // Where it does not have to grow: what is moved is left behind.
+    let mut text = Zeroizing::new(String::with_capacity(most.saturating_add(1)));
+    file.take(most as u64 + 1).read_to_string(&mut text).map_err(|error| wrong(path, &error))?;
+    Ok(text)
+}
+
 /// A file of a key pair. Others than its owner may not read it.
 pub fn key_file(path: &Path) -> Result<KeyFile, FileError> {
-    if path != Path::new("-") {
-        let meta = path.metadata().map_err(|error| wrong(path, &error))?;
-        if meta.permissions().mode() & 0o077 != 0 {
-            return Err(wrong(
-                path,
-                &"others than its owner can read it: `chmod 600` it, and if they may have read it make a new one",
-            ));
-        }
-    }
-    KeyFile::parse(&read(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
+    KeyFile::parse(&read_secret(path, FILE_BYTES_MAX)?).map_err(|error| wrong(path, &error))
 }
 
 /// The identity in a file, opened where it takes a passphrase with the one in another file, or with what is typed at the terminal.
@@ -79,9 +91,9 @@ fn shown(path: &Path) -> String {
     weir_units::shown(&path.to_string_lossy())
 }
 
-/// The first line of a file.
+/// The first line of a file that others cannot read.
 pub fn passphrase_of(path: &Path) -> Result<Zeroizing<String>, FileError> {
-    let text = read(path, PASSPHRASE_BYTES_MAX + 2)?;
+    let text = read_secret(path, PASSPHRASE_BYTES_MAX + 2)?;
     let line = text.lines().next().unwrap_or_default();
     if line.is_empty() {
         return Err(wrong(path, &"its first line is empty, where a passphrase should be"));
@@ -134,20 +146,20 @@ pub fn write_signature(path: &Path, signature: &ModuleSignature) -> Result<(), F
 
 /// Writes a private key to a new file, which nobody else can read from the first moment on.
 pub fn keep_secret(path: &Path, text: &str) -> Result<(), FileError> {
-    create(path, text, 0o600)
+    fill(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
-/// Writes a new file.
+/// Writes a new file that is to be passed on: the umask says who reads it.
 pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
-    create(path, text, 0o644)
+    fill(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }
 
-fn create(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
+fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::AlreadyExists => wrong(path, &"it is there already, and is not written over"),
         _ => wrong(path, &error),
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(failed)?;
+    let mut file = created.map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
@@ -155,9 +167,11 @@ fn create(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
 pub fn replace(path: &Path, text: &str) -> Result<(), FileError> {
     let failed = |error: io::Error| wrong(path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    // The umask takes from these, as from those of a new file.
+    let shared = std::fs::Permissions::from_mode(SHARED_MODE);
+    let mut new =
+        tempfile::Builder::new().prefix(".weir-").permissions(shared).tempfile_in(folder).map_err(failed)?;
     new.write_all(text.as_bytes()).map_err(failed)?;
-    new.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(failed)?;
     new.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
 }

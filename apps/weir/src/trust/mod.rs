@@ -1,5 +1,6 @@
 //! `weir key`, `weir grant`, `weir delegate` and `weir credential`: all of them work without a node and without a network.
 
+mod amount;
 pub mod args;
 mod explained;
 mod files;
@@ -9,6 +10,7 @@ pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
 use crate::node::place::Address;
+use amount::{At, Same};
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
 use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
 use rand_core::OsRng;
@@ -99,11 +101,22 @@ pub fn key(out: &mut impl Write, act: &Key) -> Result<(), Failure> {
 /// `weir grant`.
 pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let root = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
-    grant.expires = Some(args.until);
-    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
-    (*cpu, *memory) = (Some(args.cpu), Some(args.memory));
-    (*bandwidth, *sessions) = (Some(args.bandwidth), Some(args.sessions));
+    let grant = Grant {
+        view: Some(args.view),
+        writes: named(args.write),
+        ceilings: Ceilings {
+            cpu: args.cpu.limit(),
+            memory: args.memory.limit(),
+            bandwidth: args.bandwidth.limit(),
+            records_per_second: args.records.limit(),
+            kept_packets: args.kept.limit(),
+            sessions: args.sessions.limit(),
+        },
+        nodes: At::all(&args.nodes),
+        expires: Some(args.until),
+        delegations: args.delegations.limit(),
+        ..granted(&args.limits, &args.modules, &args.signers)?
+    };
     let credential = Credential::mint(&root, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(Some(args.until));
     give(out, &credential, args.out.as_deref())
@@ -124,11 +137,23 @@ fn warn_if_over(until: Option<Second>) {
 pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     let credential = credential_of(&args.credential)?;
     let holder = identity_of(&args.signer.key, args.signer.passphrase_file.as_deref())?;
-    let mut grant = granted(&args.limits, &args.modules, &args.signers)?;
-    grant.expires = args.until;
-    let Ceilings { cpu, memory, bandwidth, sessions, .. } = &mut grant.ceilings;
-    (*cpu, *memory) = (args.cpu, args.memory);
-    (*bandwidth, *sessions) = (args.bandwidth, args.sessions);
+    let has = credential.claimed_grant().map_err(|refusal| TrustError::from(MintError::from(refusal)))?;
+    let grant = Grant {
+        view: args.view.map_or(has.passed_on_cautiously().view, Same::stated),
+        writes: args.write.stated().and_then(named),
+        ceilings: Ceilings {
+            cpu: args.cpu,
+            memory: args.memory,
+            bandwidth: args.bandwidth,
+            records_per_second: args.records,
+            kept_packets: args.kept,
+            sessions: args.sessions,
+        },
+        nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
+        expires: args.until,
+        delegations: args.delegations.stated(),
+        ..granted(&args.limits, &args.modules, &args.signers)?
+    };
     let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(args.until);
     give(out, &delegated, args.out.as_deref())
@@ -240,7 +265,7 @@ fn now() -> Second {
     Second::new(since.as_secs()).unwrap_or(Second::MAX)
 }
 
-/// What both say in the same way.
+/// The part that `weir grant` and `weir delegate` say in the same way.
 fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result<Grant, Failure> {
     let modules = if modules.is_empty() && signers.is_empty() {
         Modules::any()
@@ -256,24 +281,15 @@ fn granted(limits: &Limits, modules: &[String], signers: &[PublicKey]) -> Result
         modules,
         filters: limits.filter.iter().cloned().collect(),
         interfaces: (!limits.interfaces.is_empty()).then(|| limits.interfaces.iter().cloned().collect()),
-        view: limits.view,
-        // All that can be written is no restriction, for fields that come later neither.
-        writes: limits.write.filter(|fields| *fields != WriteFields::ALL).map(names_of),
-        ceilings: Ceilings {
-            records_per_second: limits.records,
-            kept_packets: limits.kept,
-            ..Ceilings::default()
-        },
-        nodes: (!limits.nodes.is_empty()).then(|| limits.nodes.iter().cloned().collect()),
         not_before: limits.from,
-        expires: None,
-        delegations: limits.delegations,
+        ..Grant::default()
     })
 }
 
-/// Fields as credentials name them.
-fn names_of(fields: WriteFields) -> std::collections::BTreeSet<Name> {
-    fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect()
+/// Fields as credentials name them. All that can be written is no restriction, also for fields that a later version adds.
+fn named(fields: WriteFields) -> Option<std::collections::BTreeSet<Name>> {
+    let names = || fields.iter().filter_map(|field| Name::new(field.name()).ok()).collect();
+    (fields != WriteFields::ALL).then(names)
 }
 
 /// The hash of a shipped module, or of a file.
@@ -285,12 +301,12 @@ fn hash_of(module: &str) -> Result<ModuleHash, Failure> {
     Ok(ModuleHash::of(&spec.bytes()?))
 }
 
-/// Writes a credential, and says what it allows.
+/// Writes a credential, and says on standard error what it allows: standard output has the credential alone.
 fn give(out: &mut impl Write, credential: &Credential, to: Option<&Path>) -> Result<(), Failure> {
     match to {
         Some(file) => write_new(file, &format!("{credential}\n"))?,
         None => writeln!(out, "{credential}")?,
     }
-    write!(std::io::stderr(), "{}", explain::credential(credential))?;
+    write!(std::io::stderr(), "{}", explain::sentences(credential))?;
     Ok(())
 }

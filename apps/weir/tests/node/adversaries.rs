@@ -12,12 +12,12 @@ use std::net::{
     Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, ToSocketAddrs, UdpSocket,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 use weir_node::client::{Client, ClientError, Whereabouts};
 use weir_node::protocol::{LINE_BYTES_MAX, Reply, Request};
-use weir_remote::{Door, Stream};
+use weir_remote::{Acceptor, Stream};
 use weir_trust::association::{Initiator, SECOND_BYTES, frame};
 use weir_trust::credential::Credential;
 use weir_trust::gate::Limits;
@@ -641,10 +641,17 @@ fn who_is_in_the_middle_changes_nothing_repeats_nothing_and_is_nobody_else() {
     let met = Arc::new(AtomicUsize::new(0));
     let (impostor, theirs) = (Identity::from_seed(&[9; 32]), Arc::clone(&met));
     let thread = std::thread::spawn(move || {
-        let door = Arc::new(Door::new(Limits::default()));
-        let (stream, from) = listener.accept().unwrap();
-        let is_met = door.knock(stream, from).unwrap().meet(&impostor).is_ok();
-        theirs.fetch_add(1 + usize::from(is_met), Ordering::AcqRel);
+        let acceptor = Acceptor::new(Limits::default());
+        let is_over = AtomicBool::new(false);
+        let gone = || {
+            // One connection, answered once, and closed by the client.
+            if acceptor.counters().closed > 0 {
+                is_over.store(true, Ordering::Release);
+            }
+        };
+        let heard = |_| _ = theirs.fetch_add(1, Ordering::AcqRel);
+        acceptor.serve(listener, &impostor, &is_over, heard, gone).unwrap();
+        theirs.fetch_add(acceptor.counters().gate.answered.try_into().unwrap(), Ordering::AcqRel);
     });
     let (is_done, said) = by_way(&net, &guest, place, &["session", "list"]);
     thread.join().unwrap();

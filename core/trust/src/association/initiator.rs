@@ -3,18 +3,17 @@
 use super::message::{Head, PADDING_BYTES, PAYLOAD_BYTES_MAX};
 use super::statement::{Statement, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, HandshakeError, Message, Peer, Role, THIRD_BYTES_MAX,
-    VERSION, frame, noise,
+    Association, CREDENTIALS_BYTES_MAX, FIRST_BYTES, Handshake, HandshakeError, Message, Peer, Role,
+    THIRD_BYTES_MAX, VERSION, frame, noise,
 };
 use crate::key::{Identity, PublicKey};
 use crate::transport::{Keys, Kind};
 use rand_core::{CryptoRng, RngCore};
-use snow::HandshakeState;
 
 /// Has sent the first message, and waits for the second.
 #[derive(Debug)]
 pub struct Initiator {
-    noise: HandshakeState,
+    noise: Handshake,
     own: [u8; 32],
     expected: Option<PublicKey>,
 }
@@ -32,7 +31,7 @@ impl Initiator {
         let (mut noise, own) = noise::begin(head, true, random)?;
         let mut message = vec![0; FIRST_BYTES + 16];
         message[..head.0.len()].copy_from_slice(&head.0);
-        let written = noise.write_message(&[0; PADDING_BYTES], &mut message[head.0.len()..]);
+        let written = noise.write(&[0; PADDING_BYTES], &mut message[head.0.len()..]);
         let written = written.map_err(|_| HandshakeError::Library("the first message cannot be written"))?;
         message.truncate(head.0.len() + written);
         Ok((Self { noise, own, expected }, message))
@@ -51,8 +50,7 @@ impl Initiator {
         }
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len()];
-        let read =
-            self.noise.read_message(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
         let (node, signature, _) = Statement::parse(&payload, which)?;
         // Cheaper than a signature, and the same end.
@@ -70,7 +68,7 @@ impl Initiator {
 /// Knows whom it talks to, and has said nothing of itself yet.
 #[derive(Debug)]
 pub struct Met {
-    noise: HandshakeState,
+    noise: Handshake,
     own: [u8; 32],
     node: PublicKey,
 }
@@ -96,7 +94,7 @@ impl Met {
         let statement = Statement::new(Role::Initiator, &hash(&self.noise)?, &self.own);
         let payload = [statement.sign(identity)?.as_slice(), credentials].concat();
         let mut message = vec![0; THIRD_BYTES_MAX];
-        let written = self.noise.write_message(&payload, &mut message);
+        let written = self.noise.write(&payload, &mut message);
         message
             .truncate(written.map_err(|_| HandshakeError::Library("the third message cannot be written"))?);
         let binding = hash(&self.noise)?;

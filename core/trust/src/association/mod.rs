@@ -36,6 +36,7 @@
 
 mod error;
 pub mod frame;
+mod handshake;
 mod initiator;
 mod message;
 mod noise;
@@ -43,11 +44,12 @@ mod responder;
 mod statement;
 
 pub use error::{HandshakeError, Message};
+pub(crate) use handshake::Handshake;
 pub use initiator::{Confirming, Initiator, Met};
 pub use message::{
     CREDENTIALS_BYTES_MAX, FIRST_BYTES, FOURTH_BYTES_MAX, SECOND_BYTES, THIRD_BYTES_MAX, VERSION,
 };
-pub use responder::{Authenticated, Responder};
+pub use responder::{Authenticated, Responder, check_first};
 pub use statement::{STATEMENT_BYTES, Signer, Statement, Unsigned};
 
 use crate::key::PublicKey;

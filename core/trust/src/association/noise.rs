@@ -3,6 +3,7 @@
 //! snow's own X25519 takes keys of small order as they come. This one refuses them.
 
 use super::error::{HandshakeError, Message};
+use super::handshake::{ErasedCipher, ErasedHash, Handshake, with_erased_stack};
 use super::message::{Head, prologue};
 use rand_core::{CryptoRng, RngCore};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
@@ -20,6 +21,23 @@ pub(super) fn begin(
     head: Head,
     is_initiator: bool,
     random: &mut (impl RngCore + CryptoRng),
+) -> Result<(Handshake, [u8; 32]), HandshakeError> {
+    with_erased_stack(|| {
+        let (state, public) = make(head, is_initiator, random)?;
+        Ok((Handshake::new(state, blank), public))
+    })
+}
+
+/// A handshake's state without a secret.
+fn blank() -> Result<HandshakeState, HandshakeError> {
+    let primitives = Primitives { ephemeral: Zeroizing::default(), own: PublicKey::from([0; SECRET_BYTES]) };
+    build(primitives, &[0; SECRET_BYTES], &[], true)
+}
+
+fn make(
+    head: Head,
+    is_initiator: bool,
+    random: &mut (impl RngCore + CryptoRng),
 ) -> Result<(HandshakeState, [u8; 32]), HandshakeError> {
     let mut secret = || {
         let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
@@ -28,15 +46,23 @@ pub(super) fn begin(
     };
     let (own, ephemeral) = (secret()?, secret()?);
     let public = PublicKey::from(&StaticSecret::from(*own));
+    let state = build(Primitives { ephemeral, own: public }, &own, &prologue(head), is_initiator)?;
+    Ok((state, public.to_bytes()))
+}
+
+fn build(
+    primitives: Primitives,
+    own: &[u8; SECRET_BYTES],
+    prologue: &[u8],
+    is_initiator: bool,
+) -> Result<HandshakeState, HandshakeError> {
     let params: NoiseParams =
         PROTOCOL.parse().map_err(|_| HandshakeError::Library("the protocol is unknown"))?;
-    let prologue = prologue(head);
-    let builder = Builder::with_resolver(params, Box::new(Primitives { ephemeral, own: public }));
-    let built = builder
-        .local_private_key(own.as_slice())
-        .and_then(|builder| builder.prologue(&prologue))
-        .and_then(|builder| if is_initiator { builder.build_initiator() } else { builder.build_responder() });
-    Ok((built.map_err(|_| HandshakeError::Library("it cannot be begun"))?, public.to_bytes()))
+    Builder::with_resolver(params, Box::new(primitives))
+        .local_private_key(own)
+        .and_then(|builder| builder.prologue(prologue))
+        .and_then(|builder| if is_initiator { builder.build_initiator() } else { builder.build_responder() })
+        .map_err(|_| HandshakeError::Library("it cannot be begun"))
 }
 
 /// What the library says of a message that came.
@@ -64,11 +90,11 @@ impl CryptoResolver for Primitives {
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
-        RingResolver.resolve_hash(choice)
+        RingResolver.resolve_hash(choice).map(|hash| Box::new(ErasedHash(hash)) as Box<dyn Hash>)
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        RingResolver.resolve_cipher(choice)
+        RingResolver.resolve_cipher(choice).map(|cipher| Box::new(ErasedCipher(cipher)) as Box<dyn Cipher>)
     }
 }
 

@@ -3,22 +3,34 @@
 use super::message::{Head, PAYLOAD_BYTES_MAX, VERSION};
 use super::statement::{Signer, Statement, hash, remote};
 use super::{
-    Association, CREDENTIALS_BYTES_MAX, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame, noise,
+    Association, CREDENTIALS_BYTES_MAX, Handshake, HandshakeError, Message, Peer, Role, SECOND_BYTES, frame,
+    noise,
 };
 use crate::transport::{Keys, Kind};
 use rand_core::{CryptoRng, RngCore};
-use snow::HandshakeState;
+
+/// Checks what can be checked of a first message without any arithmetic on the curve: its length, its beginning, and the versions that it offers.
+///
+/// # Errors
+/// It is no first message, or of another version.
+pub fn check_first(message: &[u8]) -> Result<(), HandshakeError> {
+    let which = Message::First;
+    let (head, _) =
+        Head::split(message).ok_or(HandshakeError::Length { message: which, bytes: message.len() })?;
+    head.choose()?;
+    frame::check(which, message)
+}
 
 /// Has answered a stranger, and waits for it to show itself.
 #[derive(Debug)]
 pub struct Responder {
-    noise: HandshakeState,
+    noise: Handshake,
 }
 
 impl Responder {
     /// A stranger's first message has come. The answer is to be sent as it is.
     ///
-    /// Takes four multiplications on the curve and a signature: ask [`crate::gate::Gate::answer`] before.
+    /// Takes four multiplications on the curve and a signature: [`crate::gate::Gate::next`] says when.
     ///
     /// # Errors
     /// It is no first message, or of another version; or there is no randomness, or no signature.
@@ -35,11 +47,10 @@ impl Responder {
         frame::check(which, message)?;
         let (mut noise, own) = noise::begin(head, false, random)?;
         let mut padding = vec![0; rest.len()];
-        noise.read_message(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
+        noise.read(rest, &mut padding).map_err(|error| noise::fault(which, &error))?;
         let payload = Statement::new(Role::Responder, &hash(&noise)?, &own).sign(signer)?;
         let mut answer = vec![version; SECOND_BYTES];
-        let written =
-            noise.write_message(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
+        let written = noise.write(&payload, &mut answer[1..]).map_err(|error| noise::fault(which, &error))?;
         answer.truncate(1 + written);
         debug_assert!(version == VERSION && answer.len() == SECOND_BYTES);
         Ok((Self { noise }, answer))
@@ -54,8 +65,7 @@ impl Responder {
         frame::check(which, message)?;
         let before = hash(&self.noise)?;
         let mut payload = vec![0; message.len().min(PAYLOAD_BYTES_MAX)];
-        let read =
-            self.noise.read_message(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
+        let read = self.noise.read(message, &mut payload).map_err(|error| noise::fault(which, &error))?;
         payload.truncate(read);
         let (key, signature, credentials) = Statement::parse(&payload, which)?;
         let theirs = remote(&self.noise, which)?;

@@ -1,9 +1,8 @@
 //! What an identity signs in a handshake, and how that is carried.
 
 use super::message::VERSION;
-use super::{HandshakeError, Message, Role};
+use super::{Handshake, HandshakeError, Message, Role};
 use crate::key::{Context, Identity, PublicKey, Signature};
-use snow::HandshakeState;
 
 const CONTEXT: Context = Context::new("association");
 
@@ -101,13 +100,13 @@ impl Signer for Identity {
 }
 
 /// The hash of all that the handshake consisted of until now.
-pub(super) fn hash(noise: &HandshakeState) -> Result<[u8; 32], HandshakeError> {
-    noise.get_handshake_hash().try_into().map_err(|_| HandshakeError::Library("its hash has another length"))
+pub(super) fn hash(noise: &Handshake) -> Result<[u8; 32], HandshakeError> {
+    noise.hash().try_into().map_err(|_| HandshakeError::Library("its hash has another length"))
 }
 
 /// The peer's X25519 key, as the message that was read last brought it.
-pub(super) fn remote(noise: &HandshakeState, message: Message) -> Result<[u8; 32], HandshakeError> {
-    noise.get_remote_static().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
+pub(super) fn remote(noise: &Handshake, message: Message) -> Result<[u8; 32], HandshakeError> {
+    noise.remote().and_then(|key| key.try_into().ok()).ok_or(HandshakeError::Damaged(message))
 }
 
 #[cfg(test)]

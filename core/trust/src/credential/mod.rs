@@ -67,6 +67,14 @@ impl Credential {
         self.links.last().map_or(&self.root, |link| &link.holder)
     }
 
+    /// The grant that all blocks together claim. Only [`Credential::verify`] shows that their holders signed them.
+    ///
+    /// # Errors
+    /// [`Refusal::Circular`], [`Refusal::OverDelegated`], [`Refusal::Widened`].
+    pub fn claimed_grant(&self) -> Result<Grant, Refusal> {
+        self.joined()
+    }
+
     /// What all blocks together say, or what is wrong with how they follow one another: who holds them, how often, and how much each asks for.
     ///
     /// # Errors

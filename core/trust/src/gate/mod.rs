@@ -1,26 +1,27 @@
-//! What is done about strangers before anybody has authenticated them.
+//! What is done for peers that connect, before any of them has shown a valid credential.
 //!
-//! Whoever connects costs memory until the handshake is over, and processor time when the first message is answered. [`Gate`] says for how
-//! many, for how long and how often that is done, so that the thousands of a few do not keep an honest one out:
+//! A connection costs memory until its handshake is over, and processor time when its first message is answered. [`Gate`] limits both, and
+//! divides what there is so that peers who send much, or never finish, do not keep out a peer that means it:
 //!
-//! - **Half-open handshakes** are limited in number. Where there is no room, somebody gives way: of the network with the most of them, the
-//!   source with the most of them loses its oldest. A *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer
-//!   has), a *network* is a /24 or a /48. So a handshake whose network has `k` of them gives way only where no network has more than `k`:
-//!   with [`Limits::half_open`] places, strangers have to come from `half_open / k` networks at once, and bring so many handshakes within
-//!   the time that an honest one takes.
-//! - **Time.** A handshake is over within [`Limits::deadline`], or it is given up.
-//! - **Work.** Answering the first message takes four multiplications on the curve and a signature, the third one another and a check of a
-//!   signature. Each handshake that gets so far takes one turn of its source's rate and one of the rate for all. A turn that one of them
-//!   refuses is not taken from the other, so a source that asks too often does not use up what is there for all. Rates are kept by the
-//!   generic cell rate algorithm (ITU-T I.371; ATM Forum, Traffic Management 4.0): one time for each source, the one at which it would be
-//!   on schedule.
+//! - **Half-open handshakes** are limited in number. Where there is no room, one gives way: of the network with the most of them, the
+//!   source with the most of them loses one. A *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer
+//!   has), a *network* is a /24 or a /48. Among equals the source with the larger debt loses one, and then the oldest goes.
+//! - **Time.** The first message is there and answered within [`Limits::deadline`], and the third one within as much again.
+//! - **Work.** Answering a first message takes four multiplications on the curve and a signature. First messages wait, and
+//!   [`Gate::next`] says which one is answered, at a fixed rate. Rates are kept by the generic cell rate algorithm (ITU-T I.371; ATM Forum,
+//!   Traffic Management 4.0).
+//! - **Order.** An answer that does not lead to a valid credential leaves its source in debt for a minute. The source with the smallest debt
+//!   comes first, so a source that comes for the first time does not wait behind sources that come again and again.
+//! - **Proven sources.** A source from which a valid credential has come is proven for [`Limits::proven_for`]. Proven sources share a rate of
+//!   their own, which other sources cannot use up, and a few half-open handshakes of each do not give way.
 //!
-//! What remains: strangers who have more networks than there are places, and all of them answer (TCP: no forged source gets past the
-//! kernel), can push a handshake out before it is over, and who have more sources than the rate for all divided by that of one can use it
-//! up. An honest peer is then refused as they are, and tries again.
+//! What remains: attackers with more networks than there are places can push a handshake out before it is over, and attackers with
+//! new sources all the time can use up the rate for sources that are not proven. A peer from elsewhere is then closed as they are, and
+//! tries again.
 //!
-//! The gate has no clock and no sockets: time is an argument, whoever has the sockets closes those that give way.
+//! The gate has no clock and no sockets: time is an argument, and its caller closes the connections that give way.
 
+mod proven;
 mod rate;
 mod source;
 
@@ -28,34 +29,53 @@ pub use rate::{Rate, Rates};
 pub use source::Source;
 
 use core::net::IpAddr;
-use source::Network;
-use std::collections::BTreeMap;
+use proven::Proven;
+use std::cmp::Reverse;
 use weir_units::Nanos;
 
-/// What strangers may use, all together and each.
+/// The time for which an answer that came to nothing puts its source behind others.
+const DEBT: Rate = Rate { every: Nanos(60 * Nanos::SECOND.0), burst: 1 };
+/// The largest debt of a source: after that long without an answer it is as any other.
+const DEBT_MAX: Nanos = Nanos(600 * Nanos::SECOND.0);
+/// Half-open handshakes of a proven source that do not give way to others.
+const PROTECTED: usize = 8;
+/// The time after which waiting messages are looked at again, where only their sources' own rates hold them back.
+const AGAIN: Nanos = Nanos(5 * Nanos::MILLISECOND.0);
+
+/// Limits of what is done for peers before they have shown a valid credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Handshakes that can be half open at a time.
     pub half_open: usize,
-    /// How long one may take, from the connection on.
+    /// The time from the connection to the answer, and from the answer to the end of the handshake.
     pub deadline: Nanos,
-    /// How often a source has its first message answered.
+    /// Answers to one source.
     pub source: Rate,
-    /// How often that is done for all together.
-    pub overall: Rate,
-    /// Sources whose rates are remembered. Beyond that the one that is nearest to having its whole burst back is forgotten.
+    /// Answers to all sources that are not proven, together.
+    pub unproven: Rate,
+    /// Answers to all proven sources, together.
+    pub proven: Rate,
+    /// Sources whose rates and debts are remembered. Beyond that, the one that is nearest to a clean slate is forgotten.
     pub sources: usize,
+    /// Proven sources that are remembered. Beyond that, the network with the most of them loses its oldest.
+    pub proven_sources: usize,
+    /// The time for which a source stays proven after its last valid credential.
+    pub proven_for: Nanos,
 }
 
 impl Default for Limits {
-    /// 256 half-open handshakes of at most 5 s; 10 in a second from one source and 500 from all (`bench handshake` says what one takes).
+    /// 256 half-open handshakes of twice 5 s at most; 50 answers a second to one source, 50 to all unproven ones after a burst of 250, and 250
+    /// to proven ones (`bench handshake` says what one takes). 1024 proven sources are remembered for a day.
     fn default() -> Self {
         Self {
             half_open: 256,
             deadline: Nanos(5 * Nanos::SECOND.0),
-            source: Rate { every: Nanos(100 * Nanos::MILLISECOND.0), burst: 20 },
-            overall: Rate { every: Nanos(2 * Nanos::MILLISECOND.0), burst: 500 },
+            source: Rate { every: Nanos(20 * Nanos::MILLISECOND.0), burst: 100 },
+            unproven: Rate { every: Nanos(20 * Nanos::MILLISECOND.0), burst: 250 },
+            proven: Rate { every: Nanos(4 * Nanos::MILLISECOND.0), burst: 500 },
             sources: 4096,
+            proven_sources: 1024,
+            proven_for: Nanos(24 * 3600 * Nanos::SECOND.0),
         }
     }
 }
@@ -64,18 +84,32 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A handshake may begin.
+impl Ticket {
+    /// The ticket as a number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Permission to begin a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// What it is known by.
+    /// The handshake's name.
     pub ticket: Ticket,
-    /// When it has to be over.
-    pub until: Nanos,
-    /// Who gave way for it: that connection is to be closed.
+    /// The handshake that gave way for it: its connection is to be closed.
     pub evicted: Option<Ticket>,
 }
 
-/// Why a first message is not answered.
+/// Permission to answer a first message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The handshake.
+    pub ticket: Ticket,
+    /// The time at which it has to be over.
+    pub until: Nanos,
+}
+
+/// The reason for which a handshake ends before there is an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It gave way to others, or is over already.
@@ -84,34 +118,43 @@ pub enum Refusal {
     /// Its time is over.
     #[error("the handshake took too long")]
     Late,
-    /// Its message was answered before.
+    /// Its first message came before.
     #[error("the first message came twice")]
     Again,
     /// Its source asks too often.
     #[error("its source asks too often")]
     Source,
-    /// All together ask too often.
-    #[error("too many ask at the same time")]
-    Overall,
 }
 
-/// What became of whom, since the gate is there.
+/// Counters of a gate, from its beginning on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GateCounters {
     /// Handshakes that began.
     pub admitted: u64,
-    /// Of those, how many gave way to others.
+    /// Handshakes that gave way to others.
     pub evicted: u64,
-    /// How many took too long.
+    /// Handshakes that took too long.
     pub late: u64,
     /// First messages that were answered.
     pub answered: u64,
-    /// First messages that were not, for their source asks too often.
+    /// First messages that were refused because their source asks too often.
     pub refused_source: u64,
-    /// First messages that were not, for all together ask too often.
-    pub refused_overall: u64,
-    /// Sources that were forgotten before their burst was whole again: they have it back early.
+    /// First messages that waited for an answer until their handshake was over: it gave way, was late, or the peer left.
+    pub unanswered: u64,
+    /// Valid credentials that were shown.
+    pub proven: u64,
+    /// Sources that were forgotten with a debt, or before their burst was whole again.
     pub forgotten: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The first message has not come as a whole.
+    Silent,
+    /// The first message waits for its answer.
+    Waiting,
+    /// The first message was answered.
+    Answered,
 }
 
 /// A handshake that is half open.
@@ -120,113 +163,198 @@ struct Open {
     ticket: Ticket,
     source: Source,
     until: Nanos,
-    is_answered: bool,
+    stage: Stage,
+    is_proven: bool,
+    /// When its source is out of debt, as it was before this handshake.
+    debt: Nanos,
+    /// Half-open handshakes of its source, and of its network, this one among them.
+    of_source: usize,
+    of_network: usize,
 }
 
-/// Who may begin a handshake, and who has it answered.
+impl Open {
+    /// Its order among those that may have to give way: the greatest one goes.
+    fn weight(&self) -> (bool, usize, usize, Nanos) {
+        let is_protected = self.is_proven && self.of_source <= PROTECTED;
+        (!is_protected, self.of_network, self.of_source, self.debt)
+    }
+}
+
+/// Decides which handshakes may begin, which give way, and which are answered next.
 #[derive(Debug)]
 pub struct Gate {
     limits: Limits,
     /// Oldest first: tickets ascend.
     open: Vec<Open>,
     next: u64,
+    waiting: usize,
     sources: Rates<Source>,
-    overall: Rates<()>,
+    debts: Rates<Source>,
+    proven: Proven,
+    for_unproven: Rates<()>,
+    for_proven: Rates<()>,
     counters: GateCounters,
 }
 
 impl Gate {
-    /// A gate with nobody at it. At least one handshake can be half open, and one source is remembered, whatever the limits say.
+    /// A gate without handshakes. At least one handshake can be half open, and one source is remembered, whatever the limits say.
     pub fn new(limits: Limits) -> Self {
         let limits = Limits { half_open: limits.half_open.max(1), ..limits };
         Self {
             limits,
-            open: Vec::with_capacity(limits.half_open),
+            open: Vec::with_capacity(limits.half_open + 1),
             next: 0,
+            waiting: 0,
             sources: Rates::new(limits.source, limits.sources),
-            overall: Rates::new(limits.overall, 1),
+            debts: Rates::new(DEBT, limits.sources),
+            proven: Proven::new(limits.proven_sources, limits.proven_for),
+            for_unproven: Rates::new(limits.unproven, 1),
+            for_proven: Rates::new(limits.proven, 1),
             counters: GateCounters::default(),
         }
     }
 
-    /// Somebody connects. There is always room for the newcomer; the answer says who gives way.
+    /// Takes a new connection. There is always room for it; the answer says which one gives way.
     pub fn admit(&mut self, from: IpAddr, now: Nanos) -> Admission {
         let source = Source::of(from);
-        let evicted = self.make_room(source);
         let ticket = Ticket(self.next);
         self.next += 1;
         let until = Nanos(now.0.saturating_add(self.limits.deadline.0));
-        self.open.push(Open { ticket, source, until, is_answered: false });
+        let (is_proven, debt) = (self.proven.contains(&source, now), self.debt_of(&source, now));
+        let (mut of_source, mut of_network) = (1, 1);
+        for other in &mut self.open {
+            if other.source == source {
+                other.of_source += 1;
+                of_source = other.of_source;
+            }
+            if other.source.network() == source.network() {
+                other.of_network += 1;
+                of_network = other.of_network;
+            }
+        }
+        let stage = Stage::Silent;
+        let open = Open { ticket, source, until, stage, is_proven, debt, of_source, of_network };
+        self.open.push(open);
         self.counters.admitted += 1;
-        Admission { ticket, until, evicted }
+        Admission { ticket, evicted: self.make_room() }
     }
 
-    /// The first message of a handshake is there as a whole. May it be answered?
+    /// Takes note that the first message of a handshake is there as a whole: it waits until [`Gate::next`] names it.
     ///
     /// # Errors
-    /// It may not; the handshake is over then, and its connection is to be closed without a word.
-    pub fn answer(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Refusal> {
+    /// The handshake is over, and its connection is to be closed without a word.
+    pub fn first(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Refusal> {
         let place = self.place(ticket).ok_or(Refusal::Gone)?;
-        let refusal = self.refusal(place, now);
-        if let Some(refusal) = refusal {
-            self.open.remove(place);
-            return Err(refusal);
-        }
-        Ok(())
+        let Some(open) = self.open.get(place).copied() else { return Err(Refusal::Gone) };
+        let refusal = if open.until <= now {
+            self.counters.late += 1;
+            Refusal::Late
+        } else if open.stage != Stage::Silent {
+            Refusal::Again
+        } else if !self.sources.has_turn(&open.source, now) {
+            self.counters.refused_source += 1;
+            Refusal::Source
+        } else {
+            if let Some(open) = self.open.get_mut(place) {
+                open.stage = Stage::Waiting;
+                self.waiting += 1;
+            }
+            return Ok(());
+        };
+        self.remove(place);
+        Err(refusal)
     }
 
-    fn refusal(&mut self, place: usize, now: Nanos) -> Option<Refusal> {
+    /// Names the handshake whose first message is answered now, if one is: that of the source with the smallest debt, and of equals the oldest.
+    pub fn next(&mut self, now: Nanos) -> Option<Turn> {
+        let place = self.choose(now)?;
         let open = self.open.get_mut(place)?;
-        if open.until <= now {
-            self.counters.late += 1;
-            return Some(Refusal::Late);
-        }
-        if open.is_answered {
-            return Some(Refusal::Again);
-        }
-        if !self.sources.has_turn(&open.source, now) {
-            self.counters.refused_source += 1;
-            return Some(Refusal::Source);
-        }
-        if !self.overall.has_turn(&(), now) {
-            self.counters.refused_overall += 1;
-            return Some(Refusal::Overall);
-        }
-        open.is_answered = true;
-        self.counters.forgotten += u64::from(self.sources.take(open.source, now));
-        self.overall.take((), now);
+        open.stage = Stage::Answered;
+        open.until = Nanos(now.0.saturating_add(self.limits.deadline.0));
+        let (turn, source) = (Turn { ticket: open.ticket, until: open.until }, open.source);
+        self.waiting -= 1;
         self.counters.answered += 1;
+        self.counters.forgotten += u64::from(self.sources.take(source, now));
+        if self.debts.due(&source).0 < now.0.saturating_add(DEBT_MAX.0) {
+            self.counters.forgotten += u64::from(self.debts.take(source, now));
+        }
+        Some(turn)
+    }
+
+    /// The place of the handshake that is answered now. Its class has paid for it then.
+    fn choose(&mut self, now: Nanos) -> Option<usize> {
+        if self.waiting == 0 {
+            return None;
+        }
+        for (rate, only_proven) in [(&mut self.for_proven, true), (&mut self.for_unproven, false)] {
+            if !rate.has_turn(&(), now) {
+                continue;
+            }
+            let waiting = self.open.iter().enumerate().filter(|(_, open)| {
+                open.stage == Stage::Waiting
+                    && (open.is_proven || !only_proven)
+                    && open.until > now
+                    && self.sources.has_turn(&open.source, now)
+            });
+            let debt = |open: &Open| Some(self.debts.due(&open.source)).filter(|due| *due > now);
+            let first = waiting.min_by_key(|(_, open)| (debt(open), open.ticket));
+            if let Some((place, _)) = first {
+                rate.take((), now);
+                return Some(place);
+            }
+        }
         None
     }
 
-    /// A handshake is over: the peer is authenticated, or there will be no association. False where it had given way or taken too long, and so
+    /// Takes note that a peer from there has shown a valid credential: its source has no debt, and is proven.
+    pub fn prove(&mut self, from: IpAddr, now: Nanos) {
+        let source = Source::of(from);
+        self.debts.forget(&source);
+        self.proven.insert(source, now);
+        self.counters.proven += 1;
+        for open in self.open.iter_mut().filter(|open| open.source == source) {
+            (open.is_proven, open.debt) = (true, Nanos(0));
+        }
+    }
+
+    /// Ends a handshake: the peer is authenticated, or there will be no association. False where it had given way or taken too long, and so
     /// must not become an association.
     pub fn leave(&mut self, ticket: Ticket, now: Nanos) -> bool {
         let Some(place) = self.place(ticket) else { return false };
-        let open = self.open.remove(place);
-        let is_late = open.until <= now;
+        let is_late = self.remove(place).is_none_or(|open| open.until <= now);
         self.counters.late += u64::from(is_late);
         !is_late
     }
 
     /// Handshakes that have taken too long: they are over, and their connections are to be closed.
     pub fn expire(&mut self, now: Nanos) -> Vec<Ticket> {
-        let late = self.open.partition_point(|open| open.until <= now);
-        self.counters.late += late as u64;
-        self.open.drain(..late).map(|open| open.ticket).collect()
+        let late: Vec<Ticket> =
+            self.open.iter().filter(|open| open.until <= now).map(|open| open.ticket).collect();
+        for ticket in &late {
+            if let Some(place) = self.place(*ticket) {
+                self.remove(place);
+            }
+        }
+        self.counters.late += late.len() as u64;
+        late
     }
 
-    /// When the next one will have taken too long.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        self.open.first().map(|open| open.until)
+    /// When there is something to do again, if nothing new comes: an answer, or a handshake that is late.
+    pub fn next_event(&self, now: Nanos) -> Option<Nanos> {
+        let deadline = self.open.iter().map(|open| open.until).min();
+        let of = |rate: &Rates<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(AGAIN).0));
+        let is_proven = |open: &Open| open.stage == Stage::Waiting && open.is_proven;
+        let proven = (self.waiting > 0 && self.open.iter().any(is_proven)).then(|| of(&self.for_proven));
+        let unproven = (self.waiting > 0).then(|| of(&self.for_unproven));
+        [deadline, proven, unproven].into_iter().flatten().min()
     }
 
-    /// How many are half open.
+    /// Handshakes that are half open.
     pub fn half_open(&self) -> usize {
         self.open.len()
     }
 
-    /// What became of whom.
+    /// Counters of what became of handshakes.
     pub fn counters(&self) -> GateCounters {
         self.counters
     }
@@ -235,28 +363,37 @@ impl Gate {
         self.open.binary_search_by_key(&ticket, |open| open.ticket).ok()
     }
 
-    /// Who gives way to a newcomer from there.
-    fn make_room(&mut self, newcomer: Source) -> Option<Ticket> {
-        if self.open.len() < self.limits.half_open {
+    /// When a source is out of debt; zero where it has none.
+    fn debt_of(&self, source: &Source, now: Nanos) -> Nanos {
+        Some(self.debts.due(source)).filter(|due| *due > now).unwrap_or_default()
+    }
+
+    /// Takes a handshake out, and off its source's and its network's counts.
+    fn remove(&mut self, place: usize) -> Option<Open> {
+        if place >= self.open.len() {
             return None;
         }
-        // The newcomer is one of its network's and its source's: who has as many as others already does not take a place of theirs.
-        let mut networks: BTreeMap<Network, usize> = BTreeMap::from([(newcomer.network(), 1)]);
-        let mut sources: BTreeMap<Source, usize> = BTreeMap::from([(newcomer, 1)]);
-        for open in &self.open {
-            *networks.entry(open.source.network()).or_default() += 1;
-            *sources.entry(open.source).or_default() += 1;
+        let gone = self.open.remove(place);
+        if gone.stage == Stage::Waiting {
+            self.waiting -= 1;
+            self.counters.unanswered += 1;
         }
-        let weight = |open: &Open| (networks.get(&open.source.network()), sources.get(&open.source));
-        // Of those that weigh the same the first one is kept here, and the first is the oldest.
-        let mut place = 0;
-        let mut most = (None, None);
-        for (at, open) in self.open.iter().enumerate() {
-            if weight(open) > most {
-                (place, most) = (at, weight(open));
-            }
+        for other in &mut self.open {
+            other.of_source -= usize::from(other.source == gone.source);
+            other.of_network -= usize::from(other.source.network() == gone.source.network());
         }
+        Some(gone)
+    }
+
+    /// The handshake that gives way to the newest one, where there are too many.
+    fn make_room(&mut self) -> Option<Ticket> {
+        if self.open.len() <= self.limits.half_open {
+            return None;
+        }
+        let others = self.open.len() - 1;
+        let candidates = self.open.iter().take(others).enumerate();
+        let (place, _) = candidates.max_by_key(|(_, open)| (open.weight(), Reverse(open.ticket)))?;
         self.counters.evicted += 1;
-        Some(self.open.remove(place).ticket)
+        self.remove(place).map(|open| open.ticket)
     }
 }

@@ -46,6 +46,18 @@ impl<K: Ord + Copy> Rates<K> {
         Nanos(self.due.get(who).map_or(0, |due| due.0.saturating_sub(early)))
     }
 
+    /// When it is on schedule again; the beginning of time where nothing is remembered of it.
+    pub fn due(&self, who: &K) -> Nanos {
+        self.due.get(who).copied().unwrap_or(Nanos(0))
+    }
+
+    /// Forgets it: it has its whole burst again.
+    pub fn forget(&mut self, who: &K) {
+        if let Some(due) = self.due.remove(who) {
+            self.by_time.remove(&(due, *who));
+        }
+    }
+
     /// It takes its turn. Whether somebody was forgotten for it who had not been on schedule.
     pub fn take(&mut self, who: K, now: Nanos) -> bool {
         let due = match self.due.remove(&who) {

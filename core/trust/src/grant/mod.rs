@@ -3,6 +3,7 @@
 //! Grants form a meet-semilattice with [`Grant::default`], which restricts nothing, on top: in which order blocks are joined makes no difference, and
 //! joining one more never allows more. The tests of this module hold each part against that.
 
+mod cautious;
 mod filter;
 mod module;
 mod node;

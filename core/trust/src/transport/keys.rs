@@ -1,7 +1,7 @@
 //! The keys of an association, and how often each was used.
 
-use crate::association::{HandshakeError, Role};
-use snow::{HandshakeState, StatelessTransportState};
+use crate::association::{Handshake, HandshakeError, Role};
+use snow::StatelessTransportState;
 use std::fmt;
 
 /// Messages of a direction after which it gets a new key (Noise, section 11.3). With the longest messages that is 1 GiB, far from where AES-GCM's
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A key for each direction.
+/// A key for each direction. Both are erased when this is dropped: the ciphers that the library was given do it.
 pub(crate) struct Keys {
     noise: StatelessTransportState,
     role: Role,
@@ -49,10 +49,8 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Those of a handshake whose three messages were exchanged.
-    pub(crate) fn of(noise: HandshakeState, role: Role) -> Result<Self, HandshakeError> {
-        let noise = noise.into_stateless_transport_mode();
-        let noise = noise.map_err(|_| HandshakeError::Library("its keys cannot be made"))?;
-        Ok(Self { noise, role, sealed: 0, opened: 0 })
+    pub(crate) fn of(handshake: Handshake, role: Role) -> Result<Self, HandshakeError> {
+        Ok(Self { noise: handshake.keys()?, role, sealed: 0, opened: 0 })
     }
 
     /// How many were sealed, and opened.

@@ -7,6 +7,7 @@ use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, RingResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState, StatelessTransportState};
+use std::sync::{Arc, Mutex};
 use weir_trust::key::{Context, Identity};
 use x25519_dalek::{PublicKey, StaticSecret};
 
@@ -21,7 +22,12 @@ pub struct Raw {
     pub noise: HandshakeState,
     /// Its X25519 key.
     pub own: [u8; 32],
+    /// All keys that its ciphers were given. The last two are those of the association, the initiator's first.
+    #[allow(dead_code, reason = "tests with sockets read it")]
+    pub keys: CipherKeys,
 }
+
+pub type CipherKeys = Arc<Mutex<Vec<[u8; 32]>>>;
 
 impl Raw {
     pub fn initiator(seed: u64) -> Self {
@@ -42,13 +48,14 @@ impl Raw {
         Seeded(seed).fill_bytes(&mut secret);
         let own = says.unwrap_or_else(|| PublicKey::from(&StaticSecret::from(secret)).to_bytes());
         let prologue = [b"weir association\0".as_slice(), &HEAD].concat();
+        let keys = CipherKeys::default();
         let builder = Builder::with_resolver(
             "Noise_XX_25519_AESGCM_SHA256".parse().unwrap(),
-            Box::new(Primitives { seed: !seed, says }),
+            Box::new(Primitives { seed: !seed, says, keys: keys.clone() }),
         );
         let builder = builder.local_private_key(&secret).unwrap().prologue(&prologue).unwrap();
         let noise = if is_initiator { builder.build_initiator() } else { builder.build_responder() };
-        Self { noise: noise.unwrap(), own }
+        Self { noise: noise.unwrap(), own, keys }
     }
 
     pub fn hash(&self) -> [u8; 32] {
@@ -110,6 +117,7 @@ pub fn seal(keys: &StatelessTransportState, number: u64, plain: &[u8]) -> Vec<u8
 struct Primitives {
     seed: u64,
     says: Option<[u8; 32]>,
+    keys: CipherKeys,
 }
 
 impl CryptoResolver for Primitives {
@@ -123,7 +131,36 @@ impl CryptoResolver for Primitives {
         RingResolver.resolve_hash(choice)
     }
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        RingResolver.resolve_cipher(choice)
+        let cipher = RingResolver.resolve_cipher(choice)?;
+        Some(Box::new(Recorded { cipher, keys: self.keys.clone() }))
+    }
+}
+
+/// A cipher whose keys are recorded.
+struct Recorded {
+    cipher: Box<dyn Cipher>,
+    keys: CipherKeys,
+}
+
+impl Cipher for Recorded {
+    fn name(&self) -> &'static str {
+        self.cipher.name()
+    }
+    fn set(&mut self, key: &[u8; 32]) {
+        self.keys.lock().unwrap().push(*key);
+        self.cipher.set(key);
+    }
+    fn encrypt(&self, nonce: u64, authtext: &[u8], plaintext: &[u8], out: &mut [u8]) -> usize {
+        self.cipher.encrypt(nonce, authtext, plaintext, out)
+    }
+    fn decrypt(
+        &self,
+        nonce: u64,
+        authtext: &[u8],
+        ciphertext: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, snow::Error> {
+        self.cipher.decrypt(nonce, authtext, ciphertext, out)
     }
 }
 

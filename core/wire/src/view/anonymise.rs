@@ -1,17 +1,23 @@
-//! Which address stands for which: [Crypto-PAn](super::crypto_pan), with what is precomputed and remembered to make it fast, and the addresses that
-//! name nobody.
+//! Which address stands for which: [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan), with what is precomputed and remembered to make
+//! it fast, and the addresses that name nobody.
 //!
 //! Addresses that mean the same everywhere are left as they are (RFC 6235, section 7.2, recommends it: what stood for them would be recognised by when it
 //! occurs, and would so tell how the addresses were made that have a prefix in common with them): in IPv4 0.0.0.0, 127.0.0.1, 255.255.255.255 and
 //! 224.0.0.0/24; in IPv6 ::, ::1 and the permanently assigned groups ff0x::0 to ff0x::1:ffff. An IPv6 group stays one of its kind and scope, with
 //! anonymised rest, since groups can have a network's prefix in them; of a solicited-node group the last three bytes, which are those of an address,
 //! become 0. fe80::/64 stays, with anonymised interface. All others are anonymised as they are: private ones, link-local and multicast ones of
-//! IPv4, and those that have another address in them (6to4, Teredo, NAT64, EUI-64).
+//! IPv4, and those that have another address in them (6to4, Teredo, NAT64, EUI-64). IPv4-mapped addresses of IPv6 (::ffff:0:0/96) become what the IPv4
+//! address becomes under ipcrypt-pfx, which says so; under Crypto-PAn they are like any other.
 //!
 //! So that no two addresses become one, what would become one of those of IPv4 that stay is anonymised once more. That concerns 259 of 2^32
 //! addresses, and only they have no prefix in common with their neighbours.
+//!
+//! Places in tables depend on a key: an address that pushes another one out of its place costs time when that comes again, and which addresses do so to each other
+//! would otherwise tell of them.
 
+use super::Addresses;
 use super::crypto_pan::CryptoPan;
+use super::ipcrypt_pfx::{IpcryptPfx, MAPPED};
 use super::key::ViewKey;
 use weir_units::Bytes;
 
@@ -22,33 +28,78 @@ const RECENT_V6: usize = 1 << 12;
 /// Upper halves of IPv6 addresses that are remembered: 32 KiB.
 const NETWORKS_V6: usize = 1 << 11;
 
-/// Fractional digits of the golden ratio: spreads neighbours over a table.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The construction that decides which bits are flipped.
+#[derive(Clone, Debug)]
+enum Scheme {
+    IpcryptPfx(IpcryptPfx),
+    CryptoPan { v4: CryptoPan, v6: CryptoPan },
+}
+
+impl Scheme {
+    fn upper_halves_v4(&self) -> Box<[u16]> {
+        match self {
+            Self::IpcryptPfx(scheme) => scheme.upper_halves(),
+            Self::CryptoPan { v4, .. } => v4.upper_halves(),
+        }
+    }
+
+    /// The flips of the last 16 bits of an IPv4 address.
+    #[inline(always)]
+    fn lower_half_v4(&self, address: u32) -> u16 {
+        let flips = match self {
+            Self::IpcryptPfx(scheme) => scheme.flips::<16>(MAPPED | u128::from(address), 112),
+            Self::CryptoPan { v4, .. } => v4.flips::<16>(u128::from(address) << 96, 16),
+        };
+        let [.., a, b] = flips.to_be_bytes();
+        u16::from_be_bytes([a, b])
+    }
+
+    /// The flips of the first 64 bits of an IPv6 address, or of the others.
+    fn half_v6(&self, address: u128, from: u32) -> u64 {
+        low_half(match self {
+            Self::IpcryptPfx(scheme) => scheme.flips::<64>(address, from),
+            Self::CryptoPan { v6, .. } => v6.flips::<64>(address, from),
+        })
+    }
+}
 
 /// Anonymises addresses. What it remembers has a fixed size, so that no sequence of addresses makes it grow: see the constants.
 #[derive(Clone, Debug)]
 pub(super) struct Anonymiser {
-    v4: CryptoPan,
+    scheme: Scheme,
     /// The flips of the first 16 bits of IPv4 addresses: 128 KiB.
     upper_v4: Box<[u16]>,
     recent_v4: Box<[(u32, u32)]>,
-    v6: CryptoPan,
     networks_v6: Box<[(u64, u64)]>,
     recent_v6: Box<[(u128, u128)]>,
+    /// Spreads addresses over the tables; odd.
+    spread: u64,
 }
 
 impl Anonymiser {
-    pub(super) fn new(key: &ViewKey) -> Self {
-        let (v4, v6) = (CryptoPan::new(&key.v4), CryptoPan::new(&key.v6));
+    /// The one for a view that shows addresses like this; none where they are visible or zeroed.
+    pub(super) fn of(addresses: Addresses, key: &ViewKey) -> Option<Self> {
+        match addresses {
+            Addresses::Anonymised => Some(Scheme::IpcryptPfx(IpcryptPfx::new(&key.pfx))),
+            Addresses::CryptoPan => {
+                Some(Scheme::CryptoPan { v4: CryptoPan::new(&key.v4), v6: CryptoPan::new(&key.v6) })
+            }
+            Addresses::Zeroed | Addresses::Visible => None,
+        }
+        .map(|scheme| Self::new(scheme, key))
+    }
+
+    fn new(scheme: Scheme, key: &ViewKey) -> Self {
         // Every place of a table holds a true pair from the start on, so that none has to be marked as empty. 0.0.0.0 and :: are never looked up.
-        let network = (0, high_half(v6.flips::<64>(0, 0) << 64));
+        let network = (0, scheme.half_v6(0, 0));
+        let spread = key.places.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes));
         Self {
-            upper_v4: v4.upper_halves(),
+            upper_v4: scheme.upper_halves_v4(),
             recent_v4: vec![(0, 0); RECENT_V4].into_boxed_slice(),
             networks_v6: vec![network; NETWORKS_V6].into_boxed_slice(),
             recent_v6: vec![(0, 0); RECENT_V6].into_boxed_slice(),
-            v4,
-            v6,
+            spread: spread | 1,
+            scheme,
         }
     }
 
@@ -64,7 +115,7 @@ impl Anonymiser {
     /// What stands for an IPv4 address.
     #[inline(always)]
     pub(super) fn ipv4(&mut self, address: u32) -> u32 {
-        let place = slot::<RECENT_V4>(u64::from(address));
+        let place = slot::<RECENT_V4>(u64::from(address), self.spread);
         match self.recent_v4.get(place) {
             Some(&(known, anonymised)) if known == address => anonymised,
             _ => self.new_ipv4(address, place),
@@ -89,16 +140,16 @@ impl Anonymiser {
     }
 
     fn flipped_v4(&self, address: u32) -> u32 {
-        let [.., a, b] = self.v4.flips::<16>(u128::from(address) << 96, 16).to_be_bytes();
-        let [c, d, ..] = address.to_be_bytes();
-        let upper = self.upper_v4.get(usize::from(u16::from_be_bytes([c, d]))).copied().unwrap_or(0);
-        address ^ (u32::from(upper) << 16 | u32::from(u16::from_be_bytes([a, b])))
+        let [a, b, ..] = address.to_be_bytes();
+        let upper = self.upper_v4.get(usize::from(u16::from_be_bytes([a, b]))).copied().unwrap_or(0);
+        address ^ (u32::from(upper) << 16 | u32::from(self.scheme.lower_half_v4(address)))
     }
 
     /// What stands for an IPv6 address.
     #[inline(always)]
     pub(super) fn ipv6(&mut self, address: u128) -> u128 {
-        let place = slot::<RECENT_V6>(high_half(address) ^ low_half(address).rotate_left(29));
+        let mixed = high_half(address).wrapping_mul(self.spread) ^ low_half(address).rotate_left(29);
+        let place = slot::<RECENT_V6>(mixed, self.spread);
         match self.recent_v6.get(place) {
             Some(&(known, anonymised)) if known == address => anonymised,
             _ => self.new_ipv6(address, place),
@@ -110,6 +161,10 @@ impl Anonymiser {
     fn new_ipv6(&mut self, address: u128, place: usize) -> u128 {
         let anonymised = match kind_v6(address) {
             KindV6::Stays => address,
+            KindV6::Mapped(v4) if matches!(self.scheme, Scheme::IpcryptPfx(_)) => {
+                MAPPED | u128::from(self.ipv4(v4))
+            }
+            KindV6::Mapped(_) => self.flipped_v6(address),
             KindV6::Solicited => address & !0xff_ffff,
             KindV6::Keeps(bits) => {
                 let kept = !(u128::MAX >> bits);
@@ -124,26 +179,26 @@ impl Anonymiser {
 
     fn flipped_v6(&mut self, address: u128) -> u128 {
         let network = high_half(address);
-        let place = slot::<NETWORKS_V6>(network);
+        let place = slot::<NETWORKS_V6>(network, self.spread);
         let upper = match self.networks_v6.get(place) {
             Some(&(known, flips)) if known == network => flips,
             _ => {
-                let flips = high_half(self.v6.flips::<64>(address, 0) << 64);
+                let flips = self.scheme.half_v6(address, 0);
                 if let Some(place) = self.networks_v6.get_mut(place) {
                     *place = (network, flips);
                 }
                 flips
             }
         };
-        address ^ (u128::from(upper) << 64 | self.v6.flips::<64>(address, 64))
+        address ^ (u128::from(upper) << 64 | u128::from(self.scheme.half_v6(address, 64)))
     }
 }
 
 /// A place in a table with `N` places, a power of two.
 #[inline(always)]
-fn slot<const N: usize>(value: u64) -> usize {
+fn slot<const N: usize>(value: u64, spread: u64) -> usize {
     const { assert!(N.is_power_of_two()) }
-    let hash = value.wrapping_mul(SPREAD) >> (64 - N.trailing_zeros());
+    let hash = value.wrapping_mul(spread) >> (64 - N.trailing_zeros());
     usize::try_from(hash).unwrap_or(0)
 }
 
@@ -171,6 +226,8 @@ enum KindV6 {
     Stays,
     /// The group of all whose addresses end in the same three bytes (RFC 4291, 2.7.1).
     Solicited,
+    /// It has an IPv4 address in it (RFC 4291, 2.5.5.2).
+    Mapped(u32),
     /// So many bits say what kind of an address it is.
     Keeps(u32),
 }
@@ -183,6 +240,9 @@ fn kind_v6(address: u128) -> KindV6 {
         KindV6::Solicited
     } else if address >> 120 == 0xff {
         KindV6::Keeps(16)
+    } else if address >> 32 == 0xffff {
+        let [.., a, b, c, d] = address.to_be_bytes();
+        KindV6::Mapped(u32::from_be_bytes([a, b, c, d]))
     } else if address >> 64 == 0xfe80_0000_0000_0000 {
         KindV6::Keeps(64)
     } else {
@@ -193,12 +253,18 @@ fn kind_v6(address: u128) -> KindV6 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::{Ipv4Addr, Ipv6Addr};
+    use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    fn anonymiser() -> Anonymiser {
-        Anonymiser::new(&ViewKey::derive(&[7; 32], b"test"))
+    const SCHEMES: [Addresses; 2] = [Addresses::Anonymised, Addresses::CryptoPan];
+
+    fn anonymiser(addresses: Addresses) -> Anonymiser {
+        Anonymiser::of(addresses, &ViewKey::derive(&[7; 32], b"test")).unwrap()
+    }
+
+    fn is_mapped(address: u128) -> bool {
+        address >> 32 == 0xffff
     }
 
     proptest! {
@@ -208,8 +274,8 @@ mod tests {
         /// at twice, when it is new and when it is remembered.
         #[test]
         fn prefixes_are_preserved(pairs in prop::collection::vec((any::<u128>(), any::<u128>(), 0..128u32), 200)) {
-            let mut anonymiser = anonymiser();
-            for _ in 0..2 {
+            for (scheme, mut anonymiser) in SCHEMES.map(|addresses| (addresses, anonymiser(addresses))) {
+              for _ in 0..2 {
                 for &(first, other, common) in &pairs {
                     let other = first ^ (other >> common);
                     let (a, b) = (first >> 96, other >> 96);
@@ -218,19 +284,21 @@ mod tests {
                         let after = anonymiser.ipv4(a) ^ anonymiser.ipv4(b);
                         prop_assert_eq!(after.leading_zeros(), (a ^ b).leading_zeros());
                     }
-                    if first >> 120 != 0xff && other >> 120 != 0xff {
+                    let is_split = scheme == Addresses::Anonymised && is_mapped(first) != is_mapped(other);
+                    if first >> 120 != 0xff && other >> 120 != 0xff && !is_split {
                         let after = anonymiser.ipv6(first) ^ anonymiser.ipv6(other);
                         prop_assert_eq!(after.leading_zeros(), (first ^ other).leading_zeros());
                     }
                 }
+              }
             }
         }
 
         /// What is remembered changes nothing.
         #[test]
-        fn it_is_crypto_pan(v4: u32, v6: u128) {
+        fn it_is_crypto_pan_where_a_view_says_so(v4: u32, v6: u128) {
             let key = ViewKey::derive(&[7; 32], b"test");
-            let mut anonymiser = Anonymiser::new(&key);
+            let mut anonymiser = anonymiser(Addresses::CryptoPan);
             let v6 = v6 >> 1;
             let flips = CryptoPan::new(&key.v6).flips::<128>(v6, 0);
             prop_assert_eq!(anonymiser.ipv6(v6), v6 ^ flips);
@@ -239,58 +307,84 @@ mod tests {
             prop_assume!(!stays_v4(v4) && !stays_v4(plain));
             prop_assert_eq!(anonymiser.ipv4(v4), plain);
         }
+
+        /// What another implementation computes, and what is remembered changes nothing.
+        #[test]
+        fn it_is_ipcrypt_pfx_else(v4: u32, v6: u128) {
+            let key = ViewKey::derive(&[7; 32], b"test");
+            let oracle = ipcrypt_rs::IpcryptPfx::new(key.pfx);
+            let mut anonymiser = anonymiser(Addresses::Anonymised);
+            let v6 = v6 >> 1;
+            let expected = oracle.encrypt_ipaddr(Ipv6Addr::from(v6).into());
+            let plain = oracle.encrypt_ipaddr(Ipv4Addr::from(v4).into());
+            for _ in 0..2 {
+                prop_assert_eq!(IpAddr::from(Ipv6Addr::from(anonymiser.ipv6(v6))), expected);
+                let IpAddr::V4(plain) = plain else { panic!("IPv4 stays IPv4") };
+                prop_assume!(!stays_v4(v4) && !stays_v4(plain.into()));
+                prop_assert_eq!(anonymiser.ipv4(v4), u32::from(plain));
+                // In its mapped form it is the same address.
+                prop_assert_eq!(anonymiser.ipv6(MAPPED | u128::from(v4)), MAPPED | u128::from(u32::from(plain)));
+            }
+        }
     }
 
     #[test]
     fn addresses_that_name_nobody_stay_and_nothing_becomes_one_of_them() {
-        let mut anonymiser = anonymiser();
-        for stays in ["0.0.0.0", "127.0.0.1", "255.255.255.255", "224.0.0.0", "224.0.0.251", "224.0.0.255"] {
-            let address = u32::from(stays.parse::<Ipv4Addr>().unwrap());
-            assert_eq!(anonymiser.ipv4(address), address, "{stays}");
-            // Whatever would become it becomes something else.
-            let before = (0..32).fold(address, |before, bit| {
-                let flips = anonymiser.v4.flips::<32>(u128::from(before) << 96, 0);
-                before ^ (u32::try_from(flips).unwrap() ^ before ^ address) & 1 << (31 - bit)
-            });
-            assert_eq!(
-                before ^ address,
-                u32::try_from(anonymiser.v4.flips::<32>(u128::from(before) << 96, 0)).unwrap()
-            );
-            assert!(stays_v4(before) || !stays_v4(anonymiser.ipv4(before)), "{stays}");
-        }
-        for stays in ["::", "::1", "ff02::1", "ff02::fb", "ff05::1:3", "ff02::1:2"] {
-            let address = u128::from(stays.parse::<Ipv6Addr>().unwrap());
-            assert_eq!(anonymiser.ipv6(address), address, "{stays}");
-        }
-        for changes in ["10.0.0.1", "169.254.1.1", "239.1.2.3", "224.0.1.1", "127.0.0.2", "1.2.3.4"] {
-            let address = u32::from(changes.parse::<Ipv4Addr>().unwrap());
-            assert_ne!(anonymiser.ipv4(address), address, "{changes}");
+        for mut anonymiser in SCHEMES.map(anonymiser) {
+            let flips = |anonymiser: &Anonymiser, address: u32| {
+                let [a, b, ..] = address.to_be_bytes();
+                let upper = anonymiser.upper_v4[usize::from(u16::from_be_bytes([a, b]))];
+                u32::from(upper) << 16 | u32::from(anonymiser.scheme.lower_half_v4(address))
+            };
+            for stays in
+                ["0.0.0.0", "127.0.0.1", "255.255.255.255", "224.0.0.0", "224.0.0.251", "224.0.0.255"]
+            {
+                let address = u32::from(stays.parse::<Ipv4Addr>().unwrap());
+                assert_eq!(anonymiser.ipv4(address), address, "{stays}");
+                // Whatever would become it becomes something else.
+                let before = (0..32).fold(address, |before, bit| {
+                    before ^ (flips(&anonymiser, before) ^ before ^ address) & 1 << (31 - bit)
+                });
+                assert_eq!(before ^ address, flips(&anonymiser, before));
+                assert!(stays_v4(before) || !stays_v4(anonymiser.ipv4(before)), "{stays}");
+            }
+            for stays in ["::", "::1", "ff02::1", "ff02::fb", "ff05::1:3", "ff02::1:2"] {
+                let address = u128::from(stays.parse::<Ipv6Addr>().unwrap());
+                assert_eq!(anonymiser.ipv6(address), address, "{stays}");
+            }
+            for changes in ["10.0.0.1", "169.254.1.1", "239.1.2.3", "224.0.1.1", "127.0.0.2", "1.2.3.4"] {
+                let address = u32::from(changes.parse::<Ipv4Addr>().unwrap());
+                assert_ne!(anonymiser.ipv4(address), address, "{changes}");
+            }
         }
     }
 
     #[test]
     fn groups_stay_groups_and_link_local_stays_so_without_what_they_tell_of_a_host() {
-        let mut anonymiser = anonymiser();
-        let mut of = |text: &str| Ipv6Addr::from(anonymiser.ipv6(text.parse::<Ipv6Addr>().unwrap().into()));
-        assert_eq!(of("ff02::1:ff12:3456"), "ff02::1:ff00:0".parse::<Ipv6Addr>().unwrap());
-        let group = of("ff3e:40:2001:db8:1:2:8000:1");
-        assert_eq!(group.segments()[0], 0xff3e);
-        assert!((1..8).all(|i| group.segments()[i]
-            != "ff3e:40:2001:db8:1:2:8000:1".parse::<Ipv6Addr>().unwrap().segments()[i]));
-        let local = of("fe80::0211:22ff:fe33:4455");
-        assert_eq!(local.segments()[..4], [0xfe80, 0, 0, 0]);
-        assert!(!local.to_string().contains("ff:fe"), "{local}");
+        for mut anonymiser in SCHEMES.map(anonymiser) {
+            let mut of =
+                |text: &str| Ipv6Addr::from(anonymiser.ipv6(text.parse::<Ipv6Addr>().unwrap().into()));
+            assert_eq!(of("ff02::1:ff12:3456"), "ff02::1:ff00:0".parse::<Ipv6Addr>().unwrap());
+            let group = of("ff3e:40:2001:db8:1:2:8000:1");
+            assert_eq!(group.segments()[0], 0xff3e);
+            assert!((1..8).all(|i| group.segments()[i]
+                != "ff3e:40:2001:db8:1:2:8000:1".parse::<Ipv6Addr>().unwrap().segments()[i]));
+            let local = of("fe80::0211:22ff:fe33:4455");
+            assert_eq!(local.segments()[..4], [0xfe80, 0, 0, 0]);
+            assert!(!local.to_string().contains("ff:fe"), "{local}");
+        }
     }
 
     #[test]
     fn no_two_addresses_become_one() {
-        let mut anonymiser = anonymiser();
-        let v4: HashSet<u32> =
-            (0..200_000_u32).map(|i| anonymiser.ipv4(i.wrapping_mul(0x9e37_79b1))).collect();
-        assert_eq!(v4.len(), 200_000);
-        let v6: HashSet<u128> =
-            (0..20_000_u128).map(|i| anonymiser.ipv6(0x2001_0db8 << 96 | i << 60 | i)).collect();
-        assert_eq!(v6.len(), 20_000);
+        for mut anonymiser in SCHEMES.map(anonymiser) {
+            let v4: HashSet<u32> =
+                (0..200_000_u32).map(|i| anonymiser.ipv4(i.wrapping_mul(0x9e37_79b1))).collect();
+            assert_eq!(v4.len(), 200_000);
+            let v6: HashSet<u128> =
+                (0..20_000_u128).map(|i| anonymiser.ipv6(0x2001_0db8 << 96 | i << 60 | i)).collect();
+            assert_eq!(v6.len(), 20_000);
+        }
     }
 
     #[test]
@@ -302,11 +396,13 @@ mod tests {
         ];
         let all: HashSet<(u32, u128)> = keys
             .iter()
-            .map(|key| {
-                let mut anonymiser = Anonymiser::new(key);
-                (anonymiser.ipv4(0x0102_0304), anonymiser.ipv6(0x2001_0db8 << 96 | 1))
+            .flat_map(|key| {
+                SCHEMES.map(|addresses| {
+                    let mut anonymiser = Anonymiser::of(addresses, key).unwrap();
+                    (anonymiser.ipv4(0x0102_0304), anonymiser.ipv6(0x2001_0db8 << 96 | 1))
+                })
             })
             .collect();
-        assert_eq!(all.len(), 3);
+        assert_eq!(all.len(), 6);
     }
 }

@@ -84,6 +84,7 @@ impl fmt::Display for AskedView {
         parts.extend(self.addresses.map(|addresses| match addresses {
             Addresses::Visible => "addresses=visible".to_owned(),
             Addresses::Anonymised => "addresses=anonymised".to_owned(),
+            Addresses::CryptoPan => "addresses=crypto-pan".to_owned(),
             Addresses::Zeroed => "addresses=zeroed".to_owned(),
         }));
         parts.extend(self.macs.map(|macs| format!("macs={}", exposure(macs))));

@@ -19,42 +19,49 @@ mod option_nd {
 }
 
 impl Scene<'_> {
-    /// Where a message that goes to `end` ends for whoever looks at captured bytes.
-    fn limit(&self, end: usize) -> usize {
-        end.min(self.from.len())
-    }
-
     /// An ICMP message, of which 8 bytes are there.
     pub(super) fn icmp(&mut self, at: usize, end: usize, depth: u8) {
         let Some(&[kind]) = self.read::<1>(at) else { return };
-        self.show(at + 8);
+        self.show(at + 4);
+        match kind {
+            0 | 3..=5 | 8..=14 => self.show(at + 8),
+            _ => return self.unknown_message(at, end),
+        }
         match kind {
             0 | 8 | 13 | 14 => self.echo(at, end),
-            3 | 4 | 11 | 12 => self.quoted(at + 8, end, Kind::Type(IPV4), depth),
+            3 | 4 | 11 | 12 => {
+                let end = self.end_of_quote(at, end, kind, false);
+                self.quoted(at + 8, end, Kind::Type(IPV4), depth);
+            }
             5 => {
                 self.address_v4(at + 4);
                 self.quoted(at + 8, end, Kind::Type(IPV4), depth);
             }
             9 => self.routers(at, end),
-            10 => self.finish(&Rest::Payload { at: at + 8, end }),
-            _ => self.unknown_message(at, end),
+            _ => self.finish(&Rest::Payload { at: at + 8, end }),
         }
     }
 
     /// An ICMPv6 message, of which 8 bytes are there.
     pub(super) fn icmpv6(&mut self, at: usize, end: usize, depth: u8) {
         let Some(&[kind]) = self.read::<1>(at) else { return };
-        self.show(at + 8);
+        self.show(at + 4);
         match kind {
-            1..=4 => self.quoted(at + 8, end, Kind::Type(IPV6), depth),
+            1..=4 | 128..=137 | 143 => self.show(at + 8),
+            _ => return self.unknown_message(at, end),
+        }
+        match kind {
+            1..=4 => {
+                let end = self.end_of_quote(at, end, kind, true);
+                self.quoted(at + 8, end, Kind::Type(IPV6), depth);
+            }
             128 | 129 => self.echo(at, end),
             130..=132 => self.listeners(at, end),
             133 => self.discovery(at, end, 8, &[]),
             134 => self.discovery(at, end, 16, &[]),
             135 | 136 => self.discovery(at, end, 24, &[8]),
             137 => self.discovery(at, end, 40, &[8, 24]),
-            143 => self.records(at, end, 16),
-            _ => self.unknown_message(at, end),
+            _ => self.records(at, end, 16),
         }
     }
 
@@ -65,11 +72,31 @@ impl Scene<'_> {
         self.finish(&Rest::Payload { at: at + 8, end });
     }
 
+    /// Kind, code and checksum stay; the next four bytes belong to what is not understood.
     fn unknown_message(&mut self, at: usize, end: usize) {
-        if self.hides_fields {
+        self.finish(&Rest::Unknown { at: at + 4, end });
+        if self.shown() == at + 4 {
+            self.show(at + 8);
             self.zero(at + 4, 4);
         }
-        self.finish(&Rest::Unknown { at: at + 8, end });
+    }
+
+    /// Where the packet ends that an error message quotes. Extensions follow it (RFC 4884), with a checksum of their own.
+    fn end_of_quote(&self, at: usize, end: usize, kind: u8, is_v6: bool) -> usize {
+        /// Where the quoted packet ends if there are extensions and no length: see RFC 4884, section 5.5.
+        const WITHOUT_LENGTH: usize = 128;
+        let quote = at + 8;
+        let len = match (kind, is_v6, self.read::<8>(at)) {
+            (3 | 11 | 12, false, Some(&[_, _, _, _, _, words, ..])) => usize::from(words) * 4,
+            (1 | 3, true, Some(&[_, _, _, _, words, ..])) => usize::from(words) * 8,
+            _ => return end,
+        };
+        let has_extensions = || !is_v6 && self.read(quote + WITHOUT_LENGTH) == Some(&[0x20, 0]);
+        match len {
+            0 if has_extensions() => end.min(quote + WITHOUT_LENGTH),
+            0 => end,
+            len => end.min(quote + len),
+        }
     }
 
     /// A router advertisement of IPv4 (RFC 1256): pairs of an address and a preference.
@@ -201,14 +228,10 @@ impl Scene<'_> {
     fn option_nd(&mut self, kind: u8, at: usize, len: usize) {
         match (kind, len) {
             // The packet that is redirected has a payload.
-            (option_nd::REDIRECTED, _) => {
-                self.zero(at + 8, len - 8);
-                self.is_changed = true;
-            }
-            _ if !self.hides_fields => {}
-            (option_nd::SOURCE_LINK | option_nd::TARGET_LINK, _) => {
-                if self.view.macs == Exposure::Zeroed || len != 8 {
-                    self.zero(at + 2, len - 2);
+            (option_nd::REDIRECTED, _) => self.zero(at + 8, len - 8),
+            (option_nd::SOURCE_LINK | option_nd::TARGET_LINK, 8) => {
+                if self.view.macs == Exposure::Zeroed {
+                    self.zero(at + 2, 6);
                 }
             }
             (option_nd::PREFIX, 32) if self.lists(1) => self.prefix(at + 2, at + 16, 16),

@@ -48,7 +48,8 @@ pub fn view(input: &[u8]) {
             1 => Payload::NONE,
             _ => Payload::First(bytes.into()),
         },
-        addresses: [Addresses::Anonymised, Addresses::Zeroed, Addresses::Visible][usize::from(addresses) % 3],
+        addresses: [Addresses::Anonymised, Addresses::Zeroed, Addresses::Visible, Addresses::CryptoPan]
+            [usize::from(addresses) % 4],
         macs: exposure(0),
         ports: exposure(1),
         // Half of the inputs zero none of them.
@@ -68,11 +69,16 @@ pub fn view(input: &[u8]) {
 /// Precomputing what a transform needs takes a thousand times as long as using it.
 fn with_transform(view: View, work: impl FnOnce(&mut Transform)) {
     thread_local! {
-        /// One that anonymises, and one that does not.
-        static KNOWN: RefCell<[Option<Transform>; 2]> = const { RefCell::new([None, None]) };
+        /// One for each kind of addresses.
+        static KNOWN: RefCell<[Option<Transform>; 4]> = const { RefCell::new([const { None }; 4]) };
     }
-    KNOWN.with_borrow_mut(|[anonymising, plain]| {
-        let known = if view.addresses == Addresses::Anonymised { anonymising } else { plain };
+    KNOWN.with_borrow_mut(|[zeroing, anonymising, crypto_pan, plain]| {
+        let known = match view.addresses {
+            Addresses::Zeroed => zeroing,
+            Addresses::Anonymised => anonymising,
+            Addresses::CryptoPan => crypto_pan,
+            Addresses::Visible => plain,
+        };
         let transform =
             known.get_or_insert_with(|| Transform::new(view, &ViewKey::derive(&[3; 32], b"exercise")));
         transform.set_view(view);
@@ -130,7 +136,9 @@ fn places(d: &Descriptor, view: &View) -> Vec<Place> {
     if view.macs == Exposure::Zeroed && d.link_type == LinkType::Ethernet.number() && d.cap_len >= 14 {
         places.extend([0, 6].map(|at| Place { at, len: 6, is_without_trace: true }));
     }
-    if view.payload == Payload::NONE && d.flags & flag::TCP != 0 && d.payload_len >= 8 {
+    let has_payload = d.flags & flag::TCP != 0
+        || d.flags & flag::UDP != 0 && !is_tunnel_port(d.src_port) && !is_tunnel_port(d.dst_port);
+    if view.payload == Payload::NONE && has_payload && d.payload_len >= 8 {
         places.push(Place { at: usize::from(d.payload_offset), len: 8, is_without_trace: true });
     }
     places

@@ -7,6 +7,10 @@ use std::fmt;
 /// for whom. Two labels give two keys that have nothing to do with each other, so what two holders see cannot be joined.
 #[derive(Clone)]
 pub struct ViewKey {
+    /// The two keys of [`IpcryptPfx`](super::ipcrypt_pfx::IpcryptPfx), for IPv4 and IPv6 addresses.
+    pub(super) pfx: [u8; 32],
+    /// The factor by which addresses are spread over tables.
+    pub(super) places: [u8; 32],
     /// For IPv4 addresses, as [`CryptoPan`](super::crypto_pan::CryptoPan) takes it.
     pub(super) v4: [u8; 32],
     /// For IPv6 addresses: another one, because the pads of both would begin alike.
@@ -27,7 +31,7 @@ impl ViewKey {
             let hash = Sha256::new().chain_update(CONTEXT).chain_update([purpose]);
             hash.chain_update(secret).chain_update(label).finalize().into()
         };
-        Self { v4: derive(4), v6: derive(6), flow: derive(1) }
+        Self { pfx: derive(2), places: derive(3), v4: derive(4), v6: derive(6), flow: derive(1) }
     }
 }
 

@@ -11,6 +11,7 @@ mod control;
 mod crypto_pan;
 pub(crate) mod exercise;
 mod field;
+mod ipcrypt_pfx;
 mod key;
 mod network;
 mod scene;
@@ -59,12 +60,16 @@ impl Payload {
 }
 
 /// What is shown of IP addresses.
+///
+/// [`CryptoPan`](Self::CryptoPan) shows more than [`Anonymised`](Self::Anonymised): parts of addresses can be computed from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Addresses {
     /// Zeros stand for them.
     Zeroed,
-    /// Others stand for them: two that have their first n bits in common have others that have so too (Crypto-PAn).
+    /// Others stand for them: two that have their first n bits in common have others that have so too (ipcrypt-pfx).
     Anonymised,
+    /// The same by an earlier construction, Crypto-PAn, of which eight known addresses reveal the better part of a secret pad.
+    CryptoPan,
     /// They are as they are.
     Visible,
 }
@@ -127,8 +132,12 @@ mod tests {
             (0..200u32).prop_map(Payload::First),
             any::<u32>().prop_map(Payload::First),
         ];
-        let addresses =
-            prop_oneof![Just(Addresses::Zeroed), Just(Addresses::Anonymised), Just(Addresses::Visible)];
+        let addresses = prop_oneof![
+            Just(Addresses::Zeroed),
+            Just(Addresses::Anonymised),
+            Just(Addresses::CryptoPan),
+            Just(Addresses::Visible)
+        ];
         let exposure = || prop_oneof![Just(Exposure::Zeroed), Just(Exposure::Visible)];
         let zeroed = prop::collection::vec(prop::sample::select(Field::ALL), 0..5)
             .prop_map(|fields| fields.into_iter().collect::<Fields>());
@@ -176,5 +185,7 @@ mod tests {
         );
         assert!(View::ANONYMISED.is_at_most(&View::HEADERS));
         assert!(!View::HEADERS.is_at_most(&View::ANONYMISED));
+        let weaker = View { addresses: Addresses::CryptoPan, ..View::ANONYMISED };
+        assert!(View::ANONYMISED.is_at_most(&weaker) && !weaker.is_at_most(&View::ANONYMISED));
     }
 }

@@ -5,30 +5,40 @@ use super::{Exposure, Field};
 use crate::classify::LinkPart;
 use crate::ip::protocol;
 use crate::link::ARP;
-use crate::verify::has_source_route;
 
 const RARP: u16 = 0x8035;
 /// Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826).
 pub(super) const ARP_OF_ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARPHRD_ETHER: [u8; 2] = [0, 1];
 
-/// Options of IPv4 (RFC 791, 3.1; RFC 2113; RFC 4782) that are shown where addresses are not.
+/// The options of IPv4 that are known (RFC 791, 3.1; RFC 2113; RFC 4782).
 mod option_v4 {
     pub(super) const END: u8 = 0;
     pub(super) const NOTHING: u8 = 1;
+    pub(super) const RECORD_ROUTE: u8 = 7;
     pub(super) const QUICK_START: u8 = 25;
     pub(super) const TIMESTAMP: u8 = 68;
+    pub(super) const LOOSE_ROUTE: u8 = 131;
     pub(super) const STREAM: u8 = 136;
+    pub(super) const STRICT_ROUTE: u8 = 137;
     pub(super) const ROUTER_ALERT: u8 = 148;
 }
 
-/// Options of IPv6 (RFC 8200, 4.2; RFC 2473, RFC 2711, RFC 2675) that are shown where addresses are not.
+/// The options of IPv6 that are known (RFC 8200, 4.2; RFC 2473, RFC 2711, RFC 2675, RFC 6275).
 mod option_v6 {
     pub(super) const PAD1: u8 = 0;
     pub(super) const PADN: u8 = 1;
     pub(super) const TUNNEL_LIMIT: u8 = 4;
     pub(super) const ROUTER_ALERT: u8 = 5;
     pub(super) const JUMBO: u8 = 0xc2;
+    pub(super) const HOME_ADDRESS: u8 = 0xc9;
+}
+
+/// The routing headers of IPv6 that are known: source route (RFC 2460), home address (RFC 6275), segment routing (RFC 8754).
+mod routing {
+    pub(super) const SOURCE: u8 = 0;
+    pub(super) const HOME: u8 = 2;
+    pub(super) const SEGMENTS: u8 = 4;
 }
 
 impl Scene<'_> {
@@ -93,6 +103,8 @@ impl Scene<'_> {
             self.address_v4(at + 12);
             self.address_v4(at + 16);
             self.seal_ipv4(at, data);
+        } else if data > at + 20 && !self.is_as_captured(at + 20, data) {
+            self.seal_ipv4(at, data);
         }
         Ip { at, is_v6: false, routed }
     }
@@ -109,45 +121,51 @@ impl Scene<'_> {
         }
     }
 
-    /// Says whether a source route is left.
+    /// Replaces the options that are not known, and those that have to be hidden, by "no operation". Gives whether a source route is left.
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
-        let end = data.min(self.from.len());
+        let end = self.limit(data);
         if self.hides(Field::IpOptions) {
             self.zero(from, end - from);
             return false;
         }
-        let options = self.from.get(from..end).unwrap_or_default();
-        if !self.hides_addresses {
-            return has_source_route(options);
-        }
-        let mut at = from;
-        while let Some(&[kind]) = self.read::<1>(at).filter(|_| at < end) {
-            let len = match (kind, self.read::<4>(at)) {
-                (option_v4::NOTHING, _) => 1,
-                // A timestamp option has addresses if its flags say so.
-                (option_v4::TIMESTAMP, Some([_, len, _, flags])) if flags & 15 == 0 => usize::from(*len),
-                (
-                    option_v4::STREAM | option_v4::ROUTER_ALERT | option_v4::QUICK_START,
-                    Some([_, len @ 4..=8, ..]),
-                ) => usize::from(*len),
-                (option_v4::END, _) => 0,
-                _ => {
-                    let len = self.read::<2>(at).map_or(0, |&[_, len]| usize::from(len));
-                    if len >= 2 {
-                        // Not there any more, in the same place.
-                        self.fill(at, len.min(end - at), option_v4::NOTHING);
-                    }
-                    len
-                }
-            };
-            if len == 0 || kind != option_v4::NOTHING && len < 2 || len > end - at {
+        let (mut at, mut routed) = (from, false);
+        while at < end {
+            let Some(&[kind]) = self.read::<1>(at) else { break };
+            if kind == option_v4::NOTHING {
+                at += 1;
+                continue;
+            }
+            let len = self.read::<2>(at).map_or(0, |&[_, len]| usize::from(len));
+            if kind == option_v4::END || len < 2 || len > end - at {
                 self.zero(at, end - at);
                 break;
             }
+            if self.keeps_option_v4(kind, len, at) {
+                routed |= matches!(kind, option_v4::LOOSE_ROUTE | option_v4::STRICT_ROUTE);
+            } else {
+                // Not there any more, in the same place.
+                self.fill(at, len, option_v4::NOTHING);
+            }
             at += len;
         }
-        false
+        routed
+    }
+
+    fn keeps_option_v4(&self, kind: u8, len: usize, at: usize) -> bool {
+        match (kind, len) {
+            (option_v4::STREAM | option_v4::ROUTER_ALERT | option_v4::QUICK_START, 4..=8) => true,
+            // Flags say whether it has addresses; others than 0, 1 and 3 are not defined.
+            (option_v4::TIMESTAMP, 4..) => match self.read::<4>(at) {
+                Some([.., flags]) if flags & 15 == 0 => true,
+                Some([.., flags]) => matches!(flags & 15, 1 | 3) && !self.hides_addresses,
+                None => false,
+            },
+            (option_v4::RECORD_ROUTE | option_v4::LOOSE_ROUTE | option_v4::STRICT_ROUTE, 3..) => {
+                !self.hides_addresses
+            }
+            _ => false,
+        }
     }
 
     #[inline(always)]
@@ -180,31 +198,40 @@ impl Scene<'_> {
     #[inline(never)]
     pub(super) fn extension(&mut self, protocol: u8, at: usize, len: usize) {
         self.show(at + len);
-        if !self.hides_fields {
-            return;
-        }
         match protocol {
             protocol::FRAGMENT if self.hides(Field::IpId) => self.zero(at + 4, 4),
             protocol::FRAGMENT => {}
             protocol::HOP_BY_HOP | protocol::DESTINATION => self.options_v6(at + 2, at + len),
-            // What is left of a routing header has no segments left, so the destination is that of the IPv6 header.
-            protocol::ROUTING if self.hides_addresses => self.zero(at + 3, len - 3),
-            protocol::ROUTING => {}
+            protocol::ROUTING => self.routing(at, len),
             // SPI and sequence number stay; the value that covers everything does not.
             protocol::AH => self.zero(at + 12, len.saturating_sub(12)),
-            // These have addresses and checksums of their own.
+            // These have addresses, checksums and options of their own.
             _ => self.zero(at + 2, len - 2),
         }
     }
 
+    /// A routing header: its kind stays, and as much else as is known of that kind.
+    fn routing(&mut self, at: usize, len: usize) {
+        // What is left has no segments left, so the destination is that of the IPv6 header.
+        if self.hides_addresses {
+            return self.zero(at + 3, len - 3);
+        }
+        let known = match self.read::<5>(at) {
+            Some([_, _, routing::SOURCE | routing::HOME, ..]) => len,
+            // What follows the list is somebody's own.
+            Some([_, _, routing::SEGMENTS, _, last]) => 8 + (usize::from(*last) + 1) * 16,
+            _ => 4,
+        };
+        let known = if known <= len { known } else { 4 };
+        self.zero(at + known, len - known);
+    }
+
+    /// Makes padding of the options that are not known, and of those that have to be hidden.
     fn options_v6(&mut self, from: usize, to: usize) {
-        let end = to.min(self.from.len());
+        let end = self.limit(to);
         if self.hides(Field::IpOptions) {
             // So many times Pad1.
-            return self.zero(from, end - from);
-        }
-        if !self.hides_addresses {
-            return;
+            return self.zero(from, end.saturating_sub(from));
         }
         let mut at = from;
         while at < end {
@@ -217,10 +244,11 @@ impl Scene<'_> {
             if len > end - at {
                 return self.zero(at, end - at);
             }
-            let is_kept = matches!(
-                (kind, len),
-                (option_v6::TUNNEL_LIMIT, 3) | (option_v6::ROUTER_ALERT, 4) | (option_v6::JUMBO, 6)
-            );
+            let is_kept = match (kind, len) {
+                (option_v6::TUNNEL_LIMIT, 3) | (option_v6::ROUTER_ALERT, 4) | (option_v6::JUMBO, 6) => true,
+                (option_v6::HOME_ADDRESS, 18) => !self.hides_addresses,
+                _ => false,
+            };
             if !is_kept {
                 self.fill(at, 1, option_v6::PADN);
                 self.zero(at + 2, len - 2);
@@ -235,6 +263,7 @@ impl Scene<'_> {
         if !matches!(ether_type, ARP | RARP)
             || self.read(at) != Some(&ARP_OF_ETHERNET_AND_IPV4)
             || self.read::<28>(at).is_none()
+            || at + 28 > end
             || self.shown() != at
         {
             return self.finish(&Rest::Unknown { at, end });

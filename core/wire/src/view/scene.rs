@@ -65,15 +65,15 @@ pub(super) struct Scene<'a> {
     /// As long as `from`.
     to: &'a mut [u8],
     shown: usize,
+    /// The end of the packet that is looked at, as far as it is captured: what is behind belongs to the packets around it, or to nothing.
+    limit: usize,
     /// The view hides something besides payload.
     pub(super) hides_fields: bool,
     /// It hides IP addresses.
     pub(super) hides_addresses: bool,
-    /// Something was changed although it hides only payload.
-    pub(super) is_changed: bool,
     /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
     is_quoted: bool,
-    /// What is looked at is in the first fragment of a datagram, and goes on in others.
+    /// What is looked at goes on elsewhere: it is in the first fragment of a datagram, or in a packet that says that it is longer than what carries it.
     pub(super) is_in_part: bool,
     /// Hidden addresses that stood in lists.
     listed: usize,
@@ -92,9 +92,9 @@ impl<'a> Scene<'a> {
             from,
             to,
             shown: 0,
+            limit: from.len(),
             hides_fields: View { payload: Payload::All, ..*view } != View::ALL,
             hides_addresses: view.addresses != Addresses::Visible,
-            is_changed: false,
             is_quoted: false,
             is_in_part: false,
             listed: 0,
@@ -109,11 +109,17 @@ impl<'a> Scene<'a> {
     /// Lets all bytes up to here through, as they are; each header does so for itself, and then hides what has to be hidden.
     #[inline(always)]
     pub(super) fn show(&mut self, upto: usize) {
-        let range = self.shown..upto.min(self.from.len());
+        let range = self.shown..upto.min(self.limit);
         if let (Some(from), Some(to)) = (self.from.get(range.clone()), self.to.get_mut(range.clone())) {
             to.copy_from_slice(from);
             self.shown = range.end;
         }
+    }
+
+    /// Where what goes up to `end` ends for a reader of captured bytes.
+    #[inline(always)]
+    pub(super) fn limit(&self, end: usize) -> usize {
+        end.min(self.limit)
     }
 
     /// The `N` captured bytes at `at`.
@@ -242,12 +248,18 @@ impl<'a> Scene<'a> {
             Rest::Unknown { at, end } => (at, end),
         };
         // Nothing follows what was not shown.
-        if self.shown == at.min(self.from.len()) {
+        if self.shown == self.limit(at) {
             self.show(at.saturating_add(most).min(end));
         }
     }
 
-    /// Makes a checksum right, or 0 where it would cover what is not shown.
+    /// Whether these bytes are shown as they are in the packet.
+    #[inline(always)]
+    pub(super) fn is_as_captured(&self, from: usize, end: usize) -> bool {
+        self.to.get(from..end.min(self.shown)) == self.from.get(from..end)
+    }
+
+    /// Makes a checksum right, or 0 where it would cover what is not shown. All that it covers has been shown by then, and has its final form.
     pub(super) fn seal(&mut self, sum: &Sum) {
         let Some(&stored) = self.read::<2>(sum.field) else { return self.zero(sum.field, 2) };
         let is_udp = matches!(sum.pseudo, Some((_, protocol::UDP)));
@@ -255,7 +267,7 @@ impl<'a> Scene<'a> {
             return;
         }
         let is_shown = !sum.in_part && sum.end <= self.shown && sum.field + 2 <= sum.end;
-        if is_shown && !self.hides_fields && !self.is_changed {
+        if is_shown && !self.hides_fields && self.is_as_captured(sum.from, sum.end) {
             return;
         }
         self.zero(sum.field, 2);
@@ -291,6 +303,13 @@ impl<'a> Scene<'a> {
 
     /// Shows the packet from `at` to `end`, which may be beyond what is captured.
     pub(super) fn packet(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
+        let outside = self.limit;
+        self.limit = self.limit(end);
+        self.packet_within(at, end, kind, depth);
+        self.limit = outside;
+    }
+
+    fn packet_within(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
         let from: &'a [u8] = self.from;
         let head = from.get(at..end.min(from.len())).unwrap_or_default();
         let wire = end.saturating_sub(at);
@@ -313,20 +332,26 @@ impl<'a> Scene<'a> {
                 }
             }
         }
+        listener.end_labels();
         let heard = listener.heard;
         // Where addresses are hidden, nothing is left of a routing header.
         let routed = heard.routed && !self.hides_addresses;
         match heard {
             Heard { unknown: Some(at), .. } => self.finish(&Rest::Unknown { at, end }),
-            Heard { upper: Some(upper), ip: Some(ip), .. } => self.above_ip(
-                Above {
-                    upper,
-                    ip: Ip { routed: ip.routed || routed, ..ip },
-                    payload: (now.flags & flag::L4 != 0).then(|| at + usize::from(now.payload_offset)),
-                    flags: now.flags,
-                },
-                depth,
-            ),
+            Heard { upper: Some(upper), ip: Some(ip), .. } => {
+                // A packet can say that it is longer than what carries it.
+                self.is_in_part |= upper.end > end;
+                self.above_ip(
+                    Above {
+                        upper: Upper { end: upper.end.min(end), ..upper },
+                        covered: upper.end,
+                        ip: Ip { routed: ip.routed || routed, ..ip },
+                        payload: (now.flags & flag::L4 != 0).then(|| at + usize::from(now.payload_offset)),
+                        flags: now.flags,
+                    },
+                    depth,
+                );
+            }
             Heard { other: Some(at), .. } => self.neither(at, end, now.ether_type),
             // The packet ends with its last header.
             _ => self.finish(&Rest::Unknown { at: self.shown, end }),
@@ -350,9 +375,12 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What is above an IP header.
+/// The part of an IP packet above its header.
 pub(super) struct Above {
+    /// It ends where the carrying packet ends, at the latest.
     pub(super) upper: Upper,
+    /// The end of the packet by its own header, up to which checksums go.
+    pub(super) covered: usize,
     pub(super) ip: Ip,
     /// Where the payload begins, if the header above IP is there as a whole.
     pub(super) payload: Option<usize>,
@@ -368,6 +396,8 @@ struct Heard {
     ip: Option<Ip>,
     upper: Option<Upper>,
     routed: bool,
+    /// A stack of MPLS labels from here to there, of which nothing has been shown yet.
+    labels: Option<(usize, usize)>,
 }
 
 /// Listens to the parser, and shows each header as it comes.
@@ -375,6 +405,20 @@ struct Listener<'s, 'a> {
     scene: &'s mut Scene<'a>,
     base: usize,
     heard: Heard,
+}
+
+/// Bytes of an MPLS label.
+const LABEL: usize = 4;
+
+impl Listener<'_, '_> {
+    /// Shows of a stack of labels without an IP packet behind it the first label alone: it is the only one of which another header says that it is one.
+    /// The next words could be labels, or anything else behind a stack whose bottom is not marked.
+    fn end_labels(&mut self) {
+        if let Some((first, _)) = self.heard.labels.take() {
+            self.scene.link(LinkPart::Label, first, LABEL);
+            self.heard = Heard { unknown: Some(first + LABEL), ..Heard::default() };
+        }
+    }
 }
 
 impl Marks for Listener<'_, '_> {
@@ -395,11 +439,27 @@ impl Marks for Listener<'_, '_> {
 
     #[inline(always)]
     fn link(&mut self, part: LinkPart, at: usize, len: usize) {
-        self.scene.link(part, self.base + at, len);
+        let at = self.base + at;
+        if part == LinkPart::Label {
+            self.heard.labels.get_or_insert((at, at)).1 = at + len;
+        } else {
+            self.scene.link(part, at, len);
+        }
     }
 
     fn is_ip_behind_labels(&mut self, at: usize, wire: usize) -> bool {
-        self.scene.is_only_ip(self.base + at, self.base.saturating_add(wire))
+        let (at, end) = (self.base + at, self.base.saturating_add(wire));
+        let Some((first, _)) = self.heard.labels else { return false };
+        // Where the stack has no bottom, the packet behind it reads as labels up to a bit that looks like one.
+        let is_in_stack = (first + LABEL..at).step_by(LABEL).any(|word| self.scene.is_only_ip(word, end));
+        let is_ip = !is_in_stack && self.scene.is_only_ip(at, end);
+        if is_ip {
+            self.heard.labels = None;
+            for label in (first..at).step_by(LABEL) {
+                self.scene.link(LinkPart::Label, label, LABEL);
+            }
+        }
+        is_ip
     }
 
     fn other(&mut self, at: usize) {

@@ -41,6 +41,7 @@ const NONE: &str = "none";
 const ALL: &str = "all";
 const VISIBLE: &str = "visible";
 const ANONYMISED: &str = "anonymised";
+const CRYPTO_PAN: &str = "crypto-pan";
 const ZEROED: &str = "zeroed";
 
 fn parts() -> String {
@@ -74,6 +75,7 @@ impl fmt::Display for View {
         match self.addresses {
             Addresses::Zeroed => part(ADDRESSES, format_args!("{ZEROED}"))?,
             Addresses::Anonymised => part(ADDRESSES, format_args!("{ANONYMISED}"))?,
+            Addresses::CryptoPan => part(ADDRESSES, format_args!("{CRYPTO_PAN}"))?,
             Addresses::Visible => {}
         }
         match self.macs {
@@ -100,7 +102,7 @@ impl FromStr for View {
     /// | part | values |
     /// |---|---|
     /// | `payload` | `all`, `none`, or a number of bytes after the last header |
-    /// | `addresses` | `visible`, `anonymised`, `zeroed` |
+    /// | `addresses` | `visible`, `anonymised`, `crypto-pan`, `zeroed` |
     /// | `macs`, `ports`, and each [`Field`] by its name | `visible`, `zeroed` |
     ///
     /// # Errors
@@ -115,7 +117,7 @@ impl FromStr for View {
 pub(super) fn unnamed(addresses: Addresses) -> (Payload, Exposure) {
     match addresses {
         Addresses::Visible => (Payload::All, Exposure::Visible),
-        Addresses::Anonymised | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
+        Addresses::Anonymised | Addresses::CryptoPan | Addresses::Zeroed => (Payload::NONE, Exposure::Zeroed),
     }
 }
 
@@ -191,6 +193,7 @@ fn addresses(value: &str) -> Result<Addresses, ViewError> {
     match value {
         VISIBLE => Ok(Addresses::Visible),
         ANONYMISED => Ok(Addresses::Anonymised),
+        CRYPTO_PAN => Ok(Addresses::CryptoPan),
         ZEROED => Ok(Addresses::Zeroed),
         _ => Err(value_error(ADDRESSES, value)),
     }
@@ -207,7 +210,7 @@ fn exposure(part: &'static str, value: &str) -> Result<Exposure, ViewError> {
 fn value_error(part: &'static str, given: &str) -> ViewError {
     let wanted = match part {
         PAYLOAD => "`all`, `none`, or a number of bytes, such as `payload=64`",
-        ADDRESSES => "`visible`, `anonymised` or `zeroed`",
+        ADDRESSES => "`visible`, `anonymised`, `crypto-pan` or `zeroed`",
         _ => "`visible` or `zeroed`",
     };
     ViewError::Value { part, given: given.to_owned(), wanted }
@@ -279,6 +282,11 @@ mod tests {
             View { payload: Payload::All, macs: Exposure::Visible, ..View::ANONYMISED }
         );
         assert_eq!(
+            read("addresses=crypto-pan"),
+            View { addresses: Addresses::CryptoPan, ..View::ANONYMISED },
+            "which hides as much besides"
+        );
+        assert_eq!(
             read(" ttl=zeroed , payload=64,vlan=zeroed").to_string(),
             "payload=64,ttl=zeroed,vlan=zeroed"
         );
@@ -298,7 +306,9 @@ mod tests {
         );
         assert!(refused("payload=4294967296").contains("cannot be `4294967296`"));
         assert!(refused("payload=").contains("cannot be ``"));
-        assert!(refused("addresses=hidden").contains("it is `visible`, `anonymised` or `zeroed`"));
+        assert!(
+            refused("addresses=hidden").contains("it is `visible`, `anonymised`, `crypto-pan` or `zeroed`")
+        );
         assert!(refused("macs=anonymised").contains("it is `visible` or `zeroed`"));
         assert_eq!(refused("ttl=zeroed,ttl=visible"), "`ttl` is there twice; say it once");
         assert_eq!(refused("payload=1,payload=1"), "`payload` is there twice; say it once");

@@ -6,6 +6,7 @@ use super::scene::{Kind, Scene};
 use super::{Addresses, View};
 use crate::classify::{classify_into, size};
 use crate::meta::{LinkType, Meta};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_abi::Descriptor;
 use weir_units::Bytes;
 
@@ -13,11 +14,13 @@ use weir_units::Bytes;
 ///
 /// Nothing is shown that is not understood: bytes are let through header by header, as the parser comes by, and each header without what the
 /// view hides. Where the parser stops, so does what is shown; a view that hides nothing but payload counts the bytes from there on as payload, and shows them
-/// all or not at all. Behind MPLS labels only what is exactly an IP packet is understood.
+/// all or not at all. Behind MPLS labels only what is exactly an IP packet is understood; without one behind them, only the first label. Options and
+/// extension headers that are not known are zeroed, whatever else the view hides.
 /// What is shown keeps its place, so a packet is only ever cut at its end, and lengths say what they said.
 ///
 /// Checksums over anything that is hidden are computed anew, also where they were wrong, so that they tell nothing of what was there; those over
-/// bytes that are not shown, or that were not captured, become 0. A UDP checksum of 0 stays 0.
+/// bytes that are not shown, or that were not captured, become 0. That goes for the checksums of all packets around what is hidden. A UDP checksum of 0
+/// stays 0.
 ///
 /// A clone has the same key and shows the same, with a memory of its own.
 #[derive(Clone, Debug)]
@@ -39,13 +42,12 @@ pub struct Shown {
 impl Transform {
     /// With a memory of addresses of its own, if it anonymises: see [`memory`](Self::memory).
     pub fn new(view: View, key: &ViewKey) -> Self {
-        let anonymises = view.addresses == Addresses::Anonymised;
         let (words, _) = key.flow.as_chunks::<8>();
         let flow = std::array::from_fn(|i| words.get(i).copied().map_or(1, u64::from_le_bytes) | 1);
-        Self { view, anonymiser: anonymises.then(|| Box::new(Anonymiser::new(key))), flow }
+        Self { view, anonymiser: Anonymiser::of(view.addresses, key).map(Box::new), flow }
     }
 
-    /// Shows something else from now on. Whether addresses are anonymised has to stay as it was.
+    /// Shows something else from now on. Addresses have to be shown as before.
     pub(super) fn set_view(&mut self, view: View) {
         self.view = view;
     }
@@ -58,6 +60,17 @@ impl Transform {
     /// The memory that it has for addresses: as much from the start on as ever.
     pub fn memory(&self) -> Bytes {
         self.anonymiser.as_ref().map_or(Bytes(0), |anonymiser| anonymiser.memory())
+    }
+
+    /// The address that stands for another one in what is shown.
+    pub fn address(&mut self, address: IpAddr) -> IpAddr {
+        match (self.anonymiser.as_deref_mut(), address) {
+            (None, _) if self.view.addresses == Addresses::Visible => address,
+            (None, IpAddr::V4(_)) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            (None, IpAddr::V6(_)) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            (Some(anonymiser), IpAddr::V4(address)) => IpAddr::V4(anonymiser.ipv4(address.into()).into()),
+            (Some(anonymiser), IpAddr::V6(address)) => IpAddr::V6(anonymiser.ipv6(address.into()).into()),
+        }
     }
 
     /// Writes what may be seen of a packet to the beginning of `out`, and says how much that is. `packet` are all captured bytes of the packet that

@@ -55,17 +55,29 @@ impl Scene<'_> {
             return self.finish(&Rest::Unknown { at, end });
         };
         self.show(inner);
-        if self.hides_fields {
-            match tunnel {
-                // Options and extension headers are somebody's own.
-                Tunnel::Geneve => self.zero(at + 8, inner - at - 8),
-                Tunnel::Gtp => self.zero(at + 8, inner.saturating_sub(at + 8)),
-                // An origin indication has an address and a port in it.
-                Tunnel::Teredo => self.zero(at + 2, inner.saturating_sub(at + 2)),
-                Tunnel::Vxlan | Tunnel::Closed => {}
-            }
+        match tunnel {
+            // Options and extension headers are somebody's own.
+            Tunnel::Geneve => self.zero(at + 8, inner.saturating_sub(at + 8)),
+            Tunnel::Gtp if self.hides_fields => self.zero(at + 8, inner.saturating_sub(at + 8)),
+            Tunnel::Gtp => self.gtp_extensions(at + 12, inner),
+            // An origin indication has an address and a port in it.
+            Tunnel::Teredo if self.hides_fields => self.zero(at + 2, inner.saturating_sub(at + 2)),
+            Tunnel::Teredo | Tunnel::Vxlan | Tunnel::Closed => {}
         }
         self.inside(inner, end, kind, depth);
+    }
+
+    /// Zeros the contents of extension headers of GTP-U up to `end`. Their lengths and kinds stay.
+    fn gtp_extensions(&mut self, mut at: usize, end: usize) {
+        while let Some(&[words]) = self.read::<1>(at).filter(|_| at < end) {
+            let len = usize::from(words) * 4;
+            // All of them have been looked at, so there is none without a length.
+            if len == 0 {
+                return self.zero(at, end - at);
+            }
+            self.zero(at + 1, len - 2);
+            at += len;
+        }
     }
 
     /// Where the packet begins, and with what.
@@ -126,8 +138,8 @@ impl Scene<'_> {
         }
     }
 
-    /// GRE, from `at` to `end`.
-    pub(super) fn gre(&mut self, at: usize, end: usize, in_part: bool, depth: u8) {
+    /// GRE, from `at` to `end`, whose checksum goes up to `covered`.
+    pub(super) fn gre(&mut self, at: usize, end: usize, covered: usize, in_part: bool, depth: u8) {
         let Some(&[flags, version, high, low]) = self.read::<4>(at) else {
             return self.finish(&Rest::Unknown { at, end });
         };
@@ -135,7 +147,7 @@ impl Scene<'_> {
         let (has_sum, has_key, has_number) = (has(0x80), has(0x20), has(0x10));
         let inner = at + 4 + 4 * (usize::from(has_sum) + usize::from(has_key) + usize::from(has_number));
         // Routing (RFC 1701), reserved bits, and other versions.
-        if flags & 0x4f != 0 || version != 0 || inner > end.min(self.from.len()) {
+        if flags & 0x4f != 0 || version != 0 || inner > self.limit(end) {
             return self.finish(&Rest::Unknown { at, end });
         }
         self.show(inner);
@@ -147,7 +159,7 @@ impl Scene<'_> {
             None => self.finish(&Rest::Unknown { at: inner, end }),
         }
         if has_sum {
-            self.seal(&Sum { field: at + 4, from: at, end, pseudo: None, in_part });
+            self.seal(&Sum { field: at + 4, from: at, end: covered, pseudo: None, in_part });
         }
     }
 }

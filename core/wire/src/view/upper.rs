@@ -1,6 +1,6 @@
 //! Views of what is above IP: TCP and UDP here, control messages and tunnels in files of their own.
 
-use super::scene::{Above, Ip, Kind, Rest, Scene, Sum};
+use super::scene::{Above, Kind, Rest, Scene, Sum};
 use super::{Exposure, Field};
 use crate::ip::protocol;
 use crate::link::{IPV4, IPV6, MPLS};
@@ -29,18 +29,30 @@ mod option_tcp {
     pub(super) const MULTIPATH: u8 = 30;
     pub(super) const FAST_OPEN: u8 = 34;
 }
-/// The subtype of multipath TCP that has an address in it, and may have a port (RFC 8684, 3.4.1).
-const ADD_ADDRESS: u8 = 3;
 
-/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM and
-/// many more have some in other places too.
+/// Subtypes of multipath TCP (RFC 8684, 8.2).
+mod multipath {
+    pub(super) const CAPABLE: u8 = 0;
+    pub(super) const JOIN: u8 = 1;
+    /// A data sequence signal.
+    pub(super) const SIGNAL: u8 = 2;
+    /// It has an address in it, and may have a port.
+    pub(super) const ADD_ADDRESS: u8 = 3;
+    pub(super) const REMOVE_ADDRESS: u8 = 4;
+    pub(super) const PRIORITY: u8 = 5;
+    pub(super) const FAIL: u8 = 6;
+    pub(super) const FAST_CLOSE: u8 = 7;
+    pub(super) const RESET: u8 = 8;
+}
+
+/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM, DCCP
+/// and many more have some in other places too.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
-    const DCCP: u8 = 33;
     const ESP: u8 = 50;
     const SCTP: u8 = 132;
     const UDP_LITE: u8 = 136;
     match protocol {
-        protocol::UDP | UDP_LITE | DCCP => Some((6, 2)),
+        protocol::UDP | UDP_LITE => Some((6, 2)),
         protocol::ICMP | protocol::ICMPV6 => Some((2, 2)),
         SCTP => Some((8, 4)),
         // It has none, but a value at its end that only its keys' holders can compute.
@@ -53,7 +65,7 @@ impl Scene<'_> {
     /// What an IP header carries.
     #[inline(always)]
     pub(super) fn above_ip(&mut self, above: Above, depth: u8) {
-        let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = above;
+        let Above { upper: Upper { protocol, at, end }, covered, ip, payload, flags } = above;
         if flags & flag::LATER_FRAGMENT != 0 {
             // Without the first fragment nobody knows what these bytes are.
             return;
@@ -63,36 +75,38 @@ impl Scene<'_> {
             (protocol::TCP, Some(payload)) => {
                 self.tcp(at, payload);
                 self.finish(&Rest::Payload { at: payload, end });
-                self.seal(&Sum { field: at + 16, from: at, end, pseudo: Some((ip, protocol)), in_part });
+                let pseudo = Some((ip, protocol));
+                self.seal(&Sum { field: at + 16, from: at, end: covered, pseudo, in_part });
             }
             (protocol::TCP, None) => self.part_of_tcp(at, end),
-            (protocol::UDP, Some(_)) => self.udp(ip, at, end, in_part, depth),
+            (protocol::UDP, Some(_)) => self.udp(&above, in_part, depth),
             _ => self.other_above_ip(&above, depth),
         }
     }
 
     #[inline(never)]
     fn other_above_ip(&mut self, above: &Above, depth: u8) {
-        let Above { upper: Upper { protocol, at, end }, ip, payload, flags } = *above;
+        let Above { upper: Upper { protocol, at, end }, covered, ip, payload, flags } = *above;
         let in_part = flags & flag::FRAGMENT != 0;
         self.is_in_part |= in_part;
         match (protocol, ip.is_v6, payload) {
             (protocol::ICMP, false, Some(_)) => {
                 self.icmp(at, end, depth);
-                self.seal(&Sum { field: at + 2, from: at, end, pseudo: None, in_part });
+                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo: None, in_part });
             }
             (protocol::ICMPV6, true, Some(_)) => {
                 self.icmpv6(at, end, depth);
-                self.seal(&Sum { field: at + 2, from: at, end, pseudo: Some((ip, protocol)), in_part });
+                let pseudo = Some((ip, protocol));
+                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo, in_part });
             }
             (IGMP, false, _) => {
                 self.igmp(at, end);
-                self.seal(&Sum { field: at + 2, from: at, end, pseudo: None, in_part });
+                self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo: None, in_part });
             }
             (IP_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV4), depth),
             (IPV6_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV6), depth),
             (MPLS_IN_IP, ..) => self.inside(at, end, Kind::Type(MPLS), depth),
-            (GRE, ..) => self.gre(at, end, in_part, depth),
+            (GRE, ..) => self.gre(at, end, covered, in_part, depth),
             _ => match checksum_of(protocol) {
                 Some((field, len)) => {
                     self.finish(&Rest::Transport { at, end });
@@ -107,9 +121,6 @@ impl Scene<'_> {
     #[inline(always)]
     fn tcp(&mut self, at: usize, payload: usize) {
         self.show(payload);
-        if !self.hides_fields {
-            return;
-        }
         self.ports(at);
         if !self.view.zeroed.is_empty() {
             for (field, number) in [(Field::TcpSequence, 4), (Field::TcpAcknowledgement, 8)] {
@@ -129,8 +140,11 @@ impl Scene<'_> {
     /// Not all of the header is there, as where an error message quotes it: what is always quoted is understood.
     #[cold]
     fn part_of_tcp(&mut self, at: usize, end: usize) {
-        let there = self.from.len().min(end);
-        if there < at + TCP_QUOTED || there >= at + TCP_OPTIONS {
+        let there = self.limit(end);
+        let has_options =
+            self.read::<13>(at).is_some_and(|header| usize::from(header[12] >> 4) * 4 > TCP_OPTIONS);
+        let is_malformed = there >= at + TCP_OPTIONS && !has_options;
+        if there < at + TCP_QUOTED || is_malformed {
             self.finish(&Rest::Transport { at, end });
             return self.zero(at + 16, 2);
         }
@@ -139,7 +153,8 @@ impl Scene<'_> {
         if self.hides(Field::TcpSequence) {
             self.zero(at + 4, 4);
         }
-        self.finish(&Rest::Transport { at: at + TCP_QUOTED, end });
+        // Of options that are not there as a whole nothing is understood.
+        self.finish(&Rest::Transport { at: at + TCP_QUOTED, end: end.min(at + TCP_OPTIONS) });
         self.zero(at + 16, 2);
     }
 
@@ -170,16 +185,17 @@ impl Scene<'_> {
                 self.fill(at, len, option_tcp::NOTHING);
             } else if kind == option_tcp::TIMESTAMPS && self.hides(Field::TcpTimestamps) {
                 self.zero(at + 2, 8);
+            } else if let Some(sum) = self.sum_of_multipath(kind, len, at) {
+                self.zero(at + sum, 2);
             }
             at += len;
         }
     }
 
-    /// Whether an option stays where it is: not if it could have an address in it, or what else is hidden.
+    /// Whether an option stays where it is: not if it is unknown, as it could have anything in it, nor if it has something that is hidden.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);
-        let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
         match (kind, len) {
             (option_tcp::TIMESTAMPS, 10)
             | (option_tcp::SEGMENT_SIZE, 4)
@@ -188,23 +204,69 @@ impl Scene<'_> {
             | (option_tcp::FAST_OPEN, 2..=18) => true,
             (option_tcp::SACK, 10 | 18 | 26 | 34) => !hides_numbers,
             // It counts the same bytes once more.
-            (option_tcp::MULTIPATH, 3..) => {
-                let has_end = self.read::<3>(at).is_none_or(|[_, _, subtype]| subtype >> 4 == ADD_ADDRESS);
-                !(hides_numbers || hides_ends && has_end)
+            (option_tcp::MULTIPATH, 3..) => !hides_numbers && self.keeps_multipath(len, at),
+            _ => false,
+        }
+    }
+
+    /// Whether an option of multipath TCP is one of RFC 8684, and shows no end that is hidden.
+    #[inline(never)]
+    fn keeps_multipath(&self, len: usize, at: usize) -> bool {
+        let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
+        let Some([_, _, subtype]) = self.read::<3>(at) else { return false };
+        match (subtype >> 4, len) {
+            (multipath::CAPABLE, 4 | 12 | 20 | 22 | 24)
+            | (multipath::JOIN, 12 | 16 | 24)
+            | (multipath::REMOVE_ADDRESS, 4..)
+            | (multipath::PRIORITY, 3 | 4)
+            | (multipath::FAIL | multipath::FAST_CLOSE, 12)
+            | (multipath::RESET, 4) => true,
+            (multipath::SIGNAL, _) => {
+                let known = self.len_of_signal(at);
+                known.is_some_and(|(without_sum, has_mapping)| {
+                    len == without_sum || has_mapping && len == without_sum + 2
+                })
             }
-            (option_tcp::TIMESTAMPS, _) => !self.hides_addresses && !self.hides(Field::TcpTimestamps),
-            (option_tcp::SACK | option_tcp::MULTIPATH, _) => !self.hides_addresses && !hides_numbers,
-            _ => !self.hides_addresses,
+            (multipath::ADD_ADDRESS, 8 | 10 | 16 | 18 | 20 | 22 | 28 | 30) => !hides_ends,
+            _ => false,
+        }
+    }
+
+    /// How long a data sequence signal is by its flags (RFC 8684, 3.3) without a checksum, and whether it has a mapping, which can have one.
+    fn len_of_signal(&self, at: usize) -> Option<(usize, bool)> {
+        let &[_, _, _, flags] = self.read::<4>(at)?;
+        let number = |is_there: u8, is_long: u8| match (flags & is_there != 0, flags & is_long != 0) {
+            (false, _) => 0,
+            (true, false) => 4,
+            (true, true) => 8,
+        };
+        let has_mapping = flags & 4 != 0;
+        let mapping = if has_mapping { number(4, 8) + 6 } else { 0 };
+        Some((4 + number(1, 2) + mapping, has_mapping))
+    }
+
+    /// Where an option of multipath TCP has a checksum, from its beginning on. That covers payload, also of other segments (RFC 8684, 3.3.1).
+    #[inline(always)]
+    fn sum_of_multipath(&self, kind: u8, len: usize, at: usize) -> Option<usize> {
+        if kind != option_tcp::MULTIPATH {
+            return None;
+        }
+        match self.read::<3>(at)?[2] >> 4 {
+            multipath::CAPABLE => (len == 24).then_some(22),
+            multipath::SIGNAL => self.len_of_signal(at).map(|(sum, _)| sum).filter(|sum| *sum + 2 == len),
+            _ => None,
         }
     }
 
     #[inline(always)]
-    fn udp(&mut self, ip: Ip, at: usize, end: usize, in_part: bool, depth: u8) {
+    fn udp(&mut self, above: &Above, in_part: bool, depth: u8) {
+        let Above { upper: Upper { at, end, .. }, covered, ip, .. } = *above;
         self.show(at + 8);
         self.ports(at);
         let Some(&[a, b, c, d, high, low, ..]) = self.read::<8>(at) else { return };
         let said = at + usize::from(u16::from_be_bytes([high, low]));
-        let end = if said >= at + 8 && said <= end { said } else { end };
+        let covered = if said >= at + 8 && said <= covered { said } else { covered };
+        let end = end.min(covered);
         let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
         match self.tunnel_over_udp(src, dst) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
@@ -213,6 +275,6 @@ impl Scene<'_> {
                 self.open_over_udp(tunnel, at + 8, end, depth);
             }
         }
-        self.seal(&Sum { field: at + 6, from: at, end, pseudo: Some((ip, protocol::UDP)), in_part });
+        self.seal(&Sum { field: at + 6, from: at, end: covered, pseudo: Some((ip, protocol::UDP)), in_part });
     }
 }

@@ -17,6 +17,9 @@ impl View {
         if self.addresses == Addresses::Anonymised {
             words += ", IP addresses anonymised (prefixes stay)";
         }
+        if self.addresses == Addresses::CryptoPan {
+            words += ", IP addresses anonymised by Crypto-PAn (prefixes stay, and parts of addresses can be computed)";
+        }
         let mut without = Vec::new();
         if self.addresses == Addresses::Zeroed {
             without.push("IP addresses");
@@ -57,6 +60,10 @@ mod tests {
         assert_eq!(
             words("addresses=anonymised"),
             "headers only, IP addresses anonymised (prefixes stay), without MAC addresses"
+        );
+        assert_eq!(
+            words("addresses=crypto-pan,macs=visible"),
+            "headers only, IP addresses anonymised by Crypto-PAn (prefixes stay, and parts of addresses can be computed)"
         );
         assert_eq!(
             words("addresses=zeroed,payload=all,ports=zeroed,vlan=zeroed"),

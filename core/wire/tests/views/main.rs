@@ -1,9 +1,12 @@
 //! What views show, and what they do not.
 
 mod captures;
+mod interference;
 mod leaks;
+mod nested;
 mod packets;
 mod parts;
+mod pseudonyms;
 mod pseudowires;
 mod shape;
 
@@ -54,10 +57,11 @@ fn shown(
 }
 
 /// Views that hide addresses, and all that can be with that.
-const HIDING: [&str; 6] = [
+const HIDING: [&str; 7] = [
     "addresses=anonymised",
     "addresses=zeroed",
     "addresses=anonymised,payload=all",
+    "addresses=crypto-pan,payload=all",
     "addresses=zeroed,payload=all,ports=zeroed,ip-options=zeroed,tcp-options=zeroed",
     "addresses=anonymised,payload=all,macs=visible",
     "addresses=anonymised,payload=9,ip-id=zeroed,ttl=zeroed,dscp=zeroed,vlan=zeroed,mpls=zeroed,icmp-echo=zeroed",

@@ -49,7 +49,7 @@ fn the_ttl_and_the_class_of_labels_are_hidden_with_those_of_ip() {
 #[test]
 fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_the_rest() {
     let body = cat(&[PAYLOAD, PAYLOAD]);
-    for protocol in [89, 103, 112, 46, 88, 115, 97, 51, 253] {
+    for protocol in [89, 103, 112, 46, 88, 115, 97, 51, 33, 253] {
         let mut transform = transform("payload=16");
         let mut of = |bytes: &[u8], wire_len: usize| {
             shown(&mut transform, bytes, wire_len, LinkType::Ethernet).0.len()
@@ -74,8 +74,8 @@ fn what_is_not_understood_is_shown_whole_or_not_at_all_so_no_checksum_tells_of_t
         assert_eq!(out[34 + field..34 + field + len], vec![0; len], "{protocol}");
         assert_eq!(out[34..34 + field], body[..field], "{protocol}");
     };
-    // DCCP, UDP-Lite and SCTP have one checksum, in a known place; ESP has none.
-    for (protocol, field, len) in [(33, 6, 2), (136, 6, 2), (132, 8, 4), (50, 16, 0)] {
+    // UDP-Lite and SCTP have one checksum, in a known place; ESP has none. DCCP can have another one over its data in an option (RFC 4340, 9.3).
+    for (protocol, field, len) in [(136, 6, 2), (132, 8, 4), (50, 16, 0)] {
         sealed(protocol, field, len);
     }
 }
@@ -111,6 +111,181 @@ fn neither_is_what_else_could_have_checksums_in_it() {
     let beyond = ethernet(0x8100, &cat(&[&tags, &[0, 7, 8, 0], &tcp]));
     let out = show("payload=64", &beyond);
     assert!(out.len() <= 1024, "{} bytes behind more tags than are looked at", out.len());
+}
+
+/// Views that hide payload and views that hide anything else: in none of them is an unknown option shown, and the checksum above is right again.
+#[test]
+fn unknown_options_and_headers_are_zeroed_and_known_ones_stay() {
+    let v6 = |first: u8, header: &[u8]| framed(&ipv6(first, &cat(&[header, &tcp_with(TO_V6, &[], b"")])));
+    let advertisement = |options: &[u8]| {
+        let body = cat(&[&[64, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2], options]);
+        framed(&ipv6(58, &icmp(TO_V6, 134, &body)))
+    };
+    let known = [5, 1, 0, 0, 0, 0, 5, 0];
+    let portal = cat(&[&[37, 3], b"https://portal.a/?id=1"]);
+    let search = cat(&[&[31, 3, 0, 0, 0, 0, 0, 9], b"\x07example\x03org\0\0\0\0"]);
+    let empty = |kind: u8| cat(&[&[kind, 3], &[0; 22]]);
+    let cases = [
+        (
+            "neighbour discovery",
+            advertisement(&cat(&[&known, &portal, &search])),
+            70,
+            cat(&[&known, &empty(37), &empty(31)]),
+        ),
+        (
+            "TCP",
+            framed(&ipv4(6, &tcp_with(Over::V4, &[2, 4, 5, 180, 253, 6, 1, 2, 3, 4, 8, 9, 1, 2, 3, 4], b""))),
+            54,
+            cat(&[&[2, 4, 5, 180], &[1; 6], &[0; 6]]),
+        ),
+        (
+            "IPv4",
+            framed(&ipv4_with(6, &[148, 4, 0, 0, 82, 6, 1, 2, 3, 4, 1, 0], 0, &tcp_with(Over::V4, &[], b""))),
+            34,
+            cat(&[&[148, 4, 0, 0], &[1; 7], &[0]]),
+        ),
+        (
+            "IPv6",
+            v6(0, &[6, 1, 5, 2, 0, 0, 0x1e, 4, 1, 2, 3, 4, 1, 2, 9, 9]),
+            54,
+            vec![6, 1, 5, 2, 0, 0, 1, 4, 0, 0, 0, 0, 1, 2, 0, 0],
+        ),
+        (
+            "routing",
+            v6(43, &[6, 1, 200, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+            54,
+            cat(&[&[6, 1, 200, 3], &[0; 12]]),
+        ),
+    ];
+    for view in ["payload=none", "payload=1000", "macs=zeroed", "payload=none,ports=zeroed"] {
+        for (name, bytes, at, expected) in &cases {
+            let (out, described) = shown(&mut transform(view), bytes, bytes.len(), LinkType::Ethernet);
+            assert_eq!(out[*at..at + expected.len()], expected[..], "{name}, {view}");
+            assert_eq!(weir_wire::verify(&out, &described), Ok(()), "{name}, {view}");
+            assert_eq!(out.len(), bytes.len(), "{name}, {view}");
+        }
+    }
+    for (name, bytes, ..) in &cases {
+        assert_eq!(show("all", bytes), *bytes, "{name}");
+    }
+}
+
+/// Source routes, recorded routes and home addresses are known: they stay as long as addresses are visible.
+#[test]
+fn options_with_addresses_stay_where_addresses_are_visible() {
+    let [a, b] = packets::V4;
+    let tcp = || tcp_with(Over::V4, &[], b"");
+    let tcp6 = || tcp_with(TO_V6, &[], b"");
+    for bytes in [
+        framed(&ipv4_with(6, &cat(&[&[7, 11, 12], &a, &b, &[0]]), 0, &tcp())),
+        framed(&ipv4_with(6, &cat(&[&[131, 7, 8], &b, &[0]]), 0, &tcp())),
+        framed(&ipv4_with(6, &cat(&[&[68, 12, 13, 1], &a, &[1, 2, 3, 4]]), 0, &tcp())),
+        framed(&ipv6(60, &cat(&[&[6, 2, 1, 2, 0, 0, 0xc9, 16], &packets::V6[1], &tcp6()]))),
+        framed(&ipv6(43, &cat(&[&[6, 2, 2, 0, 0, 0, 0, 0], &packets::V6[1], &tcp6()]))),
+        framed(&ipv6(43, &cat(&[&[6, 2, 4, 0, 0, 0, 0, 9], &packets::V6[1], &tcp6()]))),
+    ] {
+        assert_eq!(show("payload=none", &bytes), bytes);
+        assert_ne!(show("addresses=zeroed", &bytes)[34..], bytes[34..]);
+    }
+}
+
+/// A data sequence signal without checksum, with numbers of eight bytes, and every other option of RFC 8684.
+#[test]
+fn options_of_multipath_tcp_stay_without_checksums_over_payload() {
+    let signal =
+        |flags: u8, len: usize| cat(&[&[30, u8::try_from(len).unwrap(), 0x20, flags], &vec![7; len - 4]]);
+    let other =
+        |subtype: u8, len: usize| cat(&[&[30, u8::try_from(len).unwrap(), subtype << 4], &vec![7; len - 3]]);
+    let options = [
+        (signal(0, 4), Some(4)),
+        (signal(1, 8), Some(8)),
+        (signal(3, 12), Some(12)),
+        (signal(4, 14), Some(14)),
+        (signal(4, 16), Some(14)),
+        (signal(0x0f, 26), Some(26)),
+        (signal(0x0f, 28), Some(26)),
+        (signal(5, 20), Some(18)),
+        // Lengths that its flags do not have.
+        (signal(1, 12), None),
+        (signal(1, 10), None),
+        (signal(4, 18), None),
+        (other(0, 24), Some(22)),
+        (other(0, 22), Some(22)),
+        (other(0, 21), None),
+        (other(1, 12), Some(12)),
+        (other(4, 5), Some(5)),
+        (other(6, 12), Some(12)),
+        (other(7, 12), Some(12)),
+        (other(8, 4), Some(4)),
+        (other(9, 4), None),
+        (other(15, 12), None),
+    ];
+    for (option, kept) in options {
+        let padding = vec![1; option.len().next_multiple_of(4) - option.len()];
+        let bytes = framed(&ipv4(6, &tcp_with(Over::V4, &cat(&[&option, &padding]), PAYLOAD)));
+        for view in ["payload=none", "ttl=zeroed", "addresses=zeroed"] {
+            let out = show(view, &bytes);
+            let expected = match kept {
+                Some(kept) => cat(&[&option[..kept], &vec![0; option.len() - kept]]),
+                None => vec![1; option.len()],
+            };
+            assert_eq!(out[54..54 + option.len()], expected, "{view}: {option:02x?}");
+        }
+    }
+}
+
+/// A packet inside another one says that it is longer than that: what is behind the outer one is nobody's.
+#[test]
+fn a_packet_inside_another_shows_nothing_behind_that() {
+    let trailer = cat(&[PAYLOAD, PAYLOAD]);
+    for is_v6 in [false, true] {
+        let udp = if is_v6 {
+            ipv6(17, &packets::udp_to(TO_V6, 53, &[9; 8]))
+        } else {
+            ipv4(17, &packets::udp_to(Over::V4, 53, &[9; 8]))
+        };
+        let tcp = if is_v6 {
+            ipv6(6, &tcp_with(TO_V6, &[], &[9; 8]))
+        } else {
+            ipv4(6, &tcp_with(Over::V4, &[], &[9; 8]))
+        };
+        let unknown = if is_v6 { ipv6(253, &[9; 8]) } else { ipv4(253, &[9; 8]) };
+        let options =
+            if is_v6 { ipv6(0, &[6, 0, 5, 2, 0, 0, 1, 0]) } else { ipv4_with(6, &[148, 4, 0, 0], 0, &[]) };
+        for (name, mut inner) in [("UDP", udp), ("TCP", tcp), ("unknown", unknown), ("options", options)] {
+            // It claims the trailer: as payload, as its header, and as options.
+            let claimed = inner.len() + trailer.len() - if is_v6 { 40 } else { 0 };
+            let field = if is_v6 { 4 } else { 2 };
+            inner[field..field + 2].copy_from_slice(&be(claimed));
+            if name == "options" && is_v6 {
+                inner[41] = 5;
+            } else if name == "options" {
+                inner[0] = 0x4f;
+            }
+            let kind: [u8; 2] = if is_v6 { [0x86, 0xdd] } else { [8, 0] };
+            for (carrier, bytes) in [
+                ("IP", framed(&ipv4(if is_v6 { 41 } else { 4 }, &inner))),
+                ("GRE", framed(&ipv4(47, &cat(&[&[0, 0], &kind, &inner])))),
+                ("frame", framed(&ipv4(47, &cat(&[&[0, 0, 0x65, 0x58], &framed(&inner)])))),
+            ] {
+                let end = bytes.len();
+                for view in [
+                    "payload=1000",
+                    "addresses=anonymised,payload=all",
+                    "payload=1000,ttl=zeroed",
+                    "payload=none",
+                ] {
+                    let out = show(view, &cat(&[&bytes, &trailer]));
+                    assert!(out.len() <= end, "{name} in {carrier}, {view}: {:02x?}", &out[end..]);
+                }
+            }
+        }
+        // ARP that is cut by the packet around it.
+        let arp = cat(&[&[0, 1, 8, 0, 6, 4, 0, 1], &[7; 12]]);
+        let frame = framed(&ipv4(47, &cat(&[&[0, 0, 0x65, 0x58], &ethernet(0x0806, &arp)])));
+        let out = show("payload=none", &cat(&[&frame, &trailer]));
+        assert!(out.len() <= frame.len());
+    }
 }
 
 /// So many addresses.

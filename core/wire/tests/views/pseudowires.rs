@@ -1,5 +1,6 @@
 //! Behind labels nothing names what follows: a frame of a pseudowire is not taken for the IP packet that its first four bits could begin.
 
+use super::nested::{Carrier, Leaf, Values};
 use super::packets::{self, MAC, Over, PAYLOAD, be, cat, ethernet, framed, ipv4, ones_sum, udp_to};
 use super::{HIDING, shown, transform};
 use weir_wire::LinkType;
@@ -151,7 +152,55 @@ fn shown_of(packet: &[u8], behind: usize) -> usize {
     let bytes = ethernet(0x8847, &cat(&[&LABELS, packet, &vec![0; behind]]));
     let mut transform = transform("addresses=anonymised,payload=all");
     let (out, _) = shown(&mut transform, &bytes, bytes.len(), LinkType::Ethernet);
-    out.len() - 14 - LABELS.len()
+    // Of labels with something else behind them the first is shown.
+    if out.len() == 14 + 4 { 0 } else { out.len() - 14 - LABELS.len() }
+}
+
+/// Without a bottom of the stack the packet behind it reads as labels, up to a bit of an address or a checksum that looks like one.
+#[test]
+fn of_a_stack_without_a_bottom_only_the_first_label_is_shown() {
+    let mut bottoms = [0; 16];
+    for view in HIDING.into_iter().chain(PARTIAL) {
+        let mut transform = transform(view);
+        let mut of = |labels: &[u8], packet: &[u8]| {
+            let bytes = ethernet(0x8847, &cat(&[labels, packet]));
+            let out = shown(&mut transform, &bytes, bytes.len(), LinkType::Ethernet);
+            assert_eq!(out.0.len(), 14 + 4, "{view}: {:02x?} of {bytes:02x?}", out.0);
+            out
+        };
+        for seed in 0..40 {
+            let values = Values::of(seed);
+            for is_v6 in [false, true] {
+                let inner = Leaf::Tcp.build(&values, is_v6).unwrap();
+                let tunnel = Carrier::Ip.wrap(&values, is_v6, &inner).unwrap();
+                for packet in [&inner.bytes, &tunnel.bytes] {
+                    let bottom =
+                        packet.chunks(4).position(|word| word.get(2).is_some_and(|byte| byte & 1 == 1));
+                    bottoms[bottom.unwrap_or(15).min(15)] += 1;
+                    for labels in [&[1, 2, 0x30, 60][..], &[1, 2, 0x30, 60, 4, 5, 0x60, 59]] {
+                        let shown = of(labels, packet);
+                        // Neither are length and descriptor those of another packet.
+                        assert_eq!(shown, of(labels, &vec![0; packet.len()]), "{view}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(bottoms.iter().filter(|count| **count > 0).count() > 5, "{bottoms:?}");
+}
+
+/// Labels with a bottom are shown with the packet behind them, though words of the packet look like a bottom as well.
+#[test]
+fn of_a_stack_with_a_bottom_all_labels_are_shown() {
+    let mut transform = transform("payload=none");
+    for depth in 1..12 {
+        let mut labels = [0x12, 0x34, 0x50, 60].repeat(depth);
+        labels[depth * 4 - 2] |= 1;
+        let bytes = ethernet(0x8847, &cat(&[&labels, &ipv4(17, &packets::udp(Over::V4))]));
+        let (out, described) = shown(&mut transform, &bytes, bytes.len(), LinkType::Ethernet);
+        assert_eq!(out[14..14 + depth * 4], labels);
+        assert_eq!((out.len(), usize::from(described.mpls_count)), (14 + depth * 4 + 28, depth));
+    }
 }
 
 #[test]

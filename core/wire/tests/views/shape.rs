@@ -143,7 +143,12 @@ fn flow_hashes_follow_what_is_shown_and_differ_from_view_to_view() {
 }
 
 fn views() -> impl Strategy<Value = View> {
-    let addresses = prop::sample::select(vec![Addresses::Zeroed, Addresses::Anonymised, Addresses::Visible]);
+    let addresses = prop::sample::select(vec![
+        Addresses::Zeroed,
+        Addresses::Anonymised,
+        Addresses::CryptoPan,
+        Addresses::Visible,
+    ]);
     let exposure = || prop::sample::select(vec![Exposure::Zeroed, Exposure::Visible]);
     let payload = prop_oneof![Just(Payload::All), (0..40u32).prop_map(Payload::First)];
     let fields = prop::collection::vec(prop::sample::select(Field::ALL), 0..5);
@@ -209,7 +214,7 @@ proptest! {
         match view.addresses {
             Addresses::Visible => prop_assert_eq!((&now.0, &now.1), (&before.0, &before.1)),
             Addresses::Zeroed => prop_assert!(now.0.iter().chain(&now.1).all(|byte| *byte == 0)),
-            Addresses::Anonymised => {
+            Addresses::Anonymised | Addresses::CryptoPan => {
                 prop_assert!(now.0 != before.0 && now.1 != before.1);
                 let common = |a: &[u8], b: &[u8]| a.iter().zip(b).position(|(a, b)| a != b).map(|i| i * 8 + (a[i] ^ b[i]).leading_zeros() as usize);
                 prop_assert_eq!(common(&now.0, &now.1), common(&before.0, &before.1));

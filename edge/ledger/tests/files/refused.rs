@@ -87,8 +87,18 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
 
     let folder = dir.path().join("a/b");
     Ledger::open(&folder, start(0), options()).unwrap();
-    let mode = std::fs::metadata(folder.join("ledger-000001.jsonl")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o007, 0);
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let segment = folder.join("ledger-000001.jsonl");
+    assert_eq!((mode(&segment), mode(&folder.join("lock")), mode(&folder)), (0o600, 0o600, 0o700));
+    // A second name may be where others can write; and a file of an earlier version loses its group.
+    let second = dir.path().join("second");
+    std::fs::hard_link(&segment, &second).unwrap();
+    let Err(error) = Ledger::open(&folder, start(0), options()) else { panic!("it has two names") };
+    assert!(error.to_string().contains("ledger-000001.jsonl: it has 2 links"), "{error}");
+    std::fs::remove_file(&second).unwrap();
+    std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(0o640)).unwrap();
+    Ledger::open(&folder, start(0), options()).unwrap();
+    assert_eq!(mode(&segment), 0o600);
     std::fs::write(dir.path().join("file"), "").unwrap();
     let Err(error) = Ledger::open(&dir.path().join("file/x"), start(0), options()) else {
         panic!("no folder")

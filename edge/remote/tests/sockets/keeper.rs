@@ -87,6 +87,17 @@ fn a_key_that_cannot_be_used_is_refused_in_words() {
     let why = |path: &Path| keeper(path).unwrap_err().to_string();
     let path = file(folder.path(), &identity, 0o640);
     assert!(why(&path).contains("others than its owner can read it"), "{}", why(&path));
+    file(folder.path(), &identity, 0o600);
+    let second = folder.path().join("second.key");
+    std::fs::hard_link(&path, &second).unwrap();
+    assert!(why(&path).contains("it has 2 links"), "{}", why(&path));
+    std::fs::remove_file(&second).unwrap();
+    std::os::unix::fs::symlink(&path, &second).unwrap();
+    assert!(why(&second).contains("it is a symbolic link"), "{}", why(&second));
+    // Only root can make a file of another user.
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        assert!(why(&path).contains("it belongs to user 65534"), "{}", why(&path));
+    }
     let gone = folder.path().join("gone.key");
     assert!(why(&gone).contains("No such file"), "{}", why(&gone));
     std::fs::remove_file(&path).unwrap();

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod crowd;
+mod erasure;
 mod forged;
 mod hostile;
 mod keeper;

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use weir_remote::{ConnectError, Door, Stream};
+use weir_remote::{Acceptor, ConnectError, PendingPeer, Stream};
 use weir_trust::gate::{Limits, Rate};
 use weir_trust::key::{Identity, PublicKey};
 use weir_units::Nanos;
@@ -118,31 +118,25 @@ fn serve_as_a_process_of_its_own() {
         half_open: usize::try_from(limits[0]).unwrap(),
         deadline: Nanos(limits[1]),
         source: Rate { every: Nanos::SECOND, burst: u32::try_from(limits[2]).unwrap() },
-        overall: Rate { every: Nanos::MILLISECOND, burst: 100_000 },
+        unproven: Rate { every: Nanos::MILLISECOND, burst: 100_000 },
         ..Limits::default()
     };
-    let door = Arc::new(Door::new(limits));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        loop {
-            let Ok((socket, from)) = listener.accept() else {
-                std::thread::sleep(Duration::from_millis(5));
-                continue;
-            };
-            if let Ok(visitor) = door.knock(socket, from) {
-                std::thread::spawn(move || {
-                    let Ok(guest) = visitor.meet(&identity()) else { return };
-                    if guest.peer().credentials == NOTHING {
-                        return;
-                    }
-                    if let Ok(stream) = guest.accept(OFFERS) {
-                        // What becomes of a connection is its guest's business.
-                        _ = echo(stream);
-                    }
-                });
-            }
-        }
+        let serve = |peer: PendingPeer| {
+            std::thread::spawn(move || {
+                let Ok(peer) = peer.authenticate() else { return };
+                if peer.peer().credentials == NOTHING {
+                    return;
+                }
+                if let Ok(stream) = peer.accept(OFFERS) {
+                    // What becomes of a connection is its guest's business.
+                    _ = echo(stream);
+                }
+            });
+        };
+        Acceptor::new(limits).serve(listener, &identity(), &AtomicBool::new(false), serve, || {}).unwrap();
     });
     // Until whoever started it is gone.
     _ = std::io::stdin().read_to_end(&mut Vec::new());

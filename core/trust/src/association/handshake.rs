@@ -1,0 +1,187 @@
+//! The library's handshake, and the erasure of what it leaves in memory.
+//!
+//! snow wipes nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops; hash and cipher keep their
+//! states on the heap; and its functions leave copies of keys on the stack. So here
+//!
+//! - the state stays in one place of the heap, and another state is written over it before that is freed;
+//! - ciphers get another key and hashes another state before they are freed ([`ErasedCipher`], [`ErasedHash`]);
+//! - the stack below is written over after each step.
+//!
+//! The language gives no guarantee that this erases every copy; `erasure.rs` among the tests of edge/remote looks for them.
+
+use super::error::HandshakeError;
+use snow::types::{Cipher, Hash};
+use snow::{HandshakeState, StatelessTransportState};
+use std::fmt;
+use std::hint::black_box;
+use zeroize::Zeroizing;
+
+/// Bytes of the stack that are written over: more than a step of a handshake takes.
+const STACK_BYTES: usize = 32 << 10;
+/// Bytes of a key of the cipher.
+const KEY_BYTES: usize = 32;
+/// Bytes that a message is longer than what it says.
+const TAG_BYTES: usize = 16;
+
+/// A handshake of the library. Its secrets are erased when it ends, or is dropped.
+pub(crate) struct Handshake {
+    state: Box<HandshakeState>,
+    /// Makes a state without a secret, to be written over that of an ended handshake.
+    blank: fn() -> Result<HandshakeState, HandshakeError>,
+}
+
+impl Handshake {
+    /// Takes a state that has exchanged nothing yet.
+    pub(super) fn new(state: HandshakeState, blank: fn() -> Result<HandshakeState, HandshakeError>) -> Self {
+        Self { state: Box::new(state), blank }
+    }
+
+    /// Reads a message, and returns the length of its payload.
+    pub(super) fn read(&mut self, message: &[u8], payload: &mut [u8]) -> Result<usize, snow::Error> {
+        with_erased_stack(|| self.state.read_message(message, payload))
+    }
+
+    /// Writes a message with this payload, and returns its length.
+    pub(super) fn write(&mut self, payload: &[u8], message: &mut [u8]) -> Result<usize, snow::Error> {
+        with_erased_stack(|| self.state.write_message(payload, message))
+    }
+
+    /// The hash of all that was exchanged.
+    pub(super) fn hash(&self) -> &[u8] {
+        self.state.get_handshake_hash()
+    }
+
+    /// The peer's X25519 key.
+    pub(super) fn remote(&self) -> Option<&[u8]> {
+        self.state.get_remote_static()
+    }
+
+    /// The keys of a handshake whose messages were all exchanged.
+    pub(crate) fn keys(mut self) -> Result<StatelessTransportState, HandshakeError> {
+        with_erased_stack(|| {
+            let state = std::mem::replace(&mut *self.state, (self.blank)()?);
+            state
+                .into_stateless_transport_mode()
+                .map_err(|_| HandshakeError::Library("its keys cannot be made"))
+        })
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        with_erased_stack(|| {
+            if let Ok(blank) = (self.blank)() {
+                *self.state = blank;
+                black_box(&mut *self.state);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Handshake {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handshake").finish_non_exhaustive()
+    }
+}
+
+/// Does a step, and writes over what it has left on the stack.
+pub(super) fn with_erased_stack<R>(step: impl FnOnce() -> R) -> R {
+    let result = apart(step);
+    erase_stack();
+    result
+}
+
+/// Does a step in a frame of its own, so that what it leaves is below the caller's.
+#[inline(never)]
+fn apart<R>(step: impl FnOnce() -> R) -> R {
+    black_box(step())
+}
+
+#[inline(never)]
+fn erase_stack() {
+    let mut below = [0_u8; STACK_BYTES];
+    black_box(&mut below);
+}
+
+/// A cipher of the library whose key is erased when it is dropped.
+pub(super) struct ErasedCipher(pub(super) Box<dyn Cipher>);
+
+impl Cipher for ErasedCipher {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn set(&mut self, key: &[u8; KEY_BYTES]) {
+        self.0.set(key);
+    }
+
+    fn encrypt(&self, nonce: u64, authtext: &[u8], plaintext: &[u8], out: &mut [u8]) -> usize {
+        self.0.encrypt(nonce, authtext, plaintext, out)
+    }
+
+    fn decrypt(
+        &self,
+        nonce: u64,
+        authtext: &[u8],
+        ciphertext: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize, snow::Error> {
+        self.0.decrypt(nonce, authtext, ciphertext, out)
+    }
+
+    /// As the library does it (Noise, section 4.2), without leaving the new key behind.
+    fn rekey(&mut self) {
+        with_erased_stack(|| {
+            let mut sealed = Zeroizing::new([0; KEY_BYTES + TAG_BYTES]);
+            self.0.encrypt(u64::MAX, &[], &[0; KEY_BYTES], sealed.as_mut());
+            let mut key = Zeroizing::new([0; KEY_BYTES]);
+            key.iter_mut().zip(sealed.iter()).for_each(|(to, from)| *to = *from);
+            self.0.set(&key);
+        });
+    }
+}
+
+impl Drop for ErasedCipher {
+    /// Another key takes the place of the old one, and of all that was derived from it.
+    fn drop(&mut self) {
+        self.0.set(&[0; KEY_BYTES]);
+        black_box(&mut self.0);
+    }
+}
+
+/// A hash of the library whose state, from which its last result follows, is erased when it is dropped.
+pub(super) struct ErasedHash(pub(super) Box<dyn Hash>);
+
+impl Hash for ErasedHash {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn block_len(&self) -> usize {
+        self.0.block_len()
+    }
+
+    fn hash_len(&self) -> usize {
+        self.0.hash_len()
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+
+    fn input(&mut self, data: &[u8]) {
+        self.0.input(data);
+    }
+
+    fn result(&mut self, out: &mut [u8]) {
+        self.0.result(out);
+    }
+}
+
+impl Drop for ErasedHash {
+    fn drop(&mut self) {
+        self.0.reset();
+        black_box(&mut self.0);
+    }
+}

@@ -1,0 +1,132 @@
+//! A credential in sentences, complete: one for each part of its grant.
+
+use crate::credential::{BLOCKS_MAX, Credential};
+use crate::grant::{Ceilings, Grant, ModuleSet, Modules, View};
+use crate::key::PublicKey;
+use std::fmt::Display;
+
+/// The rights of the last holder, by all blocks together: a line for each sentence. A credential whose blocks contradict each other says so instead.
+///
+/// These are the credential's claims. Only [`Credential::verify`] says that a node accepts it.
+pub fn sentences(credential: &Credential) -> String {
+    let grant = match credential.claimed_grant() {
+        Ok(grant) => grant,
+        Err(refusal) => return format!("Every node refuses this credential: {refusal}.\n"),
+    };
+    let mut lines = vec![who(credential)];
+    lines.extend(of_grant(&grant));
+    lines.concat()
+}
+
+fn who(credential: &Credential) -> String {
+    let (holder, root) = (credential.claimed_holder(), credential.claimed_root());
+    let links = credential.claimed_links();
+    let through: Vec<&PublicKey> =
+        links.iter().take(links.len().saturating_sub(1)).map(|link| &link.holder).collect();
+    let through = if through.is_empty() { String::new() } else { format!(", through {}", all_of(through)) };
+    format!("The credential gives the holder of {holder} these rights of {root}{through}:\n")
+}
+
+fn of_grant(grant: &Grant) -> Vec<String> {
+    let Grant { profiles, modules, filters, interfaces, view, writes, ceilings, nodes, .. } = grant;
+    let begin = grant.not_before.map_or("at once".to_owned(), |from| format!("on {from}"));
+    let end = grant.expires.map_or("has no end".to_owned(), |until| format!("ends on {until}"));
+    let nodes = match nodes {
+        Some(nodes) => format!("at these nodes: {}", all_of(nodes.iter())),
+        None => "at all nodes that trust this root".to_owned(),
+    };
+    let modules = if modules.is_any() {
+        "Any module may be loaded, whoever wrote it".to_owned()
+    } else {
+        format!("These modules may be loaded: {}", of_modules(modules))
+    };
+    let profiles = match profiles {
+        Some(profiles) => format!("by this profile of the node: {}", all_of(profiles)),
+        None => "by any profile of the node".to_owned(),
+    };
+    let interfaces = match interfaces {
+        Some(interfaces) => format!("these interfaces: {}", all_of(interfaces)),
+        None => "all interfaces of these nodes".to_owned(),
+    };
+    let filters: Vec<String> = filters.iter().map(|filter| format!("`{filter}`")).collect();
+    let packets = if filters.is_empty() {
+        "every packet".to_owned()
+    } else {
+        format!("the packets that {} selects", filters.join(" and also "))
+    };
+    let sees = view.unwrap_or(View::ALL);
+    let memory = if filters.is_empty() && sees == View::ALL {
+        "They may read all of an interface's memory (`sees = \"all\"`)"
+    } else {
+        "They can read no other packets (`sees = \"all\"` is refused)"
+    };
+    let writes = match writes {
+        Some(fields) if fields.is_empty() => "may change no field of a packet".to_owned(),
+        Some(fields) => format!("may change these fields of packets: {}", all_of(fields)),
+        None => "may change every field of a packet that can be written".to_owned(),
+    };
+    let delegation = match grant.delegations {
+        Some(0) => "The holder cannot pass it on".to_owned(),
+        Some(1) => "The holder can pass it on, to holders who cannot pass it on".to_owned(),
+        Some(times) => format!("The holder can pass it on, through up to {times} further holders in a row"),
+        None => format!("The holder can pass it on, until a chain has {BLOCKS_MAX} blocks"),
+    };
+    let mut sentences = vec![
+        format!("It begins {begin} and {end}"),
+        format!("It holds {nodes}"),
+        modules,
+        format!("Modules are admitted {profiles}"),
+        format!("They get packets from, and send into, {interfaces}"),
+        format!("They get {packets}"),
+        format!("Of each packet they see {}", sees.in_words()),
+        memory.to_owned(),
+        format!("They {writes}"),
+    ];
+    sentences.extend(amounts(ceilings));
+    sentences.push(delegation);
+    sentences.iter().map(|sentence| format!("  {sentence}.\n")).collect()
+}
+
+fn amounts(ceilings: &Ceilings) -> [String; 6] {
+    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = *ceilings;
+    let all = "All sessions of the holder and of those below together";
+    let cpu = most(cpu, " of a core", "any amount of processor time");
+    let memory = most(memory, " of memory", "any amount of memory");
+    let rate = most(bandwidth, "", "at any rate");
+    let records = most(records_per_second, " records a second", "any number of records");
+    let kept = most(kept_packets, " packets at a time", "any number of packets");
+    let sessions = match sessions {
+        Some(1) => "At most 1 session is there at a time".to_owned(),
+        Some(sessions) => format!("At most {sessions} sessions are there at a time"),
+        None => "Any number of sessions are there at a time".to_owned(),
+    };
+    [
+        format!("{all} use {cpu}"),
+        format!("They use {memory}"),
+        format!("They send {rate}"),
+        format!("They write {records}"),
+        format!("They keep {kept}"),
+        sessions,
+    ]
+}
+
+fn most(amount: Option<impl Display>, of: &str, unlimited: &str) -> String {
+    amount.map_or_else(|| unlimited.to_owned(), |amount| format!("at most {amount}{of}"))
+}
+
+/// Every set of modules, and every entry of it: a module has to be in each set.
+fn of_modules(modules: &Modules) -> String {
+    let of_set = |set: &ModuleSet| match (set.hashes.is_empty(), set.signers.is_empty()) {
+        (true, true) => "none".to_owned(),
+        (false, true) => all_of(&set.hashes),
+        (true, false) => format!("signed by {}", all_of(&set.signers)),
+        (false, false) => format!("{} or signed by {}", all_of(&set.hashes), all_of(&set.signers)),
+    };
+    modules.iter().map(of_set).collect::<Vec<_>>().join(", and of these ")
+}
+
+/// Every entry, as a grant is to be read in full before it is given to anyone; or `none`.
+fn all_of<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}

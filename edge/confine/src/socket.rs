@@ -1,0 +1,245 @@
+//! The socket of a node as a file: bound, replaced where it is stale, and removed, without touching what is another's.
+//!
+//! A lock beside the socket (`PATH.lock`) is held as long as the socket is there, so that of several nodes that start at the same path one goes on.
+//! Only a socket on which nothing answers (ECONNREFUSED) is removed, and only if it is still the one that was asked.
+
+use crate::private::{self, PrivateError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The mode of the socket: its owner and its group connect.
+const SOCKET_MODE: u32 = 0o660;
+/// The mode of its folder, where that is made: the group has to reach the socket.
+const FOLDER_MODE: u32 = 0o750;
+/// Added to the socket's path for that of its lock.
+const LOCK: &str = ".lock";
+/// Connections that wait to be accepted.
+const BACKLOG: libc::c_int = 128;
+/// Attempts, where others remove or bind at the same time.
+const ATTEMPTS: usize = 8;
+
+/// Why there is no socket. Nothing was removed.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The system refuses.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Another node has it.
+    #[error("another node is running here: it holds {}", .0.display())]
+    Locked(PathBuf),
+    /// The lock cannot be used.
+    #[error("its lock {}: {source}", .path.display())]
+    Lock {
+        /// The lock's file.
+        path: PathBuf,
+        /// Why not.
+        source: PrivateError,
+    },
+    /// Something else is there.
+    #[error("there is a {0}, not a socket: it was left as it is; move it away, or name another `socket`")]
+    Taken(&'static str),
+    /// A server answers there.
+    #[error("another node is running here, or another server: a connection to the socket was accepted")]
+    Answered,
+    /// A socket is there that is none of a node.
+    #[error(
+        "there is a socket that cannot be connected to as a node's: it was left as it is; remove it, or name another `socket` ({0})"
+    )]
+    Foreign(io::Error),
+    /// Others bind and remove sockets there all the time.
+    #[error("other programs bind sockets to this path at the same time: name another `socket`")]
+    Contended,
+}
+
+/// The socket's file. It is removed when this is dropped, if it is still that of this socket. To be dropped before the listener is closed: until then no
+/// other file has its number.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+    lock: Lock,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            _ = std::fs::remove_file(&self.path);
+        }
+        self.lock.remove();
+    }
+}
+
+/// Makes the folder of a socket where it is missing: its group may enter it.
+///
+/// # Errors
+/// It cannot be made.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+}
+
+/// Binds a socket to which its owner and group can connect. Makes its folder where that is missing, and removes a stale socket.
+///
+/// # Errors
+/// Another node or server is there, or something else than a socket; or the system refuses.
+pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        make_folder(folder)?;
+    }
+    // Told first, so that a mistaken path leaves no lock beside it.
+    refuse_what_is_no_socket(path)?;
+    let lock = Lock::take(path)?;
+    let address = Address::of(path)?;
+    for _ in 0..ATTEMPTS {
+        let socket = stream_socket(0)?;
+        if let Err(error) = address.give_to(libc::bind, &socket) {
+            if error.kind() != ErrorKind::AddrInUse {
+                return Err(error.into());
+            }
+            remove_stale(path, &address)?;
+            continue;
+        }
+        let identity = identity(path)?;
+        // Nobody can connect before it listens, whatever mode the umask gave it.
+        std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
+        // SAFETY: takes no pointers; the descriptor is open.
+        if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        return Ok((socket.into(), SocketFile { path: path.to_owned(), identity, lock }));
+    }
+    Err(SocketError::Contended)
+}
+
+/// Removes the socket at this path where nothing answers on it.
+fn remove_stale(path: &Path, address: &Address) -> Result<(), SocketError> {
+    let Some(asked) = gone(identity(path))? else { return Ok(()) };
+    refuse_what_is_no_socket(path)?;
+    // A server whose queue is full would keep a connection that waits.
+    match address.give_to(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Ok(()) => return Err(SocketError::Answered),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(SocketError::Answered),
+        Err(error) => return Err(SocketError::Foreign(error)),
+    }
+    if gone(identity(path))? == Some(asked) {
+        _ = gone(std::fs::remove_file(path))?;
+    }
+    Ok(())
+}
+
+fn refuse_what_is_no_socket(path: &Path) -> Result<(), SocketError> {
+    let Some(known) = gone(path.symlink_metadata())? else { return Ok(()) };
+    let found = known.file_type();
+    let what = match () {
+        () if found.is_socket() => return Ok(()),
+        () if found.is_file() => "regular file",
+        () if found.is_dir() => "folder",
+        () if found.is_symlink() => "symbolic link",
+        () if found.is_fifo() => "named pipe",
+        () => "device",
+    };
+    Err(SocketError::Taken(what))
+}
+
+/// Nothing, where there is no such file any more.
+fn gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    path.symlink_metadata().map(|known| (known.dev(), known.ino()))
+}
+
+/// The lock beside a socket, held.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Lock {
+    fn take(socket: &Path) -> Result<Self, SocketError> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(LOCK);
+        let path = PathBuf::from(path);
+        for _ in 0..ATTEMPTS {
+            let failed = |source| SocketError::Lock { path: path.clone(), source };
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(private::FILE_MODE);
+            let file = private::open_private(&mut options, &path).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(SocketError::Locked(path)),
+                Err(TryLockError::Error(error)) => return Err(failed(error.into())),
+            }
+            // One that its last holder has removed meanwhile keeps nobody out.
+            let held = file.metadata().map(|known| (known.dev(), known.ino()))?;
+            if gone(identity(&path))? == Some(held) {
+                return Ok(Self { path, _held: file });
+            }
+        }
+        Err(SocketError::Contended)
+    }
+
+    fn remove(&self) {
+        _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn stream_socket(flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `socket` has just returned this descriptor, and nothing else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// bind(2) or connect(2).
+type Call = unsafe extern "C" fn(libc::c_int, *const libc::sockaddr, libc::socklen_t) -> libc::c_int;
+
+/// A path as the system takes it.
+struct Address {
+    bytes: libc::sockaddr_un,
+    len: libc::socklen_t,
+}
+
+impl Address {
+    fn of(path: &Path) -> io::Result<Self> {
+        let path = path.as_os_str().as_bytes();
+        // SAFETY: all zeros is a value of this plain C struct.
+        let mut bytes: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        // One byte stays, for the zero at the end.
+        if path.is_empty() || path.len() >= bytes.sun_path.len() || path.contains(&0) {
+            let most = bytes.sun_path.len() - 1;
+            let why = format!("the path of a socket has 1 to {most} bytes, and no zero among them");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        bytes.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).map_err(io::Error::other)?;
+        for (to, from) in bytes.sun_path.iter_mut().zip(path) {
+            *to = libc::c_char::from_ne_bytes([*from]);
+        }
+        let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len() + 1;
+        Ok(Self { bytes, len: libc::socklen_t::try_from(len).map_err(io::Error::other)? })
+    }
+
+    fn give_to(&self, call: Call, socket: &OwnedFd) -> io::Result<()> {
+        let address = (&raw const self.bytes).cast();
+        // SAFETY: the address is live for the time of the call and has at least `len` bytes; the descriptor is open.
+        match unsafe { call(socket.as_raw_fd(), address, self.len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Private files, folders and sockets: how they are made, and what is refused. Files of other users take root to make.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use weir_confine::private::{self, Folder, Kind, PrivateError};
+use weir_confine::socket::{self, SocketError};
+
+/// A user that is neither root nor who runs the tests.
+const OTHER: u32 = 65534;
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().expect("it is there").mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// Whether tests can make files of other users; says so where they cannot.
+fn is_root() -> bool {
+    let is_root = fs::metadata("/proc/self/status").expect("procfs is mounted").uid() == 0;
+    if !is_root {
+        _ = writeln!(std::io::stderr(), "skipped: files of other users take root");
+    }
+    is_root
+}
+
+/// Makes everything that the module makes, in the folder that the environment names.
+#[test]
+#[ignore = "run by another test, as a process with a umask of its own"]
+fn make_everything() {
+    let Some(dir) = std::env::var_os("WEIR_TEST_FOLDER") else { return };
+    let dir = Path::new(&dir);
+    let folder = Folder::make(&dir.join("above/folder")).expect("it is made");
+    folder.create("file").expect("it is made");
+    folder.create_new("new").expect("it is made");
+    folder.replace("whole", b"text").expect("it is made");
+    folder.make_in("inner").expect("it is made");
+    private::make_inside(&dir.join("named"), "label").expect("it is made");
+    private::create_secret(&dir.join("secret")).expect("it is made");
+    private::create_named(&dir.join("output")).expect("it is made");
+    let (_listener, file) = socket::listen(&dir.join("run/node.sock")).expect("it is made");
+    assert_eq!(mode(&dir.join("run/node.sock")), 0o660);
+    assert_eq!(mode(&dir.join("run/node.sock.lock")), 0o600);
+    drop(file);
+}
+
+#[test]
+fn files_have_mode_600_and_folders_700_whatever_the_umask() {
+    for umask in ["000", "022", "027", "077", "117"] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let itself = std::env::current_exe().expect("this program");
+        let script = format!("umask {umask}; exec \"$0\" --ignored --exact make_everything");
+        let made = Command::new("sh")
+            .args(["-c", &script])
+            .arg(itself)
+            .env("WEIR_TEST_FOLDER", dir.path())
+            .output()
+            .expect("there is a shell");
+        let said = String::from_utf8_lossy(&made.stdout);
+        assert!(made.status.success() && said.contains("1 passed"), "umask {umask}: {said}");
+        for name in ["above/folder/file", "above/folder/new", "above/folder/whole", "secret", "output"] {
+            assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}, umask {umask}");
+        }
+        for name in ["above/folder", "above/folder/inner", "named/label"] {
+            assert_eq!(mode(&dir.path().join(name)), 0o700, "{name}, umask {umask}");
+        }
+        for name in ["above", "named"] {
+            assert_eq!(mode(&dir.path().join(name)) & 0o077, 0, "{name}, umask {umask}");
+        }
+    }
+}
+
+#[test]
+fn an_existing_file_of_weirs_own_becomes_private_and_a_named_output_keeps_its_mode() {
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::write(dir.path().join("old"), "before").expect("it is written");
+    set_mode(&dir.path().join("old"), 0o644);
+    let folder = Folder::open(dir.path()).expect("it is ours");
+    let mut text = String::new();
+    folder.create("old").expect("it is ours").read_to_string(&mut text).expect("it is read");
+    assert_eq!((text.as_str(), mode(&dir.path().join("old"))), ("before", 0o600));
+
+    set_mode(&dir.path().join("old"), 0o640);
+    private::create_named(&dir.path().join("old")).expect("it is the user's choice");
+    assert_eq!(mode(&dir.path().join("old")), 0o640);
+    // An own folder that others could write in, as older versions made it under some umasks.
+    let shared = dir.path().join("shared");
+    fs::create_dir(&shared).expect("it is made");
+    set_mode(&shared, 0o2775);
+    Folder::open(&shared).expect("it is ours");
+    assert_eq!(mode(&shared), 0o2755);
+    // One such as /tmp is not taken for an own one.
+    set_mode(&shared, 0o1777);
+    assert!(matches!(Folder::open(&shared), Err(PrivateError::Writable(0o1777))));
+    assert_eq!(mode(&shared), 0o1777);
+}
+
+#[test]
+fn symbolic_and_hard_links_are_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("victim"), "precious").expect("it is written");
+    set_mode(&at("victim"), 0o600);
+    symlink(at("victim"), at("link")).expect("a link");
+    fs::create_dir(at("real")).expect("it is made");
+    symlink(at("real"), at("folder-link")).expect("a link");
+    let folder = Folder::open(dir.path()).expect("it is ours");
+
+    let is_link = |error: PrivateError| matches!(error, PrivateError::Link(Kind::File));
+    assert!(is_link(folder.create("link").expect_err("a link")));
+    assert!(is_link(folder.open_file("link").expect_err("a link")));
+    assert!(is_link(folder.open_secret("link").expect_err("a link")));
+    assert!(is_link(private::open_secret(&at("link")).expect_err("a link")));
+    for path in [at("folder-link"), at("folder-link/"), at("folder-link/.")] {
+        // Root's links are followed for others; these are the tester's own, or root's for root.
+        let error = Folder::make(&path).expect_err("a link");
+        assert!(matches!(error, PrivateError::Link(Kind::Folder)), "{}: {error}", path.display());
+    }
+    assert!(folder.make_in("folder-link").is_err());
+    assert!(private::make_inside(dir.path(), "folder-link").is_err());
+    // A folder that a user names may be a link: the folder in it is what counts.
+    private::make_inside(&at("folder-link"), "label").expect("the link is the user's choice");
+    assert!(at("real/label").is_dir());
+
+    fs::hard_link(at("victim"), at("second")).expect("a link");
+    for name in ["victim", "second"] {
+        let error = private::open_secret(&at(name)).expect_err("two links");
+        assert!(matches!(error, PrivateError::Links(2)), "{error}");
+        assert!(matches!(folder.create(name), Err(PrivateError::Links(2))));
+        assert!(matches!(folder.open_secret(name), Err(PrivateError::Links(2))));
+    }
+    // A replacement is a file of its own, and what else the old one is called stays what it was.
+    folder.replace("second", b"other").expect("it is replaced");
+    symlink(at("victim"), at("link2")).expect("a link");
+    folder.replace("link2", b"other").expect("it is replaced");
+    assert_eq!(fs::read_to_string(at("victim")).expect("it is there"), "precious");
+    assert!(at("link2").symlink_metadata().expect("it is there").is_file());
+}
+
+#[test]
+fn a_secret_that_others_can_read_or_write_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("key");
+    fs::write(&path, "secret").expect("it is written");
+    for given in [0o640, 0o604, 0o620, 0o602, 0o610] {
+        set_mode(&path, given);
+        let error = private::open_secret(&path).expect_err("others have rights").to_string();
+        assert!(error.contains("`chmod 600`"), "{error}");
+    }
+    for given in [0o600, 0o400] {
+        set_mode(&path, given);
+        private::open_secret(&path).expect("only its owner reads it");
+    }
+    let error = private::open_secret(dir.path()).expect_err("a folder");
+    assert!(matches!(error, PrivateError::Type(Kind::File)), "{error}");
+    let missing = private::open_secret(&dir.path().join("missing")).expect_err("nothing is there");
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert_eq!(private::create_secret(&path).expect_err("it is there").kind(), ErrorKind::AlreadyExists);
+}
+
+#[test]
+fn what_another_user_owns_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = Folder::open(dir.path()).expect("it is ours");
+    let path = dir.path().join("key");
+    fs::write(&path, "secret").expect("it is written");
+    set_mode(&path, 0o600);
+    chown(&path, Some(OTHER), None).expect("root may");
+    let is_foreign = |error: &PrivateError| matches!(error, PrivateError::Owner { owner: OTHER, wanted: 0 });
+    let error = private::open_secret(&path).expect_err("another user's");
+    assert!(is_foreign(&error) && error.to_string().contains("`chown 0` it"), "{error}");
+    assert!(is_foreign(&folder.create("key").expect_err("another user's")));
+    assert!(is_foreign(&folder.open_secret("key").expect_err("another user's")));
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "secret");
+    let theirs = dir.path().join("folder");
+    fs::create_dir(&theirs).expect("it is made");
+    chown(&theirs, Some(OTHER), None).expect("root may");
+    assert!(is_foreign(&Folder::make(&theirs).expect_err("another user's")));
+    assert!(is_foreign(&folder.make_in("folder").expect_err("another user's")));
+}
+
+#[test]
+fn a_name_leads_to_nothing_outside_of_its_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = Folder::make(&dir.path().join("inner")).expect("it is made");
+    for name in ["", ".", "..", "../x", "a/b", "/etc/x", "a/", "a\0b"] {
+        let error = folder.create(name).expect_err("it is no name");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 1);
+}
+
+#[test]
+fn what_is_no_stale_socket_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "precious").expect("it is written");
+    fs::create_dir(at("folder")).expect("it is made");
+    symlink(at("nowhere"), at("link")).expect("a link");
+    for (name, what) in [("file", "regular file"), ("folder", "folder"), ("link", "symbolic link")] {
+        let error = socket::listen(&at(name)).expect_err("no socket");
+        assert!(matches!(&error, SocketError::Taken(found) if *found == what), "{name}: {error}");
+        assert!(error.to_string().contains(what) && error.to_string().contains("left as it is"), "{error}");
+        assert!(at(name).symlink_metadata().is_ok());
+        assert!(!at(&format!("{name}.lock")).exists());
+    }
+    assert_eq!(fs::read_to_string(at("file")).expect("it is there"), "precious");
+
+    // A server that is no node, and so holds no lock.
+    let server = UnixListener::bind(at("server")).expect("it is bound");
+    assert!(matches!(socket::listen(&at("server")), Err(SocketError::Answered)));
+    UnixStream::connect(at("server")).expect("it answers still");
+    drop(server);
+    let datagrams = UnixDatagram::bind(at("datagrams")).expect("it is bound");
+    let error = socket::listen(&at("datagrams")).expect_err("a server of another kind");
+    assert!(matches!(error, SocketError::Foreign(_)), "{error}");
+    UnixDatagram::unbound().and_then(|from| from.connect(at("datagrams"))).expect("it is there still");
+    drop(datagrams);
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_running_nodes_is_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("run/node.sock");
+    fs::create_dir(dir.path().join("run")).expect("it is made");
+    // As a node that was killed leaves it.
+    drop(UnixListener::bind(&path).expect("it is bound"));
+    fs::write(dir.path().join("run/node.sock.lock"), "").expect("it is written");
+    let (listener, file) = socket::listen(&path).expect("the stale socket is replaced");
+    assert!(matches!(socket::listen(&path), Err(SocketError::Locked(_))));
+    UnixStream::connect(&path).expect("it listens");
+    listener.accept().expect("it was connected to");
+    drop(file);
+    drop(listener);
+    assert_eq!(fs::read_dir(dir.path().join("run")).expect("it is there").count(), 0);
+}
+
+#[test]
+fn a_socket_that_took_the_place_of_ones_own_is_not_removed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("node.sock");
+    let (listener, file) = socket::listen(&path).expect("nothing is there");
+    fs::remove_file(&path).expect("it is ours");
+    let other = UnixListener::bind(&path).expect("the place is free");
+    drop(file);
+    UnixStream::connect(&path).expect("the other one is there still");
+    drop((listener, other));
+}
+
+#[test]
+fn of_many_that_start_at_once_one_listens() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("node.sock");
+    for round in 0..20 {
+        // Every other time as a node that was killed leaves it.
+        if round % 2 == 1 {
+            drop(UnixListener::bind(&path).expect("nothing is there"));
+        }
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| socket::listen(&path))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+        });
+        let bound: Vec<_> = started.into_iter().filter_map(Result::ok).collect();
+        assert_eq!(bound.len(), 1);
+        UnixStream::connect(&path).expect("it listens");
+    }
+}
