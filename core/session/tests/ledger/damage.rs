@@ -99,9 +99,9 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
     };
-    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 21 });
-    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 22);
-    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 21);
+    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 23 });
+    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 24);
+    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 23);
     let other = Head { hash: Digest::of(b"other"), ..kept };
     assert_eq!(verify_second(Origin::After(other)).unwrap_err().what, Damage::Unlinked);
     // The file of another segment under its name.
