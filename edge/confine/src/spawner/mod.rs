@@ -70,11 +70,8 @@ pub enum Role {
 
 impl Role {
     /// All of them, with their arguments.
-    const ALL: [(Self, &'static str); 3] = [
-        (Self::Module, "ward"),
-        (Self::Compiler, "compile"),
-        (Self::KeyAgent, "keep-key"),
-    ];
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Module, "ward"), (Self::Compiler, "compile"), (Self::KeyAgent, "keep-key")];
 
     /// The role of this argument.
     pub(crate) fn of(argument: &OsStr) -> Option<Self> {
