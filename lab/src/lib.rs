@@ -32,6 +32,7 @@ pub mod native;
 pub mod packets;
 pub mod place;
 pub mod price;
+pub mod pseudonyms;
 pub mod random;
 pub mod ratios;
 pub mod reference;

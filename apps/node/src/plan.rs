@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
 };
-use weir_netio::{ApartError, Block, Selection};
+use weir_netio::{Block, FilterError, Selection};
 use weir_session::ledger::DropCause;
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
@@ -237,7 +237,7 @@ pub struct Plan {
 pub enum PlanError {
     /// The expression is wrong.
     #[error(transparent)]
-    Filter(#[from] ApartError),
+    Filter(#[from] FilterError),
     /// All that have to match are too much together.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),

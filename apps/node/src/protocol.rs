@@ -9,15 +9,16 @@ mod shot;
 
 pub use crate::limits::LimitsShot;
 pub use shot::{
-    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
-    RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot, TableShot, Taken,
-    ViewShot,
+    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
+    ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
+    TableShot, Taken, ViewShot,
 };
 
 use crate::counted;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
+use crate::share::Share;
 use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
@@ -138,8 +139,8 @@ pub enum Request {
     Rate(Rate),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
-    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of his own sessions, and those of whoever got
-    /// the right from him.
+    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of their own sessions, and of the
+    /// bills of those of their delegates.
     Ledger(LedgerAsk),
     /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
     /// offer: [`Reply::Uploaded`] where the node wants the whole list.
@@ -220,9 +221,13 @@ pub struct Explanation {
     /// What it allows, part by part, in words.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// What is used, of what is given to each holder of its chain, and to its root.
+    /// The sum over the sessions of the credential's holder and of those below, of what it allows. For the operator also the sums under each earlier holder of the chain, and under the
+    /// root.
     #[serde(default)]
     pub used: Vec<UsedShot>,
+    /// Rights over sessions that the holder shares with others, and that others share with the holder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedShot>,
     /// What would come of the request; nothing where none was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -239,6 +244,15 @@ pub struct UsedShot {
     pub used: String,
     /// of so much.
     pub given: String,
+}
+
+/// A right over a session that its owner shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedShot {
+    /// The session, by the name that the credential's holder has for it.
+    pub session: String,
+    /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
+    pub share: String,
 }
 
 /// What would come of a request.
@@ -383,6 +397,12 @@ pub struct Change {
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// Rights over the session that its owner shares from now on.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<Share>,
+    /// Rights over the session that its owner shares no longer. They go before others come.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub unshare: Vec<Share>,
 }
 
 /// From the node.

@@ -43,6 +43,7 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_shots(),
             sessions,
+            processes: crate::isolation::started(),
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
@@ -113,6 +114,8 @@ impl Node {
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
+            share: session.spec.share.iter().map(ToString::to_string).collect(),
+            sums_only: false,
             offers: session.spec.offers.clone(),
             uses: session.spec.uses.clone(),
         }
@@ -189,6 +192,7 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
             .iter()
             .sum(),
         faults: get(&tally.faults),
+        isolation: module.isolation.clone(),
         strikes: get(&tally.strikes),
         used_ns: get(&tally.used),
         memory: get(&tally.memory),

@@ -6,6 +6,7 @@ use crate::policy::Policy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use weir_confine::Launcher;
 use weir_remote::{KEEPER, Keeper};
 use weir_session::Name;
 use weir_trust::credential::{Credential, Refusal, Situation, Verified};
@@ -169,9 +170,7 @@ impl Trust {
 
 /// Who keeps the node's own key, which is in a file that is the operator's alone.
 pub(crate) fn keeper(path: &Path) -> Result<Keeper, DaemonError> {
-    // The program that runs, also where another one has its name by now.
-    let program = PathBuf::from("/proc/self/exe");
     let arguments = vec![PathBuf::from(KEEPER), path.to_owned()];
-    Keeper::start(program, arguments, crate::log::say)
+    Keeper::start(Launcher::of_process(), arguments, crate::log::say)
         .map_err(|error| DaemonError::Trust { path: path.to_owned(), source: error.into() })
 }

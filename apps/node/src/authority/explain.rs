@@ -1,7 +1,9 @@
 //! What a credential allows here and now, in words.
 
-use super::{Owner, ceilings};
-use crate::protocol::Explanation;
+use super::ceilings::Reader;
+use super::{Owner, Standing, ceilings};
+use crate::protocol::{Explanation, SharedShot};
+use crate::share::Share;
 use crate::spec::SessionSpec;
 use weir_trust::credential::{Credential, DatedId, Refusal, Verified};
 use weir_trust::explain;
@@ -13,6 +15,7 @@ pub(crate) fn explanation<'a>(
     sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
     node: &NodeName,
     at: Second,
+    reader: Reader,
 ) -> Explanation {
     let allows = explain::grant(credential.grant(), true).into_iter();
     Explanation {
@@ -23,9 +26,23 @@ pub(crate) fn explanation<'a>(
         chain: DatedId::of_chain(credential.chain()).map(|id| id.to_string()).collect(),
         worthless: None,
         allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
-        used: ceilings::usage(credential, sessions),
+        shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
+        used: ceilings::usage(credential, sessions, reader),
         verdict: None,
     }
+}
+
+/// The shares of a session that concern a holder: all of their own, and those of delegates that name the holder.
+fn shared(credential: &Verified, owner: &Owner, spec: &SessionSpec) -> Vec<SharedShot> {
+    let (session, shares): (_, Vec<_>) = match owner.standing(credential) {
+        Some(Standing::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(Standing::Delegator) => {
+            (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
+        }
+        None => return Vec::new(),
+    };
+    let shot = |share: &&Share| SharedShot { session: session.to_string(), share: share.to_string() };
+    shares.iter().map(shot).collect()
 }
 
 /// Of one that is worth nothing.

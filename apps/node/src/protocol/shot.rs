@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub links: Vec<LinkShot>,
     /// Its sessions.
     pub sessions: Vec<SessionShot>,
+    /// The processes that it has started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessShot>,
     /// Memory that sessions can reserve, and have reserved, bytes.
     pub memory: Taken,
     /// Its named tables.
@@ -100,6 +103,17 @@ pub struct DelegatedShot {
     pub all_before: Option<String>,
     /// Identifiers, each with the time at which its credential expires.
     pub entries: Vec<String>,
+}
+
+/// Processes that a node has started, of one role and with the same walls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessShot {
+    /// `module`, `compiler`, `filter` or `key-agent`.
+    pub role: String,
+    /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` is what each has.
+    pub isolation: String,
+    /// Their number since the node was started.
+    pub started: u64,
 }
 
 /// A view by which packets of an interface are shown. All who read it see the same memory.
@@ -289,6 +303,17 @@ pub struct SessionShot {
     /// Services of others that it uses.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
+    /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<String>,
+    /// It is of a delegate who shares no right over it with the asker, who sees its sums alone: one row for all channels, all output channels and all modules.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub sums_only: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_whole(sums_only: &bool) -> bool {
+    !sums_only
 }
 
 /// What a session's modules did by services.
@@ -391,6 +416,9 @@ pub struct ModuleShot {
     pub records_lost: u64,
     /// Calls that were lost.
     pub faults: u64,
+    /// The walls around its process; nothing where it runs in the node's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub isolation: String,
     /// Strikes against it.
     pub strikes: u64,
     /// Processor time in it, ns.

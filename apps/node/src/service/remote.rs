@@ -9,7 +9,7 @@ use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE
 use super::room::Places;
 use crate::access::{Cause, FloodLog};
 use crate::audit::Asked;
-use crate::authority::{Asker, Refusal};
+use crate::authority::{Asker, Refusal, line};
 use crate::log::warn;
 use crate::trust::Trust;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, Keeper, PendingPeer, Stream};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, Refusal as Worthless, Verified};
+use weir_trust::credential::{Credential, PrefixId, Refusal as Worthless, Verified};
 use weir_trust::gate::{Limits, Source};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
@@ -28,6 +28,8 @@ use weir_trust::key::PublicKey;
 const CLIENTS_MAX: usize = 64;
 /// Clients with one key at a time, at most.
 const CLIENTS_OF_ONE_MAX: usize = 8;
+/// Clients at a time, at most, of all who have their right from one grant of a root: a quarter of the slots is left for others.
+const CLIENTS_OF_PARTY_MAX: usize = 48;
 /// Connections of the node's operators at a time, at most.
 const OPERATORS_MAX: usize = 16;
 /// Peers without a valid credential that are told so at a time, at most.
@@ -50,6 +52,8 @@ pub(super) struct RemoteServer {
     pub(super) office: Arc<Office>,
     acceptor: Acceptor,
     clients: Places<PublicKey>,
+    /// The same, by the first grant of their chains.
+    parties: Places<PrefixId>,
     /// For holders that find no slot.
     crowded: Places<PublicKey>,
     /// For the node's operators, with quotas of their own,
@@ -73,6 +77,7 @@ impl RemoteServer {
             keeper,
             acceptor,
             clients: Places::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
+            parties: Places::new(CLIENTS_MAX, CLIENTS_OF_PARTY_MAX),
             crowded: Places::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
             operators: Places::new(OPERATORS_MAX, OPERATORS_MAX),
             operators_office: Office::new(&office.daemon, &office.is_over),
@@ -204,10 +209,12 @@ impl RemoteServer {
 
     fn serve_holder(&self, peer: AuthenticatedPeer, verified: Arc<Verified>) -> Result<(), AcceptError> {
         let (daemon, key) = (&self.office.daemon, peer.peer().key);
-        let Some(_slot) = self.clients.take(key) else {
+        let party = line(&verified).next().map_or(verified.id(), |(first, _)| first);
+        let slot = self.parties.take(party).and_then(|of_party| Some((of_party, self.clients.take(key)?)));
+        let Some(_slot) = slot else {
             daemon.access.refused(Cause::Slots);
             let why = format!(
-                "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
+                "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_PARTY_MAX} that have their right from the same grant, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
             );
             daemon.decided(Asked::of_guest(&verified).refused(&why));
             let Some(_place) = self.crowded.take(key) else { return Ok(()) };

@@ -476,6 +476,10 @@ fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
             width,
         ));
     }
+    for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
+        let text = format!(" {}: isolation: {}", plain(&module.name), plain(&module.isolation));
+        lines.push(Line::styled(cut(&text, width), PLAIN));
+    }
     for module in &session.modules {
         if let Some(fault) = &module.last_fault {
             let text = format!(" {}: last fault: {}", plain(&module.name), plain(fault));
