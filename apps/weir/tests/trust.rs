@@ -484,7 +484,8 @@ fn commands_that_add_to_one_list_at_the_same_time_lose_no_entry() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     done(at, "key new operator.key");
-    let tokens = ('a'..='p').map(|digit| format!("weir-id:{}@2100-01-01T00:00:00Z", digit.to_string().repeat(32)));
+    let tokens =
+        ('a'..='p').map(|digit| format!("weir-id:{}@2100-01-01T00:00:00Z", digit.to_string().repeat(32)));
     let tokens: Vec<String> = tokens.collect();
     std::thread::scope(|scope| {
         for token in &tokens {
