@@ -10,8 +10,8 @@ use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
+use weir_confine::Launcher;
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
@@ -136,10 +136,8 @@ impl Workshop {
                 if let Some(what) = not_apart(&admitted) {
                     return Err(NodeError::Apart { module: module(), what });
                 }
-                // The program that runs, also where another one has its name by now.
-                let program = Path::new("/proc/self/exe");
                 let ward = Ward::start(
-                    program,
+                    &Launcher::of_process(),
                     &self.engine,
                     admitted,
                     &spec.settings(),

@@ -102,6 +102,12 @@ pub enum Command {
     /// Run one module: what a node runs for each module of a session in processes of its own, with a socket for standard input
     #[command(hide = true, name = weir_node::WARD)]
     Ward,
+    /// Start processes for a node, each with namespaces of its own: what a node runs once, with a socket for standard input
+    #[command(hide = true, name = weir_node::SPAWNER)]
+    StartProcesses {
+        /// The first user for them, the place of their control groups, and the key's file
+        settings: Vec<std::ffi::OsString>,
+    },
     /// Write the manual pages
     #[command(hide = true)]
     Man {

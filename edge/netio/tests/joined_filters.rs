@@ -188,7 +188,9 @@ fn compiled(expressions: &[String]) -> Vec<Filter> {
         .iter()
         .filter_map(|expression| {
             let program = compile_filter(expression, LinkType::Ethernet).ok()?;
-            let oracle = |is_optimised| Some(Oracle::new(&by_libpcap(expression, is_optimised)?).expect("it is valid"));
+            let oracle = |is_optimised| {
+                Some(Oracle::new(&by_libpcap(expression, is_optimised)?).expect("it is valid"))
+            };
             let (libpcap, unoptimised) = (oracle(true)?, oracle(false)?);
             Some(Filter { expression: expression.clone(), libpcap, unoptimised, program })
         })

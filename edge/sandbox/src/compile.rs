@@ -7,6 +7,7 @@
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
+use weir_confine::Launcher;
 use weir_confine::child::{self, ChildError, Limits};
 use weir_units::{Bytes, Nanos};
 
@@ -60,7 +61,7 @@ pub(crate) fn in_child(
         memory: limits.memory,
         answer: CODE_MAX,
     };
-    let asked = child::ask(&std::env::current_exe()?, "compile", bytes, &most);
+    let asked = child::ask(&Launcher::of_process(), "compile", bytes, &most);
     used.0 = used.0.saturating_add(asked.used.0);
     let answer = asked.answer.map_err(|error| match error {
         // Without memory it ends itself by a signal.

@@ -7,6 +7,7 @@ use crate::filters::{Compiled, Wanted};
 use crate::node::Node;
 use crate::premises::Premises;
 use crate::protocol::Change;
+use crate::share::Share;
 use crate::spec::{ModuleSpec, SessionSpec};
 use std::io;
 use std::path::Path;
@@ -40,7 +41,8 @@ impl Daemon {
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         let id = self.create_empty(spec, owner.clone())?;
         for module in modules {
-            let loaded = file(&module).and_then(|file| self.load(&name, owner.clone(), &module, file, &[]));
+            let loaded =
+                file(&module).and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[]));
             if let Err(error) = loaded {
                 // This one: somebody may have closed it, and made another of its name.
                 _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);
@@ -137,16 +139,17 @@ impl Daemon {
         Ok(owner)
     }
 
-    /// A module for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
+    /// A module for a session. `permitted`: whose that was when it was permitted, and the share by which another holder asks; nobody's, where the operator asks.
     pub(crate) fn load(
         &self,
         session: &Name,
-        permitted: Option<Owner>,
+        permitted: (Option<Owner>, Option<Share>),
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
+        let (permitted, by) = permitted;
         let owner = self.owner(session, permitted)?;
         let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
         let signed = signed.map_err(Box::new)?;
@@ -171,7 +174,7 @@ impl Daemon {
         let mut node = lock(&self.node);
         node.charge(session, Some(&module.cpu), used);
         let loaded = prepared.and_then(|prepared| {
-            node.still_of(session, owner.as_ref())?;
+            node.still_of(session, owner.as_ref())?.check_shared(by.as_ref())?;
             self.renew(&mut node, session)?;
             node.install(session, prepared, signed)
         });
@@ -217,18 +220,23 @@ impl Daemon {
     }
 
     /// Other reservations for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
-    pub(crate) fn change(&self, change: &Change, permitted: Option<Owner>) -> Result<(), NodeError> {
+    pub(crate) fn change(
+        &self,
+        change: &Change,
+        permitted: (Option<Owner>, Option<Share>),
+    ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
+        let (permitted, by) = permitted;
         let owner = self.owner(&change.session, permitted)?;
         let (compiled, used) = self.compiled(owner.as_ref(), |premises| self.wanted_for(change, premises));
         let mut node = lock(&self.node);
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);
         let changed = compiled.and_then(|compiled| {
-            node.still_of(&change.session, owner.as_ref())?;
+            node.still_of(&change.session, owner.as_ref())?.check_shared(by.as_ref())?;
             // Whoever asks has been asked for his right. The session's owner may have none any more: then it ends in a moment.
             _ = self.renew(&mut node, &change.session);
             node.change(change, &compiled)
