@@ -243,14 +243,15 @@ fn a_process_that_is_asked_once_answers_and_has_its_limits() {
         time: Nanos(300 * Nanos::SECOND.0),
         memory: Bytes(1 << 30),
         answer: 1 << 20,
+        cores: None,
     };
-    let asked = ask(&launcher, "compile", b"a question", &limits);
+    let asked = ask(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
     assert_eq!(asked.answer.expect("it answers").bytes, b"a question");
     // The first process of a PID namespace does not get the signal of the limit.
-    let asked = ask(&launcher, "compile", b"spin", &limits);
+    let asked = ask(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
     assert!(matches!(asked.answer, Err(child::ChildError::Time(_))), "{:?}", asked.answer);
     assert!(asked.used.0 > Nanos::SECOND.0 / 2, "{:?}", asked.used);
-    let none = ask(&launcher, "/bin/sh", b"", &limits);
+    let none = ask(&launcher, "/bin/sh", b"", &limits, &mut Nanos(0));
     assert!(matches!(none.answer, Err(child::ChildError::Process(_))), "{:?}", none.answer);
 }
 
