@@ -206,17 +206,22 @@ pub fn create_named(path: &Path) -> io::Result<File> {
 /// # Errors
 /// It cannot be made.
 pub fn make_named_folder(path: &Path) -> io::Result<()> {
+    make_folders(path, FOLDER_MODE)
+}
+
+/// Makes a folder and those above it that are missing, with this mode whatever the umask.
+pub(crate) fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     let (Some(name), false) = (path.file_name(), path.is_dir()) else {
         // It is there, or is `/` or ends with `..`: then the system says what is wrong with it.
         return path.metadata().map(drop);
     };
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    make_named_folder(above)?;
+    make_folders(above, mode)?;
     let above = place(above)?;
     if make_in(&above, name)? {
-        // Where the umask took rights from the owner.
+        // It was made for its owner alone, and the umask may have taken rights from the owner, too.
         let made = open_at(&above, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
-        made.set_permissions(Permissions::from_mode(FOLDER_MODE))?;
+        made.set_permissions(Permissions::from_mode(mode))?;
     } else if !path.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
     }

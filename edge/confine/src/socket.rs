@@ -4,11 +4,11 @@
 //! Only a socket on which nothing answers (ECONNREFUSED) is removed, and only if it is still the one that was asked.
 
 use crate::private::{self, PrivateError};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ impl Drop for SocketFile {
 /// # Errors
 /// It cannot be made.
 pub fn make_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+    private::make_folders(path, FOLDER_MODE)
 }
 
 /// Binds a socket to which its owner and group can connect. Makes its folder where that is missing, and removes a stale socket.

@@ -44,7 +44,7 @@ fn make_everything() {
     private::create_secret(&dir.join("secret")).expect("it is made");
     private::create_named(&dir.join("output")).expect("it is made");
     let (_listener, file) = socket::listen(&dir.join("run/node.sock")).expect("it is made");
-    assert_eq!(mode(&dir.join("run/node.sock")), 0o660);
+    assert_eq!((mode(&dir.join("run")), mode(&dir.join("run/node.sock"))), (0o750, 0o660));
     assert_eq!(mode(&dir.join("run/node.sock.lock")), 0o600);
     drop(file);
 }
