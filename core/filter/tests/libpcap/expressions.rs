@@ -655,4 +655,24 @@ proptest! {
             prop_assert!(is_a_limit_of_libpcap(&text, LinkType::Ethernet), "{}", error);
         }
     }
+
+    #[test]
+    fn any_text_is_compiled_or_refused_at_a_place_in_it(
+        text in prop_oneof![
+            any::<String>(),
+            prop::collection::vec(choose(&[
+                "(", ")", "[", "]", "::", ":", ".", "-", "1", "0x", "ff", "ip", "\\", " ", "$", "not ", "and ", "%", "^", "geneve ", "vlan ",
+                "mpls ", "pppoes ", "protochain 6 ", "or ", "tcp", "port 80 ", "/", "1.2.3.4", "\u{e9}", "\0",
+            ]), 0..200).prop_map(|words| words.concat()),
+        ],
+        which in 0..LinkType::ALL.len(),
+    ) {
+        match ours(&text, LinkType::ALL[which]) {
+            Ok(program) => prop_assert!(program.instructions().len() <= 4096),
+            Err(error) => {
+                prop_assert!(error.at + error.len <= text.len(), "{:?}", error);
+                prop_assert!(text.get(error.at..error.at + error.len).is_some(), "{:?}", error);
+            }
+        }
+    }
 }
