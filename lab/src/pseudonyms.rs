@@ -25,7 +25,7 @@ struct Set {
 
 fn sets() -> Vec<Set> {
     let mut random = Random::new(3);
-    let mut bytes = || <[u8; 16]>::from(std::array::from_fn(|_| random.byte()));
+    let mut bytes = || -> [u8; 16] { std::array::from_fn(|_| random.byte()) };
     let mut set = |name, address: &dyn Fn([u8; 16]) -> IpAddr, different: usize| {
         let addresses: Vec<IpAddr> = (0..different).map(|_| address(bytes())).collect();
         Set { name, addresses: addresses.into_iter().cycle().take(COUNT).collect() }

@@ -8,6 +8,7 @@ use crate::plan::PlanError;
 use crate::view::Lens;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_confine::Meter;
 use weir_demux::Program;
 use weir_netio::compile_filter;
 use weir_sandbox::thread_time;
@@ -79,8 +80,8 @@ impl Filters {
         Some(compiled)
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Takes the processor time that it used off `meter`.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, meter: &mut dyn Meter) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {
@@ -88,14 +89,14 @@ impl Filters {
                 Wanted::Lens(lens, key) => {
                     let begin = thread_time();
                     compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
-                    used.0 += thread_time().0.saturating_sub(begin.0);
+                    meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
                     continue;
                 }
             };
             if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key, used) {
+            match self.program(&key, meter) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
@@ -108,13 +109,17 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, meter: &mut dyn Meter) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
+        // The compiler's work is bounded by the text's length, so it is looked at before each text and not in between.
+        if meter.left() == Nanos(0) {
+            return Err(PlanError::Budget(meter.limit()));
+        }
         let begin = thread_time();
         let compiled = compile_filter(&key.0, key.1);
-        used.0 = used.0.saturating_add(thread_time().0.saturating_sub(begin.0));
+        meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
         let program = Arc::new(compiled?);
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
@@ -223,5 +228,17 @@ mod tests {
         assert_eq!(*all(&[" a ", ""]).unwrap(), first_byte(1));
         assert_eq!(*all(&["a", "b"]).unwrap(), first_byte(1).and(&first_byte(2)).unwrap());
         assert!(matches!(all(&["a", "c"]), Err(PlanError::Another)));
+    }
+
+    #[test]
+    fn filters_of_one_request_share_its_budget() {
+        let filters = Filters::default();
+        let mut budget = weir_confine::Budget::new(Nanos(5));
+        budget.spend(Nanos(5));
+        let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
+        assert!(error.contains("all that this request has to have compiled"), "{error}");
+        // A program that is kept takes nothing.
+        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        assert!(filters.compile(wanted("udp"), &mut budget).is_ok());
     }
 }

@@ -194,7 +194,7 @@ impl Node {
             cap: Ppm(u32::from(config.cpu.reservable) * 10_000),
             ..CoreConfig::default()
         };
-        let numbers = if config.cpu.cores.is_empty() { vec![last_core()] } else { config.cpu.cores.clone() };
+        let numbers = config.cpu.module_cores();
         let trace = config.cpu.trace.as_deref();
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
         let cores = cores.collect::<Result<_, _>>()?;
@@ -706,9 +706,4 @@ impl Node {
         }
         source.follow(routes)
     }
-}
-
-fn last_core() -> u16 {
-    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u16::try_from(count - 1).unwrap_or(0)
 }

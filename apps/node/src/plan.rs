@@ -14,6 +14,7 @@ use weir_demux::{
 };
 use weir_netio::{Block, FilterError, Selection};
 use weir_session::ledger::DropCause;
+use weir_units::Nanos;
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
 /// What a channel got and lost. Counters only grow.
@@ -257,6 +258,11 @@ pub enum PlanError {
         "all who have their right from one grant have {0} channels of an interface together at most: close one, or have one channel for several filters"
     )]
     Crowded(usize),
+    /// The request has used up its processor time for compiling.
+    #[error(
+        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request"
+    )]
+    Budget(Nanos),
     /// Compiled was another filter, or for packets of another kind.
     #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
     Another,

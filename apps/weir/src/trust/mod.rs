@@ -15,7 +15,7 @@ use crate::Failure;
 use amount::{At, Same};
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
 use delivering::Deliverer;
-use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
+use files::{keep_secret, list_of, new_passphrase, passphrase_of, write_new};
 use rand_core::OsRng;
 use revoking::Revocation;
 use std::io::Write;
