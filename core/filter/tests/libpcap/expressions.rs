@@ -621,7 +621,9 @@ fn expression() -> impl Strategy<Value = String> {
 /// Texts that libpcap refuses as it has only 16 words of scratch memory, or as its optimiser takes a byte of the packet for 0; and divisions by 0 and
 /// shifts that weir finds, and libpcap does not.
 fn is_a_listed_difference(text: &str, link_type: LinkType) -> bool {
-    if ours(text, link_type).is_err_and(|error| matches!(error.fault, Fault::DivisionByZero | Fault::Shift(_))) {
+    if ours(text, link_type)
+        .is_err_and(|error| matches!(error.fault, Fault::DivisionByZero | Fault::Shift(_)))
+    {
         return true;
     }
     theirs(text, link_type, true).is_err_and(|error| {
