@@ -200,6 +200,11 @@ impl Values {
     pub(crate) fn compute(&mut self, operator: Operator, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
         use Operator::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
         let (left, right) = (self.constant_of(a), self.constant_of(b));
+        match (operator, left) {
+            (Add | Or | Xor, Some(0)) => return Ok(b),
+            (Mul | Div | Mod | And | Lsh | Rsh, Some(0)) => return self.constant(0),
+            _ => {}
+        }
         match (operator, right) {
             (Div | Mod, Some(0)) => return Err(Fault::DivisionByZero),
             (Lsh | Rsh, Some(bits)) if bits > 31 => return Err(Fault::Shift(bits)),
@@ -207,11 +212,6 @@ impl Values {
             (Add | Sub | Or | Xor | Lsh | Rsh, Some(0)) | (Mul | Div, Some(1)) | (And, Some(u32::MAX)) => {
                 return Ok(a);
             }
-            _ => {}
-        }
-        match (operator, left) {
-            (Add | Or | Xor, Some(0)) => return Ok(b),
-            (Mul | Div | Mod | And | Lsh | Rsh, Some(0)) => return self.constant(0),
             _ => {}
         }
         if let (Some(a), Some(b)) = (left, right) {
