@@ -56,8 +56,9 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
                 RootRevocations::from_text(&text).map_err(|error| wrong(TrustError::State(error)))?;
             kept.insert(root, revoked);
         } else {
-            let list: RevocationList =
-                text_of(&open, &path, LIST_BYTES_MAX)?.parse().map_err(|error| wrong(TrustError::Kept(error)))?;
+            let list: RevocationList = text_of(&open, &path, LIST_BYTES_MAX)?
+                .parse()
+                .map_err(|error| wrong(TrustError::Kept(error)))?;
             // Nothing is forgotten here: the time is of no account.
             let roots = [*list.issuer().of()];
             let taken = kept.accept(&list, &Reception::new(&roots, Second::default()));

@@ -109,8 +109,10 @@ fn an_output_that_is_there_keeps_the_mode_that_its_user_gave_it() {
         assert!(fs::metadata(home.path().join(name)).unwrap().len() > 6, "{name}");
     }
     // Devices and pipes are outputs, too.
-    let arguments = ["run", "-r", "c.pcap", "-m", "port-count", "--report", "/dev/null", "-w", "/dev/null"];
-    under_umask("022", home.path(), &arguments).good();
+    for output in ["--report", "-w"] {
+        let arguments = ["run", "-r", "c.pcap", "-m", "port-count", output, "/dev/null"];
+        under_umask("022", home.path(), &arguments).good();
+    }
 }
 
 #[test]
@@ -250,7 +252,8 @@ fn a_node_hides_its_memory_from_other_processes_of_its_user() {
 /// Returns true where other processes of its user cannot look into a process, and it leaves no core file. The process must not be root's.
 fn is_hidden(id: u32) -> bool {
     // Of a process that can be dumped these belong to its user, else to root (proc(5)).
-    let owners = ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
+    let owners =
+        ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
     // Others than root cannot read the limits of such a process.
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
     let core = limits.lines().find(|line| line.starts_with("Max core file size"));

@@ -30,6 +30,7 @@ mod descriptors;
 mod files;
 mod isolation;
 mod launch;
+mod meter;
 pub mod private;
 mod privileges;
 mod root;
@@ -39,6 +40,7 @@ pub mod spawner;
 pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
+pub use meter::{Budget, Meter, Order};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

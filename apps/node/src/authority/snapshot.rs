@@ -111,6 +111,8 @@ fn sums(session: SessionShot) -> SessionShot {
         sums_only: true,
         // Each part is named here, so that a new one is not shown before it is thought of.
         name: session.name,
+        // A delegator may revoke it.
+        credential: session.credential,
         priority: session.priority,
         memory_reserved: session.memory_reserved,
         memory_used: session.memory_used,
