@@ -34,6 +34,7 @@ fn main() {
         }
         Some("compile") => compile(),
         Some("node") => node(),
+        Some("starts") => starts(),
         Some("level") => println!("{}", spawner(GroupSetting::None, None).isolation()),
         _ => tests(),
     }
@@ -85,6 +86,28 @@ fn ward(spawner: &Arc<Spawner>) -> Companion {
     // When it answers it has put up its walls.
     assert_eq!(ward.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
     ward
+}
+
+/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test -p weir-confine --test spawner -- starts`
+/// prints it. No test depends on it.
+fn starts() {
+    let spawner = spawner(GroupSetting::None, None);
+    println!("microseconds of a start, isolated by {} and by seccomp alone", spawner.isolation());
+    let program = std::env::current_exe().expect("this program has a name");
+    let ways = [Launcher::Spawner(spawner), Launcher::Direct(program)];
+    let mut taken = [const { Vec::new() }; 2];
+    for _ in 0..200 {
+        for (way, taken) in ways.iter().zip(&mut taken) {
+            let begin = Instant::now();
+            let mut ward = Companion::start(way, &["ward"], ROOM).expect("it starts");
+            ward.ask(b"you", 100, PATIENCE).expect("it answers");
+            taken.push(begin.elapsed().as_micros());
+        }
+    }
+    for mut taken in taken {
+        taken.sort_unstable();
+        println!("median {} quartiles {} {}", taken[100], taken[50], taken[150]);
+    }
 }
 
 fn tests() {
