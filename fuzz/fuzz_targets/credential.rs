@@ -13,10 +13,10 @@ use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::sync::LazyLock;
-use weir_trust::credential::{Credential, Refusal, Situation, Verified};
+use weir_trust::credential::{Credential, DatedId, Refusal, Situation, Verified};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Second, View};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
-use weir_trust::revocation::{RevocationList, Revocations};
+use weir_trust::revocation::{HEADER_BYTES_MAX, ListHeader, RevocationList, Revocations, RootRevocations};
 use weir_trust::signature::ModuleSignature;
 use weir_units::{BitsPerSecond, Bytes};
 
@@ -45,6 +45,16 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         if let Ok(list) = text.parse::<RevocationList>() {
             assert_eq!(list.to_string(), text);
+        }
+        if let Ok((header, rest)) = ListHeader::read(text) {
+            assert!(header.to_string().len() <= HEADER_BYTES_MAX);
+            assert_eq!(format!("{header}{rest}"), text);
+        }
+        if let Ok((root, state)) = RootRevocations::from_text(text) {
+            assert_eq!(RootRevocations::from_text(&state.to_text(&root)), Ok((root, state)));
+        }
+        if let Ok(id) = text.parse::<DatedId>() {
+            assert_eq!(id.to_string().parse(), Ok(id));
         }
         if let Ok(signature) = text.parse::<ModuleSignature>() {
             assert_eq!(signature.to_string(), text);

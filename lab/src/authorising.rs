@@ -18,7 +18,7 @@ use weir_trust::association::Peer;
 use weir_trust::credential::{Credential, PrefixId, Situation, Verified};
 use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, Second};
 use weir_trust::key::{Identity, PublicKey};
-use weir_trust::revocation::{RevocationList, Revocations};
+use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::Bytes;
 
 /// How often each is done in a round,
@@ -169,7 +169,10 @@ fn policy(scene: &Scene) -> Result<Policy, BenchError> {
     let mut policy = Policy::default();
     let key = scene.operator.public();
     policy.roots.push(Root { name: None, key, limit: Grant::default(), file: PathBuf::new() });
-    policy.revocations.accept(list, &scene.roots).map_err(|error| failed(&error))?;
+    policy
+        .revocations
+        .accept(&list, &Reception::new(&scene.roots, scene.now))
+        .map_err(|error| failed(&error))?;
     Ok(policy)
 }
 

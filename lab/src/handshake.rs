@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_remote::{KEEPER, Keeper};
+use weir_sandbox::Launcher;
 use weir_trust::association::{HandshakeError, Initiator, Peer, Responder, Role, Signer, Statement};
 use weir_trust::key::{Identity, KeyFile};
 
@@ -61,7 +62,8 @@ impl Kept {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&file, private).map_err(BenchError::file(&file))?;
         let arguments = arguments.iter().map(PathBuf::from).chain([file]).collect();
-        let keeper = Keeper::start(program.to_owned(), arguments, |_| {}).map_err(|error| failed(&error))?;
+        let keeper =
+            Keeper::start(Launcher::from(program), arguments, |_| {}).map_err(|error| failed(&error))?;
         Ok(Self { keeper, _folder: folder })
     }
 

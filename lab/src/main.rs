@@ -18,8 +18,8 @@ use weir_lab::price::{self, Workshop};
 use weir_lab::table::Table;
 use weir_lab::worst::Search;
 use weir_lab::{
-    BenchError, analysis, authorising, compiling, demultiplexing, handshake, idle, live, looped, machine,
-    memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
+    BenchError, analysis, authorising, compiling, demultiplexing, floods, handshake, idle, live, looped,
+    machine, memory, place, ratios, run, scheduling, shares, start, suspending, views, wards,
 };
 
 /// Measures what docs/SPECIFICATION.md promises, and prints it as tables.
@@ -56,6 +56,9 @@ struct Cli {
     /// Say what idle sessions take of a core: what is run in a network namespace of its own
     #[arg(long, hide = true)]
     idle: bool,
+    /// Measure access under floods: likewise
+    #[arg(long, hide = true)]
+    floods: bool,
     /// Measure the live path so often: likewise
     #[arg(long, hide = true, value_name = "ROUNDS")]
     live: Option<usize>,
@@ -98,6 +101,8 @@ enum Part {
     Handshake,
     /// What somebody may do: credentials, and requests held against them
     Authorise,
+    /// Valid clients, and the node's processor time, under floods of other peers (root)
+    Floods,
     /// Receiving from an interface, and calling modules (root)
     Live,
     /// A node whose sessions have nothing to do (root)
@@ -142,6 +147,10 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     if cli.idle {
         let costs = idle::child().map_err(failed)?;
         println!("{} {}", costs.setting_up, costs.idle);
+        return Ok(());
+    }
+    if cli.floods {
+        print!("{}", floods::child().map_err(failed)?);
         return Ok(());
     }
     if let Some(rounds) = cli.live {
@@ -225,6 +234,9 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Authorise) {
         add("authorise", authorising::table(if cli.quick { 11 } else { 101 })?);
+    }
+    if wants(Part::Floods) {
+        add("floods", floods::table()?);
     }
     if wants(Part::Live) {
         add("live", live::table(if cli.quick { 5 } else { 15 })?);

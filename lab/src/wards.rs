@@ -12,7 +12,10 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTORS_BASE, Descriptor};
-use weir_sandbox::{Area, Batch, Budget, Call, Engine, Instance, Options, Step, Ward, WriteRights};
+use weir_sandbox::{
+    Area, Batch, Budget, Call, Engine, GroupSetting, Instance, Launcher, Options, Settings, Spawner, Step,
+    Ward, WriteRights,
+};
 use weir_session::Admitted;
 use weir_units::Nanos;
 use weir_wire::WriteFields;
@@ -28,7 +31,7 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
     let engine = Engine::new(Options::default(), None)?;
     let descriptors = descriptors()?;
     let area = Area { fd: descriptors.as_fd(), offset: 0, len: BATCH_BYTES };
-    let program = place::built()?;
+    let launcher = Launcher::Direct(place::built()?);
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let mut table = Table::new(&[
         "a call for",
@@ -37,17 +40,14 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
         "quartiles",
         "more, ns a packet",
     ]);
-    let mut started = Sample::default();
     for (what, packets) in [("one packet", 1), ("64 packets", BATCH_PACKETS)] {
         let mask = u64::MAX >> (BATCH_PACKETS - packets);
         let call = Call::Batch(Batch { descriptors: DESCRIPTORS_BASE, mask, first: 0 });
         let loaded = engine.load_suspendable(admitted()?)?;
         let mut here = Instance::start(&engine, &loaded)?;
         here.map_descriptors(area).map_err(BenchError::Map)?;
-        let begin = Instant::now();
         let mut apart =
-            Ward::start(&program, &engine, admitted()?, &[], true, (None, &writes), &mut Nanos(0))?;
-        started.push(begin.elapsed().as_secs_f64() * 1e3);
+            Ward::start(&launcher, &engine, admitted()?, &[], true, (None, &writes), &mut Nanos(0))?;
         apart.map_descriptors(area).map_err(BenchError::Map)?;
         let [mut in_this, mut in_its_own] = [(); 2].map(|()| Sample::default());
         for round in 0..=rounds {
@@ -72,10 +72,55 @@ pub fn table(rounds: usize) -> Result<String, BenchError> {
         ]);
     }
     Ok(format!(
-        "Medians of {rounds} rounds of {CALLS} calls of an empty module. To start such a process, admit its module and start it there took {:.0} ms.\n\n{table}",
-        started.median()
+        "Medians of {rounds} rounds of {CALLS} calls of an empty module.\n\n{table}\n{}",
+        starts(rounds, &engine)?
     ))
 }
+
+/// The most that namespaces, a user, an empty root and a control group may add to a start, in ms.
+const PROMISE: f64 = 5.0;
+
+/// Milliseconds to start a process, admit its module and start it there, with namespaces of its own and without, in turn.
+fn starts(rounds: usize, engine: &Engine) -> Result<String, BenchError> {
+    let program = place::built()?;
+    // A range of users that no one has, as a node's configuration has it where nothing is said.
+    let settings = Settings { first_user: 1_900_000_000, group: GroupSetting::Delegated, key: None };
+    let spawner = Arc::new(Spawner::start(&program, &settings).map_err(BenchError::file(&program))?);
+    let isolation = spawner.isolation();
+    let ways = [Launcher::Direct(program), Launcher::Spawner(spawner)];
+    let writes = Arc::new(WriteRights::new(WriteFields::ALL));
+    let mut samples = [(); 2].map(|()| Sample::default());
+    for round in 0..=rounds.max(STARTS) {
+        for (launcher, sample) in ways.iter().zip(&mut samples) {
+            let admitted = admitted()?;
+            let begin = Instant::now();
+            let ward = Ward::start(launcher, engine, admitted, &[], true, (None, &writes), &mut Nanos(0))?;
+            if round > 0 {
+                sample.push(begin.elapsed().as_secs_f64() * 1e3);
+            }
+            drop(ward);
+        }
+    }
+    let [without, with] = samples.map(|sample| sample.quartiles());
+    let more = with.median - without.median;
+    let kept = if more <= PROMISE { "yes" } else { "no" };
+    let mut table = Table::new(&["a start, isolated by", "ms", "quartiles", "more, ms", "at most 5 ms more"]);
+    let range = |lower: f64, upper: f64| format!("{lower:.1}–{upper:.1}");
+    let row = ["seccomp", &format!("{:.1}", without.median), &range(without.lower, without.upper), "", ""];
+    table.row(row.map(str::to_owned));
+    let row = [
+        &isolation.to_string(),
+        &format!("{:.1}", with.median),
+        &range(with.lower, with.upper),
+        &format!("{more:.1}"),
+        kept,
+    ];
+    table.row(row.map(str::to_owned));
+    Ok(table.to_string())
+}
+
+/// Starts of each kind at least.
+const STARTS: usize = 40;
 
 fn time(call: &mut dyn FnMut() -> Step) -> Duration {
     let begin = Instant::now();

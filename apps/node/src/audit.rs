@@ -9,7 +9,7 @@ use crate::protocol::{Reply, Request};
 use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{Decision, Event, Outcome, Text};
-use weir_trust::credential::{Credential, PrefixId, Verified};
+use weir_trust::credential::{Credential, DatedId, PrefixId, Verified};
 use weir_trust::key::PublicKey;
 use weir_units::{Nanos, Timestamp};
 
@@ -119,7 +119,7 @@ impl Asked {
     /// With what a credential that is worth nothing says of itself.
     #[must_use]
     pub(crate) fn claiming(mut self, credential: &Credential) -> Self {
-        let ids = credential.claimed_links().iter().map(|link| Text::new(&link.id.to_string()));
+        let ids = DatedId::of_chain(credential.claimed_links()).map(|id| Text::new(&id.to_string()));
         self.decision.claims = ids.collect();
         self
     }
@@ -179,6 +179,7 @@ fn described(ask: &Request) -> (&'static str, bool) {
         Request::Explain(_) => ("explain", false),
         Request::Ledger(_) => ("ledger", false),
         Request::Revoke => ("revoke", false),
+        Request::Revocations => ("revocations", false),
         Request::Reload => ("reload", true),
     }
 }

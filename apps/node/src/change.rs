@@ -202,6 +202,7 @@ impl SessionSpec {
         spec.profile = change.profile.clone().or(spec.profile);
         spec.change_services(change)?;
         spec.change_tables(change)?;
+        spec.change_shares(change)?;
         spec.processors = spec.all_processors();
         let session = &spec.name;
         exchange(session, "virtual processor", &mut spec.processors, &[], &change.cpu, |cpu| &cpu.name)?;

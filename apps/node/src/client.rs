@@ -26,8 +26,10 @@ pub const SOCKET: &str = "/run/weir/node.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to reach a node elsewhere, and to find out who it is.
 const REACHING: Duration = Duration::from_secs(10);
-/// How long is waited at first before one that is held off asks again.
+/// The pause before a client that is held off tries again; it doubles each time,
 const AGAIN: Duration = Duration::from_millis(200);
+/// up to this.
+const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// The port of a node of which only the host is said.
 pub const PORT: u16 = 7353;
 
@@ -111,6 +113,15 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Returns true if the same request may come to something else a moment later: the node was not reached, or had no room.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Remote(error) => !matches!(error, ConnectError::Handshake(_)),
+            Self::Refused(why) => why.contains("try again") || why.contains("that is the most"),
+            error => error.is_absence(),
+        }
+    }
+
     /// Whether the node is not there, or not any more, so that trying again may help.
     pub fn is_absence(&self) -> bool {
         matches!(
@@ -316,7 +327,7 @@ impl Client {
                             // So a node holds off those who come too often, of whom it does not yet know who they are.
                             Err(ConnectError::Closed(_)) if begin.elapsed() + pause < REACHING => {
                                 std::thread::sleep(pause);
-                                pause *= 2;
+                                pause = (pause * 2).min(AGAIN_MAX);
                             }
                             Err(error) => {
                                 failed = error.into();
@@ -443,6 +454,7 @@ pub fn kind(reply: &Reply) -> &'static str {
         Reply::Explained(_) => "what a credential allows",
         Reply::Entries { .. } => "what the ledger says",
         Reply::Missed { .. } => "that records were missed",
+        Reply::Revocations(_) => "what is revoked",
     }
 }
 

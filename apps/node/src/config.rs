@@ -1,5 +1,6 @@
 //! The node's configuration: one TOML file, taken whole or not at all.
 
+use crate::isolation::{FIRST_USER_MAX, FIRST_USER_MIN, IsolationConfig};
 use crate::link::LinkConfig;
 use crate::quantity;
 use crate::spec::{SessionSpec, SpecError};
@@ -32,6 +33,9 @@ pub struct Config {
     /// The folder with profiles, roots of trust and what was taken back, beside what of these stands here.
     #[serde(default)]
     pub policy: Option<PolicyConfig>,
+    /// The walls around processes that it starts.
+    #[serde(default)]
+    pub isolation: IsolationConfig,
     /// Its cores.
     #[serde(default)]
     pub cpu: CpuConfig,
@@ -428,6 +432,9 @@ impl Config {
                 "a loopback address, such as 127.0.0.1:9137: whoever reads metrics sees all sessions";
             range(address.ip().is_loopback(), "node", "metrics", address.to_string(), wanted)?;
         }
+        let first = self.isolation.first_user;
+        let users = (FIRST_USER_MIN..=FIRST_USER_MAX).contains(&first);
+        range(users, "isolation", "first_user", first.to_string(), "between 65536 and 2147482623")?;
         let blocking = Nanos(10_000)..=Nanos(10 * Nanos::MILLISECOND.0);
         let given = cpu.blocking.to_string();
         range(blocking.contains(&cpu.blocking), "cpu", "blocking", given, "between 10 us and 10 ms")?;

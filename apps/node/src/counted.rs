@@ -5,6 +5,7 @@ use crate::handling::Field;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity::{self, Exact};
+use crate::share::{SHARES_MAX, Share};
 use crate::spec::{ChannelSpec, Given, ModuleSpec, PARTS_MAX, ProcessorSpec};
 use crate::tables::TableGrant;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -43,6 +44,11 @@ counted! {
     Written = "fields";
     // Of modules.
     String = "signatures";
+}
+
+impl Counted for Share {
+    const WHAT: &'static str = "shares";
+    const MOST: usize = SHARES_MAX;
 }
 
 impl Counted for Given {

@@ -11,9 +11,10 @@ mod telling;
 
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
-use crate::authority::{self, Asker, Owner, Permitted, Refusal};
+use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
 use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
+use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::link;
 use crate::log::{self, say, warn};
@@ -23,6 +24,7 @@ use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
 use crate::requests::Accounts;
 use crate::service::Service;
+use crate::share::Share;
 use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
@@ -30,6 +32,7 @@ use crate::turns::Turns;
 use crate::uploads::Uploads;
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
+use revoking::DelegatedPace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,6 +82,17 @@ pub enum DaemonError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A folder of the node's belongs to another user.
+    #[error(
+        "{}: it belongs to user {owner}, and the node may not write there, also as root: it gives up the right to other users' files; start it as that user, or `chown -R` the folder to its own",
+        path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
     },
     /// The configuration is wrong.
     #[error("{}: {source}", path.display())]
@@ -306,6 +320,10 @@ pub(crate) struct Daemon {
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
+    /// The rate of revocation lists of delegators.
+    delegated_pace: Mutex<DelegatedPace>,
+    /// Counters of delivered revocation lists.
+    deliveries: Deliveries,
     /// Decisions on requests that stand in no entry yet,
     decisions: Mutex<Decisions>,
     /// and the processor time of requests.
@@ -359,12 +377,15 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     if let Err(error) = weir_netio::raise_descriptor_limit() {
         warn(&format_args!("the node can have no more files open than it was started with: {error}"));
     }
+    let key_file = loaded.config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
+    crate::isolation::start(&loaded.config.isolation, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
         None => None,
     };
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
     confine(&loaded.config, cache.as_ref())?;
+    readable_again(&setup.config);
     let (signals, happening) = channel();
     crate::service::catch_signals(signals)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
@@ -393,7 +414,17 @@ fn end_with_a_panic() {
     }));
 }
 
-/// From here on this process writes beneath the node's own folders, and starts no program of the system but itself.
+/// Says at the start what would fail at a reload: a node that root has started may not read what is another user's alone.
+fn readable_again(config: &Path) {
+    if let Err(error) = std::fs::File::open(config) {
+        warn(&format_args!(
+            "{}: {error}: the node cannot read it again, as it gives up the right to other users' files; `chown` it to the node's user, or let all read it",
+            config.display()
+        ));
+    }
+}
+
+/// From here on this process writes beneath the node's own folders, and starts no program.
 fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut folders = vec![config.node.state.as_path()];
@@ -413,7 +444,21 @@ fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
         Files::HeldInPart => warn(&"this kernel is too old to close all files of others to the node"),
         Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
     }
-    Ok(())
+    folders.iter().try_for_each(|folder| own(folder))
+}
+
+/// Sees to it that a folder can be written without root's right to other users' files, which the node has given up.
+fn own(folder: &Path) -> Result<(), DaemonError> {
+    let failed = |source| DaemonError::Read { path: folder.to_owned(), source };
+    match weir_confine::may_write(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            use std::os::unix::fs::MetadataExt;
+            let owner = std::fs::metadata(folder).map_err(failed)?.uid();
+            Err(DaemonError::Foreign { path: folder.to_owned(), owner })
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 impl Daemon {
@@ -432,7 +477,7 @@ impl Daemon {
         let engine = Arc::new(Engine::new(options, cache)?);
         let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
         let blocking = loaded.config.cpu.blocking;
-        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking).compiling_on(cores);
+        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking);
         let (tells, notices) = channel();
         let start = Start {
             node: loaded.config.node.name.clone(),
@@ -466,6 +511,8 @@ impl Daemon {
             turns: Turns::default(),
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
+            delegated_pace: Mutex::default(),
+            deliveries: Deliveries::default(),
             decisions: Mutex::default(),
             requests: Mutex::default(),
             cores,
@@ -594,7 +641,8 @@ impl Books {
 /// What is asked of it.
 impl Daemon {
     pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot { remote: self.access.shot(), ..lock(&self.node).snapshot() }
+        let (remote, revocations) = (self.access.shot(), self.revocations_shot());
+        Snapshot { remote, revocations, ..lock(&self.node).snapshot() }
     }
 
     /// How requests reach it.
@@ -631,7 +679,7 @@ impl Daemon {
         body: Option<&[u8]>,
     ) -> Result<Permitted, Refusal> {
         let asker = &self.current(asker)?;
-        authority::permit(asker, ask, body, &|name| self.owner_of(name), &self.setup.shipped)
+        authority::permit(asker, ask, body, &|name| self.shared(name), &self.setup.shipped)
     }
 
     /// What the node calls the session that a request is about: a holder has names of his own.
@@ -675,6 +723,11 @@ impl Daemon {
         self.trust().is_some_and(|trust| trust.is_operator(key))
     }
 
+    /// Returns true if somebody with this key is a root of trust here.
+    pub(crate) fn is_root(&self, key: &PublicKey) -> bool {
+        self.trust().is_some_and(|trust| trust.roots().contains(key))
+    }
+
     /// What a credential is worth now.
     fn worth(&self, credential: &Arc<Verified>) -> Result<Arc<Verified>, Refusal> {
         match self.trust() {
@@ -685,6 +738,31 @@ impl Daemon {
 
     fn owner_of(&self, session: &Name) -> Option<Owner> {
         lock(&self.node).sessions.get(session)?.owner.clone()
+    }
+
+    /// Whose a session is, and the rights over it that they share.
+    fn shared(&self, session: &Name) -> Option<Shared> {
+        let node = lock(&self.node);
+        let there = node.sessions.get(session)?;
+        Some(Shared { owner: there.owner.clone()?, share: there.spec.share.clone() })
+    }
+
+    /// Whether an asker still has the right over a session by which a request was permitted that goes on: their own, or the share.
+    pub(crate) fn still_over(
+        &self,
+        asker: &Asker,
+        session: &Name,
+        by: Option<&Share>,
+    ) -> Result<(), Refusal> {
+        self.still(asker)?;
+        let (Some(by), Asker::Holder(credential)) = (by, asker) else { return Ok(()) };
+        match self.shared(session) {
+            Some(shared) if shared.owner.standing(credential).is_some() && shared.share.contains(by) => {
+                Ok(())
+            }
+            Some(_) => Err(Refusal::not_shared(session, *by)),
+            None => Err(Refusal::NoSession(session.clone())),
+        }
     }
 
     /// How things are, as far as they concern whoever asks. A holder may have what another one had a moment ago: each takes time of every core, and is on nobody's bill.

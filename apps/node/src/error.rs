@@ -11,7 +11,7 @@ use crate::tables::TableError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
-use weir_sched::link::RateRefused;
+use weir_sched::link::{RateRefused, Refused as LinkRefusal};
 use weir_session::{Name, Refusal, ReservationError, StillKept, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -351,6 +351,25 @@ pub enum NodeError {
     /// The session has gone, or changed, while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),
+}
+
+impl NodeError {
+    /// The words for the holder of a credential: without sums over the sessions of others. That there is no room tells how little is left at most, and no more.
+    pub(crate) fn for_holder(&self) -> String {
+        match self {
+            Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),
+            Self::Cpu { name, core, refusal: CpuRefusal::NoRoom { period, slice, .. } } => format!(
+                "virtual processor `{name}`, core {core}: {slice} in each {period} is more than this core has left"
+            ),
+            Self::Output {
+                output,
+                error: OutputError::Refused { link, refused: LinkRefusal::OverReserved { wanted, .. } },
+            } => format!(
+                "output channel `{output}`: link {link}: {wanted} more is to be reserved than is left"
+            ),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl NodeError {

@@ -26,7 +26,7 @@ use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
-use crate::view::{self, Secret, Share, Shared};
+use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -80,6 +80,8 @@ pub(crate) struct Module {
     pub(crate) signed: Option<Signed>,
     pub(crate) title: String,
     pub(crate) tier: Tier,
+    /// The walls around its process; nothing where it runs in this one.
+    pub(crate) isolation: String,
     pub(crate) streams: Vec<Name>,
     /// Services that it has, and that it calls, as its manifest says.
     pub(crate) services: Vec<Service>,
@@ -209,7 +211,9 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
+        let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);
+        method.tell(&config.node.state);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             packet_room: PacketRoom::new(config.node.packet_memory),
@@ -344,7 +348,13 @@ impl Node {
 
     /// Whether a session can be as it would be, as far as its owner's credential is concerned.
     pub(crate) fn hold(&self, owner: Option<&Owner>, spec: &SessionSpec) -> Result<(), NodeError> {
-        let Some(owner) = owner else { return Ok(()) };
+        let Some(owner) = owner else {
+            // The operator's own: they have it from no one.
+            return match spec.share.first() {
+                None => Ok(()),
+                Some(share) => Err(Box::new(Refusal::not_from(&spec.name, share)).into()),
+            };
+        };
         let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
         let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
         Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)
@@ -420,6 +430,7 @@ impl Node {
         let files = outputs.clone();
         let core = self.cores.get(vp.core).ok_or_else(changed)?;
         tenant.bind(core.number()).map_err(SeatError::from)?;
+        let isolation = tenant.isolation();
         let seat = Seat::new(tenant, &ring, tick)?;
         // Of two things that can exceed a budget only one does.
         let calibration = &self.workshop.pace.calibration;
@@ -437,6 +448,7 @@ impl Node {
             guest,
             title: format!("{} {}", manifest.name, manifest.version),
             tier: admitted.tier(),
+            isolation,
             streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
             services: manifest.services.clone(),
             calls: manifest.calls.clone(),

@@ -9,14 +9,16 @@ mod shot;
 
 pub use crate::limits::LimitsShot;
 pub use shot::{
-    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessorShot, RemoteShot,
-    ServicesShot, SessionShot, Snapshot, TableShot, Taken, ViewShot,
+    ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
+    ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
+    TableShot, Taken, ViewShot,
 };
 
 use crate::counted;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
 use crate::quantity;
+use crate::share::Share;
 use crate::spec::{ChannelSpec, Given, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::tables::TableGrant;
 use serde::{Deserialize, Serialize};
@@ -137,11 +139,14 @@ pub enum Request {
     Rate(Rate),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
-    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of his own sessions, and those of whoever got
-    /// the right from him.
+    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of their own sessions, and of the
+    /// bills of those of their delegates.
     Ledger(LedgerAsk),
-    /// A newer list of what a root of trust has taken back; its text is the body: [`Reply::Done`]. Anybody may deliver one: what counts is the root's signature.
+    /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
+    /// offer: [`Reply::Uploaded`] where the node wants the whole list.
     Revoke,
+    /// All that is revoked, of the root of the asker's credential, or of all roots for an operator: [`Reply::Revocations`].
+    Revocations,
     /// Reads the configuration again: [`Reply::Done`].
     Reload,
 }
@@ -165,6 +170,7 @@ impl Request {
             | Self::Explain(_)
             | Self::Ledger(_)
             | Self::Revoke
+            | Self::Revocations
             | Self::Reload => None,
         }
     }
@@ -206,15 +212,22 @@ pub struct Explanation {
     pub holder: String,
     /// The root of its chain.
     pub root: String,
+    /// The identifiers of its chain, root first, each with the time at which it expires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chain: Vec<String>,
     /// Why it is worth nothing here and now; then nothing of the rest is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worthless: Option<String>,
     /// What it allows, part by part, in words.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// What is used, of what is given to each holder of its chain, and to its root.
+    /// The sum over the sessions of the credential's holder and of those below, of what it allows. For the operator also the sums under each earlier holder of the chain, and under the
+    /// root.
     #[serde(default)]
     pub used: Vec<UsedShot>,
+    /// Rights over sessions that the holder shares with others, and that others share with the holder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<SharedShot>,
     /// What would come of the request; nothing where none was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
@@ -231,6 +244,15 @@ pub struct UsedShot {
     pub used: String,
     /// of so much.
     pub given: String,
+}
+
+/// A right over a session that its owner shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedShot {
+    /// The session, by the name that the credential's holder has for it.
+    pub session: String,
+    /// The right and the key of its holder: `follow=KEY` or `manage=KEY`.
+    pub share: String,
 }
 
 /// What would come of a request.
@@ -375,6 +397,12 @@ pub struct Change {
     /// Priority under overload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
+    /// Rights over the session that its owner shares from now on.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<Share>,
+    /// Rights over the session that its owner shares no longer. They go before others come.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub unshare: Vec<Share>,
 }
 
 /// From the node.
@@ -424,6 +452,8 @@ pub enum Reply {
         /// So many.
         rows: u64,
     },
+    /// All that is revoked, by root.
+    Revocations(Vec<RevocationsShot>),
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! How things are on a node, for whoever asks.
 
+use crate::authority::Owner;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::protocol::{
@@ -42,10 +43,13 @@ impl Node {
             interfaces: self.interfaces(),
             links: self.link_shots(),
             sessions,
+            processes: crate::isolation::started(),
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),
+            // The daemon knows both.
             remote: None,
+            revocations: None,
         }
     }
 
@@ -95,6 +99,7 @@ impl Node {
         };
         SessionShot {
             name: name.to_string(),
+            credential: session.owner.as_ref().and_then(Owner::dated_id).map(|id| id.to_string()),
             priority: session.spec.priority,
             memory_reserved: memory.reserved.0,
             memory_used: memory.used.0,
@@ -109,6 +114,8 @@ impl Node {
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
+            share: session.spec.share.iter().map(ToString::to_string).collect(),
+            sums_only: false,
             offers: session.spec.offers.clone(),
             uses: session.spec.uses.clone(),
         }
@@ -185,6 +192,7 @@ fn module_shot(name: &Name, module: &Module) -> ModuleShot {
             .iter()
             .sum(),
         faults: get(&tally.faults),
+        isolation: module.isolation.clone(),
         strikes: get(&tally.strikes),
         used_ns: get(&tally.used),
         memory: get(&tally.memory),

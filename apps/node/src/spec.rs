@@ -6,6 +6,7 @@ pub use crate::handling::{Checksum, Field, SubFlowSpec};
 use crate::link::OutputSpec;
 pub use crate::offers::{OfferSpec, Pays, UseSpec};
 use crate::quantity;
+use crate::share::Share;
 use crate::tables::TableGrant;
 use crate::view::Bounds;
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,9 @@ pub struct SessionSpec {
     /// Named tables that its modules may read.
     #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<TableGrant>,
+    /// Rights over the session that its owner shares with those from whom they have their credential.
+    #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<Share>,
 }
 
 fn memory_default() -> Bytes {
@@ -418,6 +422,7 @@ impl SessionSpec {
             uses: Vec::new(),
             publish: Vec::new(),
             read: Vec::new(),
+            share: Vec::new(),
         }
     }
 
@@ -452,6 +457,7 @@ impl SessionSpec {
         distinct(session, "use", self.uses.iter().map(|used| &used.service))?;
         self.offers.iter().try_for_each(|offer| offer.check(session))?;
         self.check_tables()?;
+        self.check_shares()?;
         self.check_process()?;
         if let Some(most) = self.memory_max.filter(|most| *most < self.memory) {
             return Err(SpecError::Ceiling { session: session.clone(), most, memory: self.memory });

@@ -1,11 +1,12 @@
 //! What of the ledger is for whoever asks for it.
 //!
-//! The operator is told all of it. The holder of a credential is told of his own sessions, and of those of whoever got the right from him: what they used, what became of them, and
-//! what was decided on requests of his, of theirs, and of those from whom he has his right where they were about his. Nothing in it tells of others: entries and sessions have numbers
+//! The operator is told all of it. The holder of a credential is told of their own sessions: what they used, what became of them, and what was decided on requests of theirs, and on requests of
+//! those from whom they have their credential where these were about them. Of the sessions of delegates they are told the bill, the reservations, the beginning and the end, and the requests of
+//! others than the owner about them; not what they run, nor what their owners ask for. Nothing in it tells of others: entries and sessions have numbers
 //! of their own, as the ledger's count what others did. His own sessions are called as he calls them.
 
 use crate::protocol::{LedgerAsk, LedgerPart};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_ledger::Filter;
 use weir_session::Name;
 use weir_session::ledger::{
@@ -122,6 +123,10 @@ struct Concern {
     there: BTreeMap<Session, Name>,
     /// Sessions that are there where the ledger is now, by what it calls them, as he is told of them.
     sessions: BTreeMap<Session, Session>,
+    /// The sessions of delegates that are on the node now, and
+    there_below: BTreeSet<Session>,
+    /// those that are there where the ledger is now.
+    below: BTreeSet<Session>,
     /// What he calls sessions, by what the ledger calls them.
     names: BTreeMap<Name, Name>,
     /// How many sessions there were so far,
@@ -135,10 +140,13 @@ struct Concern {
 impl Concern {
     fn of(credential: &Verified, there: impl IntoIterator<Item = (Session, Holder)>) -> Self {
         let mut concern = Self::by(crate::authority::in_ledger(credential).1);
-        let there = there.into_iter();
-        concern.there = there
-            .filter_map(|(session, holder)| Some((session.clone(), concern.called(&session, &holder)?)))
-            .collect();
+        for (session, holder) in there {
+            let Some(called) = concern.called(&session, &holder) else { continue };
+            if !concern.is_own(&holder) {
+                concern.there_below.insert(session.clone());
+            }
+            concern.there.insert(session, called);
+        }
         concern
     }
 
@@ -147,6 +155,8 @@ impl Concern {
             chain,
             there: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            there_below: BTreeSet::new(),
+            below: BTreeSet::new(),
             names: BTreeMap::new(),
             count: 0,
             entries: 0,
@@ -157,11 +167,16 @@ impl Concern {
     /// What he calls it, or whoever got his right from him makes under it; nothing where it is somebody else's.
     fn called(&self, session: &Session, holder: &Holder) -> Option<Name> {
         let his = self.chain.last()?;
-        if !holder.credentials.contains(his) {
+        if !holder.credentials.iter().any(|id| is_same(id, his)) {
             return None;
         }
-        let is_own = holder.credentials.last() == Some(his);
+        let is_own = holder.credentials.last().is_some_and(|id| is_same(id, his));
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
+    }
+
+    /// Whether a session of this holder is his own.
+    fn is_own(&self, holder: &Holder) -> bool {
+        self.chain.last().zip(holder.credentials.last()).is_some_and(|(his, id)| is_same(id, his))
     }
 
     /// As he is told of a session; nothing where it is none of his.
@@ -170,6 +185,9 @@ impl Concern {
             return Ok(Some(told.clone()));
         }
         let Some(name) = self.there.get(session).cloned() else { return Ok(None) };
+        if self.there_below.contains(session) {
+            self.below.insert(session.clone());
+        }
         self.begin(session, name).map(Some)
     }
 
@@ -189,6 +207,7 @@ impl Concern {
             // None of an earlier life of the node is left.
             Event::NodeStart { .. } => {
                 self.sessions.clear();
+                self.below.clear();
                 return Ok(None);
             }
             Event::Backlog { lost, others, .. } => {
@@ -212,16 +231,28 @@ impl Concern {
                 if let Some(name) =
                     self.called(session, holder).filter(|_| !self.sessions.contains_key(session))
                 {
+                    if !self.is_own(holder) {
+                        self.below.insert(session.clone());
+                    }
                     self.begin(session, name)?;
                 }
             }
             _ => {}
         }
         let is_end = matches!(entry.event, Event::SessionClosed { .. });
+        // What a session runs is its owner's.
+        let is_run = matches!(
+            entry.event,
+            Event::ModuleLoaded { .. } | Event::ModuleUnloaded { .. } | Event::ModuleRefused { .. }
+        );
         let Some(session) = entry.event.session_mut() else { return Ok(None) };
         let Some(told) = self.known(session)? else { return Ok(None) };
+        if is_run && self.below.contains(session) {
+            return Ok(None);
+        }
         if is_end {
             self.sessions.remove(session);
+            self.below.remove(session);
         }
         *session = told;
         Ok(Some(entry))
@@ -242,23 +273,33 @@ impl Concern {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
-        let is_below = his.is_some_and(|his| decision.credentials.contains(his));
+        // Of his own requests; those of delegates are theirs.
+        let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
         // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
-        let is_above = known.is_some() && self.chain.starts_with(&decision.credentials);
-        if !is_below && !is_above {
+        let is_above = known.is_some()
+            && decision.credentials.len() <= self.chain.len()
+            && decision.credentials.iter().zip(&self.chain).all(|(id, his)| is_same(id, his));
+        if !is_own && !is_above {
             return false;
         }
         if decision.credentials.is_empty() {
             // Which of the operators it was is not for him.
             decision.key = None;
         }
-        let is_own = his.is_some_and(|his| decision.credentials.last() == Some(his));
         let called = decision.called.take().filter(|_| is_own).or(known);
         if let Some(called) = called {
             decision.session = Some(called);
         }
         true
     }
+}
+
+/// Compares identifiers, whatever time stands behind them: entries of earlier versions have none.
+fn is_same(one: &Text, other: &Text) -> bool {
+    fn id(text: &Text) -> &str {
+        text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
+    }
+    id(one) == id(other)
 }
 
 #[cfg(test)]
@@ -334,7 +375,29 @@ mod tests {
     }
 
     #[test]
-    fn decisions_of_those_above_and_below_are_told_and_of_those_beside_are_not() {
+    fn entries_of_an_earlier_version_which_have_no_times_are_the_same_holders() {
+        let with_times: Vec<String> = MINE.iter().map(|id| format!("{id}@2027-01-01T00:00:00Z")).collect();
+        let with_times: Vec<&str> = with_times.iter().map(String::as_str).collect();
+        for (mine, entered) in [(MINE, &with_times[..]), (&with_times[..], MINE)] {
+            let mut statement = statement(LedgerPart::Decisions);
+            statement.concern = Some(Concern::by(mine.iter().map(|id| Text::new(id)).collect()));
+            assert!(told(&mut statement, created(&session("s-mine", 7), entered)).is_none());
+            let decided = |chain: &[&str]| Decision {
+                credentials: chain.iter().map(|id| Text::new(id)).collect(),
+                session: Some(Text::new("s-mine")),
+                ..Decision::new("close", Outcome::Refused)
+            };
+            for chain in [entered, &entered[..1]] {
+                let told = told(&mut statement, Event::Decision(Box::new(decided(chain))));
+                assert!(matches!(told, Some(Event::Decision(it)) if it.session == Some(Text::new("s"))));
+            }
+            let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
+            assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+        }
+    }
+
+    #[test]
+    fn own_decisions_are_told_and_those_of_others_where_they_are_about_own_sessions() {
         let mut statement = statement(LedgerPart::Decisions);
         let mine = session("s-mine", 7);
         told(&mut statement, created(&mine, MINE));
@@ -353,10 +416,9 @@ mod tests {
         let s = Some(Some("s".to_owned()));
         assert_eq!(decided(Some("k"), MINE, None), Some(None));
         assert_eq!(decided(Some("k"), MINE, Some("s-mine")), s);
-        assert_eq!(
-            decided(Some("k"), &["weir-id:first", HIS, "weir-id:below"], Some("other")),
-            Some(Some("other".to_owned()))
-        );
+        // A delegate's requests are the delegate's.
+        assert_eq!(decided(Some("k"), &["weir-id:first", HIS, "weir-id:below"], Some("other")), None);
+        assert_eq!(decided(Some("k"), &["weir-id:first", HIS, "weir-id:below"], None), None);
         assert_eq!(decided(Some("k"), &MINE[..1], Some("s-mine")), s);
         assert_eq!(decided(Some("k"), &MINE[..1], Some("s-first")), None);
         assert_eq!(decided(None, &[], Some("s-mine")), s);
@@ -373,6 +435,37 @@ mod tests {
         let asked =
             Decision { session: Some(Text::new("s-mine")), ..Decision::new("close", Outcome::Allowed) };
         assert!(told(&mut statement, Event::Decision(Box::new(asked))).is_some());
+    }
+
+    #[test]
+    fn of_a_delegates_session_the_bill_the_beginning_and_the_end_are_told_and_not_what_it_runs() {
+        let below: &[&str] = &[MINE[0], MINE[1], "weir-id:below"];
+        let (own, delegates) = (session("s-mine", 7), session("s-below", 8));
+        let of = |session: &Session| {
+            let (session, module) = (session.clone(), name("rtt"));
+            let unloaded = weir_session::ledger::Unloaded::Asked;
+            let usage = Box::new(Usage { packets_in: 1, ..Usage::default() });
+            let run = Event::ModuleUnloaded { session: session.clone(), module, reason: unloaded };
+            (run, Event::Usage { session, intervals: 1, usage })
+        };
+        let mut statement = statement(LedgerPart::Entries);
+        assert!(told(&mut statement, created(&own, MINE)).is_some());
+        assert!(told(&mut statement, created(&delegates, below)).is_some());
+        for (session, is_run_told) in [(&own, true), (&delegates, false)] {
+            let (run, usage) = of(session);
+            assert_eq!(told(&mut statement, run).is_some(), is_run_told);
+            assert!(told(&mut statement, usage).is_some());
+        }
+        let closed = Event::SessionClosed { session: delegates.clone(), reason: Closed::Asked };
+        assert!(told(&mut statement, closed).is_some());
+        assert!(statement.concern.as_ref().is_some_and(|concern| concern.below.is_empty()));
+        // The same where the line in which the session began is missing.
+        let concern = statement.concern.as_mut().unwrap();
+        concern.there.insert(delegates.clone(), delegates.name.clone());
+        concern.there_below.insert(delegates.clone());
+        let (run, usage) = of(&delegates);
+        assert_eq!(told(&mut statement, run), None);
+        assert!(told(&mut statement, usage).is_some());
     }
 
     #[test]

@@ -91,6 +91,14 @@ impl Occupant for Tenant {
 }
 
 impl Tenant {
+    /// The walls around its process; nothing where it is in this one.
+    pub(crate) fn isolation(&self) -> String {
+        match self {
+            Self::Here(_) => String::new(),
+            Self::Apart { ward, .. } => ward.isolation().to_string(),
+        }
+    }
+
     /// How long others have worked for it, in a process of its own, since this was asked last.
     pub(crate) fn take_waited(&mut self) -> Nanos {
         match self {

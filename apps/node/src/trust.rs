@@ -6,12 +6,13 @@ use crate::policy::Policy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use weir_confine::Launcher;
 use weir_remote::{KEEPER, Keeper};
 use weir_session::Name;
 use weir_trust::credential::{Credential, Refusal, Situation, Verified};
 use weir_trust::grant::{Grant, NodeName, Second};
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{RevocationError, RevocationList, Revocations};
+use weir_trust::revocation::{Accepted, Reception, RevocationError, RevocationList, Revocations};
 
 /// Whose credentials count on this node, and for how much.
 #[derive(Clone, Debug)]
@@ -31,14 +32,14 @@ pub enum TrustError {
     /// The node's private key.
     #[error(transparent)]
     Key(#[from] weir_remote::KeeperError),
-    /// Lists that cannot hold together.
-    #[error(transparent)]
-    Revocation(#[from] weir_trust::revocation::RevocationError),
-    /// A list that the node itself had kept.
+    /// A list that the node itself had kept, by an earlier version.
     #[error(
-        "{0}. The node has kept it as it was delivered: take it away, and have the newest list delivered again"
+        "{0}. The node has kept it as it was delivered: remove the file, and have all lists of this root delivered again"
     )]
     Kept(weir_trust::revocation::RevocationError),
+    /// The revocations of a root that the node itself had kept.
+    #[error("{0}: remove the file, and have all lists of its root delivered again")]
+    State(weir_trust::revocation::StateError),
     /// The node's name.
     #[error(
         "the node's name, `{0}`, is none that credentials can have: give it another one with `name` under [remote]"
@@ -126,49 +127,50 @@ impl Trust {
         self.limits.get(root).unwrap_or(&NONE)
     }
 
-    /// With a list that somebody has delivered; nothing where it is known.
+    /// The same with a list that was delivered, and what has changed. `shown` is the credential of its deliverer.
     ///
     /// # Errors
-    /// It is none that holds here.
-    pub(crate) fn with_list(&self, text: &str) -> Result<Option<(Self, RevocationList)>, RevocationError> {
-        let mut revocations = self.revocations.clone();
-        if !revocations.take(text, &self.roots)? {
-            return Ok(None);
-        }
-        let is_other = |list: &&RevocationList| self.revocations.lists().all(|known| known != *list);
-        let new = revocations.lists().find(is_other).cloned();
-        Ok(new.map(|list| (Self { revocations, ..self.clone() }, list)))
-    }
-
-    /// With what was known before, of the roots that count now: nothing that was taken back once is given again by an older list, or by none.
-    ///
-    /// # Errors
-    /// Two different lists of one number.
-    pub(crate) fn remembering(
+    /// The list does not count here.
+    pub(crate) fn with_list(
         &self,
-        known: impl IntoIterator<Item = RevocationList>,
-    ) -> Result<Self, RevocationError> {
+        list: &RevocationList,
+        shown: Option<&Verified>,
+        now: Second,
+    ) -> Result<(Self, Accepted), RevocationError> {
         let mut revocations = self.revocations.clone();
-        for list in known {
-            match revocations.accept(list, &self.roots) {
-                Ok(_) | Err(RevocationError::Older { .. } | RevocationError::UnknownRoot(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Self { revocations, ..self.clone() })
+        let accepted = revocations.accept(list, &Reception { roots: &self.roots, shown, now })?;
+        Ok((Self { revocations, ..self.clone() }, accepted))
     }
 
-    /// The lists that hold.
-    pub(crate) fn lists(&self) -> impl ExactSizeIterator<Item = &RevocationList> {
-        self.revocations.lists()
+    /// The same with what was known before, of the roots that count now; and the number of entries that found no room. What was known comes first.
+    pub(crate) fn remembering<'a>(
+        &self,
+        known: impl IntoIterator<Item = &'a Revocations>,
+        now: Second,
+    ) -> (Self, usize) {
+        let mut revocations = Revocations::default();
+        let mut left_out = 0;
+        for known in known {
+            left_out += revocations.absorb(known, &self.roots, now);
+        }
+        left_out += revocations.absorb(&self.revocations, &self.roots, now);
+        (Self { revocations, ..self.clone() }, left_out)
+    }
+
+    /// All that is revoked.
+    pub(crate) fn revocations(&self) -> &Revocations {
+        &self.revocations
+    }
+
+    /// The roots whose credentials count.
+    pub(crate) fn roots(&self) -> &[PublicKey] {
+        &self.roots
     }
 }
 
 /// Who keeps the node's own key, which is in a file that is the operator's alone.
 pub(crate) fn keeper(path: &Path) -> Result<Keeper, DaemonError> {
-    // The program that runs, also where another one has its name by now.
-    let program = PathBuf::from("/proc/self/exe");
     let arguments = vec![PathBuf::from(KEEPER), path.to_owned()];
-    Keeper::start(program, arguments, crate::log::say)
+    Keeper::start(Launcher::of_process(), arguments, crate::log::say)
         .map_err(|error| DaemonError::Trust { path: path.to_owned(), source: error.into() })
 }

@@ -10,11 +10,8 @@ use crate::spec::{ModuleSpec, SessionSpec};
 use crate::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
-use weir_confine::Meter;
-use weir_confine::child::Cores;
-use weir_netio::{FilterCompiler, FilterLimits};
+use weir_confine::{Launcher, Meter};
 use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward, thread_time};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
@@ -77,20 +74,13 @@ impl Workshop {
             pace,
             office: Arc::default(),
             shelf: Arc::default(),
-            filters: Arc::new(Filters::new(FilterCompiler::default())),
+            filters: Arc::new(Filters::default()),
         }
     }
 
     /// Names of its profiles.
     pub fn profiles(&self) -> Vec<Name> {
         self.profiles.keys().cloned().collect()
-    }
-
-    /// Has filters compiled on these cores.
-    #[must_use]
-    pub fn compiling_on(self, cores: Option<Cores>) -> Self {
-        let limits = FilterLimits { cores, ..FilterLimits::default() };
-        Self { filters: Arc::new(Filters::new(FilterCompiler::new(limits, None))), ..self }
     }
 
     /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; all the processor time that
@@ -161,10 +151,8 @@ impl Workshop {
                 if let Some(what) = not_apart(&admitted) {
                     return Err(NodeError::Apart { module: module(), what });
                 }
-                // The program that runs, also where another one has its name by now.
-                let program = Path::new("/proc/self/exe");
                 let ward = Ward::start(
-                    program,
+                    &Launcher::of_process(),
                     &self.engine,
                     admitted,
                     &spec.settings(),

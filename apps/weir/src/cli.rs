@@ -93,9 +93,6 @@ pub enum Command {
     /// Compile a module from standard input to standard output: what weir runs for each module that is not in the cache
     #[command(hide = true)]
     Compile,
-    /// Compile a filter expression from standard input to standard output: what a node runs for each channel's filter
-    #[command(hide = true, name = weir_netio::FILTER_CHILD)]
-    CompileFilter,
     /// Keep a private key and sign handshakes with it: what a node runs for its own, with a socket for standard input
     #[command(hide = true, name = weir_node::KEEPER)]
     KeepKey {
@@ -105,6 +102,12 @@ pub enum Command {
     /// Run one module: what a node runs for each module of a session in processes of its own, with a socket for standard input
     #[command(hide = true, name = weir_node::WARD)]
     Ward,
+    /// Start processes for a node, each with namespaces of its own: what a node runs once, with a socket for standard input
+    #[command(hide = true, name = weir_node::SPAWNER)]
+    StartProcesses {
+        /// The first user for them, the place of their control groups, and the key's file
+        settings: Vec<std::ffi::OsString>,
+    },
     /// Write the manual pages
     #[command(hide = true)]
     Man {

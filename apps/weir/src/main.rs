@@ -42,6 +42,8 @@ enum Failure {
     #[error(transparent)]
     Policy(#[from] policy::Error),
     #[error(transparent)]
+    Spawner(#[from] weir_node::ServeError),
+    #[error(transparent)]
     New(#[from] weir_author::NewError),
     #[error(transparent)]
     Build(#[from] weir_author::BuildError),
@@ -84,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether private keys, secrets or others' traffic can be in the memory of a process that runs this command.
+/// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
 fn holds_secrets(command: &Command) -> bool {
     // Whoever runs a module, writes one or measures may want to look at the process with a debugger.
     !matches!(
@@ -167,10 +169,6 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_sandbox::compile_child()?;
         }
-        Command::CompileFilter => {
-            drop(out);
-            weir_netio::filter_child()?;
-        }
         Command::KeepKey { file } => {
             drop(out);
             weir_node::keep_key(&file)?;
@@ -178,6 +176,10 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Ward => {
             drop(out);
             weir_node::ward_child()?;
+        }
+        Command::StartProcesses { settings } => {
+            drop(out);
+            weir_node::start_processes(&settings)?;
         }
         Command::Man { dir } => {
             std::fs::create_dir_all(&dir)

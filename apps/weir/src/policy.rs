@@ -148,9 +148,9 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
     for root in &policy.roots {
         says(out, root)?;
     }
-    for list in policy.revocations.lists() {
-        let (number, count) = (list.sequence(), list.ids().len());
-        writeln!(out, "revocation list {number} of {}: {count} taken back", list.root())?;
+    for (root, revoked) in policy.revocations.roots() {
+        let (number, count) = (revoked.sequence(), revoked.live());
+        writeln!(out, "revocation list {number} of {root}: {count} taken back")?;
     }
     match policy.cases.len() {
         0 => writeln!(out, "no cases: what the policy has to come to is nowhere said")?,

@@ -177,7 +177,7 @@ to = ["bob"]
 at = "2026-12-01"
 after = ["a researcher gets what both say"]
 ask = { create = { name = "s", memory = "5 MiB", cpu = [{ period = "10ms", slice = "1ms" }] } }
-expect = { refused = "4 MiB is left" }
+expect = { refused = "less than that is left" }
 
 [[case]]
 name = "her own session she changes and loads"
@@ -290,8 +290,8 @@ fn cases_are_tried_by_what_decides_on_requests() {
             "in the reason; came: allowed",
         ),
         (
+            "refused = \"less than that is left\"",
             "refused = \"4 MiB is left\"",
-            "refused = \"5 MiB is left\"",
             "came: refused, but: the credential does not allow that",
         ),
         ("interface = \"eth1\"", "interface = \"eth9\"", "there is no interface `eth9`"),

@@ -1,4 +1,4 @@
-//! What weir writes is its user's alone, whatever the umask; key files that others can have touched are refused; a node hides its memory, and leaves
+//! Files that weir writes are its user's alone, whatever the umask; key files that others can have touched are refused; a node hides its memory, and leaves
 //! alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
 
 #![forbid(unsafe_code)]
@@ -39,7 +39,7 @@ fn modes_below(folder: &Path) -> Vec<(PathBuf, u32, bool)> {
     found
 }
 
-/// Whether the tests run as root; says so where they do not.
+/// Returns true where the tests run as root, and says so where they do not.
 fn is_root() -> bool {
     let is_root = fs::metadata("/proc/self/status").unwrap().uid() == 0;
     if !is_root {
@@ -109,8 +109,10 @@ fn an_output_that_is_there_keeps_the_mode_that_its_user_gave_it() {
         assert!(fs::metadata(home.path().join(name)).unwrap().len() > 6, "{name}");
     }
     // Devices and pipes are outputs, too.
-    let arguments = ["run", "-r", "c.pcap", "-m", "port-count", "--report", "/dev/null", "-w", "/dev/null"];
-    under_umask("022", home.path(), &arguments).good();
+    for output in ["--report", "-w"] {
+        let arguments = ["run", "-r", "c.pcap", "-m", "port-count", output, "/dev/null"];
+        under_umask("022", home.path(), &arguments).good();
+    }
 }
 
 #[test]
@@ -190,7 +192,7 @@ impl Node {
         self.home.path().join(name)
     }
 
-    /// What the node says is in `said`, from the beginning.
+    /// Starts it. Its words are in `said`, from the beginning.
     fn spawn(&self) -> Child {
         let said = fs::File::create(self.path("said")).unwrap();
         let mut command = weir();
@@ -244,19 +246,43 @@ impl Drop for Node {
 fn a_node_hides_its_memory_from_other_processes_of_its_user() {
     let mut node = Node::new();
     node.start();
-    let id = node.child.as_ref().unwrap().id();
-    // Of a process that can be dumped they belong to its user (proc(5)).
-    for name in ["mem", "environ", "maps"] {
-        assert_eq!(fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid(), 0, "{name}");
+    assert!(is_hidden(node.child.as_ref().unwrap().id()));
+}
+
+/// Returns true where other processes of its user cannot look into a process, and it leaves no core file. The process must not be root's.
+fn is_hidden(id: u32) -> bool {
+    // Of a process that can be dumped these belong to its user, else to root (proc(5)).
+    let owners =
+        ["mem", "environ", "maps"].map(|name| fs::metadata(format!("/proc/{id}/{name}")).unwrap().uid());
+    // Others than root cannot read the limits of such a process.
+    let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
+    let has_no_core = core.is_none_or(|core| core.split_whitespace().skip(4).take(2).eq(["0", "0"]));
+    owners == [0; 3] && has_no_core
+}
+
+#[test]
+fn a_command_that_asks_a_node_hides_its_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("sock");
+    let silent = UnixListener::bind(&socket).unwrap();
+    for path in [home.path(), &socket] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
-    let limits = fs::read_to_string(format!("/proc/{id}/limits"));
-    // Root alone reads them.
-    if let Ok(limits) = limits {
-        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-        assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
-    }
-    let own = if is_root() { OTHER } else { fs::metadata(node.path("state")).unwrap().uid() };
-    assert_eq!(fs::metadata(node.path("state")).unwrap().uid(), own);
+    let start = |arguments: &[&str]| {
+        let mut command = weir();
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if is_root() {
+            command.uid(OTHER).gid(OTHER);
+        }
+        command.spawn().unwrap()
+    };
+    let mut asks = start(&["session", "list", "--socket", socket.to_str().unwrap()]);
+    // It waits for an answer from here on.
+    let connection = silent.accept().unwrap();
+    assert!(is_hidden(asks.id()));
+    drop(connection);
+    asks.wait().unwrap();
 }
 
 #[test]

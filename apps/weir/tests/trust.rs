@@ -430,3 +430,72 @@ fn a_passphrase_that_is_typed_is_not_shown_and_is_asked_for_twice_when_it_is_new
     refused(at, "key new d.key --passphrase", "no terminal");
     refused(at, "key new d.key --passphrase --passphrase-file c", "cannot be used with");
 }
+
+#[test]
+fn a_list_takes_tokens_a_time_and_what_a_holder_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let [_, alice, bob] = ["operator", "alice", "bob"].map(|who| done(at, &format!("key new {who}.key")));
+    let grant = "grant --key operator.key --until 2100-01-01 --any-module --at * --delegations 2";
+    done(at, &format!("{grant} --to {alice} --out alice.credential"));
+    done(at, &format!("delegate alice.credential --key alice.key --to {bob} --out bob.credential"));
+    let shown = done(at, "credential show bob.credential");
+    assert!(shown.contains("signed:"), "{shown}");
+    let tokens: Vec<&str> = shown
+        .split_whitespace()
+        .filter(|word| word.starts_with("weir-id:"))
+        .map(|word| word.trim_end_matches(':'))
+        .collect();
+    assert!(tokens.len() == 2 && tokens.iter().all(|it| it.ends_with("@2100-01-01T00:00:00Z")), "{shown}");
+    // By its token it is in the list as by its file.
+    let revoke =
+        |what: &str| done(at, &format!("credential revoke {what} --key operator.key --list revoked"));
+    assert!(revoke(tokens[0]).contains("list 1 has 1 in all"));
+    assert!(revoke("alice.credential").contains("list 1 has 1 in all"));
+    // What was passed on of it is revoked with it.
+    let said = revoke("bob.credential");
+    assert!(said.contains("is revoked already, with") && said.contains("list 1 has 1 in all"), "{said}");
+    assert!(
+        revoke("--all-before 2026-01-01").contains("everything that was signed before 2026-01-01T00:00:00Z")
+    );
+    let list = std::fs::read_to_string(at.join("revoked")).unwrap();
+    assert!(
+        list.starts_with("weir revocation list 2\n") && list.contains("\nall-before 2026-01-01T00:00:00Z\n")
+    );
+    refused(at, "credential revoke --key operator.key --list revoked", "required");
+    refused(at, "credential revoke weir-id:short --key operator.key --list revoked", "is no identifier");
+    // A holder has a list of their own, for one credential of theirs.
+    done(at, "credential revoke bob.credential --key alice.key --list alices");
+    let list = std::fs::read_to_string(at.join("alices")).unwrap();
+    assert!(list.contains(&format!("signer {alice}\nunder weir-id:")), "{list}");
+    refused(at, "credential revoke alice.credential --key alice.key --list alices", "take it back");
+    refused(at, "credential revoke bob.credential --key operator.key --list alices", "Name a key of theirs");
+    done(at, &format!("{grant} --to {alice} --cpu 5% --out more.credential"));
+    done(at, &format!("delegate more.credential --key alice.key --to {bob} --out mores.credential"));
+    refused(
+        at,
+        "credential revoke mores.credential --key alice.key --list alices",
+        "another credential of yours",
+    );
+}
+
+#[test]
+fn commands_that_add_to_one_list_at_the_same_time_lose_no_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    done(at, "key new operator.key");
+    let tokens =
+        ('a'..='p').map(|digit| format!("weir-id:{}@2100-01-01T00:00:00Z", digit.to_string().repeat(32)));
+    let tokens: Vec<String> = tokens.collect();
+    std::thread::scope(|scope| {
+        for token in &tokens {
+            let line = format!("credential revoke {token} --key operator.key --list revoked");
+            scope.spawn(move || done(at, &line));
+        }
+    });
+    let list = std::fs::read_to_string(at.join("revoked")).unwrap();
+    for token in &tokens {
+        assert!(list.contains(token), "{token}: {list}");
+    }
+    assert!(list.contains("\nsequence 16\n"), "{list}");
+}

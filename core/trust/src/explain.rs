@@ -1,6 +1,6 @@
 //! Credentials and decisions in words.
 
-use crate::credential::{Credential, PrefixId, Refusal, Verified};
+use crate::credential::{Credential, DatedId, PrefixId, Refusal, Verified};
 use crate::grant::{Excess, Grant, Part, Request, View, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display, Write};
@@ -67,11 +67,14 @@ pub fn credential(credential: &Credential) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "A credential for {}; {signatures}.", credential.claimed_holder());
     let mut from = *credential.claimed_root();
-    for (block, link) in credential.claimed_links().iter().enumerate() {
+    let ids = DatedId::of_chain(credential.claimed_links());
+    for (block, (link, id)) in credential.claimed_links().iter().zip(ids).enumerate() {
         let who = if block == 0 { "the operator" } else { "" };
         let space = if who.is_empty() { "" } else { " " };
-        let _ =
-            writeln!(text, "\nBlock {block}, {}:\n  {who}{space}{from}\n  gives {}", link.id, link.holder);
+        let _ = writeln!(text, "\nBlock {block}, {id}:\n  {who}{space}{from}\n  gives {}", link.holder);
+        if let Some(issued) = link.issued {
+            let _ = writeln!(text, "    {:<20} {issued}", "signed:");
+        }
         for (part, words) in grant(&link.grant, block == 0) {
             let _ = writeln!(text, "    {:<20} {words}", format!("{part}:"));
         }

@@ -3,7 +3,7 @@
 //! - [`key`]: identities are Ed25519 keys; how they are written, kept in files and sign.
 //! - [`grant`]: what is allowed, as a type; of two grants there is what both allow.
 //! - [`credential`]: grants that were signed and passed on from key to key, as Biscuit tokens.
-//! - [`revocation`]: what was taken back.
+//! - [`revocation`]: signed lists of revoked credentials, and the union of them that a node keeps.
 //! - [`signature`]: who vouches for a module.
 //! - [`explain`]: all of that in words.
 //! - [`association`]: key establishment between two identities; [`transport`]: what they say to each other afterwards.

@@ -10,7 +10,7 @@ use people::*;
 use prost::Message;
 use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, Refusal};
 use weir_trust::grant::{Grant, Part, View};
-use weir_trust::revocation::{RevocationList, Revocations};
+use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::Bytes;
 
 /// A chain of three: the researcher's, the student's, the friend's.
@@ -208,7 +208,7 @@ fn a_revoked_holder_cannot_append_his_block_anew() {
     // It is a credential, under the same name: so it is charged and revoked as the one that he had.
     assert_eq!(show(&again, STUDENT, &revocations).unwrap().id(), id);
     let list = RevocationList::sign(&OPERATOR.identity(), 1, now(), [id].into()).unwrap();
-    revocations.accept(list, &[OPERATOR.key()]).unwrap();
+    revocations.accept(&list, &Reception::new(&[OPERATOR.key()], now())).unwrap();
     assert_eq!(show(&again, STUDENT, &revocations), Err(Refusal::Revoked { block: 1, id }));
 }
 

@@ -8,7 +8,7 @@ use weir_trust::credential::{BLOCKS_MAX, Credential, MintError, Refusal, resourc
 use weir_trust::explain::{self, Answer};
 use weir_trust::grant::{CpuShare, Grant, GrantError, ModuleHash, ModuleSet, Part, Request, Second, View};
 use weir_trust::key::Identity;
-use weir_trust::revocation::{RevocationList, Revocations};
+use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::{Bytes, Name};
 
 fn nothing_revoked() -> Revocations {
@@ -171,7 +171,7 @@ fn what_is_revoked_is_worth_nothing_and_neither_is_what_was_made_of_it() {
     let revoke = |by: people::Person, id| {
         let list = RevocationList::sign(&by.identity(), 1, now(), [id].into()).unwrap();
         let mut known = Revocations::default();
-        known.accept(list, &[OPERATOR.key(), OTHER_OPERATOR.key()]).unwrap();
+        known.accept(&list, &Reception::new(&[OPERATOR.key(), OTHER_OPERATOR.key()], now())).unwrap();
         known
     };
     let students = revoke(OPERATOR, chain[1]);

@@ -307,6 +307,7 @@ fn a_handshake_is_over_when_its_time_is() {
 fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     let limits = Limits {
         source: Rate { every: Nanos(100 * MS), burst: 3 },
+        waiting: 0,
         unproven: Rate { every: Nanos(10 * MS), burst: 10 },
         ..Limits::default()
     };
@@ -328,6 +329,45 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     // And who was not answered because of all has lost nothing of his own.
     assert_eq!((0..4).map(|_| ask(v4(9, 1), 200 * MS).1).collect::<Vec<_>>(), [true, true, true, false]);
     assert_eq!((gate.counters().refused_source, gate.counters().unanswered), (998, 11));
+}
+
+#[test]
+fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
+    let mut gate = Gate::new(Limits::default());
+    // Seven attackers behind one address, each of which comes again as soon as it was answered: the address has used up its burst, and asks for all of its rate.
+    let come = |gate: &mut Gate, now| {
+        let ticket = gate.admit(honest(), Nanos(now)).ticket;
+        assert_eq!(gate.first(ticket, Nanos(now)), Ok(()));
+        ticket
+    };
+    let mut attackers: Vec<Ticket> = (0..7).map(|_| come(&mut gate, 0)).collect();
+    let (mut valid, mut waits) = (None, Vec::new());
+    for now in (0..20_000 * MS).step_by(usize::try_from(MS).unwrap()) {
+        while let Some(turn) = gate.next(Nanos(now)) {
+            assert!(gate.leave(turn.ticket, Nanos(now)));
+            match (attackers.iter_mut().find(|ticket| **ticket == turn.ticket), valid) {
+                (Some(attacker), _) => *attacker = come(&mut gate, now),
+                (None, Some((_, since))) => {
+                    waits.push(now - since);
+                    valid = None;
+                }
+                (None, None) => unreachable!("only these come"),
+            }
+        }
+        if now % (500 * MS) == 0 && now > 5_000 * MS {
+            assert_eq!(valid, None, "it still waits");
+            valid = Some((come(&mut gate, now), now));
+        }
+    }
+    assert_eq!((waits.len(), gate.counters().refused_source), (29, 0), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= 8 * 20 * MS), "{waits:?}");
+    // A flood from there is refused at once, beyond the few that wait.
+    while gate.next(Nanos(20_000 * MS)).is_some() {}
+    let flood = (0..100).filter(|_| {
+        let ticket = gate.admit(honest(), Nanos(20_000 * MS)).ticket;
+        gate.first(ticket, Nanos(20_000 * MS)).is_err()
+    });
+    assert!(flood.count() > 60);
 }
 
 #[test]
@@ -362,6 +402,7 @@ fn limits_of_nothing_still_let_somebody_in() {
         half_open: 0,
         deadline: Nanos(1),
         source: never,
+        waiting: 0,
         unproven: never,
         proven: never,
         sources: 0,

@@ -47,8 +47,13 @@ const COMPUTING: &[libc::c_long] = &[
 ];
 
 /// What it takes beside to run modules: memory that others give it comes by the first, and calls that do not end are broken off by the second, which signals to
-/// nobody but the process itself ([`to_itself`]).
-const RUNNING: &[libc::c_long] = &[libc::SYS_recvmsg, libc::SYS_tgkill];
+/// nobody but the process itself ([`to_itself`]). The others close what loading code takes ([`no_new_code`]).
+const RUNNING: &[libc::c_long] =
+    &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::SEAL];
+/// What changes code, or makes it.
+const CODE: u64 = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs() as u64;
+const EXECUTES: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
+const WRITES: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
 /// What makes a thread (clone(2)). Whoever leaves one of these out makes another process: that would have limits of its own, and would not end with the first.
 const THREAD: libc::c_int = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 
@@ -74,8 +79,7 @@ const IN_MEMORY: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer: of
-/// a protocol whose name cannot be looked up, libpcap takes the number to be 0. So it ends with the first one.
+/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer. So it ends with the first one.
 const LOOKUPS: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
@@ -128,6 +132,15 @@ const OF_OTHERS: &[libc::c_long] = &[
     libc::SYS_setns,
     libc::SYS_umount2,
     libc::SYS_unshare,
+    // Memory with rights that no filter sees.
+    libc::SYS_pkey_alloc,
+    libc::SYS_pkey_free,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_remap_file_pages,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_shmget,
     // Keys, names and clocks of the system.
     libc::SYS_add_key,
     libc::SYS_adjtimex,
@@ -141,22 +154,24 @@ const OF_OTHERS: &[libc::c_long] = &[
     libc::SYS_settimeofday,
 ];
 
+/// Other programs, and processes beside its own. A node has its [spawner](crate::spawner) start what it needs.
+const PROGRAMS: &[libc::c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
+/// What a spawner needs of what nothing in a node needs: what it starts empties its root by these.
+const OF_ROOT: &[libc::c_long] = &[libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
+
 /// Denied calls fail as if a right was missing: programs expect that, and go on or say so. (Killing them would make a fault of weir look like one of
 /// the module that is compiled.)
 fn denied() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.unsigned_abs())
 }
-
-/// What makes a process or thread that has its own view of something: a way around what the filter closes by name.
-const NEW_VIEWS: [libc::c_int; 7] = [
-    libc::CLONE_NEWCGROUP,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWNET,
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWUTS,
-];
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
@@ -201,12 +216,20 @@ fn only_if(argument: u8, is: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule
     Ok(vec![SeccompRule::new(vec![condition])?])
 }
 
-/// What a program needs that computes, threads and no processes among it.
+/// What a program needs that computes, threads and no processes among it, and no code but its own.
 fn computing() -> Result<Rules, ConfineError> {
     let thread = u64::from(THREAD.unsigned_abs());
     let mut rules = all_of(COMPUTING);
     rules.insert(libc::SYS_clone, only_if(0, SeccompCmpOp::MaskedEq(thread), thread)?);
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), 0)?);
+    }
     Ok(rules)
+}
+
+/// Memory whose rights have exactly these of those to write and to execute.
+fn with_rights(rights: u64) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    only_if(2, SeccompCmpOp::MaskedEq(CODE), rights)
 }
 
 pub(crate) fn only_computing() -> Result<(), ConfineError> {
@@ -219,7 +242,33 @@ pub(crate) fn only_running() -> Result<(), ConfineError> {
     let mut rules = computing()?;
     rules.extend(all_of(RUNNING));
     rules.insert(libc::SYS_tgkill, to_itself()?);
+    // A module's code is written, and then made executable: never both at a time.
+    rules
+        .insert(libc::SYS_mprotect, [with_rights(0)?, with_rights(WRITES)?, with_rights(EXECUTES)?].concat());
+    rules.insert(libc::SYS_prctl, only_if(0, SeccompCmpOp::Eq, crate::code::NO_MORE)?);
+    rules.insert(libc::SYS_seccomp, only_if(0, SeccompCmpOp::Eq, libc::SECCOMP_SET_MODE_FILTER.into())?);
     apply(rules, SeccompAction::Allow, denied())
+}
+
+/// Closes what [`only_running`] left open to load code, in all threads.
+pub(crate) fn no_new_code() -> Result<(), ConfineError> {
+    let mut rules = all_of(&[libc::SYS_prctl, libc::SYS_seccomp]);
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), EXECUTES)?);
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::from)?;
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, denied(), arch).map_err(seccompiler::Error::from)?;
+    let program: BpfProgram = filter.try_into().map_err(seccompiler::Error::from)?;
+    let len =
+        libc::c_ushort::try_from(program.len()).map_err(std::io::Error::other).map_err(ConfineError::Code)?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: the pointer is to a live program of the length that it says; a filter's instruction is the same in both crates.
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(ConfineError::Code(std::io::Error::last_os_error())),
+    }
 }
 
 /// A signal to a thread of this very process: of the same user are the node, the keeper of its key and all its wards.
@@ -231,21 +280,36 @@ pub(crate) fn only_memory() -> Result<(), ConfineError> {
     apply(all_of(LOOKUPS), SeccompAction::KillProcess, SeccompAction::Allow)?;
     let mut rules = all_of(IN_MEMORY);
     // New memory and other rights for what there is, but none to execute it.
-    let executes = u64::from(libc::PROT_EXEC.unsigned_abs());
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(executes), 0)?);
+        rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), 0)?);
     }
     apply(rules, SeccompAction::Allow, denied())
 }
 
-pub(crate) fn none_of_others() -> Result<(), ConfineError> {
+/// What nothing in a node needs, with memory that can be written and executed at the same time.
+fn of_others() -> Result<Rules, ConfineError> {
     let mut rules = all_of(OF_OTHERS);
-    let views = NEW_VIEWS.iter().map(|flag| {
-        let mask = u64::from(flag.unsigned_abs());
-        only_if(0, SeccompCmpOp::MaskedEq(mask), mask)
-    });
-    let views = views.collect::<Result<Vec<_>, _>>()?;
-    rules.insert(libc::SYS_clone, views.concat());
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, with_rights(CODE)?);
+    }
+    Ok(rules)
+}
+
+pub(crate) fn none_of_others() -> Result<(), ConfineError> {
+    let mut rules = of_others()?;
+    rules.extend(all_of(PROGRAMS));
+    // Threads are made, and nothing else: each of these has to be there.
+    let flags = [libc::CLONE_VM, libc::CLONE_SIGHAND, libc::CLONE_THREAD];
+    let lacks = flags.map(|flag| only_if(0, SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs())), 0));
+    rules.insert(libc::SYS_clone, lacks.into_iter().collect::<Result<Vec<_>, _>>()?.concat());
     apply(rules, denied(), SeccompAction::Allow)?;
     without_clone3()
+}
+
+pub(crate) fn none_of_a_spawner() -> Result<(), ConfineError> {
+    let mut rules = of_others()?;
+    for call in OF_ROOT {
+        rules.remove(call);
+    }
+    apply(rules, denied(), SeccompAction::Allow)
 }

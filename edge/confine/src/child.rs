@@ -5,15 +5,15 @@
 //! kernel keeps and a time by which it is killed, and gives up everything else before it reads ([`confined`]). What it answers is as little to be
 //! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
 
-use crate::companion::{DESCRIPTORS, close_what_is_inherited};
+use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, start_piped};
 use crate::meter::{Meter, Order};
-use crate::{ConfineError, Files};
+use crate::{ConfineError, Files, Isolation};
 use rustix::thread::CpuSet;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_units::{Bytes, Nanos};
 
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The interval in which the meter of a child that works is asked.
 const ORDERS: Duration = Duration::from_millis(20);
 /// Added to the nice value of every child: what a stranger has compiled runs behind everything else on its cores.
-const NICE: libc::c_int = 10;
+const NICE: i32 = 10;
 
 /// What a child may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,13 @@ impl Cores {
         (set.count() > 0).then_some(Self(set))
     }
 
+    /// A bit for each of them.
+    fn words(&self) -> [u64; CORE_WORDS] {
+        std::array::from_fn(|word| {
+            (0..64).filter(|bit| self.0.is_set(word * 64 + bit)).fold(0, |bits, bit| bits | 1 << bit)
+        })
+    }
+
     /// Moves the calling thread to them.
     ///
     /// # Errors
@@ -72,6 +79,19 @@ impl Cores {
     /// Whether `core` is one of them.
     pub fn has(&self, core: u16) -> bool {
         usize::from(core) < CpuSet::MAX_CPU && self.0.is_set(usize::from(core))
+    }
+}
+
+impl Limits {
+    fn allotment(&self) -> Allotment {
+        Allotment {
+            processor: self.processor.0.div_ceil(Nanos::SECOND.0),
+            addresses: self.memory.0,
+            memory: 0,
+            nice: NICE,
+            descriptors: crate::companion::DESCRIPTORS,
+            cores: self.cores.as_ref().map_or([0; CORE_WORDS], Cores::words),
+        }
     }
 }
 
@@ -130,14 +150,20 @@ pub fn plain(bytes: &[u8]) -> String {
     text.trim().chars().take(TEXT_MAX).flat_map(char::escape_debug).collect()
 }
 
-/// Starts `program` with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
+/// Starts a process with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
 /// child any more afterwards.
 ///
 /// The child runs with a higher nice value than the caller, on [`Limits::cores`]. `meter` is asked every 20 ms; a child that is to rest is stopped (SIGSTOP), and its
 /// time by the clock does not count meanwhile. The processor time that the child took is taken off the meter.
 ///
 /// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
-pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits, meter: &mut dyn Meter) -> Asked {
+pub fn ask(
+    launcher: &Launcher,
+    argument: &str,
+    question: &[u8],
+    limits: &Limits,
+    meter: &mut dyn Meter,
+) -> Asked {
     let nothing = |error: ChildError| Asked { answer: Err(error), used: Nanos(0) };
     // Between two children of one request, too.
     loop {
@@ -147,14 +173,8 @@ pub fn ask(program: &Path, argument: &str, question: &[u8], limits: &Limits, met
             Order::GiveUp => return nothing(ChildError::GaveWay),
         }
     }
-    let mut command = Command::new(program);
-    command.arg(argument).env_clear();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let limited = *limits;
-    // SAFETY: between fork and exec only system calls that are safe there are made.
-    unsafe { command.pre_exec(move || limit(&limited)) };
     let begun = Instant::now();
-    let mut running = match command.spawn() {
+    let mut running = match start_piped(launcher, argument, limits.allotment()) {
         Ok(child) => Running {
             clock: clock(&child),
             child,
@@ -241,6 +261,12 @@ impl Running {
         let status = self.end(limits, meter)?;
         match status.signal() {
             Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
+            // The first process of a PID namespace does not get the signal of the first limit.
+            Some(libc::SIGKILL)
+                if self.child.isolation.has(Isolation::NAMESPACES) && self.used() >= limits.processor =>
+            {
+                return Err(ChildError::Time(*limits));
+            }
             Some(signal) => return Err(ChildError::Killed(signal)),
             None => {}
         }
@@ -419,37 +445,12 @@ fn poll<const N: usize>(wanted: [(RawFd, libc::c_short); N], left: Duration) -> 
 }
 
 /// Writes of more than there is room for are cut short: a child that does not read keeps nobody waiting.
-fn never_wait(pipe: &ChildStdin) -> io::Result<()> {
+fn never_wait(pipe: &File) -> io::Result<()> {
     // SAFETY: takes no pointers; the descriptor is open as long as `pipe` is there, and this end of it is nobody else's.
     match unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
-}
-
-/// Limits the calling process, puts it behind others, and has it die with its parent.
-fn limit(limits: &Limits) -> io::Result<()> {
-    close_what_is_inherited();
-    // SAFETY: takes no pointers. Fails only where the process is behind all others already.
-    _ = unsafe { libc::nice(NICE) };
-    if let Some(cores) = &limits.cores {
-        // A core that has been switched off meanwhile is no reason to compile nothing.
-        _ = cores.bind();
-    }
-    let seconds = limits.processor.0.div_ceil(Nanos::SECOND.0);
-    set_limits(&[
-        // The first says which limit it was, and who does not heed it is killed by the second.
-        (libc::RLIMIT_CPU, seconds, seconds.saturating_add(1)),
-        (libc::RLIMIT_AS, limits.memory.0, limits.memory.0),
-        (libc::RLIMIT_CORE, 0, 0),
-        (libc::RLIMIT_FSIZE, 0, 0),
-        (libc::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS),
-    ])?;
-    // SAFETY: takes no pointers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
 }
 
 /// Sets limits of the calling process: what, the one that it is told of, and the one for good. Makes system calls alone, so it can be called after a fork.

@@ -4,15 +4,14 @@
 //! it is standard input, and it has no other descriptor that is of any use. It ends when the other end is closed, which is so at the latest when the process
 //! that started it is no more. (The signal that the kernel can send then is no help: it comes when the *thread* ends that has started the child.)
 
-use crate::{child, descriptors};
+use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
+use crate::{Isolation, descriptors};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_units::Bytes;
 
@@ -46,32 +45,22 @@ pub struct Companion {
 }
 
 impl Companion {
-    /// Starts `program` with these arguments and nothing of the environment. It writes no file, and leaves no image of its memory.
+    /// Starts a process with these arguments and nothing of the environment. It writes no file, and leaves no image of its memory.
     ///
     /// # Errors
     /// There is no process, or no socket.
-    pub fn start<A: AsRef<OsStr>>(program: &Path, arguments: &[A], room: Room) -> io::Result<Self> {
+    pub fn start<A: AsRef<OsStr>>(launcher: &Launcher, arguments: &[A], room: Room) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
-        let mut command = Command::new(program);
-        command.arg0("weir").args(arguments).env_clear();
-        // What a terminal sends to all that was started there is for the program to heed, and the companion's end is its business.
-        command.process_group(0);
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
-        let limits = [
-            (libc::RLIMIT_AS, room.addresses.0, room.addresses.0),
-            (libc::RLIMIT_DATA, room.memory.0, room.memory.0),
-            (libc::RLIMIT_CORE, 0, 0),
-            (libc::RLIMIT_FSIZE, 0, 0),
-            (libc::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS),
-        ];
-        // SAFETY: between fork and exec only system calls that are safe there are made.
-        unsafe {
-            command.pre_exec(move || {
-                close_what_is_inherited();
-                child::set_limits(&limits)
-            })
+        let allotment = Allotment {
+            processor: 0,
+            addresses: room.addresses.0,
+            memory: room.memory.0,
+            nice: 0,
+            descriptors: DESCRIPTORS,
+            cores: [0; CORE_WORDS],
         };
-        let process = command.spawn()?;
+        let streams = Streams { input: Some(OwnedFd::from(theirs)), ..Streams::default() };
+        let process = start(launcher, arguments, allotment, streams, false)?;
         let mut this = Self { process, clock: 0, line, heard: Vec::new(), is_over: false };
         this.clock = this.clock()?;
         Ok(this)
@@ -195,6 +184,11 @@ impl Companion {
         let Ok(id) = libc::pid_t::try_from(self.process.id()) else { return };
         // SAFETY: takes no pointers. The process has not been waited for, so its number is nobody else's. One that has ended takes no notice.
         unsafe { libc::kill(id, signal) };
+    }
+
+    /// The walls around it.
+    pub fn isolation(&self) -> Isolation {
+        self.process.isolation
     }
 
     /// Its number.

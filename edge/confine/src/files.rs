@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 const NEWEST: ABI = ABI::V6;
 /// Devices that are written to.
 const DEVICES: [&str; 2] = ["/dev/null", "/dev/net/tun"];
-/// Where the loader of programs is: who is executed, executes it.
-const LOADERS: [&str; 2] = ["/lib", "/lib64"];
 
 fn asked() -> Ruleset {
     Ruleset::default().set_compatibility(CompatLevel::BestEffort)
@@ -35,7 +33,7 @@ pub(crate) fn none() -> Result<Files, ConfineError> {
     enforce(all.create()?)
 }
 
-/// Whatever can be read can be read still; written and executed is only a node's own.
+/// Whatever can be read can be read still; written is only a node's own, and executed nothing.
 pub(crate) fn own(written: &[&Path]) -> Result<Files, ConfineError> {
     let write = AccessFs::from_write(NEWEST) & !AccessFs::IoctlDev;
     let mut rules = asked().handle_access(write | AccessFs::Execute)?.create()?;
@@ -47,11 +45,22 @@ pub(crate) fn own(written: &[&Path]) -> Result<Files, ConfineError> {
     for device in DEVICES {
         rules = allow(rules, Path::new(device), AccessFs::WriteFile.into())?;
     }
-    let itself = std::env::current_exe().unwrap_or_default();
-    for program in LOADERS.map(Path::new).into_iter().chain([itself.as_path()]) {
-        rules = allow(rules, program, AccessFs::Execute.into())?;
-    }
     enforce(rules)
+}
+
+/// Whether the system's own rights let this process make files in a folder.
+///
+/// # Errors
+/// What the system says where they do not.
+pub fn may_write(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
+    let wanted = libc::W_OK | libc::X_OK;
+    // SAFETY: the pointer is to a live text that ends with a zero.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), wanted, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// What is not there needs no rule.

@@ -5,15 +5,18 @@
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | [`translator`]: compiles one filter expression | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
+//! | [`translator`]: reads what is open and writes what is open; the base of a keeper | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
 //! | [`keeper`]: signs with a key that it has read before | as a translator | as a translator; others cannot look into its memory | none |
 //! | [`ward`]: runs one module in a process of its own | none at all; what is open stays open | as a compiler, and to take descriptors and signal its own threads; others cannot look into its memory | none |
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
-//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and starts no program of the system but itself and what is beneath /lib | all but those that nothing in a node needs: other processes' memory, kernel modules, mounts, namespaces, clocks | those for interfaces and for its folders, of what it had |
+//! | [`spawner`]: starts the others for a node | as its user | all but those that neither it nor what it starts needs | those for user namespaces, of what it had |
+//! | [`node`]: runs modules on live traffic | writes only beneath its own folders, and executes nothing | all but those that nothing in a node needs: other processes, their memory, kernel modules, mounts, namespaces, clocks | those for interfaces, of what it had |
 //!
-//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. They hold for whatever a process
-//! executes, too. That is why it is not closed more tightly what a node executes: whoever runs code in it can have it do anything that another program
-//! could, and can run a program from memory or by the system's loader; that program is inside the same walls.
+//! Both hold for the calling thread and all threads that it starts from then on: so they are put up while there is one. A node executes nothing at all: its
+//! [`spawner`] starts the other processes, in namespaces of their own where the system allows that ([`Isolation`] says which walls a process has).
+//!
+//! In none of them can memory be written and executed at the same time. The code of the program, and of a module in a process of its own, cannot be made
+//! writable again where the kernel can seal it.
 //!
 //! [`private`] is how files and folders are made that only their owner may see, and [`socket`] how a node's socket is.
 //!
@@ -21,15 +24,24 @@
 
 mod calls;
 pub mod child;
+mod code;
 pub mod companion;
 mod descriptors;
 mod files;
+mod isolation;
+mod launch;
 mod meter;
 pub mod private;
 mod privileges;
+mod root;
 pub mod socket;
+pub mod spawner;
 
+pub use files::may_write;
+pub use isolation::Isolation;
+pub use launch::Launcher;
 pub use meter::{Budget, Meter, Order};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// How much of what was asked for this kernel can do.
@@ -60,6 +72,12 @@ pub enum ConfineError {
     /// Others could look into this process.
     #[error("this process cannot be hidden from others: {0}")]
     Hide(std::io::Error),
+    /// Code can be changed.
+    #[error("the code of this process cannot be sealed: {0}")]
+    Code(std::io::Error),
+    /// The process cannot leave the system's files.
+    #[error("this process cannot enter an empty root: {0}")]
+    Root(std::io::Error),
     /// Capabilities cannot be given up.
     #[error("privileges cannot be given up: {0}")]
     Privileges(rustix::io::Errno),
@@ -75,7 +93,8 @@ pub enum ConfineError {
 /// [`ConfineError`]. Some of it may hold already.
 pub fn compiler() -> Result<Files, ConfineError> {
     hide()?;
-    let files = files::none()?;
+    let files = leave()?;
+    code::no_more();
     privileges::none()?;
     calls::only_computing()?;
     Ok(files)
@@ -88,7 +107,8 @@ pub fn compiler() -> Result<Files, ConfineError> {
 /// [`ConfineError`]. Some of it may hold already.
 pub fn translator() -> Result<Files, ConfineError> {
     hide()?;
-    let files = files::none()?;
+    let files = leave()?;
+    code::no_more();
     privileges::none()?;
     calls::only_memory()?;
     Ok(files)
@@ -123,19 +143,38 @@ pub fn keeper() -> Result<Files, ConfineError> {
 /// [`ConfineError`]. Some of it may hold already.
 pub fn ward() -> Result<Files, ConfineError> {
     hide()?;
-    let files = files::none()?;
+    let files = leave()?;
     privileges::none()?;
     calls::only_running()?;
     Ok(files)
 }
 
+/// Closes a [`ward`] for good to code beside that which has been loaded at `code`, which is sealed where the kernel can: from now on nothing becomes
+/// executable in any of its threads.
+///
+/// # Errors
+/// [`ConfineError`].
+pub fn code_is_loaded(code: Range<*const u8>) -> Result<(), ConfineError> {
+    code::seal_loaded(&(code.start.addr()..code.end.addr())).map_err(ConfineError::Code)?;
+    code::no_more();
+    calls::no_new_code()
+}
+
+/// Seals the program's code, and leaves all files: by an empty root where the process has been given namespaces of its own, and by Landlock.
+fn leave() -> Result<Files, ConfineError> {
+    code::seal_program().map_err(ConfineError::Code)?;
+    root::enter()?;
+    files::none()
+}
+
 /// Confines the calling thread, and those that it starts, to what a node does: it writes beneath these folders and to these devices, and starts
-/// no program of the system but itself.
+/// no program: for that it has its [`spawner`].
 ///
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn node(written: &[&Path]) -> Result<Files, ConfineError> {
     hide()?;
+    code::seal_program().map_err(ConfineError::Code)?;
     let files = files::own(written)?;
     privileges::of_a_node()?;
     calls::none_of_others()?;

@@ -15,11 +15,11 @@
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The mode of a private file: only its owner reads and writes it.
@@ -140,7 +140,7 @@ fn make_private(file: &File, known: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// What a refusal to follow a link means.
+/// Turns the system's refusal to follow a link into ours.
 fn opened(result: io::Result<File>, kind: Kind) -> Result<File, PrivateError> {
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => PrivateError::Link(kind),
@@ -206,7 +206,28 @@ pub fn create_named(path: &Path) -> io::Result<File> {
 /// # Errors
 /// It cannot be made.
 pub fn make_named_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
+    let (Some(name), false) = (path.file_name(), path.is_dir()) else {
+        // It is there, or is `/` or ends with `..`: then the system says what is wrong with it.
+        return path.metadata().map(drop);
+    };
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_named_folder(above)?;
+    let above = place(above)?;
+    if make_in(&above, name)? {
+        // Where the umask took rights from the owner.
+        let made = open_at(&above, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        made.set_permissions(Permissions::from_mode(FOLDER_MODE))?;
+    } else if !path.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(())
+}
+
+/// A folder that the user names, as a place in which others are made.
+fn place(path: &Path) -> io::Result<OwnedFd> {
+    // It may be one that the user cannot list.
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    OpenOptions::new().read(true).custom_flags(flags).open(path).map(OwnedFd::from)
 }
 
 /// A private folder, open.
@@ -258,7 +279,7 @@ impl Folder {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn make_in(&self, name: &str) -> Result<Self, PrivateError> {
-        make_in(&self.open, name)?;
+        make_in(&self.open, OsStr::new(name))?;
         self.open_in(name)
     }
 
@@ -321,11 +342,11 @@ impl Folder {
     /// # Errors
     /// As [`open_secret`].
     pub fn open_secret(&self, name: &str) -> Result<File, PrivateError> {
-        secret(opened(open_at(&self.open, name, libc::O_RDONLY), Kind::File)?)
+        secret(opened(open_at(&self.open, OsStr::new(name), libc::O_RDONLY), Kind::File)?)
     }
 
     fn file(&self, name: &str, flags: libc::c_int) -> Result<File, PrivateError> {
-        let file = opened(open_at(&self.open, name, flags), Kind::File)?;
+        let file = opened(open_at(&self.open, OsStr::new(name), flags), Kind::File)?;
         let known = file.metadata()?;
         check_file(&known)?;
         make_private(&file, &known)?;
@@ -390,28 +411,29 @@ impl fmt::Display for Folder {
 /// As [`Folder::make`], for the inner one.
 pub fn make_inside(named: &Path, name: &str) -> Result<Folder, PrivateError> {
     make_named_folder(named)?;
-    let outer = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(named)?.into();
-    make_in(&outer, name)?;
+    let outer = place(named)?;
+    make_in(&outer, OsStr::new(name))?;
     open_folder_in(&outer, name, &named.join(name))
 }
 
-/// Makes a folder where it is not there.
-fn make_in(outer: &OwnedFd, name: &str) -> io::Result<()> {
+/// Makes a folder where it is not there. Returns whether it was not.
+fn make_in(outer: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     let name = c_string(name)?;
     // SAFETY: an open folder and a C string that outlives the call.
     match done(unsafe { libc::mkdirat(outer.as_raw_fd(), name.as_ptr(), FOLDER_MODE) }) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
     }
 }
 
 fn open_folder_in(outer: &OwnedFd, name: &str, path: &Path) -> Result<Folder, PrivateError> {
-    let open = opened(open_at(outer, name, libc::O_RDONLY | libc::O_DIRECTORY), Kind::Folder)?;
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    let open = opened(open_at(outer, OsStr::new(name), flags), Kind::Folder)?;
     Folder::checked(open, path)
 }
 
 /// Opens what has this name in a folder, without following a link or waiting for a pipe's other end.
-fn open_at(folder: &OwnedFd, name: &str, flags: libc::c_int) -> io::Result<File> {
+fn open_at(folder: &OwnedFd, name: &OsStr, flags: libc::c_int) -> io::Result<File> {
     let name = c_string(name)?;
     let flags = flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: an open folder and a C string that outlives the call; the mode is there for O_CREAT.
@@ -424,10 +446,11 @@ fn open_at(folder: &OwnedFd, name: &str, flags: libc::c_int) -> io::Result<File>
 }
 
 /// A name in a folder: one component, so that it leads nowhere else.
-fn c_string(name: &str) -> io::Result<CString> {
+fn c_string(name: impl AsRef<OsStr>) -> io::Result<CString> {
+    let name = name.as_ref();
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
-        (Some(std::path::Component::Normal(only)), None) if only == OsStr::new(name) => {
+        (Some(std::path::Component::Normal(only)), None) if only == name => {
             Ok(CString::new(only.as_bytes())?)
         }
         _ => Err(ErrorKind::InvalidInput.into()),

@@ -20,7 +20,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// Whether tests can make files of other users; says so where they cannot.
+/// Returns true where tests can make files of other users, and says so where they cannot.
 fn is_root() -> bool {
     let is_root = fs::metadata("/proc/self/status").expect("procfs is mounted").uid() == 0;
     if !is_root {

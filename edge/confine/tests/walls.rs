@@ -69,6 +69,98 @@ fn refused(call: libc::c_long, argument: libc::c_long) -> Option<i32> {
     (result == -1).then_some(errno).flatten()
 }
 
+/// A page of memory, with what a process that was taken over would do to it.
+struct Memory(*mut libc::c_void);
+
+impl Memory {
+    fn new() -> Self {
+        Self::mapped(libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn mapped(rights: libc::c_int) -> Self {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever there is room for it.
+        Self(unsafe { libc::mmap(std::ptr::null_mut(), 4096, rights, kind, -1, 0) })
+    }
+
+    fn can(&self, rights: libc::c_int) -> bool {
+        // SAFETY: the mapping is this test's own, and nothing looks into it.
+        unsafe { libc::mprotect(self.0, 4096, rights) == 0 }
+    }
+
+    /// Whether memory can be mapped to be written and executed at once, or can come to be; and whether it can be executed when it was written before.
+    fn is_made_code(&self) -> [bool; 3] {
+        let (read, both) = (libc::PROT_READ, libc::PROT_WRITE | libc::PROT_EXEC);
+        [Self::mapped(both).0 != libc::MAP_FAILED, self.can(read | both), self.can(read | libc::PROT_EXEC)]
+    }
+}
+
+/// The mappings of this process that are code of files: where each begins.
+fn code_of_files() -> Vec<*mut libc::c_void> {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("its own");
+    let code = maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/'));
+    code.map(|line| {
+        usize::from_str_radix(line.split('-').next().unwrap_or_default(), 16).expect("an address")
+    })
+    .map(std::ptr::without_provenance_mut)
+    .collect()
+}
+
+/// Whether this kernel can seal pages (mseal(2), the same number everywhere).
+fn can_seal() -> bool {
+    // SAFETY: of no page at all.
+    unsafe { libc::syscall(462, 0, 0, 0) == 0 }
+}
+
+#[test]
+fn code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes() {
+    let name = "code_of_a_ward_stays_as_it_was_loaded_and_no_other_comes";
+    if !in_child(name) {
+        return alone(name, tempfile::tempdir().expect("a folder").path());
+    }
+    let (of_files, can_seal) = (code_of_files(), can_seal());
+    assert!(of_files.len() > 1, "the program and its libraries");
+    let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+    let loaded = Memory::new();
+    weir_confine::ward().expect("the kernel has seccomp");
+    assert_eq!(Memory::new().is_made_code(), [false, false, true], "a module's code is written before");
+    assert!(loaded.can(read | execute), "so it is");
+    // A thread that was there before is closed as well.
+    let (go, waits) = std::sync::mpsc::channel::<()>();
+    let before = std::thread::spawn(move || {
+        waits.recv().expect("it is told to go on");
+        Memory::new().is_made_code()
+    });
+    let begin = loaded.0.cast::<u8>().cast_const();
+    weir_confine::code_is_loaded(begin..begin.wrapping_add(100)).expect("the kernel has seccomp");
+    go.send(()).expect("it waits");
+    assert_eq!(before.join().expect("it ends"), [false; 3], "another thread makes code");
+    assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
+    assert_eq!(Memory::mapped(read | execute).0, libc::MAP_FAILED, "maps code");
+    for call in
+        [libc::SYS_prctl, libc::SYS_seccomp, libc::SYS_pkey_mprotect, libc::SYS_shmat, libc::SYS_personality]
+    {
+        assert_eq!(refused(call, 0), Some(libc::EPERM), "call {call}");
+    }
+    if !can_seal {
+        println!("skipped: the kernel cannot seal memory");
+        return;
+    }
+    for code in of_files.into_iter().chain([loaded.0]) {
+        let code = Memory(code);
+        assert!(!code.can(read | write) && !code.can(read), "code that is written");
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: all of it fails, or this test does.
+        unsafe {
+            let instead = libc::mmap(code.0, 4096, read | write, kind, -1, 0);
+            assert_eq!(instead, libc::MAP_FAILED, "other memory in the place of code");
+            assert_eq!(libc::munmap(code.0, 4096), -1, "no code");
+            let moved = libc::mremap(code.0, 4096, 8192, libc::MREMAP_MAYMOVE);
+            assert_eq!(moved, libc::MAP_FAILED, "code that is moved");
+        }
+    }
+}
+
 #[test]
 fn a_ward_has_threads_and_signals_to_nobody_but_itself() {
     let name = "a_ward_has_threads_and_signals_to_nobody_but_itself";
@@ -126,6 +218,7 @@ fn a_compiler_computes_and_reaches_nothing() {
     let sum = std::thread::spawn(|| (0..100_000u64).map(std::hint::black_box).sum::<u64>()).join();
     assert_eq!(sum.expect("threads can be started"), 4_999_950_000);
     assert_eq!(vec![1u8; 64 << 20].iter().map(|byte| u64::from(*byte)).sum::<u64>(), 64 << 20);
+    assert_eq!(Memory::new().is_made_code(), [false; 3], "makes code");
     std::io::stdout().write_all(b"what was open can be written\n").expect("so it can");
 }
 
@@ -205,15 +298,23 @@ fn a_translator_that_looks_something_up_is_killed() {
 }
 
 #[test]
-fn a_node_writes_beneath_its_folders_and_executes_itself() {
-    let name = "a_node_writes_beneath_its_folders_and_executes_itself";
+fn a_node_writes_beneath_its_folders_and_executes_nothing() {
+    let name = "a_node_writes_beneath_its_folders_and_executes_nothing";
     if !in_child(name) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("state")).expect("a folder");
         std::fs::write(folder.path().join("other"), "other").expect("a file");
+        let foreign = folder.path().join("foreign");
+        std::fs::write(&foreign, "foreign").expect("a file");
+        std::fs::set_permissions(&foreign, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("it is ours");
+        // Only root can.
+        _ = std::os::unix::fs::chown(&foreign, Some(12_345), Some(12_345));
         return alone(name, folder.path());
     }
     let (state, other) = (folder().join("state"), folder().join("other"));
+    // SAFETY: takes nothing.
+    let is_root = unsafe { libc::geteuid() } == 0;
     let files = weir_confine::node(&[&state]).expect("the kernel has seccomp");
 
     let kept = state.join("ledger");
@@ -224,29 +325,33 @@ fn a_node_writes_beneath_its_folders_and_executes_itself() {
     TcpListener::bind(("127.0.0.1", 0)).expect("sockets can be opened");
     OpenOptions::new().write(true).open("/dev/null").expect("this is written to");
     let itself = std::env::current_exe().expect("this program has a name");
-    let mut again = Command::new(itself);
-    again.args(["--list"]).stdout(Stdio::null());
-    assert!(again.status().expect("it executes itself").success());
+    assert!(is_denied(Command::new(itself).args(["--list"]).status()), "executes itself");
     if files != Files::Open {
         assert!(is_denied(std::fs::write(&other, "")), "writes to a file of others");
         let elsewhere = folder().join("new");
         let thread = std::thread::spawn(move || is_denied(File::create(elsewhere)));
         assert!(thread.join().expect("threads can be started"), "a thread makes a file elsewhere");
         assert!(is_denied(std::fs::remove_file(&other)), "removes a file of others");
-        assert!(is_denied(Command::new("/bin/sh").args(["-c", "true"]).status()), "executes another program");
     }
     // SAFETY: takes no pointers that are looked at before the right to call it.
     let (traced, apart) = unsafe { (libc::ptrace(libc::PTRACE_TRACEME), libc::unshare(libc::CLONE_FS)) };
     assert_eq!((traced, apart), (-1, -1), "looks into others, or gets files of its own");
-    for flag in [libc::CLONE_NEWUSER, libc::CLONE_NEWNET | libc::CLONE_NEWUSER, libc::CLONE_NEWNS] {
-        let flags = libc::c_long::from(flag | libc::SIGCHLD);
-        assert_eq!(
-            refused(libc::SYS_clone, flags),
-            Some(libc::EPERM),
-            "a child with a view of its own: {flag:#x}"
-        );
+    no_other_process();
+    for call in [
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_pkey_mprotect,
+        libc::SYS_shmat,
+        libc::SYS_personality,
+    ] {
+        assert_eq!(refused(call, 0), Some(libc::EPERM), "call {call}");
     }
-    assert_eq!(refused(libc::SYS_clone3, 0), Some(libc::ENOSYS));
+    let is_made = Memory::new().is_made_code();
+    assert_eq!(
+        is_made,
+        [false, false, true],
+        "memory that is written and executed at once, and code that was written before"
+    );
     #[cfg(target_arch = "x86_64")]
     assert_eq!(
         refused(libc::SYS_getppid | 0x4000_0000, 0),
@@ -259,7 +364,13 @@ fn a_node_writes_beneath_its_folders_and_executes_itself() {
         let line = has.lines().find_map(|line| line.strip_prefix(set)).expect("the kernel says so");
         u64::from_str_radix(line.trim(), 16).expect("a number")
     };
-    // CAP_DAC_OVERRIDE 1, CAP_DAC_READ_SEARCH 2, CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_SYS_NICE 23, CAP_BPF 39 (capability.h).
-    let kept = [1, 2, 12, 13, 14, 23, 39].iter().fold(0u64, |all, bit| all | 1 << bit);
-    assert_eq!((has("CapPrm:") & !kept, has("CapEff:") & !kept, has("CapInh:")), (0, 0, 0), "privileges");
+    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_SYS_NICE 23, CAP_BPF 39 (capability.h).
+    let kept = [12, 13, 14, 23, 39].iter().fold(0u64, |all, bit| all | 1 << bit);
+    let sets = ["CapPrm:", "CapEff:", "CapInh:", "CapAmb:"].map(|set| has(set) & !kept);
+    assert_eq!(sets, [0; 4], "privileges");
+    if is_root {
+        assert_eq!(has("CapBnd:") & !kept, 0, "privileges that could come back");
+        // No file of another user's that is not for all, as for any user.
+        assert!(is_denied(std::fs::read(folder().join("foreign"))), "reads another user's file");
+    }
 }

@@ -94,10 +94,7 @@ impl Storage for Folder {
 
 /// An error with the segment that it is about.
 fn named(segment: u64, file: Result<File, private::PrivateError>) -> io::Result<File> {
-    file.map_err(|error| match error {
-        private::PrivateError::Io(error) => error,
-        other => io::Error::new(other.kind(), format!("{}: {other}", segment_name(segment))),
-    })
+    file.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", segment_name(segment))))
 }
 
 /// Opens a segment of a ledger that may be another user's: it is read, and its hashes say whether it was changed. No link is followed.

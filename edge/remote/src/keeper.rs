@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use weir_confine::child;
 use weir_confine::companion::{Companion, Line, Room};
 use weir_confine::private::{self, PrivateError};
+use weir_confine::{Isolation, Launcher};
 use weir_trust::association::{Role, STATEMENT_BYTES, Signer, Statement, Unsigned};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PublicKey, Signature};
 use weir_units::Bytes;
@@ -77,7 +78,7 @@ impl From<KeyFileError> for FileError {
 /// Who keeps a node's private key, from the node's side. One that ends is started anew when it is needed next.
 #[derive(Debug)]
 pub struct Keeper {
-    program: PathBuf,
+    launcher: Launcher,
     arguments: Vec<PathBuf>,
     public: PublicKey,
     tell: fn(&str),
@@ -92,13 +93,13 @@ enum State {
 }
 
 impl Keeper {
-    /// Starts `program`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
+    /// Starts a process by `launcher`, which answers these arguments with [`keep`]. `tell` is told when a keeper ends, and what becomes of it.
     ///
     /// # Errors
     /// [`KeeperError`].
-    pub fn start(program: PathBuf, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, KeeperError> {
-        let (companion, public) = begin(&program, &arguments)?;
-        Ok(Self { program, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
+    pub fn start(launcher: Launcher, arguments: Vec<PathBuf>, tell: fn(&str)) -> Result<Self, KeeperError> {
+        let (companion, public) = begin(&launcher, &arguments)?;
+        Ok(Self { launcher, arguments, public, tell, state: Mutex::new(State::Here(companion)) })
     }
 
     /// The process's number, as long as there is one.
@@ -109,9 +110,17 @@ impl Keeper {
         }
     }
 
+    /// The walls around the process, as long as there is one.
+    pub fn isolation(&self) -> Option<Isolation> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Here(companion) => Some(companion.isolation()),
+            State::Gone(_) => None,
+        }
+    }
+
     /// Another one in the place of one that is gone.
     fn renew(&self) -> Result<Companion, KeeperError> {
-        let (companion, public) = begin(&self.program, &self.arguments)?;
+        let (companion, public) = begin(&self.launcher, &self.arguments)?;
         if public == self.public { Ok(companion) } else { Err(KeeperError::Changed(public)) }
     }
 
@@ -165,8 +174,8 @@ impl Signer for Keeper {
 }
 
 /// Starts a process that keeps the key.
-fn begin(program: &Path, arguments: &[PathBuf]) -> Result<(Companion, PublicKey), KeeperError> {
-    let mut companion = Companion::start(program, arguments, ROOM)?;
+fn begin(launcher: &Launcher, arguments: &[PathBuf]) -> Result<(Companion, PublicKey), KeeperError> {
+    let mut companion = Companion::start(launcher, arguments, ROOM)?;
     let heard = companion.hear(MESSAGE_BYTES, Instant::now() + BEGINNING).and_then(|message| {
         let (kind, rest) = message.split_first().ok_or_else(nonsense)?;
         match (*kind, <[u8; 32]>::try_from(rest)) {

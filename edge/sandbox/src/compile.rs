@@ -7,8 +7,8 @@
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use weir_confine::Meter;
 use weir_confine::child::{self, ChildError, Cores, Limits};
+use weir_confine::{Launcher, Meter};
 use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
@@ -78,7 +78,7 @@ pub(crate) fn in_child(
         answer: CODE_MAX,
         cores: limits.cores,
     };
-    let asked = child::ask(&std::env::current_exe()?, "compile", bytes, &most, meter);
+    let asked = child::ask(&Launcher::of_process(), "compile", bytes, &most, meter);
     let answer = asked.answer.map_err(|error| match error {
         ChildError::Time(_) if left < limits.time => CompileError::Budget(all),
         // Without memory it ends itself by a signal.

@@ -414,6 +414,11 @@ impl Program {
         self.admitted
     }
 
+    /// The memory with its code.
+    pub(crate) fn code_range(&self) -> std::ops::Range<*const u8> {
+        self.ready.module().image_range()
+    }
+
     /// Whether its calls can be suspended.
     pub fn is_suspendable(&self) -> bool {
         self.checks.is_sliced()

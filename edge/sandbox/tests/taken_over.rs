@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{MANIFEST, bytes, wat};
+use weir_confine::Launcher;
 use weir_confine::companion::Line;
 use weir_sandbox::{Budget, Call, Engine, Options, Step, WARD, Ward, WriteRights};
 use weir_session::Admitted;
@@ -89,7 +90,8 @@ fn start(program: &Path) -> Ward {
     let writes = Arc::new(WriteRights::new(WriteFields::ALL));
     let body = "(func (export \"weir_packet\") (param i32) (result i32) (i32.const 0))";
     let admitted = Admitted::admit(bytes(&wat(body), MANIFEST), &[]).expect("it is a module");
-    Ward::start(program, &engine, admitted, &[], true, (None, &writes), &mut Nanos(0)).expect("it starts")
+    Ward::start(&Launcher::from(program), &engine, admitted, &[], true, (None, &writes), &mut Nanos(0))
+        .expect("it starts")
 }
 
 fn tick(ward: &mut Ward) {

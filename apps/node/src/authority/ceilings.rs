@@ -1,5 +1,6 @@
 //! What is held against a credential when a session is created or changed: all of the session as it would be then, and all that there is under the same chain.
 
+use super::rights::is_from;
 use super::{Owner, Refusal};
 use crate::protocol::UsedShot;
 use crate::spec::{ProcessorSpec, Sees, SessionSpec};
@@ -22,11 +23,13 @@ pub(crate) fn hold<'a>(
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked));
+        // Of its own sum the owner is told. That under an earlier holder has others in it, of whom the owner knows nothing.
+        let is_told = link.id == owner.credential.id();
+        beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
     }
     // What the node lets a root grant is for all who have their right from it.
     let whose = of_root_in_words(owner.credential.root());
-    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked));
+    beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
     // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
     let first = beyond.first().map(|short| short.part);
     let of_first = beyond.into_iter().filter(|short| Some(short.part) == first);
@@ -40,6 +43,9 @@ pub(crate) fn hold<'a>(
 fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result<(), Refusal> {
     let grant = credential.grant();
     let never = |what: String| Err(Refusal::Never { session: given.clone(), what });
+    if let Some(share) = spec.share.iter().find(|share| !is_from(credential, &share.key)) {
+        return Err(Refusal::not_from(given, share));
+    }
     // Others' names are in none of these, and what they hold is not the holder's.
     if !spec.publish.is_empty() || !spec.read.is_empty() {
         return never("it would have named tables of others".to_owned());
@@ -229,12 +235,15 @@ struct Short {
     given: u64,
     whose: String,
     left: u64,
+    /// Whether the owner of the session is told how much is left.
+    is_told: bool,
 }
 
 impl Short {
     fn refusal(self) -> Refusal {
-        let Self { part, asked, given, whose, left } = self;
-        let (asked, given, left) = (shown(part, asked), shown(part, given), shown(part, left));
+        let Self { part, asked, given, whose, left, is_told } = self;
+        let (asked, given) = (shown(part, asked), shown(part, given));
+        let left = is_told.then(|| shown(part, left));
         Refusal::UsedUp { part, asked, given, whose, left, less: less(part) }
     }
 }
@@ -257,19 +266,31 @@ fn past_ceilings(
     ceilings: &Ceilings,
     before: &Used,
     asked: &Used,
+    is_told: bool,
 ) -> impl Iterator<Item = Short> {
-    let short = |(part, given, before, asked): Share| {
+    let short = move |(part, given, before, asked): Share| {
         let given = given?;
         let left = given.saturating_sub(before);
-        (asked > left).then(|| Short { part, asked, given, whose: whose.to_owned(), left })
+        (asked > left).then(|| Short { part, asked, given, whose: whose.to_owned(), left, is_told })
     };
     shares(ceilings, before, asked).into_iter().filter_map(short)
 }
 
-/// What is used of all that is given to each holder of a chain, and to its root. `sessions` are all of the node that are not the operator's.
+/// Who reads what is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The node's operator.
+    Operator,
+    /// The credential's holder.
+    Holder,
+}
+
+/// What is used of what a credential allows, by its holder and those below together. The operator also reads what is used of all that is given to each earlier holder of the chain, and to the root:
+/// there are others in that. `sessions` are all of the node that are not the operator's.
 pub(crate) fn usage<'a>(
     credential: &Verified,
     sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
+    reader: Reader,
 ) -> Vec<UsedShot> {
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
@@ -280,6 +301,12 @@ pub(crate) fn usage<'a>(
             all.push(UsedShot { whose: whose.clone(), part: part.to_string(), used, given });
         }
     };
+    if reader == Reader::Holder {
+        // All ceilings of the chain and of the root hold for the holder, who reads of no one else's part in them.
+        let own = under.last().copied().unwrap_or_default();
+        say(credential.holder().to_string(), &credential.grant().ceilings, &own);
+        return all;
+    }
     say(of_root_in_words(credential.root()), &credential.limit().ceilings, &of_root);
     for (link, under) in credential.chain().iter().zip(&under) {
         say(link.holder.to_string(), &link.grant.ceilings, under);

@@ -1,9 +1,11 @@
 //! What a credential allows here and now, in words.
 
-use super::{Owner, ceilings};
-use crate::protocol::Explanation;
+use super::ceilings::Reader;
+use super::{Owner, Standing, ceilings};
+use crate::protocol::{Explanation, SharedShot};
+use crate::share::Share;
 use crate::spec::SessionSpec;
-use weir_trust::credential::{Credential, Refusal, Verified};
+use weir_trust::credential::{Credential, DatedId, Refusal, Verified};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
 
@@ -13,6 +15,7 @@ pub(crate) fn explanation<'a>(
     sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)> + Clone,
     node: &NodeName,
     at: Second,
+    reader: Reader,
 ) -> Explanation {
     let allows = explain::grant(credential.grant(), true).into_iter();
     Explanation {
@@ -20,11 +23,26 @@ pub(crate) fn explanation<'a>(
         at: at.number(),
         holder: credential.holder().to_string(),
         root: credential.root().to_string(),
+        chain: DatedId::of_chain(credential.chain()).map(|id| id.to_string()).collect(),
         worthless: None,
         allows: allows.map(|(part, words)| (part.to_string(), words)).collect(),
-        used: ceilings::usage(credential, sessions),
+        shared: sessions.clone().flat_map(|(owner, spec)| shared(credential, owner, spec)).collect(),
+        used: ceilings::usage(credential, sessions, reader),
         verdict: None,
     }
+}
+
+/// The shares of a session that concern a holder: all of their own, and those of delegates that name the holder.
+fn shared(credential: &Verified, owner: &Owner, spec: &SessionSpec) -> Vec<SharedShot> {
+    let (session, shares): (_, Vec<_>) = match owner.standing(credential) {
+        Some(Standing::Own) => (&owner.given, spec.share.iter().collect()),
+        Some(Standing::Delegator) => {
+            (&spec.name, spec.share.iter().filter(|share| share.key == *credential.holder()).collect())
+        }
+        None => return Vec::new(),
+    };
+    let shot = |share: &&Share| SharedShot { session: session.to_string(), share: share.to_string() };
+    shares.iter().map(shot).collect()
 }
 
 /// Of one that is worth nothing.
@@ -39,6 +57,7 @@ pub(crate) fn worthless(
         at: at.number(),
         holder: credential.claimed_holder().to_string(),
         root: credential.claimed_root().to_string(),
+        chain: DatedId::of_chain(credential.claimed_links()).map(|id| id.to_string()).collect(),
         worthless: Some(refusal.to_string()),
         ..Explanation::default()
     }

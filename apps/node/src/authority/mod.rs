@@ -9,16 +9,18 @@ pub(crate) mod ceilings;
 pub(crate) mod explain;
 mod permit;
 mod refusal;
+mod rights;
 mod snapshot;
 
 pub(crate) use permit::{Permitted, Signed, hold_known, permit, signed};
 pub use refusal::Refusal;
+pub(crate) use rights::{Needed, Shared, Standing, needed};
 pub(crate) use snapshot::snapshot_of;
 
 use std::sync::Arc;
 use weir_session::Name;
 use weir_session::ledger::{Holder, Text};
-use weir_trust::credential::{PrefixId, Verified, resource_name};
+use weir_trust::credential::{DatedId, PrefixId, Verified, resource_name};
 use weir_trust::grant::{CpuShare, Grant};
 use weir_trust::key::PublicKey;
 
@@ -51,9 +53,9 @@ pub(crate) fn line(credential: &Verified) -> impl Iterator<Item = (PrefixId, Opt
     root.into_iter().chain(credential.chain().iter().map(|link| (link.id, link.grant.ceilings.cpu)))
 }
 
-/// Who somebody is, and by what right: as the ledger says it.
+/// The key of a holder, and the identifiers of their chain with the times at which they expire, as the ledger has them.
 pub(crate) fn in_ledger(credential: &Verified) -> (Text, Vec<Text>) {
-    let ids = credential.chain().iter().map(|link| Text::new(&link.id.to_string()));
+    let ids = DatedId::of_chain(credential.chain()).map(|id| Text::new(&id.to_string()));
     (Text::new(&credential.holder().to_string()), ids.collect())
 }
 
@@ -67,7 +69,10 @@ pub fn authorise(
     ask: crate::protocol::Request,
     body: Option<&[u8]>,
 ) -> Result<crate::protocol::Request, Refusal> {
-    let own = |given: &Name| Some(Owner { credential: Arc::clone(credential), given: given.clone() });
+    let own = |given: &Name| {
+        let owner = Owner { credential: Arc::clone(credential), given: given.clone() };
+        Some(Shared { owner, share: Vec::new() })
+    };
     let permitted = permit(&Asker::Holder(Arc::clone(credential)), ask, body, &own, &|_| None)?;
     if let (crate::protocol::Request::Create(spec), Some(owner)) = (&permitted.ask, &permitted.owner) {
         ceilings::hold(owner, spec, std::iter::empty())?;
@@ -95,6 +100,11 @@ impl Owner {
         Self::name_of(&self.credential, &self.given)
     }
 
+    /// The identifier of the credential, and the time at which it expires.
+    pub(crate) fn dated_id(&self) -> Option<DatedId> {
+        DatedId::of_chain(self.credential.chain()).last()
+    }
+
     /// As the ledger says it.
     pub(crate) fn in_ledger(&self) -> Holder {
         let (key, credentials) = in_ledger(&self.credential);
@@ -107,7 +117,7 @@ impl Owner {
         Some(Self { credential: Arc::clone(credential), given: given.clone() })
     }
 
-    /// Whether whoever holds `credential` may ask for something about its session: it is his own, or was made by somebody who got the right from him.
+    /// Whether the session concerns the holder of `credential`: it is their own, or its owner has their credential from them. What they may do with it is said by [`needed`].
     pub(crate) fn is_under(&self, credential: &Verified) -> bool {
         self.credential.chain().iter().any(|link| link.id == credential.id())
     }
@@ -116,7 +126,8 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Change, Request};
+    use crate::protocol::{Change, ModuleShot, Request, SessionShot, Snapshot};
+    use crate::share::{Right, Share};
     use crate::spec::{ChannelSpec, ModuleSpec, SessionSpec};
     use crate::view::Bounds;
     use std::collections::BTreeMap;
@@ -197,13 +208,24 @@ mod tests {
         ask: Request,
         sessions: &BTreeMap<Name, Owner>,
     ) -> Result<Permitted, Refusal> {
+        asked_sharing(credential, ask, sessions, &[])
+    }
+
+    /// The same where the owners of all these sessions share these rights.
+    fn asked_sharing(
+        credential: &Arc<Verified>,
+        ask: Request,
+        sessions: &BTreeMap<Name, Owner>,
+        share: &[Share],
+    ) -> Result<Permitted, Refusal> {
         let asker = Asker::Holder(Arc::clone(credential));
-        permit(&asker, ask, None, &|name| sessions.get(name).cloned(), &|_| None)
+        let shared = |name: &Name| Some(Shared { owner: sessions.get(name)?.clone(), share: share.to_vec() });
+        permit(&asker, ask, None, &shared, &|_| None)
     }
 
     fn created(credential: &Arc<Verified>, spec: SessionSpec) -> (SessionSpec, Owner) {
         match asked(credential, Request::Create(spec), &BTreeMap::new()).unwrap() {
-            Permitted { ask: Request::Create(spec), owner: Some(owner) } => (spec, owner),
+            Permitted { ask: Request::Create(spec), owner: Some(owner), .. } => (spec, owner),
             other => panic!("{other:?}"),
         }
     }
@@ -225,7 +247,8 @@ mod tests {
                 Ok(()) => there.push(delegate),
                 Err(Refusal::UsedUp { part: Part::Memory, left, .. }) => {
                     refused += 1;
-                    assert_eq!(left, "0 B");
+                    // How much the others have is not told.
+                    assert_eq!(left, None);
                 }
                 Err(other) => panic!("{other}"),
             }
@@ -267,7 +290,7 @@ mod tests {
         {
             let refusal = hold(records, kept).unwrap_err();
             assert!(
-                matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left == none_of),
+                matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
                 "{refusal}"
             );
         }
@@ -290,10 +313,7 @@ mod tests {
         let (held, owner) = created(&Arc::new(after), spec(""));
         assert_eq!(held.records_per_second, Some(10));
         let refusal = ceilings::hold(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
-        assert!(
-            matches!(&refusal, Refusal::UsedUp { part: Part::Records, left, .. } if left == "0"),
-            "{refusal}"
-        );
+        assert!(matches!(&refusal, Refusal::UsedUp { part: Part::Records, left: None, .. }), "{refusal}");
         assert_eq!(ceilings::hold(&owner, &held, std::iter::empty()), Ok(()));
     }
 
@@ -342,6 +362,165 @@ mod tests {
         assert_eq!(close(&parent, &name("monitoring")), Err(Refusal::NoSession(name("monitoring"))));
     }
 
+    fn share(right: Right, with: u8) -> Share {
+        Share { right, key: person(with).public() }
+    }
+
+    /// Each request that is about a session, with the right that a delegator needs for it.
+    fn verbs(session: &Name) -> Vec<(Request, Needed)> {
+        let name = || session.clone();
+        let change = |more: &str| {
+            let text = format!("{{\"session\": \"{session}\"{more}}}");
+            Request::Change(serde_json::from_str(&text).unwrap())
+        };
+        let of_share = |key: &str| format!(", \"{key}\": [\"{}\"]", share(Right::Follow, 1));
+        let module = || toml::from_str("module = \"m\"").unwrap();
+        let manage = Needed::Shared(Right::Manage);
+        vec![
+            (Request::Close { session: name() }, Needed::Delegator),
+            (Request::Load { session: name(), module: module(), signatures: Vec::new() }, manage),
+            (Request::Unload { session: name(), module: name() }, manage),
+            (
+                Request::Follow { session: name(), module: name(), stream: name() },
+                Needed::Shared(Right::Follow),
+            ),
+            (change(", \"memory\": \"1 MiB\""), manage),
+            (change(", \"channel\": [{\"interface\": \"e\"}]"), manage),
+            (change(", \"output\": [{\"link\": \"e\"}]"), manage),
+            (change(", \"read\": [\"t\"]"), manage),
+            (change(&of_share("share")), Needed::Owner),
+            (change(&of_share("unshare")), Needed::Owner),
+        ]
+    }
+
+    #[test]
+    fn a_delegator_closes_a_session_and_does_to_it_what_its_owner_shares_and_nothing_else() {
+        let given = ceilings(1 << 30);
+        let chains: Vec<Arc<Verified>> = (1..=4)
+            .map(|holders| {
+                let mut grants = vec![given.clone()];
+                grants.resize(holders, Grant::default());
+                chain(&grants)
+            })
+            .collect();
+        let [first, second, owner, below] = &chains[..] else { panic!("four holders") };
+        let beside = chain(&[given, Grant { expires: Second::new(1000), ..Grant::default() }]);
+        let (made, of) = created(owner, spec(""));
+        let sessions = BTreeMap::from([(made.name.clone(), of)]);
+        let (follow, manage) = (share(Right::Follow, 2), share(Right::Manage, 2));
+        for (ask, needs) in verbs(&made.name) {
+            assert_eq!(needed(&ask), needs, "{ask:?}");
+            let by =
+                |who: &Arc<Verified>, shares: &[Share]| asked_sharing(who, ask.clone(), &sessions, shares);
+            assert!(by(owner, &[]).is_ok(), "{ask:?}");
+            for shares in [&[][..], &[follow], &[manage], &[follow, manage]] {
+                let came = by(second, shares);
+                match needs {
+                    Needed::Delegator => assert_eq!(came.unwrap().by, None),
+                    Needed::Shared(right) if shares.contains(&share(right, 2)) => {
+                        assert_eq!(came.unwrap().by, Some(share(right, 2)));
+                    }
+                    Needed::Shared(right) => {
+                        let refusal = came.unwrap_err();
+                        assert_eq!(refusal, Refusal::not_shared(&made.name, share(right, 2)), "{ask:?}");
+                        assert!(refusal.to_string().contains("--share"), "{refusal}");
+                    }
+                    _ => assert_eq!(came.unwrap_err(), Refusal::NotOwner(made.name.clone()), "{ask:?}"),
+                }
+                // What is shared with one holder is not shared with those from whom that one has the credential.
+                assert_eq!(by(first, shares).is_ok(), needs == Needed::Delegator, "{ask:?}");
+                for stranger in [below, &beside] {
+                    assert_eq!(by(stranger, shares).unwrap_err(), Refusal::NoSession(made.name.clone()));
+                }
+            }
+        }
+        // What is about no session of others needs nothing from them, and what is the operator's is no holder's.
+        assert_eq!(needed(&Request::Create(spec(""))), Needed::New);
+        for ask in [Request::Show, Request::Revoke, Request::Explain(Box::default())] {
+            assert_eq!(needed(&ask), Needed::Nothing);
+        }
+        assert!(matches!(needed(&Request::Reload), Needed::Operator(_)));
+    }
+
+    #[test]
+    fn a_session_is_shared_only_with_those_from_whom_its_owner_has_the_credential() {
+        let holder = chain(&[ceilings(1 << 30), Grant::default(), Grant::default()]);
+        let with = |number: u8| {
+            let (mut spec, owner) = created(&holder, spec(""));
+            spec.share = vec![share(Right::Follow, number)];
+            ceilings::hold(&owner, &spec, std::iter::empty())
+        };
+        assert_eq!((with(1), with(2)), (Ok(()), Ok(())));
+        // The owner, one below, and the operator.
+        for number in [3, 4, 0] {
+            let refusal = with(number).unwrap_err();
+            assert_eq!(refusal, Refusal::not_from(&name("s"), &share(Right::Follow, number)));
+        }
+    }
+
+    #[test]
+    fn of_a_delegates_session_sums_are_shown_until_it_is_shared() {
+        let (parent, child) = (chain(&[ceilings(1 << 30)]), chain(&[ceilings(1 << 30), Grant::default()]));
+        let (made, owner) = created(&child, spec(""));
+        let module = |name: &str, records| ModuleShot {
+            name: name.to_owned(),
+            module: "secret 1.0".to_owned(),
+            streams: vec!["rows".to_owned()],
+            records,
+            ..ModuleShot::default()
+        };
+        let shot = SessionShot {
+            name: made.name.to_string(),
+            memory_reserved: 7,
+            modules: vec![module("a", 2), module("b", 3)],
+            ..SessionShot::default()
+        };
+        let owners = BTreeMap::from([(made.name.to_string(), owner)]);
+        let seen = |who: &Arc<Verified>, shares: &[Share]| {
+            let share = shares.iter().map(ToString::to_string).collect();
+            let all =
+                Snapshot { sessions: vec![SessionShot { share, ..shot.clone() }], ..Snapshot::default() };
+            snapshot_of(who, &all, &owners).sessions
+        };
+        for shares in [&[][..], &[share(Right::Manage, 9)]] {
+            let sums = &seen(&parent, shares)[0];
+            assert!(sums.sums_only && sums.share.is_empty(), "{sums:?}");
+            assert_eq!((sums.name.as_str(), sums.memory_reserved), (made.name.as_str(), 7));
+            let text = serde_json::to_string(sums).unwrap();
+            assert!(!text.contains("secret") && !text.contains("rows"), "{text}");
+            assert_eq!(sums.modules.iter().map(|module| module.records).collect::<Vec<_>>(), [5]);
+        }
+        for right in [Right::Follow, Right::Manage] {
+            let whole = &seen(&parent, &[share(right, 1), share(right, 9)])[0];
+            assert_eq!((whole.sums_only, whole.modules.len()), (false, 2));
+            assert_eq!(whole.share, [share(right, 1).to_string()]);
+        }
+        let own = &seen(&child, &[share(Right::Follow, 1)])[0];
+        assert_eq!((own.name.as_str(), own.modules.len(), own.share.len()), ("s", 2, 1));
+    }
+
+    #[test]
+    fn a_holder_reads_the_sum_of_their_own_and_of_those_below_and_the_operator_all_sums() {
+        let later = |second| Grant { expires: Second::new(second), ..Grant::default() };
+        let parent = chain(&[ceilings(64 << 20)]);
+        let (child, sibling) =
+            (chain(&[ceilings(64 << 20), later(1)]), chain(&[ceilings(64 << 20), later(2)]));
+        let made: Vec<_> = [(&parent, 1), (&child, 2), (&sibling, 4)]
+            .map(|(who, memory)| {
+                let (spec, owner) = created(who, spec(&format!("memory = \"{memory} MiB\"")));
+                (owner, spec)
+            })
+            .into();
+        let used = |who: &Arc<Verified>, reader| -> Vec<String> {
+            let sessions = made.iter().map(|(owner, spec)| (owner, spec));
+            let used = ceilings::usage(who, sessions, reader).into_iter();
+            used.map(|shot| format!("{} of {}", shot.used, shot.given)).collect()
+        };
+        assert_eq!(used(&child, ceilings::Reader::Holder), ["2 MiB of 64 MiB"]);
+        assert_eq!(used(&parent, ceilings::Reader::Holder), ["7 MiB of 64 MiB"]);
+        assert_eq!(used(&child, ceilings::Reader::Operator), ["7 MiB of 64 MiB"]);
+    }
+
     #[test]
     fn packets_stay_those_of_the_owner_whoever_changes_a_session() {
         let udp = Grant { filters: ["udp".parse().unwrap()].into(), ..Grant::default() };
@@ -364,7 +543,7 @@ mod tests {
         )
         .unwrap();
         let Permitted { ask: Request::Change(change), .. } =
-            asked(&parent, Request::Change(change), &sessions).unwrap()
+            asked_sharing(&parent, Request::Change(change), &sessions, &[share(Right::Manage, 1)]).unwrap()
         else {
             panic!("another request")
         };
@@ -428,7 +607,7 @@ mod tests {
         let spec = spec(&format!("channel = [{{ interface = \"e\"{view} }}]"));
         let created = asked(credential, Request::Create(spec), &BTreeMap::new());
         match created.map_err(|refusal| refusal.to_string())? {
-            Permitted { ask: Request::Create(spec), owner: Some(owner) } => {
+            Permitted { ask: Request::Create(spec), owner: Some(owner), .. } => {
                 ceilings::hold(&owner, &spec, std::iter::empty()).unwrap();
                 // As it is in the node, whatever is said of it over the wire.
                 Ok((spec.channels[0].clone(), owner))

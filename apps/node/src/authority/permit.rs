@@ -1,7 +1,8 @@
 //! From a request to what is done.
 
-use super::{Asker, Owner, Refusal};
+use super::{Asker, Needed, Owner, Refusal, Shared, Standing, needed};
 use crate::protocol::{Change, Request};
+use crate::share::Share;
 use crate::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
 use crate::view::Bounds;
 use std::collections::BTreeSet;
@@ -24,17 +25,19 @@ pub(crate) struct Permitted {
     pub(crate) ask: Request,
     /// Whose the session is that it creates or changes, or loads a module into, where a holder asks.
     pub(crate) owner: Option<Owner>,
+    /// The share by which a holder asks who is not the owner. The owner can take it back while the request is carried out.
+    pub(crate) by: Option<Share>,
 }
 
 /// Decides on a request.
 ///
-/// `owner_of` says whose a session is: nothing where there is none, or it is the operator's. `shipped` are the bytes of the modules that come with weir; `body` those of a
-/// module that comes with the request.
+/// `owner_of` says whose a session is, and with whom they share it: nothing where there is none, or it is the operator's. `shipped` are the bytes of the modules that come with weir; `body`
+/// those of a module that comes with the request.
 pub(crate) fn permit(
     asker: &Asker,
     ask: Request,
     body: Option<&[u8]>,
-    owner_of: &dyn Fn(&Name) -> Option<Owner>,
+    owner_of: &dyn Fn(&Name) -> Option<Shared>,
     shipped: &dyn Fn(&str) -> Option<&'static [u8]>,
 ) -> Result<Permitted, Refusal> {
     let Asker::Holder(credential) = asker else {
@@ -44,67 +47,74 @@ pub(crate) fn permit(
         {
             signed(module, body, signatures, shipped)?;
         }
-        return Ok(Permitted { ask, owner: None });
+        return Ok(Permitted { ask, owner: None, by: None });
     };
     let desk = Desk { credential, owner_of, shipped };
-    let mut owner = None;
-    let ask = match ask {
-        // What is uploaded is his alone; whether it may be loaded is asked when it is.
-        Request::Show
-        | Request::Watch { .. }
-        | Request::Upload(_)
-        | Request::Explain(_)
-        // He is told what is about him.
-        | Request::Ledger(_)
-        | Request::Revoke => ask,
-        Request::Create(spec) => {
-            let (spec, whose) = desk.create(spec)?;
-            owner = Some(whose);
-            Request::Create(spec)
-        }
-        Request::Change(change) => {
-            let (change, whose) = desk.change(change)?;
-            owner = Some(whose);
-            Request::Change(change)
-        }
-        Request::Close { session } => Request::Close { session: desk.session(&session)?.0 },
-        Request::Load { session, module, signatures } => {
-            let (session, whose) = desk.session(&session)?;
-            desk.module(&whose.credential, &module, body, &signatures)?;
-            owner = Some(whose);
-            Request::Load { session, module, signatures }
-        }
-        Request::Unload { session, module } => Request::Unload { session: desk.session(&session)?.0, module },
-        Request::Follow { session, module, stream } => {
-            Request::Follow { session: desk.session(&session)?.0, module, stream }
-        }
-        Request::PutTable { .. } | Request::RemoveTable { .. } => {
-            return Err(Refusal::Operator("change named tables"));
-        }
-        Request::Rate(_) => return Err(Refusal::Operator("change links")),
-        Request::Reload => return Err(Refusal::Operator("have the configuration read again")),
+    let needed = needed(&ask);
+    if let Needed::Operator(what) = needed {
+        return Err(Refusal::Operator(what));
+    }
+    // A request that is about a session which is there is one about this one, by the node's name.
+    let found = match ask.session() {
+        Some(called) if needed != Needed::New => Some(desk.session(called, needed)?),
+        _ => None,
     };
-    Ok(Permitted { ask, owner })
+    let Some(Found { name, owner, by }) = found else {
+        let Request::Create(spec) = ask else { return Ok(Permitted { ask, owner: None, by: None }) };
+        let (spec, owner) = desk.create(spec)?;
+        return Ok(Permitted { ask: Request::Create(spec), owner: Some(owner), by: None });
+    };
+    let ask = match ask {
+        Request::Change(change) => Request::Change(Desk::change(change, name, &owner)?),
+        Request::Close { .. } => Request::Close { session: name },
+        Request::Load { module, signatures, .. } => {
+            desk.module(&owner.credential, &module, body, &signatures)?;
+            Request::Load { session: name, module, signatures }
+        }
+        Request::Unload { module, .. } => Request::Unload { session: name, module },
+        Request::Follow { module, stream, .. } => Request::Follow { session: name, module, stream },
+        other => other,
+    };
+    Ok(Permitted { ask, owner: Some(owner), by })
+}
+
+/// A session that a holder has a right over.
+struct Found {
+    name: Name,
+    owner: Owner,
+    by: Option<Share>,
 }
 
 /// Where a holder's requests are looked at.
 struct Desk<'a> {
     credential: &'a Arc<Verified>,
-    owner_of: &'a dyn Fn(&Name) -> Option<Owner>,
+    owner_of: &'a dyn Fn(&Name) -> Option<Shared>,
     shipped: &'a dyn Fn(&str) -> Option<&'static [u8]>,
 }
 
 impl Desk<'_> {
-    /// The node's name of a session that the holder may ask for something about: his own by what he calls it, or that of somebody to whom he passed on the
-    /// right, by the node's name.
-    fn session(&self, called: &Name) -> Result<(Name, Owner), Refusal> {
+    /// A session over which the holder has the right that is needed: their own by the name that they gave it, or that of a delegate by the node's name.
+    fn session(&self, called: &Name, needed: Needed) -> Result<Found, Refusal> {
         let own = Owner::name_of(self.credential, called);
-        let under = |name: Name| {
-            let owner = (self.owner_of)(&name).filter(|owner| owner.is_under(self.credential))?;
-            Some((name, owner))
+        let concerns = |name: Name| {
+            let shared = (self.owner_of)(&name)?;
+            Some((name, shared.standing(self.credential)?, shared))
         };
         // Others' sessions are as if they were not there.
-        [own, called.clone()].into_iter().find_map(under).ok_or_else(|| Refusal::NoSession(called.clone()))
+        let found = [own, called.clone()].into_iter().find_map(concerns);
+        let (name, standing, shared) = found.ok_or_else(|| Refusal::NoSession(called.clone()))?;
+        let by = match (standing, needed) {
+            (Standing::Own, _) | (Standing::Delegator, Needed::Delegator) => None,
+            (Standing::Delegator, Needed::Shared(right)) => {
+                let share = Share { right, key: *self.credential.holder() };
+                if !shared.share.contains(&share) {
+                    return Err(Refusal::not_shared(called, share));
+                }
+                Some(share)
+            }
+            (Standing::Delegator, _) => return Err(Refusal::NotOwner(called.clone())),
+        };
+        Ok(Found { name, owner: shared.owner, by })
     }
 
     fn create(&self, spec: SessionSpec) -> Result<(SessionSpec, Owner), Refusal> {
@@ -136,12 +146,11 @@ impl Desk<'_> {
         Ok((SessionSpec { records_per_second, kept_packets, writes, ..spec }, owner))
     }
 
-    fn change(&self, change: Change) -> Result<(Change, Owner), Refusal> {
-        let (session, owner) = self.session(&change.session)?;
+    fn change(change: Change, session: Name, owner: &Owner) -> Result<Change, Refusal> {
         let mut channels = change.channels;
         // Those of its owner, who may be allowed less than who asks.
         narrow(&mut channels, &owner.credential)?;
-        Ok((Change { session, channels, ..change }, owner))
+        Ok(Change { session, channels, ..change })
     }
 
     /// All the processor time that is granted, where there is a ceiling and nothing else is said.

@@ -1,5 +1,6 @@
 //! Why a request is not permitted.
 
+use crate::share::Share;
 use weir_session::Name;
 use weir_trust::credential::Refusal as Worthless;
 use weir_trust::grant::{Excess, Part};
@@ -16,7 +17,8 @@ pub enum Refusal {
     Excess(Vec<Excess>),
     /// More than is left for one of those through whom the right came.
     #[error(
-        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {left} is left. Close another session, or {less}"
+        "the credential does not allow that: {part}: asked for {asked}; of the {given} given to {whose}, {} is left. Close another session, or {less}",
+        left.as_deref().unwrap_or("less than that")
     )]
     UsedUp {
         /// Of what.
@@ -27,8 +29,8 @@ pub enum Refusal {
         given: String,
         /// to whom,
         whose: String,
-        /// and so much is left.
-        left: String,
+        /// and so much is left. Nothing is said of it where others have a part of it of whom the session's owner knows nothing.
+        left: Option<String>,
         /// How to ask for less.
         less: &'static str,
     },
@@ -41,6 +43,31 @@ pub enum Refusal {
     /// Somebody's key is not the operator's any more.
     #[error("your key is none of the node's operators any more")]
     NoOperator,
+    /// A delegator without a right that the owner of the session has to give.
+    #[error(
+        "session `{session}` belongs to a holder who has their credential from you: you may close it and read its sums. For more its owner has to share it with you: `weir session change NAME --share {share}`"
+    )]
+    NotShared {
+        /// The session, as it was called.
+        session: Name,
+        /// The share that is missing.
+        share: Box<Share>,
+    },
+    /// A delegator who would share a session of another.
+    #[error(
+        "session `{0}` belongs to a holder who has their credential from you: only its owner shares rights over it"
+    )]
+    NotOwner(Name),
+    /// A share for a key from which the session's owner has nothing.
+    #[error(
+        "session `{session}`: {share}: a session is shared only with those from whom its owner has the credential. Give rights to others with `weir delegate`"
+    )]
+    NotFrom {
+        /// The session, as it was called.
+        session: Name,
+        /// The share.
+        share: Box<Share>,
+    },
     /// What a credential cannot allow.
     #[error("session `{session}`: {what}; no credential allows that")]
     Never {
@@ -54,6 +81,18 @@ pub enum Refusal {
         "there is no session `{0}` that the credential has to do with; `weir session list` shows those that there are"
     )]
     NoSession(Name),
+}
+
+impl Refusal {
+    /// The refusal of a delegator with whom a right is not shared.
+    pub(crate) fn not_shared(session: &Name, missing: Share) -> Self {
+        Self::NotShared { session: session.clone(), share: Box::new(missing) }
+    }
+
+    /// The refusal of a share for a key from which the owner of a session has nothing.
+    pub(crate) fn not_from(session: &Name, share: &Share) -> Self {
+        Self::NotFrom { session: session.clone(), share: Box::new(*share) }
+    }
 }
 
 impl From<Worthless> for Refusal {

@@ -1,14 +1,18 @@
 //! How things are on a node, for somebody whom not all of it concerns.
 
-use super::Owner;
-use crate::protocol::{SessionShot, Snapshot, Taken};
+use super::{Owner, Standing};
+use crate::limits::LimitsShot;
+use crate::protocol::{
+    ChannelShot, ModuleShot, OutputShot, ProcessorShot, ServicesShot, SessionShot, Snapshot, Taken,
+};
+use crate::share::Share;
 use crate::view::Bounds;
 use std::collections::BTreeMap;
 use weir_trust::credential::Verified;
 use weir_wire::View;
 
-/// What of a snapshot is for the holder of a credential: his own sessions, by the names that he gave them, and those of whoever got the right from him; of the
-/// node and of others nothing that he could learn something from about their traffic. `owners` are those of its sessions that are not the operator's.
+/// The part of a snapshot for the holder of a credential: their own sessions, by the names that they gave them, and those of their delegates. Of these they see sums alone, unless the delegate
+/// shares a right over the session with them. Of the node and of others they see nothing that tells of traffic. `owners` are those of its sessions that are not the operator's.
 pub(crate) fn snapshot_of(
     credential: &Verified,
     all: &Snapshot,
@@ -17,9 +21,9 @@ pub(crate) fn snapshot_of(
     // Some of a channel's packets are not his because of a filter of somebody from whom he has his right: how many there are is not for him.
     let has_others = Bounds::of(credential).within.iter().any(|(_, view)| *view != View::ALL);
     let his = |session: &SessionShot| {
-        let owner = owners.get(&session.name).filter(|owner| owner.is_under(credential))?;
-        let is_own = owner.credential.id() == credential.id();
-        let name = if is_own { owner.given.to_string() } else { session.name.clone() };
+        let owner = owners.get(&session.name)?;
+        let standing = owner.standing(credential)?;
+        let name = if standing == Standing::Own { owner.given.to_string() } else { session.name.clone() };
         let mut session = SessionShot { name, ..session.clone() };
         for channel in session.channels.iter_mut().filter(|_| has_others) {
             channel.findings.remove("unwanted");
@@ -29,7 +33,14 @@ pub(crate) fn snapshot_of(
                 channel.findings.clear();
             }
         }
-        Some(session)
+        if standing == Standing::Own {
+            return Some(session);
+        }
+        // A share is for its key and for the owner, and nobody else.
+        session
+            .share
+            .retain(|share| share.parse().is_ok_and(|share: Share| share.key == *credential.holder()));
+        Some(if session.share.is_empty() { sums(session) } else { session })
     };
     let sessions: Vec<SessionShot> = all.sessions.iter().filter_map(his).collect();
     let reserved = sessions.iter().map(|session| session.memory_reserved).fold(0, u64::saturating_add);
@@ -43,4 +54,74 @@ pub(crate) fn snapshot_of(
         memory: Taken { reserved, of },
         ..Snapshot::default()
     }
+}
+
+/// A session as its delegator sees it: what is on its bill and what it has reserved, and nothing of what it runs, which packets it gets and where they go.
+fn sums(session: SessionShot) -> SessionShot {
+    let all = || "all".to_owned();
+    let channels = &session.channels;
+    let mut channel = ChannelShot { name: all(), ..ChannelShot::default() };
+    for one in channels {
+        add(&mut channel.waiting, one.waiting);
+        add(&mut channel.queue, one.queue);
+        add(&mut channel.packets, one.packets);
+        add(&mut channel.bytes, one.bytes);
+        one.drops
+            .iter()
+            .for_each(|(cause, packets)| add(channel.drops.entry(cause.clone()).or_default(), *packets));
+    }
+    let mut output = OutputShot { name: all(), ..OutputShot::default() };
+    for one in &session.outputs {
+        add(&mut output.reserved_bits, one.reserved_bits);
+        add(&mut output.cap_bits, one.cap_bits);
+        add(&mut output.waiting, one.waiting);
+        add(&mut output.queue, one.queue);
+        add(&mut output.packets, one.packets);
+        add(&mut output.bytes, one.bytes);
+        add(&mut output.wire_bytes, one.wire_bytes);
+        add(&mut output.reserved_wire_bytes, one.reserved_wire_bytes);
+        one.drops
+            .iter()
+            .for_each(|(cause, frames)| add(output.drops.entry(cause.clone()).or_default(), *frames));
+    }
+    let mut module = ModuleShot { name: all(), state: "running".to_owned(), ..ModuleShot::default() };
+    for one in &session.modules {
+        add(&mut module.packets, one.packets);
+        add(&mut module.records, one.records);
+        add(&mut module.records_lost, one.records_lost);
+        add(&mut module.faults, one.faults);
+        add(&mut module.strikes, one.strikes);
+        add(&mut module.used_ns, one.used_ns);
+        add(&mut module.memory, one.memory);
+    }
+    let processor =
+        |(number, one): (usize, &ProcessorShot)| ProcessorShot { name: number.to_string(), ..one.clone() };
+    SessionShot {
+        cpu: session.cpu.iter().enumerate().map(processor).collect(),
+        channels: vec![channel],
+        outputs: if session.outputs.is_empty() { Vec::new() } else { vec![output] },
+        modules: if session.modules.is_empty() { Vec::new() } else { vec![module] },
+        limits: LimitsShot { writes: None, writes_refused: 0, ..session.limits },
+        services: ServicesShot::default(),
+        publish: Vec::new(),
+        read: Vec::new(),
+        offers: Vec::new(),
+        uses: Vec::new(),
+        share: Vec::new(),
+        sums_only: true,
+        // Each part is named here, so that a new one is not shown before it is thought of.
+        name: session.name,
+        // A delegator may revoke it.
+        credential: session.credential,
+        priority: session.priority,
+        memory_reserved: session.memory_reserved,
+        memory_used: session.memory_used,
+        memory_ceiling: session.memory_ceiling,
+        memory_low: session.memory_low,
+        memory_refused: session.memory_refused,
+    }
+}
+
+fn add(to: &mut u64, more: u64) {
+    *to = to.saturating_add(more);
 }

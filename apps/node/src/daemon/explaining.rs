@@ -1,7 +1,8 @@
 //! What credentials allow on this node, as it is now.
 
 use super::{Daemon, lock, now};
-use crate::authority::{self, Asker, Owner, explain};
+use crate::authority::ceilings::Reader;
+use crate::authority::{self, Asker, Owner, Shared, explain};
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::protocol::{Explain, Explanation, Request, Verdict};
@@ -40,6 +41,7 @@ impl Daemon {
     ) -> Result<Explanation, Unexplained> {
         let trust = self.trust().ok_or(Unexplained::Alone)?;
         let at = Second::of(now());
+        let reader = if matches!(asker, Asker::Operator(_)) { Reader::Operator } else { Reader::Holder };
         let holder = match (asker, credential) {
             (Asker::Holder(_), None) => self.current(asker)?,
             (Asker::Holder(_), Some(_)) => return Err(Unexplained::Others),
@@ -56,7 +58,7 @@ impl Daemon {
         let explained = self.with_node(|node| {
             let sessions = node.sessions.values();
             let owned = sessions.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
-            explain::explanation(verified, owned, trust.name(), at)
+            explain::explanation(verified, owned, trust.name(), at, reader)
         });
         let verdict = ask.map(|ask| Verdict { refused: self.would_refuse(verified, ask, body) });
         Ok(Explanation { verdict, ..explained })
@@ -66,7 +68,8 @@ impl Daemon {
     fn would_refuse(&self, holder: &Arc<Verified>, ask: Request, body: Option<&[u8]>) -> Option<String> {
         let imagined = Owner::imagined(holder, &ask);
         let owner_of = |name: &Name| {
-            self.owner_of(name).or_else(|| imagined.clone().filter(|owner| owner.name() == *name))
+            let imagined = || imagined.clone().filter(|owner| owner.name() == *name);
+            self.shared(name).or_else(|| Some(Shared { owner: imagined()?, share: Vec::new() }))
         };
         let asker = Asker::Holder(Arc::clone(holder));
         let permitted = match authority::permit(&asker, ask, body, &owner_of, &self.setup.shipped) {
@@ -88,6 +91,6 @@ impl Daemon {
             Request::Change(change) => self.wanted_for(change, &premises).map(drop),
             _ => Ok(()),
         };
-        would().err().map(|error| error.to_string())
+        would().err().map(|error| error.for_holder())
     }
 }

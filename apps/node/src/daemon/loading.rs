@@ -7,6 +7,7 @@ use crate::filters::{Compiled, Wanted};
 use crate::node::Node;
 use crate::premises::Premises;
 use crate::protocol::Change;
+use crate::share::Share;
 use crate::spec::{ModuleSpec, SessionSpec};
 use crate::turns;
 use std::io;
@@ -48,8 +49,8 @@ impl Daemon {
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
         let id = self.create_empty(spec, owner.clone(), budget)?;
         for module in modules {
-            let loaded =
-                file(&module).and_then(|file| self.load(&name, owner.clone(), &module, file, &[], budget));
+            let loaded = file(&module)
+                .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
                 // This one: somebody may have closed it, and made another of its name.
                 _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);
@@ -107,7 +108,6 @@ impl Daemon {
                 return Ok(compiled);
             }
             let mut turn = self.turns.take(owner, budget)?;
-            let _place = owner.is_none().then(|| filters.place_for_operator());
             filters.compile(wanted, &mut turn)
         };
         let compiled = compile();
@@ -152,17 +152,18 @@ impl Daemon {
         Ok(owner)
     }
 
-    /// A module for a session. `permitted`: whose that was when it was permitted; nobody's, where the operator asks.
+    /// A module for a session. `permitted`: whose that was when it was permitted, and the share by which another holder asks; nobody's, where the operator asks.
     pub(crate) fn load(
         &self,
         session: &Name,
-        permitted: Option<Owner>,
+        permitted: (Option<Owner>, Option<Share>),
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
         budget: &mut Budget,
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
+        let (permitted, by) = permitted;
         let owner = self.owner(session, permitted)?;
         let turn = self.turns.take(owner.as_ref(), budget);
         let mut turn = turn.inspect_err(|_| lock(&self.node).count_refusal(session))?;
@@ -191,7 +192,7 @@ impl Daemon {
         let mut node = lock(&self.node);
         node.charge(session, Some(&module.cpu), used);
         let loaded = prepared.and_then(|(signed, prepared)| {
-            node.still_of(session, owner.as_ref())?;
+            node.still_of(session, owner.as_ref())?.check_shared(by.as_ref())?;
             self.renew(&mut node, session)?;
             node.install(session, prepared, signed)
         });
@@ -240,13 +241,14 @@ impl Daemon {
     pub(crate) fn change(
         &self,
         change: &Change,
-        permitted: Option<Owner>,
+        permitted: (Option<Owner>, Option<Share>),
         budget: &mut Budget,
     ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
             crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         }
+        let (permitted, by) = permitted;
         let owner = self.owner(&change.session, permitted)?;
         let (compiled, used) =
             self.compiled(owner.as_ref(), budget, |premises| self.wanted_for(change, premises));
@@ -254,7 +256,7 @@ impl Daemon {
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);
         let changed = compiled.and_then(|compiled| {
-            node.still_of(&change.session, owner.as_ref())?;
+            node.still_of(&change.session, owner.as_ref())?.check_shared(by.as_ref())?;
             // Whoever asks has been asked for his right. The session's owner may have none any more: then it ends in a moment.
             _ = self.renew(&mut node, &change.session);
             node.change(change, &compiled)

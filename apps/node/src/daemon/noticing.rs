@@ -73,7 +73,7 @@ impl Daemon {
         };
         for file in changed {
             let taken = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
-            let taken = taken.and_then(|text| self.revoke(&text).map_err(|error| error.to_string()));
+            let taken = taken.and_then(|text| self.revoke(&text, None).map_err(|error| error.to_string()));
             if let Err(why) = taken {
                 warn(&format_args!("{}: {why}", file.display()));
             }

@@ -62,6 +62,7 @@ impl Daemon {
         let path = || self.setup.config.clone();
         for (part, differs) in [
             ("node", new.config.node != loaded.config.node),
+            ("isolation", new.config.isolation != loaded.config.isolation),
             ("cpu", new.config.cpu != loaded.config.cpu),
             ("remote", Reached::of(&new.config) != Reached::of(&loaded.config)),
             ("interface", new.config.interfaces != loaded.config.interfaces),

@@ -1,73 +1,167 @@
-//! What roots of trust have taken back: lists that come, and what becomes of sessions.
+//! Revocation: lists that come, the state that is kept, and the sessions that end.
 
 use super::{Daemon, DaemonError, lock, now};
 use crate::authority::{Asker, Refusal};
 use crate::log::{self, say, warn};
+use crate::protocol::{DelegatedShot, RevocationCounts, RevocationsShot};
 use crate::revoked;
-use crate::trust::{Trust, TrustError};
+use crate::trust::Trust;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use weir_session::ledger::{Closed, Event, Text, Unloaded};
-use weir_trust::credential::Refusal as Worthless;
+use weir_trust::credential::{PrefixId, Verified};
+use weir_trust::gate::{Rate, Rates};
 use weir_trust::grant::Second;
-use weir_trust::revocation::RevocationError;
+use weir_trust::key::PublicKey;
+use weir_trust::revocation::{ListHeader, Offered, Reception, RevocationError, RevocationList, RevokedSet};
+use weir_units::Nanos;
 
-/// Why a list was not taken: nothing has changed.
+/// How often lists of delegators are taken: each changes the state, which is kept anew. For all that have their right from one grant of a root.
+const DELEGATED_RATE: Rate = Rate { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
+/// Grants of which it is remembered how often lists came.
+const REMEMBERED: usize = 4096;
+
+/// The reason why a list was not taken, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
-    /// Nobody is let in here, so nobody can be kept out.
+    /// The node has no roots of trust.
     #[error("this node is not reached from elsewhere: it has no roots of trust")]
     Alone,
-    /// Because of the list.
+    /// Lists of delegators come too often.
+    #[error("revocation lists of those who share this grant come too often: try again in {0} s")]
+    TooOften(u64),
+    /// The list.
     #[error(transparent)]
     List(#[from] RevocationError),
 }
 
+impl NotTaken {
+    fn counter(&self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::TooOften(_) => "too-often",
+            Self::List(error) => error.counter(),
+        }
+    }
+}
+
+/// The rate of delegators' lists.
+#[derive(Debug)]
+pub(super) struct DelegatedPace {
+    begun: Instant,
+    rates: Rates<PrefixId>,
+}
+
+impl Default for DelegatedPace {
+    fn default() -> Self {
+        Self { begun: Instant::now(), rates: Rates::new(DELEGATED_RATE, REMEMBERED) }
+    }
+}
+
+impl DelegatedPace {
+    /// Takes a turn of a grant, or returns the seconds until there is one.
+    fn take(&mut self, grant: PrefixId) -> Result<(), NotTaken> {
+        let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let wait = self.rates.wait(&grant, now);
+        if wait > Nanos(0) {
+            return Err(NotTaken::TooOften(wait.0.div_ceil(Nanos::SECOND.0)));
+        }
+        self.rates.take(grant, now);
+        Ok(())
+    }
+}
+
 impl Daemon {
-    /// Takes a newer list of a root, from anybody. It holds at once, for those who are connected and for sessions that run; what it says in words.
-    pub(crate) fn revoke(&self, text: &str) -> Result<String, NotTaken> {
-        let _revoking = lock(&self.revoking);
-        let trust = self.trust().ok_or(NotTaken::Alone)?;
-        let Some((trust, list)) = trust.with_list(text)? else {
-            return Ok("this list is known already".to_owned());
-        };
-        *lock(&self.trust) = Some(Arc::new(trust));
-        let said = format!(
-            "revocation list {} of {} holds, with {} taken back in all",
-            list.sequence(),
-            list.root(),
-            list.ids().len()
-        );
-        say(&said);
-        let (root, list_number) = (Text::new(&list.root().to_string()), list.sequence());
-        lock(&self.books).enter(Event::Revoked { root, list: list_number, ids: list.ids().len() as u64 });
-        let folder = self.with_node(|node| node.config.node.state.clone());
-        match revoked::keep(&folder, &list) {
-            Ok(()) => Ok(said),
-            Err(error) => {
-                let lost = format!("it is forgotten when the node ends, as it cannot be kept: {error}");
-                warn(&lost);
-                Ok(format!("{said}; {lost}"))
-            }
+    /// Tells by the header of a list if the rest is of use. What is of none is counted.
+    pub(crate) fn offered(&self, header: &ListHeader, shown: Option<&Verified>) -> Result<Offered, NotTaken> {
+        let offered = self.trust().ok_or(NotTaken::Alone).and_then(|trust| {
+            let reception = Reception { roots: trust.roots(), shown, now: Second::of(now()) };
+            Ok(trust.revocations().offered(header, &reception)?)
+        });
+        if offered.as_ref().is_ok_and(|offered| *offered == Offered::Known) {
+            self.deliveries.accepted("known");
+        }
+        offered.inspect_err(|why| self.list_refused(why.counter()))
+    }
+
+    /// Counts a list that is refused, and logs floods of them.
+    pub(crate) fn list_refused(&self, reason: &'static str) {
+        if let Some(line) = self.deliveries.refused(reason, Instant::now()) {
+            warn(&line);
         }
     }
 
-    /// A trust that forgets nothing: with the lists that hold now, and those that were kept.
+    /// Takes a list, by the right of its signer and whatever credential its deliverer has shown. It holds at once, for peers that are connected and for sessions that run. Returns
+    /// what has changed, in words.
+    pub(crate) fn revoke(&self, text: &str, shown: Option<&Verified>) -> Result<String, NotTaken> {
+        let taken = text.parse().map_err(NotTaken::List).and_then(|list| self.take_list(&list, shown));
+        match &taken {
+            Ok((is_new, _)) => self.deliveries.accepted(if *is_new { "taken" } else { "known" }),
+            Err(why) => self.list_refused(why.counter()),
+        }
+        taken.map(|(_, said)| said)
+    }
+
+    fn take_list(&self, list: &RevocationList, shown: Option<&Verified>) -> Result<(bool, String), NotTaken> {
+        let _revoking = lock(&self.revoking);
+        let trust = self.trust().ok_or(NotTaken::Alone)?;
+        if let (Some(_), Some(shown)) = (list.issuer().under(), shown)
+            && let Some(grant) = shown.chain().first()
+        {
+            lock(&self.delegated_pace).take(grant.id)?;
+        }
+        let (trust, accepted) = trust.with_list(list, shown, Second::of(now()))?;
+        if !accepted.has_changed {
+            return accepted
+                .left_out
+                .map_or_else(|| Ok((false, "this list is known already".to_owned())), |why| Err(why.into()));
+        }
+        let root = list.issuer().of();
+        let trust = Arc::new(trust);
+        *lock(&self.trust) = Some(Arc::clone(&trust));
+        let live = trust.revocations().of(root).map_or(0, |root| root.live());
+        let said = format!(
+            "revocation list {} of {} holds, with {live} taken back in all of its root",
+            list.sequence(),
+            list.issuer().signer(),
+        );
+        say(&said);
+        let signer = Text::new(&list.issuer().signer().to_string());
+        let ids = list.revoked().len() as u64;
+        lock(&self.books).enter(Event::Revoked { root: signer, list: list.sequence(), ids });
+        let lost = self.keep_root(&trust, root).err().map(|error| {
+            let lost = format!("it is forgotten when the node ends, as it cannot be kept: {error}");
+            warn(&lost);
+            lost
+        });
+        if let Some(why) = accepted.left_out {
+            return Err(why.into());
+        }
+        Ok((true, lost.map_or(said.clone(), |lost| format!("{said}; {lost}"))))
+    }
+
+    fn keep_root(&self, trust: &Trust, root: &PublicKey) -> std::io::Result<()> {
+        let folder = self.with_node(|node| node.config.node.state.clone());
+        trust.revocations().of(root).map_or(Ok(()), |revoked| revoked::keep(&folder, root, revoked))
+    }
+
+    /// A trust that forgets nothing: with all that holds now, and all that was kept.
     pub(super) fn remembered(&self, trust: Option<Arc<Trust>>) -> Result<Option<Arc<Trust>>, DaemonError> {
         let Some(trust) = trust else { return Ok(None) };
         let state = self.with_node(|node| node.config.node.state.clone());
-        let mut known = revoked::kept(&state)?;
-        if let Some(before) = self.trust() {
-            known.extend(before.lists().cloned());
+        let kept = revoked::kept(&state)?;
+        let now = Second::of(now());
+        // What has no room is in a file: what holds already comes first.
+        let before = self.trust().map(|before| before.revocations().clone()).unwrap_or_default();
+        let (trust, left_out) = trust.remembering([&kept, &before], now);
+        if left_out > 0 {
+            warn(&RevocationError::Full { left_out });
         }
-        let trust = trust.remembering(known).map_err(|error| DaemonError::Trust {
-            path: self.setup.config.clone(),
-            source: TrustError::Revocation(error),
-        })?;
         Ok(Some(Arc::new(trust)))
     }
 
-    /// What holds from the start on.
+    /// Takes over what was kept, at the start.
     pub(super) fn remember(&self) -> Result<(), DaemonError> {
         let trust = self.remembered(self.trust())?;
         *lock(&self.trust) = trust;
@@ -75,16 +169,60 @@ impl Daemon {
         Ok(())
     }
 
-    /// Keeps the lists that hold, for whatever becomes of their files.
+    /// Keeps the state that holds, so that it does not depend on the operator's files.
     pub(super) fn keep_lists(&self) {
         let Some(trust) = self.trust() else { return };
         let state = self.with_node(|node| node.config.node.state.clone());
         let kept = revoked::kept(&state).unwrap_or_default();
-        for list in trust.lists().filter(|list| !kept.contains(list)) {
-            if let Err(error) = revoked::keep(&state, list) {
-                warn(&format_args!("the revocation list of {} cannot be kept: {error}", list.root()));
+        for (root, revoked) in trust.revocations().roots().filter(|(root, it)| kept.of(root) != Some(*it)) {
+            if let Err(error) = revoked::keep(&state, root, revoked) {
+                warn(&format_args!("the revocations of {root} cannot be kept: {error}"));
             }
         }
+    }
+
+    /// Counters of delivered lists, and of the entries that each root has; nothing where no credentials count.
+    pub(super) fn revocations_shot(&self) -> Option<RevocationCounts> {
+        let trust = self.trust()?;
+        let entries = trust
+            .revocations()
+            .roots()
+            .map(|(root, revoked)| (root.to_string(), revoked.live() as u64))
+            .collect();
+        Some(RevocationCounts { deliveries: self.deliveries.shot(), entries })
+    }
+
+    /// All that is revoked: of the root of the asker's credential, or of all roots for an operator.
+    pub(crate) fn revocations_for(&self, asker: &Asker) -> Vec<RevocationsShot> {
+        match asker {
+            Asker::Operator(_) => self.revocations_of(None),
+            Asker::Holder(credential) => self.revocations_of(Some(credential.root())),
+        }
+    }
+
+    /// All that is revoked, of one root or of all.
+    pub(crate) fn revocations_of(&self, root: Option<&PublicKey>) -> Vec<RevocationsShot> {
+        let Some(trust) = self.trust() else { return Vec::new() };
+        let tokens = |set: &RevokedSet| set.iter().map(|entry| entry.to_string()).collect();
+        let time = |set: &RevokedSet| set.all_before().map(|time| time.to_string());
+        let shot =
+            |(root, revoked): (&PublicKey, &weir_trust::revocation::RootRevocations)| RevocationsShot {
+                root: root.to_string(),
+                sequence: revoked.sequence(),
+                all_before: time(revoked.own()),
+                entries: tokens(revoked.own()),
+                delegated: revoked
+                    .delegators()
+                    .map(|(holder, under, set)| DelegatedShot {
+                        holder: holder.to_string(),
+                        under: under.to_string(),
+                        all_before: time(set),
+                        entries: tokens(set),
+                    })
+                    .collect(),
+            };
+        let wanted = |(of, _): &(&PublicKey, _)| root.is_none_or(|root| root == *of);
+        trust.revocations().roots().filter(wanted).map(shot).collect()
     }
 
     /// Ends sessions that have more than their root may grant, after that has changed.
@@ -115,8 +253,7 @@ impl Daemon {
         };
         for (session, id, asker) in owned {
             if let Err(why) = self.still(&asker) {
-                let is_revoked =
-                    matches!(&why, Refusal::Worthless(why) if matches!(**why, Worthless::Revoked { .. }));
+                let is_revoked = matches!(&why, Refusal::Worthless(why) if why.is_revocation());
                 let reason = if is_revoked { Closed::Revoked } else { Closed::Expired };
                 self.end_aside(session, id, reason, &why.to_string());
             }

@@ -8,8 +8,8 @@ mod server;
 pub use server::{CONNECTION, serve, wake};
 
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessorShot,
-    RemoteShot, SessionShot, Snapshot, TableShot,
+    ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
+    ProcessorShot, RemoteShot, SessionShot, Snapshot, TableShot,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -111,6 +111,7 @@ impl Collector for Shot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut to = Writer(encoder);
         self.node(&mut to)?;
+        self.processes(&mut to)?;
         self.cores(&mut to)?;
         self.interfaces(&mut to)?;
         self.sessions(&mut to)?;
@@ -122,7 +123,8 @@ impl Collector for Shot {
         self.modules(&mut to)?;
         self.tables(&mut to)?;
         self.views(&mut to)?;
-        self.remote(&mut to)
+        self.remote(&mut to)?;
+        self.revocations(&mut to)
     }
 }
 
@@ -137,6 +139,18 @@ impl Shot {
         let (reserved, of) = (Samples::Level(one(memory.reserved)), Samples::Level(one(memory.of)));
         to.family("weir_node_memory_reserved", "bytes", "Memory that sessions have reserved", reserved)?;
         to.family("weir_node_memory_reservable", "bytes", "Memory that sessions can reserve together", of)
+    }
+
+    fn revocations(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.revocations.iter();
+        let lists =
+            Samples::Counts(each("outcome", all().map(|it| (Labels::new(), it)), |it| &it.deliveries));
+        let help = "Revocation lists that were delivered, by outcome";
+        to.family("weir_revocation_deliveries", "", help, lists)?;
+        let entries = all().flat_map(|it| &it.entries);
+        let entries = entries.map(|(root, entries)| (labels([("root", root)]), *entries));
+        let help = "Entries of revocation lists that are held";
+        to.family("weir_revocation_entries", "", help, Samples::Level(entries.collect()))
     }
 
     fn remote(&self, to: &mut Writer<'_>) -> Result<(), Error> {
@@ -193,6 +207,18 @@ impl Shot {
         )?;
         let help = "Time that the core's thread was ready to run and did not get; not billed";
         to.family("weir_core_stolen", "seconds", help, seconds(|core| core.stolen_ns))
+    }
+
+    /// Processes that the node has started, by the walls around them.
+    fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        if self.0.processes.is_empty() {
+            return Ok(());
+        }
+        let all = self.0.processes.iter();
+        let all = all.map(|it| (labels([("role", &it.role), ("isolation", &it.isolation)]), it));
+        let help = "Processes that were started, by what they do and the walls around them";
+        let counts = Samples::Counts(of(all, |it: &&ProcessShot| it.started));
+        to.family("weir_started", "processes", help, counts)
     }
 
     fn interfaces(&self, to: &mut Writer<'_>) -> Result<(), Error> {
@@ -405,6 +431,19 @@ impl Shot {
     fn modules(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.parts("module", |session| &session.modules, |module: &ModuleShot| &module.name);
         let counts = |count: fn(&ModuleShot) -> u64| Samples::Counts(of(all(), |module| count(module)));
+        let isolated = self.0.sessions.iter().flat_map(|session| {
+            let apart = session.modules.iter().filter(|module| !module.isolation.is_empty());
+            apart.map(|module| {
+                let names =
+                    [("session", &session.name), ("module", &module.name), ("isolation", &module.isolation)];
+                (names.map(|(key, value)| (key, value.clone())).to_vec(), 1)
+            })
+        });
+        let isolated: Vec<(Labels, u64)> = isolated.collect();
+        if !isolated.is_empty() {
+            let help = "The walls around the module's own process";
+            to.family("weir_module_isolation", "", help, Samples::Level(isolated))?;
+        }
         let running = Samples::Level(of(all(), |module| u64::from(module.state == "running")));
         to.family("weir_module_running", "", "Whether the module runs", running)?;
         to.family("weir_module", "packets", "Packets that it has seen", counts(|module| module.packets))?;

@@ -38,9 +38,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weir_session::{Name, PROFILE_BYTES_MAX, Profile};
-use weir_trust::grant::Grant;
+use weir_trust::grant::{Grant, Second};
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{LIST_BYTES_MAX, RevocationError, RevocationList, Revocations};
+use weir_trust::revocation::{LIST_BYTES_MAX, Reception, RevocationList, Revocations};
 
 /// The longest file of a root, in bytes.
 const ROOT_BYTES_MAX: usize = 256 << 10;
@@ -158,14 +158,13 @@ impl Policy {
     fn finish(&mut self) -> Result<(), PolicyError> {
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
-        let keys = self.keys();
+        let (keys, now) = (self.keys(), Second::of(crate::runner::wall_clock()));
         for file in self.lists.clone() {
             let wrong = |wrong| PolicyError::new(&file, Wrong::Revocation(wrong));
             let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;
-            match self.revocations.accept(list, &keys) {
-                // A newer one of the same root was read before.
-                Ok(_) | Err(RevocationError::Older { .. }) => {}
-                Err(error) => return Err(wrong(error)),
+            let accepted = self.revocations.accept(&list, &Reception::new(&keys, now)).map_err(wrong)?;
+            if let Some(left_out) = accepted.left_out {
+                return Err(wrong(left_out));
             }
         }
         Ok(())

@@ -2,12 +2,13 @@
 
 use super::Policy;
 use super::case::{Case, Expect, Somebody, Who};
-use crate::authority::{Asker, Owner, ceilings, explain, permit};
+use crate::authority::ceilings::Reader;
+use crate::authority::{Asker, Owner, Shared, ceilings, explain, permit};
 use crate::config::Config;
 use crate::daemon::DaemonError;
 use crate::protocol::{Explanation, Request, Verdict};
 use crate::spec::SessionSpec;
-use crate::trust::{Trust, TrustError};
+use crate::trust::Trust;
 use crate::workshop::Shipped;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::collections::BTreeMap;
@@ -113,8 +114,8 @@ impl<'a> World<'a> {
     /// # Errors
     /// What it has kept cannot be read, or is damaged.
     pub fn remembering(self, state: &Path) -> Result<Self, DaemonError> {
-        let wrong = |source| DaemonError::Trust { path: state.to_owned(), source: TrustError::Kept(source) };
-        let trust = self.trust.remembering(crate::revoked::kept(state)?).map_err(wrong)?;
+        let now = Second::of(crate::runner::wall_clock());
+        let (trust, _) = self.trust.remembering([&crate::revoked::kept(state)?], now);
         Ok(Self { trust, ..self })
     }
 
@@ -157,7 +158,7 @@ impl<'a> World<'a> {
             Err(refusal) => return explain::worthless(credential, &refusal, node, at),
         };
         let sessions = self.sessions.values().map(|(owner, spec)| (owner, spec));
-        let explained = explain::explanation(&verified, sessions, node, at);
+        let explained = explain::explanation(&verified, sessions, node, at, Reader::Operator);
         let verdict = ask.map(|(ask, body)| {
             let body = Some(body).filter(|body| !body.is_empty());
             let imagined = Owner::imagined(&verified, &ask);
@@ -179,8 +180,10 @@ impl<'a> World<'a> {
     ) -> Result<(), String> {
         let shipped = self.ground.shipped;
         let owner_of = |name: &Name| {
-            let there = self.sessions.get(name).map(|(owner, _)| owner);
-            there.or(imagined.as_ref().filter(|owner| owner.name() == *name)).cloned()
+            let there = self.sessions.get(name).map(|(owner, spec)| (owner, spec.share.clone()));
+            let imagined = || imagined.as_ref().filter(|owner| owner.name() == *name);
+            let (owner, share) = there.or_else(|| Some((imagined()?, Vec::new())))?;
+            Some(Shared { owner: owner.clone(), share })
         };
         let permitted = permit(&Asker::Holder(Arc::clone(who)), ask, body, &owner_of, &shipped);
         let permitted = permitted.map_err(|refusal| refusal.to_string())?;

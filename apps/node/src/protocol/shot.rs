@@ -25,6 +25,9 @@ pub struct Snapshot {
     pub links: Vec<LinkShot>,
     /// Its sessions.
     pub sessions: Vec<SessionShot>,
+    /// The processes that it has started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessShot>,
     /// Memory that sessions can reserve, and have reserved, bytes.
     pub memory: Taken,
     /// Its named tables.
@@ -36,6 +39,9 @@ pub struct Snapshot {
     /// Access from elsewhere, where there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteShot>,
+    /// Revocation, where credentials count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocations: Option<RevocationCounts>,
 }
 
 /// Access to a node from elsewhere.
@@ -57,6 +63,57 @@ pub struct RemoteShot {
     pub clients: u64,
     /// Connections that were refused or given up, by cause.
     pub refused: BTreeMap<String, u64>,
+}
+
+/// Counters of revocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationCounts {
+    /// Delivered lists, by outcome: `taken`, `known`, or the reason for which they were refused.
+    pub deliveries: BTreeMap<String, u64>,
+    /// Entries that are held, by root.
+    pub entries: BTreeMap<String, u64>,
+}
+
+/// All that is revoked in the name of one root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationsShot {
+    /// The root's key.
+    pub root: String,
+    /// The highest number of the root's lists.
+    pub sequence: u64,
+    /// Everything that the root signed before this time is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_before: Option<String>,
+    /// The root's entries: identifiers, each with the time at which its credential expires.
+    pub entries: Vec<String>,
+    /// The entries of holders, for what they passed on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delegated: Vec<DelegatedShot>,
+}
+
+/// Entries of a holder who has passed on a right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelegatedShot {
+    /// The holder's key.
+    pub holder: String,
+    /// The link beneath which they revoke.
+    pub under: String,
+    /// Everything that the holder passed on before this time is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_before: Option<String>,
+    /// Identifiers, each with the time at which its credential expires.
+    pub entries: Vec<String>,
+}
+
+/// Processes that a node has started, of one role and with the same walls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessShot {
+    /// `module`, `compiler` or `key-agent`.
+    pub role: String,
+    /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` is what each has.
+    pub isolation: String,
+    /// Their number since the node was started.
+    pub started: u64,
 }
 
 /// A view by which packets of an interface are shown. All who read it see the same memory.
@@ -201,6 +258,9 @@ pub struct OutputShot {
 pub struct SessionShot {
     /// Its name.
     pub name: String,
+    /// The identifier of its owner's credential with the time at which that expires; nothing where it is the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
     /// Priority under overload.
     pub priority: u8,
     /// Memory that it has reserved, bytes.
@@ -243,6 +303,17 @@ pub struct SessionShot {
     /// Services of others that it uses.
     #[serde(default, rename = "use", skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<UseSpec>,
+    /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share: Vec<String>,
+    /// It is of a delegate who shares no right over it with the asker, who sees its sums alone: one row for all channels, all output channels and all modules.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub sums_only: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
+fn is_whole(sums_only: &bool) -> bool {
+    !sums_only
 }
 
 /// What a session's modules did by services.
@@ -345,6 +416,9 @@ pub struct ModuleShot {
     pub records_lost: u64,
     /// Calls that were lost.
     pub faults: u64,
+    /// The walls around its process; nothing where it runs in the node's.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub isolation: String,
     /// Strikes against it.
     pub strikes: u64,
     /// Processor time in it, ns.

@@ -4,12 +4,13 @@ use super::hearing::{Heard, listen, understand};
 use super::pace::{Pace, cost_of, cost_of_time, more_for};
 use super::room::Rooms;
 use crate::audit::Asked;
-use crate::authority::Asker;
+use crate::authority::{Asker, Refusal};
 use crate::daemon::{Daemon, Telling};
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
 use crate::protocol::{Answer, Ask, PART_BYTES_MAX, Reply, Request, VERSION};
 use crate::requests::Work;
+use crate::share::Share;
 use crate::turns;
 use std::cell::Cell;
 use std::fmt::Display;
@@ -27,6 +28,8 @@ use weir_units::{Bytes, Nanos};
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
 const WATCH_MIN: Duration = Duration::from_millis(50);
+/// The longest time for which records go to a follower after the session's owner has taken the right back, but for the time until the next row.
+const SHARE_LOOK: Duration = Duration::from_millis(100);
 /// The interval in which the time is accounted that it takes to tell a follower of records.
 const ACCOUNTED: Duration = Duration::from_millis(200);
 
@@ -299,9 +302,10 @@ impl<'a, L: Line> Conversation<'a, L> {
         let is_refusal = Cell::new(false);
         let done = || Reply::Done { notes: Vec::new() };
         let refused = |why: &dyn Display| Reply::Refused { why: why.to_string() };
+        let is_operator = matches!(self.asker, Asker::Operator(_));
         let failed = |error: &NodeError| {
             is_refusal.set(matches!(error, NodeError::NotPermitted(_)));
-            refused(error)
+            if is_operator { refused(error) } else { refused(&error.for_holder()) }
         };
         let reply = |result: Result<(), NodeError>| match result {
             Ok(()) => done(),
@@ -313,9 +317,13 @@ impl<'a, L: Line> Conversation<'a, L> {
         };
         let looks = matches!(
             permitted.ask,
-            Request::Show | Request::Upload(_) | Request::Explain(_) | Request::Ledger(_)
+            Request::Show
+                | Request::Upload(_)
+                | Request::Explain(_)
+                | Request::Ledger(_)
+                | Request::Revocations
         );
-        let owner = permitted.owner;
+        let (owner, by) = (permitted.owner, permitted.by);
         let mut budget = turns::budget_for(owner.as_ref());
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
@@ -334,11 +342,11 @@ impl<'a, L: Line> Conversation<'a, L> {
                 return Ok(false);
             }
             Request::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
-            Request::Change(change) => reply(daemon.change(&change, owner, &mut budget)),
+            Request::Change(change) => reply(daemon.change(&change, (owner, by), &mut budget)),
             Request::Close { session } => reply(daemon.close(&session)),
             Request::Load { session, module, signatures } => noted(
                 daemon
-                    .load(&session, owner, &module, body, &signatures, &mut budget)
+                    .load(&session, (owner, by), &module, body, &signatures, &mut budget)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
             Request::Upload(part) => {
@@ -366,7 +374,11 @@ impl<'a, L: Line> Conversation<'a, L> {
                 }
                 Err(error) => refused(&error),
             },
-            Request::Revoke => super::delivery::take(daemon, &body.unwrap_or_default()),
+            Request::Revoke => {
+                let shown = super::delivery::shown_by(&self.asker);
+                super::delivery::take(daemon, shown, &body.unwrap_or_default())
+            }
+            Request::Revocations => Reply::Revocations(daemon.revocations_for(&self.asker)),
             Request::Reload => match daemon.reload() {
                 Ok(notes) => Reply::Done { notes },
                 Err(error) => refused(&error),
@@ -377,8 +389,8 @@ impl<'a, L: Line> Conversation<'a, L> {
                     Ok(Some(following)) => {
                         daemon.decided(asked.answered(&done(), false));
                         self.say(done())?;
-                        self.follow(&following)?;
-                        if !self.has_ended()? {
+                        self.follow(&following, &session, by.as_ref())?;
+                        if !self.has_ended_over(&session, by.as_ref())? {
                             let gone = format_args!(
                                 "its records end here: module `{module}` was unloaded, or its session closed"
                             );
@@ -431,10 +443,29 @@ impl<'a, L: Line> Conversation<'a, L> {
         }
     }
 
+    /// The same of somebody who is told of a session, who may have no right over it any more.
+    fn has_ended_over(&mut self, session: &Name, by: Option<&Share>) -> io::Result<bool> {
+        if self.has_ended()? {
+            return Ok(true);
+        }
+        match self.office.daemon.still_over(&self.asker, session, by) {
+            // What ended with its session is said in other words.
+            Ok(()) | Err(Refusal::NoSession(_)) => Ok(false),
+            Err(why) => self.refuse(&why).map(|()| true),
+        }
+    }
+
     /// Until nothing more comes, or is for him.
-    fn follow(&mut self, following: &Following) -> io::Result<()> {
-        let mut accounted = Instant::now();
+    fn follow(&mut self, following: &Following, session: &Name, by: Option<&Share>) -> io::Result<()> {
+        let (mut looked, mut accounted) = (Instant::now(), Instant::now());
         while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
+            // The node is held for that, so it is not done for each row.
+            if by.is_some() && looked.elapsed() >= SHARE_LOOK {
+                looked = Instant::now();
+                if self.office.daemon.still_over(&self.asker, session, by).is_err() {
+                    return Ok(());
+                }
+            }
             if accounted.elapsed() >= ACCOUNTED {
                 self.account(0);
                 accounted = Instant::now();

@@ -5,11 +5,11 @@
 
 use super::CLIENT;
 use super::conversation::{Conversation, Line, Office, PATIENCE, refuse};
-use super::delivery::{VISITORS_MAX, VISITORS_OF_ONE_MAX};
+use super::delivery::{ROOTS_MAX, ROOTS_OF_ONE_MAX, VISITORS_MAX, VISITORS_OF_ONE_MAX};
 use super::room::Places;
 use crate::access::{Cause, FloodLog};
 use crate::audit::Asked;
-use crate::authority::{Asker, Refusal};
+use crate::authority::{Asker, Refusal, line};
 use crate::log::warn;
 use crate::trust::Trust;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_remote::{AcceptError, Acceptor, AuthenticatedPeer, Keeper, PendingPeer, Stream};
 use weir_trust::association::Peer;
-use weir_trust::credential::{Credential, Refusal as Worthless, Verified};
+use weir_trust::credential::{Credential, PrefixId, Refusal as Worthless, Verified};
 use weir_trust::gate::{Limits, Source};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
@@ -28,6 +28,8 @@ use weir_trust::key::PublicKey;
 const CLIENTS_MAX: usize = 64;
 /// Clients with one key at a time, at most.
 const CLIENTS_OF_ONE_MAX: usize = 8;
+/// Clients at a time, at most, of all who have their right from one grant of a root: a quarter of the slots is left for others.
+const CLIENTS_OF_PARTY_MAX: usize = 48;
 /// Connections of the node's operators at a time, at most.
 const OPERATORS_MAX: usize = 16;
 /// Peers without a valid credential that are told so at a time, at most.
@@ -50,11 +52,15 @@ pub(super) struct RemoteServer {
     pub(super) office: Arc<Office>,
     acceptor: Acceptor,
     clients: Places<PublicKey>,
+    /// The same, by the first grant of their chains.
+    parties: Places<PrefixId>,
     /// For holders that find no slot.
     crowded: Places<PublicKey>,
     /// For the node's operators, with quotas of their own,
     operators: Places<PublicKey>,
     operators_office: Arc<Office>,
+    /// for peers with a root's key and no credential,
+    roots: Places<PublicKey>,
     /// for peers that show no credential,
     anonymous: Places<Source>,
     /// and for peers whose credential is not valid.
@@ -63,15 +69,19 @@ pub(super) struct RemoteServer {
 
 impl RemoteServer {
     pub(super) fn new(keeper: Keeper, office: Arc<Office>) -> Arc<Self> {
-        let acceptor = Acceptor::new(Limits::default());
+        let limits = Limits::default();
+        let half_open = crate::descriptors::half_open(limits.half_open);
+        let acceptor = Acceptor::new(Limits { half_open, ..limits });
         office.daemon.access.begin(&acceptor);
         Arc::new(Self {
             keeper,
             acceptor,
             clients: Places::new(CLIENTS_MAX, CLIENTS_OF_ONE_MAX),
+            parties: Places::new(CLIENTS_MAX, CLIENTS_OF_PARTY_MAX),
             crowded: Places::new(CROWDED_MAX, CROWDED_OF_ONE_MAX),
             operators: Places::new(OPERATORS_MAX, OPERATORS_MAX),
             operators_office: Office::new(&office.daemon, &office.is_over),
+            roots: Places::new(ROOTS_MAX, ROOTS_OF_ONE_MAX),
             anonymous: Places::new(VISITORS_MAX, VISITORS_OF_ONE_MAX),
             refused: Places::new(REFUSED_MAX, REFUSED_OF_ONE_MAX),
             office,
@@ -120,6 +130,8 @@ enum Right {
     Operator,
     /// It has shown a valid credential.
     Holder(Arc<Verified>),
+    /// It has shown no credential, and its key is that of a root of trust.
+    Root,
     /// It has shown no credential.
     None,
     /// The credential that it has shown is not valid.
@@ -140,6 +152,10 @@ fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
             peer.is_proven();
             server.serve_holder(peer, verified)
         }
+        Right::Root => {
+            peer.is_proven();
+            server.serve_root(peer)
+        }
         Right::None => server.serve_anonymous(peer),
         Right::Invalid(asked, refusal) => {
             server.office.daemon.decided(asked.refused(&refusal.to_string()));
@@ -154,7 +170,11 @@ impl RemoteServer {
     fn right_of(&self, peer: &Peer) -> Right {
         let daemon = &self.office.daemon;
         if peer.credentials.is_empty() {
-            return if daemon.is_operator(&peer.key) { Right::Operator } else { Right::None };
+            return match peer.key {
+                key if daemon.is_operator(&key) => Right::Operator,
+                key if daemon.is_root(&key) => Right::Root,
+                _ => Right::None,
+            };
         }
         let Some(trust) = daemon.trust() else { return Right::Closed };
         let credential = Credential::parse(&peer.credentials);
@@ -190,10 +210,12 @@ impl RemoteServer {
 
     fn serve_holder(&self, peer: AuthenticatedPeer, verified: Arc<Verified>) -> Result<(), AcceptError> {
         let (daemon, key) = (&self.office.daemon, peer.peer().key);
-        let Some(_slot) = self.clients.take(key) else {
+        let party = line(&verified).next().map_or(verified.id(), |(first, _)| first);
+        let slot = self.parties.take(party).and_then(|of_party| Some((of_party, self.clients.take(key)?)));
+        let Some(_slot) = slot else {
             daemon.access.refused(Cause::Slots);
             let why = format!(
-                "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
+                "{CLIENTS_MAX} clients are connected, or {CLIENTS_OF_PARTY_MAX} that have their right from the same grant, or {CLIENTS_OF_ONE_MAX} with your key; that is the most"
             );
             daemon.decided(Asked::of_guest(&verified).refused(&why));
             let Some(_place) = self.crowded.take(key) else { return Ok(()) };
@@ -207,6 +229,19 @@ impl RemoteServer {
         daemon.decided(Asked::of_guest(&verified));
         let answered = Conversation::new(&mut line, Asker::Holder(verified), &self.office).serve();
         line.let_go(answered, usize::MAX);
+        Ok(())
+    }
+
+    /// A peer with a root's key delivers revocation lists, and sees what is revoked.
+    fn serve_root(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
+        let key = peer.peer().key;
+        let Some(_place) = self.roots.take(key) else {
+            self.office.daemon.access.refused(Cause::Slots);
+            return Ok(());
+        };
+        let mut line = Remote::accept(peer)?;
+        let answered = super::delivery::serve_root(&mut line, &key, &self.office);
+        line.let_go(answered, UNVERIFIED_BYTES_MAX);
         Ok(())
     }
 

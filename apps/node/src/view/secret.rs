@@ -7,7 +7,7 @@ use weir_confine::private::{Folder, PrivateError};
 use zeroize::Zeroizing;
 
 /// Its file, in the folder of what the node keeps.
-const FILE: &str = "views.secret";
+pub(super) const FILE: &str = "views.secret";
 /// What it begins with.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;
@@ -186,8 +186,8 @@ mod tests {
         std::fs::write(&path, &text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         // Only root can make a file of another user.
-        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
-            assert!(said(folder.path()).contains("it belongs to user 65534"), "{}", said(folder.path()));
+        if std::os::unix::fs::chown(&path, Some(54321), None).is_ok() {
+            assert!(said(folder.path()).contains("it belongs to user 54321"), "{}", said(folder.path()));
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

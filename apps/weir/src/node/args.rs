@@ -4,6 +4,7 @@ use super::place::Address;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_node::apart::Process;
+use weir_node::share::Share;
 use weir_node::tables::TableGrant;
 use weir_session::Name;
 use weir_session::ledger::{Head, parse_time};
@@ -144,6 +145,10 @@ pub struct Create {
     /// The profile of the node's configuration by which modules are admitted
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
+    /// A right over the session for one of those from whom you have your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both let them see what it consists of.
+    /// Without it they can close it and read its sums, and nothing else. Can be given several times
+    #[arg(long, value_name = "RIGHT=KEY")]
+    pub share: Vec<Share>,
     /// Take the session from this file: TOML as under [[session]] in the node's configuration. Options go before what it says; paths of modules are
     /// relative to it
     #[arg(long, value_name = "FILE")]
@@ -159,6 +164,7 @@ Examples:
   weir session change bob --channel 'name=dns,interface=eth0,filter=udp port 53'
   weir session change asn --offer 'service=lookup,callers=alice bob,queue=4'
   weir session change alice --use service=lookup,of=asn,pays=50us
+  weir session change study --share follow=weir-key:…
   weir session change erin --read prefixes=geo6 --publish seen --revoke-publish blocked
 
 A virtual processor, a channel, an output channel, an offer and a use are given whole: what is left out is as for a new one.")]
@@ -167,7 +173,7 @@ pub struct Change {
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "kept", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "kept", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile", "share", "unshare"])]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
@@ -220,6 +226,12 @@ pub struct Change {
     /// The profile of the node's configuration by which modules are admitted that are loaded from then on
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
+    /// Share a right over the session with one of those from whom you have your credential: follow=KEY (read its records), manage=KEY (load, unload and change)
+    #[arg(long, value_name = "RIGHT=KEY")]
+    pub share: Vec<Share>,
+    /// Share this right no longer: it ends at once, also for one who follows records
+    #[arg(long, value_name = "RIGHT=KEY")]
+    pub unshare: Vec<Share>,
 }
 
 /// `weir table`.

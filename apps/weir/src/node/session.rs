@@ -71,6 +71,9 @@ pub(super) fn spec_of(args: &Create) -> Result<SessionSpec, Failure> {
     if !args.read.is_empty() {
         spec.read.clone_from(&args.read);
     }
+    if !args.share.is_empty() {
+        spec.share.clone_from(&args.share);
+    }
     Ok(spec)
 }
 
@@ -180,6 +183,8 @@ pub(super) fn change_of(args: &Change) -> Result<protocol::Change, parts::PartEr
         kept_packets: args.kept,
         writes: args.write,
         priority: args.priority,
+        share: args.share.clone(),
+        unshare: args.unshare.clone(),
     })
 }
 

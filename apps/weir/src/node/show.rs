@@ -66,9 +66,18 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         refused(session),
         session.priority
     )?;
+    if let Some(credential) = &session.credential {
+        writeln!(out, "credential: {}", shown(credential))?;
+    }
     limits(out, session)?;
     services(out, session)?;
     granted(out, session)?;
+    if !session.share.is_empty() {
+        writeln!(out, "shared: {}", shown(&session.share.join(", ")))?;
+    }
+    if session.sums_only {
+        writeln!(out, "sums only: its owner shares no right over it with you")?;
+    }
     writeln!(out)?;
     let heading = ["CPU", "CORE", "RESERVED", "SPARE", "USED", "OF IT SPARE", "MISSED", "OVERRUNS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -144,6 +153,9 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
             ]
         }));
         table(out, &rows, &[0, 1, 2, 3, 11])?;
+        for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
+            writeln!(out, "{}: isolation: {}", shown(&module.name), shown(&module.isolation))?;
+        }
         for module in &session.modules {
             if let Some(fault) = &module.last_fault {
                 writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;

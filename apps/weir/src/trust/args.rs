@@ -1,10 +1,13 @@
 //! The command lines of what has to do with keys and credentials.
 
 use super::amount::{At, Most, Same};
+use crate::node::args::Place;
 use crate::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
 use std::path::PathBuf;
+use std::str::FromStr;
 use weir_session::Name;
+use weir_trust::credential::{DatedId, DatedIdError};
 use weir_trust::grant::{CpuShare, Filter, Interface, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
 use weir_units::{BitsPerSecond, Bytes};
@@ -258,13 +261,30 @@ matter of rights; 1 when not.")]
         #[arg(value_name = "REQUEST", trailing_var_arg = true, allow_hyphen_values = true)]
         request: Vec<String>,
     },
-    /// Take credentials back: adds them to a signed list, which nodes read under `revocations` in their configuration
+    /// Take credentials back: adds them to a signed list, and delivers it to nodes
+    ///
+    /// A root takes back what it has granted, and the holder of a credential what they have passed on. A node keeps the entries of all lists until the credentials have expired, so
+    /// lists of several machines add up.
+    #[command(after_help = "\
+Examples:
+  weir credential revoke alice.credential --key operator.key --list revoked --node ix-1.example
+  weir credential revoke weir-id:…@2027-01-01T00:00:00Z --key operator.key --list revoked      as `weir ledger`, `top` and `explain` print it
+  weir credential revoke --all-before 2026-12-01 --key operator.key --list revoked             everything that the root signed before
+  weir credential revoke bob.credential --key alice.key --credential alice.credential --list alices --node ix-1.example
+
+Exit status: 0 when the list is written, and all nodes that are named have accepted it; 1 when not, with each node that has not.")]
     Revoke {
-        /// The files of the credentials, each of which is worth nothing any more, nor is what was passed on of it
-        #[arg(value_name = "FILE", required = true)]
-        files: Vec<PathBuf>,
+        /// Files of credentials, or identifiers with the time at which they expire. None of them is worth anything any more, nor is what was passed on of it
+        #[arg(value_name = "CREDENTIAL", required_unless_present = "all_before")]
+        credentials: Vec<Revoked>,
+        /// Take back everything that the key signed before this time. A node accepts that even if it has no room for other entries
+        #[arg(long, value_name = "TIME")]
+        all_before: Option<Second>,
         #[command(flatten)]
         signer: Signer,
+        /// The signer's own credential, where it is no root that takes back
+        #[arg(long, value_name = "FILE")]
+        credential: Option<PathBuf>,
         /// The list, which is made where there is none
         #[arg(long, value_name = "FILE")]
         list: PathBuf,
@@ -272,16 +292,31 @@ matter of rights; 1 when not.")]
         #[arg(long = "node", value_name = "NODE")]
         nodes: Vec<Address>,
     },
-    /// Deliver a list of credentials that were taken back to nodes, where it holds at once
+    /// Show what a node holds as taken back, for the root of a credential or of a root's key
     ///
-    /// Anybody may deliver a list to any node, with or without a credential: what counts is the signature of the root whose list it is. A node never takes an older list in the
-    /// place of a newer one, and remembers it when it is started again.
+    /// An operator of the node sees all roots.
     #[command(after_help = "\
 Examples:
-  weir credential deliver revoked --node ix-1.example --node ix-2.example
+  weir credential revocations --node ix-1.example --key operator.key                                  with the root's key
+  weir credential revocations --node ix-1.example --key alice.key --credential alice.credential")]
+    Revocations {
+        #[command(flatten)]
+        place: Place,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Deliver a list of credentials that were taken back to nodes, where it holds at once
+    ///
+    /// Any peer may deliver a list that a root has signed, with or without a credential. With the root's key, an operator's key or a credential the delivery has a connection of
+    /// its own, which others cannot take. A node that has no room at the moment is tried again for a minute.
+    #[command(after_help = "\
+Examples:
+  weir credential deliver revoked --node ix-1.example --node ix-2.example --key operator.key
+  weir credential deliver revoked --node ix-1.example                        without a right, in the pool of unknown peers
   weir credential deliver revoked                                            to the node on this machine
 
-Exit status: 0 when all nodes have taken it, or knew it; 1 when not, with what each said.")]
+Exit status: 0 when all nodes have accepted it, or knew it; 1 when not, with each node that has not, and why.")]
     Deliver {
         /// The list, as `weir credential revoke` writes it
         #[arg(value_name = "LIST")]
@@ -289,8 +324,34 @@ Exit status: 0 when all nodes have taken it, or knew it; 1 when not, with what e
         /// To this node: [KEY@]HOST[:PORT]. Can be given several times; the node on this machine where none is named
         #[arg(long = "node", value_name = "NODE")]
         nodes: Vec<Address>,
+        /// The file of a root's or an operator's private key, or of the credential's
+        #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
+        key: Option<PathBuf>,
+        /// The file of a credential for these nodes
+        #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL")]
+        credential: Option<PathBuf>,
+        /// Where the key is sealed: the file with its passphrase in the first line; - is standard input
+        #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
+        passphrase_file: Option<PathBuf>,
         /// The socket of the node on this machine
         #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", default_value = weir_node::client::SOCKET)]
         socket: PathBuf,
     },
+}
+
+/// A credential that is to be taken back.
+#[derive(Clone, Debug)]
+pub enum Revoked {
+    /// By its identifier, and the time at which it expires.
+    Token(DatedId),
+    /// By its file.
+    File(PathBuf),
+}
+
+impl FromStr for Revoked {
+    type Err = DatedIdError;
+
+    fn from_str(text: &str) -> Result<Self, DatedIdError> {
+        if text.starts_with("weir-id:") { text.parse().map(Self::Token) } else { Ok(Self::File(text.into())) }
+    }
 }

@@ -73,9 +73,12 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
 }
 
 fn show(out: &mut impl Write, explained: &Explanation, is_live: bool) -> io::Result<()> {
-    let Explanation { node, at, holder, root, allows, used, verdict, worthless } = explained;
+    let Explanation { node, at, holder, root, chain, allows, used, shared, verdict, worthless } = explained;
     let at = Second::new(*at).unwrap_or(Second::MAX);
     writeln!(out, "{}, from {}", plain(holder), plain(root))?;
+    for (block, id) in chain.iter().enumerate() {
+        writeln!(out, "    {:<20} {}", format!("block {block}:"), plain(id))?;
+    }
     if worthless.is_some() {
         return Ok(());
     }
@@ -94,6 +97,12 @@ fn show(out: &mut impl Write, explained: &Explanation, is_live: bool) -> io::Res
                 plain(&shot.used),
                 plain(&shot.given)
             )?;
+        }
+    }
+    if is_live && !shared.is_empty() {
+        writeln!(out, "Rights over sessions that are shared:")?;
+        for shot in shared {
+            writeln!(out, "    {}: {}", plain(&shot.session), plain(&shot.share))?;
         }
     }
     if verdict.as_ref().is_some_and(|verdict| verdict.refused.is_none()) {

@@ -2,29 +2,31 @@
 
 mod amount;
 pub mod args;
+mod delivering;
 mod explained;
 mod files;
 mod passphrase;
+mod revocations;
+mod revoking;
 
 pub use files::{FileError, credential_of, identity_of, signature_text};
 
 use crate::Failure;
-use crate::node::place::Address;
 use amount::{At, Same};
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
-use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
+use delivering::Deliverer;
+use files::{keep_secret, list_of, new_passphrase, passphrase_of, write_new};
 use rand_core::OsRng;
+use revoking::Revocation;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use weir_node::client::{Client, Whereabouts};
-use weir_node::protocol::Request;
+use weir_node::client::Whereabouts;
 use weir_session::Name;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
 use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
 use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
-use weir_trust::revocation::RevocationList;
 use weir_trust::signature::ModuleSignature;
 use weir_wire::WriteFields;
 
@@ -50,7 +52,7 @@ pub enum TrustError {
     #[error("{}: there is no such list: `weir credential revoke` makes one", .0.display())]
     NoList(PathBuf),
     /// What somebody else has granted.
-    #[error("{}: it is of the root {of}, which alone takes back what it has granted, and the key is {key}: name that root's key with --key", what.display())]
+    #[error("{}: it is of {of}, and the key is {key}: only the root, and the holders who passed it on, take it back. Name a key of theirs with --key", what.display())]
     OtherRoot {
         /// The credential, or the list.
         what: PathBuf,
@@ -61,14 +63,37 @@ pub enum TrustError {
     },
     /// Nodes that have not taken a list.
     #[error(
-        "{failed} of {of} nodes have not taken the list: deliver it to them with `weir credential deliver`"
+        "{} of {of} nodes have not accepted the list:\n  {}\nDeliver it to them with `weir credential deliver`", .missing.len(), .missing.join("\n  ")
     )]
     Undelivered {
-        /// So many have not,
-        failed: usize,
-        /// of so many.
+        /// Each node that has not accepted the list, and why.
+        missing: Vec<String>,
+        /// The number of all nodes.
         of: usize,
     },
+    /// A list for what was passed on from another link.
+    #[error(
+        "{}: it is of another credential of yours: keep a list for each credential that you have passed on, and name another file with --list", what.display()
+    )]
+    OtherLink {
+        /// The credential, or the list.
+        what: PathBuf,
+    },
+    /// A credential that is not the signer's.
+    #[error(
+        "the credential that --credential names is held by {holder}, and the key is {key}: name your own"
+    )]
+    NotOwn {
+        /// The holder of the credential.
+        holder: PublicKey,
+        /// The signer.
+        key: PublicKey,
+    },
+    /// A delivery by a holder who shows no credential.
+    #[error(
+        "the list is written, and not delivered: a node takes the list of a holder with their own credential. Name its file with --credential"
+    )]
+    NoOwnCredential,
     /// A key that cannot be sealed.
     #[error(transparent)]
     Key(#[from] weir_trust::key::KeyFileError),
@@ -117,7 +142,8 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
         delegations: args.delegations.limit(),
         ..granted(&args.limits, &args.modules, &args.signers)?
     };
-    let credential = Credential::mint(&root, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    let credential =
+        Credential::mint_at(&root, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(Some(args.until));
     give(out, &credential, args.out.as_deref())
 }
@@ -154,7 +180,8 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
         delegations: args.delegations.stated(),
         ..granted(&args.limits, &args.modules, &args.signers)?
     };
-    let delegated = credential.delegate(&holder, args.to, grant, &mut OsRng).map_err(TrustError::from)?;
+    let delegated =
+        credential.delegate_at(&holder, args.to, grant, now(), &mut OsRng).map_err(TrustError::from)?;
     warn_if_over(args.until);
     give(out, &delegated, args.out.as_deref())
 }
@@ -181,83 +208,35 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
     match act {
         CredentialAct::Show { file } => write!(out, "{}", explain::credential(&credential_of(file)?))?,
         CredentialAct::Explain { .. } => explained::explain(out, act)?,
-        CredentialAct::Deliver { list, nodes, socket } => deliver_file(out, list, nodes, socket)?,
-        CredentialAct::Revoke { files, signer, list, nodes } => {
-            let root = identity_of(&signer.key, signer.passphrase_file.as_deref())?;
-            let public = root.public();
-            let mut ids = Vec::new();
-            for file in files {
-                let credential = credential_of(file)?;
-                let of = *credential.claimed_root();
-                if of != public {
-                    return Err(TrustError::OtherRoot { what: file.clone(), of, key: public }.into());
-                }
-                ids.extend(credential.claimed_links().last().map(|link| link.id));
+        CredentialAct::Deliver { list, nodes, key, credential, passphrase_file, socket } => {
+            let signed = list_of(list)?.ok_or_else(|| TrustError::NoList(list.clone()))?;
+            if nodes.is_empty() {
+                let here = Whereabouts::Here(socket.clone());
+                let notes = delivering::delivered(&signed, &here)?;
+                notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
+                return Ok(());
             }
-            let now = now();
-            let signed = match list_of(list)? {
-                Some(before) if *before.root() != public => {
-                    let (what, of) = (list.clone(), *before.root());
-                    return Err(TrustError::OtherRoot { what, of, key: public }.into());
+            let identity = match key {
+                Some(key) => identity_of(key, passphrase_file.as_deref())?,
+                None if credential.as_ref().is_some_and(|path| !path.as_os_str().is_empty()) => {
+                    return Err(Failure::Control(crate::node::NodeError::NoKey));
                 }
-                Some(before) => before.with(&root, now, ids.iter().copied()),
-                None => RevocationList::sign(&root, 1, now, ids.iter().copied().collect()),
+                None => Identity::generate(&mut OsRng),
             };
-            let signed = signed.map_err(TrustError::from)?;
-            replace(list, &signed.to_string())?;
-            ids.iter().try_for_each(|id| writeln!(out, "{id} is taken back"))?;
-            writeln!(
-                out,
-                "{}: list {} has {} in all",
-                list.display(),
-                signed.sequence(),
-                signed.ids().len()
-            )?;
-            if !nodes.is_empty() {
-                deliver(out, &signed, nodes)?;
-            }
+            let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
+            let credential = credential.map(credential_of).transpose()?;
+            let credential = credential.map(|it| it.as_bytes().to_vec()).unwrap_or_default();
+            delivering::deliver(out, &signed, nodes, &Deliverer { identity, credential })?;
+        }
+        CredentialAct::Revocations { place, json } => revocations::revocations(out, place, *json)?,
+        CredentialAct::Revoke { credentials, all_before, signer, credential, list, nodes } => {
+            let (key, passphrase_file) = (signer.key.as_path(), signer.passphrase_file.as_deref());
+            let (all_before, own) = (*all_before, credential.as_deref());
+            let args = Revocation { credentials, all_before, key, passphrase_file, own, list, nodes };
+            revoking::revoke(out, args)?;
         }
     }
     Ok(())
-}
-
-/// `weir credential deliver`.
-fn deliver_file(out: &mut impl Write, list: &Path, nodes: &[Address], socket: &Path) -> Result<(), Failure> {
-    let Some(signed) = list_of(list)? else {
-        return Err(Failure::Trust(TrustError::NoList(list.to_owned())));
-    };
-    if nodes.is_empty() {
-        let here = Whereabouts::Here(socket.to_owned());
-        let notes = Client::to(&here)?.order(Request::Revoke, signed.to_string().as_bytes())?;
-        notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
-        return Ok(());
-    }
-    deliver(out, &signed, nodes)
-}
-
-/// Delivers a list to all of these nodes, and says what each made of it.
-fn deliver(out: &mut impl Write, list: &RevocationList, nodes: &[Address]) -> Result<(), Failure> {
-    let mut failed = 0;
-    for node in nodes {
-        // Who delivers it makes no difference.
-        let there = node.whereabouts(Identity::generate(&mut OsRng), Vec::new());
-        let told = there.map_err(|error| error.to_string()).and_then(|there| {
-            let mut client = Client::to(&there).map_err(|error| error.to_string())?;
-            client.order(Request::Revoke, list.to_string().as_bytes()).map_err(|error| error.to_string())
-        });
-        match told {
-            Ok(notes) => notes.iter().try_for_each(|note| writeln!(out, "{node}: {note}"))?,
-            Err(why) => {
-                failed += 1;
-                let _ = writeln!(std::io::stderr(), "weir: {node}: {why}");
-            }
-        }
-    }
-    if failed == 0 {
-        Ok(())
-    } else {
-        Err(Failure::Trust(TrustError::Undelivered { failed, of: nodes.len() }))
-    }
 }
 
 fn now() -> Second {

@@ -313,12 +313,14 @@ fn delegates_share_what_was_granted_and_end_with_it() {
     for student in five {
         net.done(student, &create("3 MiB", share));
     }
-    let given = format!("of the 10% given to {}, 0% is left", researcher.identity.public());
+    // A delegate is told that it is too much, and not how much the others have; who passed it on reads the sum.
+    let given = format!("of the 10% given to {}, less than that is left", researcher.identity.public());
+    let sum = format!("of the 10% given to {}, 0% is left", researcher.identity.public());
     for student in others {
         net.refused(student, &create("3 MiB", share), &format!("processor time: asked for 2%; {given}"));
         net.refused(student, &create("1 MiB", least), &given);
     }
-    net.refused(&researcher, &create("1 MiB", least), &given);
+    net.refused(&researcher, &create("1 MiB", least), &sum);
     // They do not see each other; who passed it on sees all of them, and can end them.
     let names: Vec<String> = five.iter().map(|student| student.name_of("work")).collect();
     let there = |net: &Net| -> BTreeSet<String> {

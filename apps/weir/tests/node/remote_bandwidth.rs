@@ -56,16 +56,20 @@ fn what_delegates_may_send_is_capped_and_counts_as_what_their_parent_may() {
     net.place.send(&[udp(1, b"one"), udp(2, b"two")]);
     assert_eq!(far.datagrams(2), [udp(1, b"one"), udp(2, b"two")]);
     // What his delegates may send is a part of that, and of what they have themselves.
-    let rest = format!("bandwidth: asked for 5 Mbit/s; {all}, 4 Mbit/s is left");
+    let rest = format!("bandwidth: asked for 5 Mbit/s; {all}, less than that is left");
     net.refused(&student, &create(&["name=up,link=c,cap=5 Mbit/s"]), &rest);
     let own = format!("asked for 4 Mbit/s; of the 3 Mbit/s given to {}", narrow.identity.public());
     net.refused(&narrow, &create(&["name=up,link=c,cap=4 Mbit/s"]), &own);
     net.done(&narrow, &create(&["name=up,link=c,cap=3 Mbit/s"]));
-    net.refused(&student, &create(&["name=up,link=c,cap=2 Mbit/s"]), "1 Mbit/s is left");
+    net.refused(
+        &student,
+        &create(&["name=up,link=c,cap=2 Mbit/s"]),
+        "asked for 2 Mbit/s; of the 10 Mbit/s given to",
+    );
     net.done(&student, &create(&["name=up,link=c,cap=1 Mbit/s"]));
     // Nor does a change give more, or take the cap away: not even the parent's own.
     let change = |output: &'static str| ["session", "change", "s", "--output", output];
-    net.refused(&student, &change("name=up,link=c,cap=2 Mbit/s"), "1 Mbit/s is left");
+    net.refused(&student, &change("name=up,link=c,cap=2 Mbit/s"), "less than that is left");
     net.refused(&researcher, &change("name=up,link=c,cap=7 Mbit/s"), "6 Mbit/s is left");
     net.refused(&researcher, &change("name=up,link=c"), without);
     net.refused(&researcher, &change("name=more,link=c,cap=1 kbit/s"), &all);
@@ -75,7 +79,7 @@ fn what_delegates_may_send_is_capped_and_counts_as_what_their_parent_may() {
     net.done(&researcher, &change("name=up,link=c,cap=5 Mbit/s"));
     net.done(&student, &change("name=up,link=c,cap=2 Mbit/s"));
     net.done(&narrow, &["session", "close", "s"]);
-    net.refused(&student, &change("name=up,link=c,cap=6 Mbit/s"), "5 Mbit/s is left");
+    net.refused(&student, &change("name=up,link=c,cap=6 Mbit/s"), "less than that is left");
     net.done(&student, &change("name=up,link=c,cap=5 Mbit/s"));
     net.done(&student, &["session", "close", "s"]);
     net.done(&researcher, &["session", "close", "s"]);

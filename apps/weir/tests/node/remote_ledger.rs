@@ -129,11 +129,19 @@ fn each_is_told_of_his_own_sessions_and_of_those_below_him_and_of_nothing_else()
     assert!(rows(&all).iter().any(|row| row["session"] == others.as_str()));
     net.refused(&researcher, &["ledger", "--verify"], "cannot be used with");
 
-    // Decisions, as a table.
-    let decisions = rows(&net.done(&researcher, &["ledger", "--decisions", "--json"]));
-    let refused: Vec<&Value> = decisions.iter().filter(|row| row["outcome"] == "refused").collect();
-    assert_eq!(refused.len(), 1, "{decisions:?}");
-    assert!(refused[0]["reason"].as_str().unwrap().contains("asked for 1 GiB"));
+    // Decisions, as a table: each holder's own. The bill of a delegate is the delegator's to read, and not what the delegate asks for.
+    let refused = |who: &Person| -> Vec<Value> {
+        let decisions = rows(&net.done(who, &["ledger", "--decisions", "--json"]));
+        decisions.into_iter().filter(|row| row["outcome"] == "refused").collect()
+    };
+    assert_eq!(refused(&researcher), [] as [Value; 0]);
+    let students_own = refused(&student);
+    assert_eq!(students_own.len(), 1, "{students_own:?}");
+    assert!(students_own[0]["reason"].as_str().unwrap().contains("asked for 1 GiB"));
+    assert_eq!(
+        rows(&net.done(&researcher, &["ledger", "--json", "--session", &student.name_of("study")])).len(),
+        1
+    );
     let future = ["ledger", "--since", "2100-01-01"];
     assert_eq!(net.done(&researcher, &future), "no session used anything in this time\n");
 

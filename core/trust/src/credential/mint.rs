@@ -2,7 +2,7 @@
 
 use super::template::Contents;
 use super::{BLOCKS_MAX, Credential, Refusal};
-use crate::grant::{Grant, GrantError};
+use crate::grant::{Grant, GrantError, Second};
 use crate::key::{Identity, PublicKey};
 use biscuit_auth::builder::{Algorithm, BlockBuilder};
 use biscuit_auth::datalog::SymbolTable;
@@ -39,21 +39,45 @@ pub enum MintError {
 }
 
 impl Credential {
-    /// A credential from an operator: `root` grants this to `holder`. `random` makes the throw-away key that keeps others from cutting blocks off.
+    /// A credential from an operator, as [`Credential::mint_at`], without the time of its signing: `all-before` in a revocation list revokes it, whatever the time.
     ///
     /// # Errors
-    /// A grant that no block can have, or that does not say until when; and lists and filters that make it too long.
+    /// As [`Credential::mint_at`].
     pub fn mint(
         root: &Identity,
         holder: PublicKey,
         grant: Grant,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<Self, MintError> {
+        Self::minted(root, holder, grant, None, random)
+    }
+
+    /// A credential from an operator: `root` grants this to `holder`. `random` makes the throw-away key that keeps others from cutting blocks off; `issued` is the time.
+    ///
+    /// # Errors
+    /// A grant that no block can have, or that does not say until when; and lists and filters that make it too long.
+    pub fn mint_at(
+        root: &Identity,
+        holder: PublicKey,
+        grant: Grant,
+        issued: Second,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
+        Self::minted(root, holder, grant, Some(issued), random)
+    }
+
+    fn minted(
+        root: &Identity,
+        holder: PublicKey,
+        grant: Grant,
+        issued: Option<Second>,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
         grant.check()?;
         if grant.expires.is_none() {
             return Err(MintError::Endless);
         }
-        let contents = Contents { root: Some(root.public()), holder, grant };
+        let contents = Contents { root: Some(root.public()), holder, issued, grant };
         let next = KeyPair::new_with_rng(Algorithm::Ed25519, random);
         let token = BiscuitBuilder::new()
             .merge(block(&contents))
@@ -63,15 +87,41 @@ impl Credential {
         Ok(Self::parse(&token)?)
     }
 
-    /// The same for another one: its holder passes this much of it on to `next`. Needs nobody's help, and no network.
+    /// A credential that is passed on, as [`Credential::delegate_at`], without the time of its signing.
     ///
     /// # Errors
-    /// Where `holder` is not the last holder, the signatures do not hold, it cannot be passed on any more, or the grant is more than what he has.
+    /// As [`Credential::delegate_at`].
     pub fn delegate(
         &self,
         holder: &Identity,
         next: PublicKey,
         grant: Grant,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
+        self.delegated(holder, next, grant, None, random)
+    }
+
+    /// The same for another one: its holder passes this much of it on to `next`, at the time `issued`. Needs no help, and no network.
+    ///
+    /// # Errors
+    /// Where `holder` is not the last holder, the signatures do not hold, it cannot be passed on any more, or the grant is more than what he has.
+    pub fn delegate_at(
+        &self,
+        holder: &Identity,
+        next: PublicKey,
+        grant: Grant,
+        issued: Second,
+        random: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Self, MintError> {
+        self.delegated(holder, next, grant, Some(issued), random)
+    }
+
+    fn delegated(
+        &self,
+        holder: &Identity,
+        next: PublicKey,
+        grant: Grant,
+        issued: Option<Second>,
         random: &mut (impl RngCore + CryptoRng),
     ) -> Result<Self, MintError> {
         grant.check()?;
@@ -82,7 +132,7 @@ impl Credential {
             return Err(Refusal::Blocks(self.links.len() + 1).into());
         }
         self.check_signatures()?;
-        let contents = Contents { root: None, holder: next, grant };
+        let contents = Contents { root: None, holder: next, issued, grant };
         let key = KeyPair::new_with_rng(Algorithm::Ed25519, random);
         let append = || {
             let token = UnverifiedBiscuit::from(&self.bytes)?;

@@ -13,6 +13,7 @@
 //! A block that asks for more than the one before it gives is refused, not cut down to it: whoever delegates should learn that nobody gets what he wrote, and
 //! whoever holds the credential should be able to go by its last block. What counts is the [meet](crate::grant::Grant::meet) of all blocks all the same.
 
+mod dated;
 mod mint;
 mod prefix;
 mod read;
@@ -20,6 +21,7 @@ mod refusal;
 mod template;
 mod verify;
 
+pub use dated::{DatedId, DatedIdError};
 pub use mint::MintError;
 pub use prefix::{PrefixId, PrefixIdError, resource_name};
 pub use refusal::{BlockError, Refusal};

@@ -52,7 +52,8 @@ impl Credential {
             };
             root = root.or(contents.root);
             let id = PrefixId::after(links.last().map(|before| before.id), signature);
-            links.push(Link { holder: contents.holder, grant: contents.grant, id });
+            let Contents { holder, issued, grant, .. } = contents;
+            links.push(Link { holder, issued, grant, id });
         }
         let root = root.ok_or(Refusal::Block { block: 0, error: BlockError::Missing("root") })?;
         Ok(Self { bytes: bytes.to_vec(), root, links })

@@ -5,7 +5,8 @@ use crate::grant::{Excess, GrantError, NodeName, Nodes, Second};
 use crate::key::PublicKey;
 
 /// Why a credential is worth nothing to a peer, at a node, at a time. Blocks are counted from 0, the operator's. To blame is whoever shows it, or whoever made it for
-/// him; only [`Refusal::UnknownRoot`], [`Refusal::Node`] and [`Refusal::Revoked`] are the node's decisions.
+/// him; only [`Refusal::UnknownRoot`], [`Refusal::Node`] and those that
+/// [`Refusal::is_revocation`] names are the node's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No text of a credential.
@@ -150,14 +151,33 @@ pub enum Refusal {
         /// In what it is too much.
         excess: Excess,
     },
-    /// Taken back.
-    #[error("revoked: block {block}, {id}, is on the operator's revocation list. Ask for a new credential")]
+    /// Revoked by its identifier.
+    #[error("revoked: block {block}, {id}, is on a revocation list. Ask for a new credential")]
     Revoked {
-        /// Which block.
+        /// The block.
         block: usize,
         /// Its identifier.
         id: PrefixId,
     },
+    /// Revoked with everything that its signer signed before a time.
+    #[error(
+        "revoked: block {block}, {id}, was signed before {before}, and its signer has revoked everything before that. Ask for a new credential"
+    )]
+    RevokedBefore {
+        /// The block.
+        block: usize,
+        /// Its identifier.
+        id: PrefixId,
+        /// The time.
+        before: Second,
+    },
+}
+
+impl Refusal {
+    /// Returns true if the credential was revoked.
+    pub fn is_revocation(&self) -> bool {
+        matches!(self, Self::Revoked { .. } | Self::RevokedBefore { .. })
+    }
 }
 
 /// What is wrong with one block of a credential.

@@ -9,6 +9,7 @@
 //! | `modules([hash, …], [signer, …])` | | SHA-256 of modules' bytes; keys |
 //! | `interfaces([name, …])`, `writes([name, …])`, `nodes([pattern, …])` | | |
 //! | `cpu(n)`, `memory(n)`, `bandwidth(n)`, `records(n)`, `kept(n)`, `sessions(n)` | | ppm of a core, bytes, bit/s, 1/s, packets, sessions |
+//! | `issued(date)` | | the time of signing, by the signer's clock; blocks of earlier versions have none |
 //! | `not_before(date)`, `expires(date)` | | `expires` also in the authority, always |
 //! | `delegations(n)` | | |
 //!
@@ -73,6 +74,7 @@ const FACTS: &[(&str, Read)] = &[
         let is_as_written = nodes.iter().len() == patterns.len();
         is_as_written.then(|| draft.grant.nodes = Some(nodes))
     }),
+    ("issued", |draft, terms| set(&mut draft.issued, terms.one(Terms::second)?)),
     ("not_before", |draft, terms| set(&mut draft.grant.not_before, terms.one(Terms::second)?)),
     ("expires", |draft, terms| set(&mut draft.grant.expires, terms.one(Terms::second)?)),
     ("delegations", |draft, terms| {
@@ -89,6 +91,8 @@ pub(super) struct Contents {
     /// Who has signed it, in the authority alone.
     pub(super) root: Option<PublicKey>,
     pub(super) holder: PublicKey,
+    /// The time of signing.
+    pub(super) issued: Option<Second>,
     pub(super) grant: Grant,
 }
 
@@ -97,6 +101,7 @@ struct Draft {
     is_ours: bool,
     root: Option<PublicKey>,
     holder: Option<PublicKey>,
+    issued: Option<Second>,
     grant: Grant,
 }
 
@@ -112,7 +117,7 @@ impl Contents {
         let mut facts = Vec::new();
         let mut state = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
         let key = |key: &PublicKey| Term::Bytes(key.as_bytes().to_vec());
-        let Self { root, holder, grant } = self;
+        let Self { root, holder, issued, grant } = self;
         state("weir", vec![Term::Str(KIND.to_owned()), Term::Integer(VERSION), Term::Null]);
         if let Some(root) = root {
             state("root", vec![key(root)]);
@@ -148,6 +153,9 @@ impl Contents {
         }
         if let Some(nodes) = &grant.nodes {
             state("nodes", vec![texts(nodes.iter())]);
+        }
+        if let Some(second) = issued {
+            state("issued", vec![Term::Date(second.number())]);
         }
         if let Some(second) = grant.not_before {
             state("not_before", vec![Term::Date(second.number())]);
@@ -216,7 +224,7 @@ impl Contents {
         }
         draft.grant.check()?;
         let holder = draft.holder.ok_or(BlockError::Missing("holder"))?;
-        Ok(Self { root: draft.root, holder, grant: draft.grant })
+        Ok(Self { root: draft.root, holder, issued: draft.issued, grant: draft.grant })
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Link {
     pub holder: PublicKey,
     /// What this block alone says.
     pub grant: Grant,
+    /// The time at which it was signed, by the signer's clock; `None` in blocks of earlier versions.
+    pub issued: Option<Second>,
     /// The chain up to here.
     pub id: PrefixId,
 }
@@ -63,10 +65,10 @@ impl Credential {
         }
         self.check_signatures()?;
         let effective = self.joined()?;
-        for (block, Link { grant, id, .. }) in self.links.iter().enumerate() {
-            if revocations.contains(&self.root, id) {
-                return Err(Refusal::Revoked { block, id: *id });
-            }
+        if let Some(revoked) = revocations.find(&self.root, &self.links) {
+            return Err(revoked.into());
+        }
+        for (block, Link { grant, .. }) in self.links.iter().enumerate() {
             if let Some(from) = grant.not_before.filter(|from| now < *from) {
                 return Err(Refusal::NotYet { block, from, now });
             }
@@ -155,8 +157,6 @@ impl Verified {
 
     /// The first of its blocks that was revoked, if any was by now: whoever has verified it asks this again after each new list.
     pub fn revoked_by(&self, revocations: &Revocations) -> Option<Refusal> {
-        let is_revoked = |link: &Link| revocations.contains(&self.root, &link.id);
-        let block = self.chain.iter().position(is_revoked)?;
-        Some(Refusal::Revoked { block, id: self.chain.get(block)?.id })
+        revocations.find(&self.root, &self.chain).map(Refusal::from)
     }
 }

@@ -51,6 +51,8 @@ pub struct Limits {
     pub deadline: Nanos,
     /// Answers to one source.
     pub source: Rate,
+    /// First messages of one source that wait though it has no turn at the moment. A peer that shares its address with a few attackers has its turn after them.
+    pub waiting: usize,
     /// Answers to all sources that are not proven, together.
     pub unproven: Rate,
     /// Answers to all proven sources, together.
@@ -71,6 +73,7 @@ impl Default for Limits {
             half_open: 256,
             deadline: Nanos(5 * Nanos::SECOND.0),
             source: Rate { every: Nanos(20 * Nanos::MILLISECOND.0), burst: 100 },
+            waiting: 32,
             unproven: Rate { every: Nanos(20 * Nanos::MILLISECOND.0), burst: 250 },
             proven: Rate { every: Nanos(4 * Nanos::MILLISECOND.0), burst: 500 },
             sources: 4096,
@@ -251,7 +254,9 @@ impl Gate {
             Refusal::Late
         } else if open.stage != Stage::Silent {
             Refusal::Again
-        } else if !self.sources.has_turn(&open.source, now) {
+        } else if !self.sources.has_turn(&open.source, now)
+            && self.waiting_of(&open.source) >= self.limits.waiting
+        {
             self.counters.refused_source += 1;
             Refusal::Source
         } else {
@@ -361,6 +366,10 @@ impl Gate {
 
     fn place(&self, ticket: Ticket) -> Option<usize> {
         self.open.binary_search_by_key(&ticket, |open| open.ticket).ok()
+    }
+
+    fn waiting_of(&self, source: &Source) -> usize {
+        self.open.iter().filter(|open| open.source == *source && open.stage == Stage::Waiting).count()
     }
 
     /// When a source is out of debt; zero where it has none.

@@ -90,6 +90,12 @@ pub fn granted(change: impl FnOnce(&mut Grant)) -> Credential {
     Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), until_2027(change), &mut Counting(0)).unwrap()
 }
 
+/// The same, signed at this time.
+pub fn granted_at(time: &str, change: impl FnOnce(&mut Grant)) -> Credential {
+    let (root, to) = (OPERATOR.identity(), RESEARCHER.key());
+    Credential::mint_at(&root, to, until_2027(change), second(time), &mut Counting(0)).unwrap()
+}
+
 /// What the researcher passes on to the student.
 pub fn delegated(credential: &Credential, change: impl FnOnce(&mut Grant)) -> Credential {
     let mut grant = Grant::default();

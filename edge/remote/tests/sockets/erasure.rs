@@ -12,16 +12,16 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use weir_trust::association::{FIRST_BYTES, Responder, SECOND_BYTES, VERSION, frame};
 
-/// Where the other process finds its side and the test's address.
+/// The variable in which the other process finds its side and the test's address.
 const SIDE: &str = "WEIR_REMOTE_TEST_SIDE";
 /// The other process is told its keys with these bits changed, so that it does not get them into its memory by that.
 const MASK: u8 = 0xa5;
-/// What the other process says before the numbers that it has found.
+/// The word before the numbers that the other process has found.
 const FOUND: &str = "found:";
 /// Bytes that are read at a time.
 const PIECE: usize = 256 << 10;
 
-/// How often each of these keys is in this process's memory.
+/// Counts each of these keys in this process's memory.
 fn found(masked: &[[u8; 32]]) -> Vec<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let memory = File::open("/proc/self/mem").unwrap();
@@ -50,7 +50,7 @@ fn found(masked: &[[u8; 32]]) -> Vec<usize> {
     counts
 }
 
-/// What the other process does.
+/// The other process: makes an association, and looks for the keys that it is told.
 #[test]
 #[ignore = "run by the other tests, as a process of its own"]
 fn search_as_a_process_of_its_own() {

@@ -4,6 +4,7 @@ use crate::node::PATIENCE;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use weir_confine::Launcher;
 use weir_remote::{Keeper, KeeperError};
 use weir_trust::association::{Role, Signer, Statement, Unsigned};
 use weir_trust::key::{Identity, KeyFile};
@@ -20,7 +21,7 @@ fn file(folder: &Path, identity: &Identity, mode: u32) -> PathBuf {
 fn keeper(file: &Path) -> Result<Keeper, KeeperError> {
     let arguments = ["--ignored", "--nocapture", "--exact", "keeper::keep_as_a_process_of_its_own"];
     let arguments = arguments.map(PathBuf::from).into_iter().chain([file.to_owned()]).collect();
-    Keeper::start(std::env::current_exe().unwrap(), arguments, |_| {})
+    Keeper::start(Launcher::Direct(std::env::current_exe().unwrap()), arguments, |_| {})
 }
 
 /// What the other process does.
@@ -95,8 +96,8 @@ fn a_key_that_cannot_be_used_is_refused_in_words() {
     std::os::unix::fs::symlink(&path, &second).unwrap();
     assert!(why(&second).contains("it is a symbolic link"), "{}", why(&second));
     // Only root can make a file of another user.
-    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
-        assert!(why(&path).contains("it belongs to user 65534"), "{}", why(&path));
+    if std::os::unix::fs::chown(&path, Some(54321), None).is_ok() {
+        assert!(why(&path).contains("it belongs to user 54321"), "{}", why(&path));
     }
     let gone = folder.path().join("gone.key");
     assert!(why(&gone).contains("No such file"), "{}", why(&gone));

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod erasure;
+mod flood;
 mod forged;
 mod hostile;
 mod keeper;

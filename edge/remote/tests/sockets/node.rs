@@ -118,6 +118,7 @@ fn serve_as_a_process_of_its_own() {
         half_open: usize::try_from(limits[0]).unwrap(),
         deadline: Nanos(limits[1]),
         source: Rate { every: Nanos::SECOND, burst: u32::try_from(limits[2]).unwrap() },
+        waiting: 0,
         unproven: Rate { every: Nanos::MILLISECOND, burst: 100_000 },
         ..Limits::default()
     };

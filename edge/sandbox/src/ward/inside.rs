@@ -37,6 +37,9 @@ pub enum WardError {
     /// Its sandbox cannot be made.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// It cannot be closed to other code than its module's.
+    #[error(transparent)]
+    Confine(#[from] weir_confine::ConfineError),
 }
 
 impl From<Nonsense> for WardError {
@@ -120,6 +123,9 @@ fn start(job: Job, writes: &Arc<WriteRights>) -> Result<Instance, WardError> {
     // SAFETY: the node is this program, which has compiled this very module with the options of its own engine; those that shape code are the same here. Nobody
     // else has the other end of the line.
     let program = unsafe { engine.assemble(admitted, compiled) }?;
+    // Before anything of the module runs. What is sealed cannot be unmapped: the code stays until the process ends.
+    weir_confine::code_is_loaded(program.code_range())?;
+    std::mem::forget(program.clone());
     let means = Means { writes: Some(Arc::clone(writes)), ..Means::default() };
     Ok(Instance::start_with(&engine, &program, means)?)
 }

@@ -11,12 +11,12 @@ use crate::space::Area;
 use crate::suspend::{Call, Step};
 use crate::{Budget, Cycles, News};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
 use weir_confine::Meter;
 use weir_confine::companion::{Companion, Room};
+use weir_confine::{Isolation, Launcher};
 use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
 use weir_units::{Bytes, Nanos};
 
@@ -107,13 +107,13 @@ pub struct Ward {
 
 impl Ward {
     /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
-    /// that fails at its start is there all the same, but [ended](Self::has_ended). `program` answers the argument [`WARD`] as it should, and is this very version.
+    /// that fails at its start is there all the same, but [ended](Self::has_ended). What `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
     /// What compiling took of another process, and admitting and starting it of its own, is taken off `meter`, also where it comes to nothing.
     ///
     /// # Errors
     /// It cannot be compiled, there is no process, or the session has not the memory.
     pub fn start(
-        program: &Path,
+        launcher: &Launcher,
         engine: &Engine,
         admitted: Admitted,
         settings: &[Setting],
@@ -147,7 +147,7 @@ impl Ward {
         let failed = |error: io::Error| LoadError::Sandbox(format!("a process of its own: {error}"));
         let admitting = ADMITTING.0.saturating_add(held.saturating_mul(ADMITTING_PER_BYTE));
         let room = Room { addresses: ADDRESSES, memory: Bytes(wanted.0.saturating_add(admitting)) };
-        let mut companion = Companion::start(program, &[WARD], room).map_err(failed)?;
+        let mut companion = Companion::start(launcher, &[WARD], room).map_err(failed)?;
         let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING);
         companion.halt();
         let ran = companion.processor_time().unwrap_or_default();
@@ -199,6 +199,11 @@ impl Ward {
     /// What was admitted.
     pub fn admitted(&self) -> &Arc<Admitted> {
         &self.admitted
+    }
+
+    /// The walls around its process.
+    pub fn isolation(&self) -> Isolation {
+        self.companion.isolation()
     }
 
     /// Its process.

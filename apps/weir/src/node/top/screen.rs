@@ -344,7 +344,9 @@ fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
 
 /// The parts of a session.
 fn detail(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
-    let mut lines = processors(session, rates, width);
+    let credential = session.credential.as_deref().map(|id| Line::raw(format!(" credential {}", plain(id))));
+    let mut lines: Vec<_> = credential.into_iter().collect();
+    lines.extend(processors(session, rates, width));
     lines.extend(channels(session, rates, width));
     lines.extend(outputs::outputs(session, rates, width));
     lines.extend(modules_of(session, rates, width));
@@ -473,6 +475,10 @@ fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
             ],
             width,
         ));
+    }
+    for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
+        let text = format!(" {}: isolation: {}", plain(&module.name), plain(&module.isolation));
+        lines.push(Line::styled(cut(&text, width), PLAIN));
     }
     for module in &session.modules {
         if let Some(fault) = &module.last_fault {

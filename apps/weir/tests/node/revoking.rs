@@ -1,0 +1,383 @@
+//! Revocation at a node: lists of several machines, tokens, delegators, and deliveries while other peers flood the node.
+
+use crate::place::{PATIENCE, is_inside};
+use crate::remote::{AT, Net, Person, SESSION, modest, person, seconds_from_now};
+use rand_core::OsRng;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_trust::credential::{Credential, DatedId};
+use weir_trust::grant::{Grant, Second};
+use weir_trust::key::{Context, Identity};
+use weir_trust::revocation::{RevocationList, RevokedSet};
+
+fn weir(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    for variable in ["WEIR_KEY", "WEIR_PASSPHRASE_FILE", "WEIR_NODE", "WEIR_CREDENTIAL"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).output().unwrap()
+}
+
+fn done(arguments: &[&str]) -> String {
+    let output = weir(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn failed(arguments: &[&str]) -> String {
+    let output = weir(arguments);
+    assert!(!output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Has a key revoke credentials in a list of this name, and delivers it to the node.
+fn revoked(net: &Net, by: &Person, list: &str, what: &[&str], more: &[&str]) -> String {
+    let (list, node) = (net.folder.path().join(list), format!("{}@{AT}", net.node));
+    let end = ["--key", text(&by.key), "--list", text(&list), "--node", &node];
+    done(&[&["credential", "revoke"], what, &end, more].concat())
+}
+
+fn token(person: &Person) -> String {
+    let credential: Credential = std::fs::read_to_string(&person.credential).unwrap().parse().unwrap();
+    DatedId::of_chain(credential.claimed_links()).last().unwrap().to_string()
+}
+
+/// What the node holds, for somebody.
+fn held(net: &Net, with: &[&str]) -> Vec<Value> {
+    let node = format!("{}@{AT}", net.node);
+    let shown = done(&[&["credential", "revocations", "--json", "--node", &node], with].concat());
+    serde_json::from_str(&shown).unwrap()
+}
+
+#[test]
+fn lists_of_two_machines_add_up_and_a_restart_loses_nothing() {
+    if !is_inside("revoking::lists_of_two_machines_add_up_and_a_restart_loses_nothing") {
+        return;
+    }
+    let mut net = Net::new();
+    let people = ["alice", "bob", "carol", "dave"].map(|name| net.granted(name, modest()));
+    let [alice, bob, carol, dave] = &people;
+    revoked(&net, &net.operator, "first", &[text(&alice.credential)], &[]);
+    // Another machine, which has no list yet: number 1, and number 2.
+    let told = revoked(&net, &net.operator, "second", &[text(&bob.credential)], &[]);
+    assert!(told.contains("revocation list 1 of") && told.contains("with 2 taken back"), "{told}");
+    revoked(&net, &net.operator, "second", &[text(&carol.credential)], &[]);
+    let refused = |net: &Net| {
+        for person in [alice, bob, carol] {
+            net.refused(person, &["session", "list"], "revoked");
+        }
+        net.done(dave, &["session", "list"]);
+    };
+    refused(&net);
+    let root = held(&net, &["--key", text(&net.operator.key)]).remove(0);
+    let entries: Vec<&str> =
+        root["entries"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let mut tokens = [alice, bob, carol].map(token);
+    // By their bytes, which is another order than that of their letters and digits.
+    tokens.sort_by_key(|token| token.parse::<DatedId>().unwrap().id);
+    assert_eq!(
+        (entries, &root["root"]),
+        (tokens.iter().map(String::as_str).collect(), &json!(net.operator.identity.public().to_string()))
+    );
+    // A holder sees the same of that root.
+    let dave_sees = held(&net, &["--key", text(&dave.key), "--credential", text(&dave.credential)]);
+    assert_eq!(dave_sees, [root]);
+    // The node keeps it, though no file names a list.
+    assert!(net.place.stop().success());
+    net.place.start();
+    refused(&net);
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn what_an_earlier_version_kept_is_read_and_becomes_part_of_the_state() {
+    if !is_inside("revoking::what_an_earlier_version_kept_is_read_and_becomes_part_of_the_state") {
+        return;
+    }
+    let mut net = Net::new();
+    let (alice, bob) = (net.granted("alice", modest()), net.granted("bob", modest()));
+    assert!(net.place.stop().success());
+    let key = net.operator.identity.public().to_string();
+    let id = token(&alice).split('@').next().unwrap().to_owned();
+    let signed =
+        format!("weir revocation list 1\nroot {key}\nsequence 7\nissued 2026-11-21T12:00:00Z\n{id}\n");
+    let signature = net.operator.identity.sign(Context::new("revocation list"), signed.as_bytes());
+    let list = format!("{signed}signature {}\n", base32(&signature.0));
+    let folder = net.place.path().join("state/revoked");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("{}.list", key.rsplit(':').next().unwrap())), &list).unwrap();
+    net.place.start();
+    net.refused(&alice, &["session", "list"], "revoked");
+    revoked(&net, &net.operator, "new", &[text(&bob.credential)], &[]);
+    // A file of the old format is delivered, too, by a peer that has a right.
+    let old = net.folder.path().join("old");
+    std::fs::write(&old, &list).unwrap();
+    let node = format!("{}@{AT}", net.node);
+    let said =
+        done(&["credential", "deliver", text(&old), "--node", &node, "--key", text(&net.operator.key)]);
+    assert!(said.contains("known already"), "{said}");
+    let said = failed(&["credential", "deliver", text(&old), "--node", &node]);
+    assert!(said.contains("of the format before"), "{said}");
+    assert!(net.place.stop().success());
+    net.place.start();
+    for person in [&alice, &bob] {
+        net.refused(person, &["session", "list"], "revoked");
+    }
+    assert!(net.place.stop().success());
+}
+
+fn base32(bytes: &[u8]) -> String {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let digit = |five: &[u8]| {
+        let value = (0..5).fold(0, |value, at| value << 1 | usize::from(five.get(at).copied().unwrap_or(0)));
+        char::from(b"abcdefghijklmnopqrstuvwxyz234567"[value])
+    };
+    bits.chunks(5).map(digit).collect()
+}
+
+#[test]
+fn the_token_that_explain_top_and_the_ledger_print_revokes() {
+    if !is_inside("revoking::the_token_that_explain_top_and_the_ledger_print_revokes") {
+        return;
+    }
+    let mut net = Net::new();
+    let alice = net.granted("alice", modest());
+    net.done(&alice, &SESSION);
+    let (token, socket) = (token(&alice), net.place.path().join("node.sock"));
+    assert!(token.contains("@20"), "{token}");
+    let explained = done(&["credential", "explain", text(&alice.credential), "--socket", text(&socket)]);
+    let top = done(&["top", "--once", "--socket", text(&socket)]);
+    net.place.until("the decision is in the ledger", |place| {
+        let decisions = done(&["ledger", "--decisions", "--socket", text(&place.path().join("node.sock"))]);
+        decisions.contains(&token)
+    });
+    let shown = done(&["credential", "show", text(&alice.credential)]);
+    for (what, said) in [("explain", explained), ("top", top), ("show", shown)] {
+        assert!(said.contains(&token), "{what}: {said}");
+    }
+    // Of her own sessions in the ledger she is still told.
+    assert!(net.done(&alice, &["ledger"]).contains("study"));
+    revoked(&net, &net.operator, "list", &[&token], &[]);
+    net.place
+        .until("her session has ended", |place| place.snapshot()["sessions"].as_array().unwrap().is_empty());
+    net.refused(&alice, &["session", "list"], "revoked");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn all_before_a_time_revokes_what_was_signed_before_also_at_a_full_node() {
+    if !is_inside("revoking::all_before_a_time_revokes_what_was_signed_before_also_at_a_full_node") {
+        return;
+    }
+    let mut net = Net::new();
+    let at = |name: &str, seconds: u64| {
+        let person = person(net.folder.path(), name);
+        let issued = Second::new(seconds_from_now(0).number() - 100 + seconds).unwrap();
+        let (root, to) = (&net.operator.identity, person.identity.public());
+        let credential = Credential::mint_at(root, to, modest(), issued, &mut OsRng).unwrap();
+        std::fs::write(&person.credential, credential.to_string()).unwrap();
+        (person, issued)
+    };
+    let ((early, _), (late, time)) = (at("early", 0), at("late", 50));
+    // Full to the last entry.
+    let ids = (0..weir_trust::revocation::LIVE_MAX as u64).map(|number| {
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&number.to_be_bytes());
+        let digits: String = seed.iter().map(|byte| char::from(b'a' + byte % 16)).collect();
+        let more: String = (0..16).map(|at| char::from(b'a' + (number >> at & 1) as u8)).collect();
+        let id = format!("weir-id:{}{more}", &digits[..16]);
+        DatedId { id: id.parse().unwrap(), expires: Some(seconds_from_now(3600)) }
+    });
+    let full: RevokedSet = ids.collect();
+    let list = RevocationList::sign(&net.operator.identity, 1, seconds_from_now(0), full).unwrap();
+    let reply = net.place.ask_with(json!("revoke"), list.to_string().as_bytes());
+    assert!(reply.get("done").is_some(), "{reply}");
+    let (node, file) = (format!("{}@{AT}", net.node), net.folder.path().join("list"));
+    let revoke = |what: &str| {
+        let key = text(&net.operator.key);
+        failed(&["credential", "revoke", what, "--key", key, "--list", text(&file), "--node", &node])
+    };
+    let said = revoke(text(&early.credential));
+    assert!(
+        said.contains("1 entries of the revocation list found no room") && said.contains("--all-before"),
+        "{said}"
+    );
+    net.done(&early, &["session", "list"]);
+    let before = time.to_string();
+    revoked(&net, &net.operator, "all", &["--all-before", &before], &[]);
+    net.refused(&early, &["session", "list"], "was signed before");
+    net.done(&late, &["session", "list"]);
+    let counts = &net.place.snapshot()["revocations"];
+    assert_eq!(counts["deliveries"]["full"], 1, "{counts}");
+    assert_eq!(counts["entries"][net.operator.identity.public().to_string()], 16_384, "{counts}");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_holder_revokes_what_they_passed_on_and_delivers_it_themselves() {
+    if !is_inside("revoking::a_holder_revokes_what_they_passed_on_and_delivers_it_themselves") {
+        return;
+    }
+    let mut net = Net::new();
+    let researcher = net.granted("researcher", modest());
+    let [student, other] = ["student", "other"].map(|name| {
+        let grant = Grant { expires: Some(seconds_from_now(name.len() as u64 * 100)), ..Grant::default() };
+        net.delegated(&researcher, name, grant)
+    });
+    net.done(&student, &SESSION);
+    let own = ["--credential", text(&researcher.credential)];
+    let (list, key, node) =
+        (net.folder.path().join("list"), text(&researcher.key), format!("{}@{AT}", net.node));
+    // Their own credential is not theirs to revoke, and a list without a right stays where it is.
+    let said =
+        failed(&["credential", "revoke", text(&researcher.credential), "--key", key, "--list", text(&list)]);
+    assert!(said.contains("take it back"), "{said}");
+    let student_s = text(&student.credential);
+    let said =
+        failed(&["credential", "revoke", student_s, "--key", key, "--list", text(&list), "--node", &node]);
+    assert!(said.contains("Name its file with --credential"), "{said}");
+    let said = failed(&["credential", "deliver", text(&list), "--node", &node]);
+    assert!(said.contains("its signer delivers it") && said.contains("1 of 1 nodes"), "{said}");
+    net.done(&student, &["session", "list"]);
+    revoked(&net, &researcher, "list", &[student_s], &own);
+    net.place.until("the student's session has ended", |place| {
+        place.snapshot()["sessions"].as_array().unwrap().is_empty()
+    });
+    net.refused(&student, &["session", "list"], "revoked");
+    for person in [&researcher, &other] {
+        net.done(person, &["session", "list"]);
+    }
+    let root = held(&net, &["--key", text(&net.operator.key)]).remove(0);
+    assert_eq!(root["delegated"][0]["entries"], json!([token(&student)]), "{root}");
+    assert!(net.place.stop().success());
+    net.place.start();
+    net.refused(&student, &["session", "list"], "revoked");
+    assert!(net.place.stop().success());
+}
+
+/// A relay, from which connections reach the node from this address.
+fn relayed(from: Ipv4Addr) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let there = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+                bind(&there, &SocketAddrV4::new(from, 0)).unwrap();
+                connect(&there, &AT.parse::<SocketAddrV4>().unwrap()).unwrap();
+                let mut node = TcpStream::from(there);
+                let (mut back, mut to) = (node.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    _ = std::io::copy(&mut back, &mut to);
+                    _ = to.shutdown(Shutdown::Both);
+                });
+                _ = std::io::copy(&mut client, &mut node);
+                _ = node.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn deliveries_arrive_while_peers_without_a_credential_flood_the_node() {
+    if !is_inside("revoking::deliveries_arrive_while_peers_without_a_credential_flood_the_node") {
+        return;
+    }
+    let mut net = Net::new();
+    let holder = net.granted("holder", modest());
+    let (is_over, held_open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    // Seven threads from one address: each with a new key and no credential, in a place for as long as it lasts.
+    let flood: Vec<_> = (0..7)
+        .map(|_| {
+            let (is_over, held_open) = (Arc::clone(&is_over), Arc::clone(&held_open));
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Acquire) {
+                    let (at, key) = (AT.parse().unwrap(), Identity::generate(&mut OsRng));
+                    let Ok(mut stream) = weir_remote::connect(at, &key, None, &[], Duration::from_secs(5))
+                    else {
+                        continue;
+                    };
+                    held_open.fetch_add(1, Ordering::AcqRel);
+                    stream.set_deadline(Some(Instant::now() + PATIENCE));
+                    _ = stream.read(&mut [0]);
+                }
+            })
+        })
+        .collect();
+    net.place.until("the flood has come in", |_| held_open.load(Ordering::Acquire) >= 7);
+    // Those with a right come from another address than the flood, which has a rate of its own.
+    let node = format!("{}@{}", net.node, relayed(Ipv4Addr::new(127, 8, 8, 8)));
+    let list = net.folder.path().join("list");
+    let mut known = 0;
+    let mut listed = |count: u64| {
+        // Each list has one entry more.
+        let digits: String = (0..32).map(|at| char::from(b'a' + (count >> (at % 5) & 1) as u8)).collect();
+        let revoked = DatedId { id: format!("weir-id:{digits}").parse().unwrap(), expires: None };
+        let signed = RevocationList::sign(&net.operator.identity, count, seconds_from_now(0), revoked.into());
+        std::fs::write(&list, signed.unwrap().to_string()).unwrap();
+        known += 1;
+        known
+    };
+    for count in 0..25 {
+        let entries = listed(count);
+        let by = if count % 2 == 0 {
+            vec!["--key", text(&net.operator.key)]
+        } else {
+            vec!["--key", text(&holder.key), "--credential", text(&holder.credential)]
+        };
+        let said = done(&[&["credential", "deliver", text(&list), "--node", &node], &by[..]].concat());
+        assert!(said.contains(&format!("with {entries} taken back")), "{said}");
+    }
+    // Without any right, from a third address, too.
+    let relay = format!("{}@{}", net.node, relayed(Ipv4Addr::new(127, 9, 9, 9)));
+    for count in 25..30 {
+        let entries = listed(count);
+        let said = done(&["credential", "deliver", text(&list), "--node", &relay]);
+        assert!(said.contains(&format!("with {entries} taken back")), "{said}");
+    }
+    let shot = net.place.snapshot();
+    assert_eq!(shot["revocations"]["deliveries"]["taken"], 30, "{shot}");
+    assert!(shot["remote"]["refused"]["anonymous"].as_u64().unwrap() > 0, "{shot}");
+    is_over.store(true, Ordering::Release);
+    assert!(net.place.stop().success());
+    flood.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_list_of_an_unknown_signer_is_refused_by_its_header_and_counted() {
+    if !is_inside("revoking::a_list_of_an_unknown_signer_is_refused_by_its_header_and_counted") {
+        return;
+    }
+    let mut net = Net::new();
+    let theirs = Identity::generate(&mut OsRng);
+    let list = RevocationList::sign(&theirs, 1, seconds_from_now(0), RevokedSet::default()).unwrap();
+    let header = list.header().unwrap();
+    // The header of a body that never comes: the answer does not wait for it.
+    let header = header.replace("body 0 ", "body 900000 ");
+    let ask = format!("{{\"weir\":1,\"ask\":\"revoke\",\"body\":{}}}\n{header}", header.len() + 900_000);
+    let (at, key) = (AT.parse().unwrap(), Identity::generate(&mut OsRng));
+    let mut stream = weir_remote::connect(at, &key, Some(net.node), &[], PATIENCE).unwrap();
+    stream.set_deadline(Some(Instant::now() + PATIENCE));
+    std::io::Write::write_all(&mut stream, format!("{ask}{}", "x".repeat(600)).as_bytes()).unwrap();
+    std::io::Write::flush(&mut stream).unwrap();
+    let mut said = [0; 512];
+    let len = stream.read(&mut said).unwrap();
+    let said = String::from_utf8_lossy(&said[..len]);
+    assert!(said.contains("no root of trust here"), "{said}");
+    let counts = net.place.snapshot()["revocations"]["deliveries"].clone();
+    assert_eq!(counts, json!({"unknown-signer": 1}));
+    assert!(net.place.said().contains("deliveries of revocation lists were refused: unknown-signer 1"));
+    assert!(net.place.stop().success());
+}

@@ -1,0 +1,87 @@
+//! Reasons why a list is not taken.
+
+use super::list::{FIRST_LINE, LIST_BYTES_MAX};
+use super::{DELEGATED_MAX, IDS_MAX, LIVE_MAX};
+use crate::credential::PrefixId;
+use crate::key::PublicKey;
+
+/// The reason why a list is not taken, or not all of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RevocationError {
+    /// Longer than [`LIST_BYTES_MAX`].
+    #[error("the revocation list has {0} bytes; {LIST_BYTES_MAX} is the most")]
+    TooLong(usize),
+    /// More entries than [`IDS_MAX`].
+    #[error(
+        "the revocation list has {0} entries; {IDS_MAX} is the most. Revoke a credential earlier in the chain, or everything before a time with --all-before"
+    )]
+    TooMany(usize),
+    /// Something else, or of a later version.
+    #[error("this is no revocation list: one begins with `{FIRST_LINE}`")]
+    NotAList,
+    /// A line that is not as it should be.
+    #[error("line {line} of the revocation list should be {wanted}")]
+    Line {
+        /// Line, from 1.
+        line: usize,
+        /// The content that belongs there.
+        wanted: &'static str,
+    },
+    /// A signature that does not hold.
+    #[error("the revocation list is forged or damaged: it was not signed by {0}")]
+    Forged(PublicKey),
+    /// A body that is not the signed one.
+    #[error("the revocation list is cut off or damaged: its header, signed by {0}, is of another body")]
+    Body(PublicKey),
+    /// A list of a root that the node does not trust.
+    #[error("the revocation list is of {0}, which is no root of trust here")]
+    UnknownRoot(PublicKey),
+    /// A delegator's list from a peer that has not proven the delegator's right.
+    #[error(
+        "the revocation list is of {signer}, for what was passed on from {under}: its signer delivers it, with --key and --credential of that link"
+    )]
+    NotShown {
+        /// The signer.
+        signer: PublicKey,
+        /// The link beneath which the list revokes.
+        under: PrefixId,
+    },
+    /// A key that is not the signer's of the list before.
+    #[error("the revocation list is of {signer}, and the key is {key}: name the file of that key")]
+    OtherSigner {
+        /// The list's signer.
+        signer: PublicKey,
+        /// The key that was to sign.
+        key: PublicKey,
+    },
+    /// No room for some entries of a root's list.
+    #[error(
+        "{left_out} entries of the revocation list found no room, as the node keeps {LIVE_MAX} for this root: revoke everything before a time with `weir credential revoke --all-before TIME`, or wait until entries expire, and deliver the list again"
+    )]
+    Full {
+        /// Entries that are not held.
+        left_out: usize,
+    },
+    /// No room for some entries of a delegator's list.
+    #[error(
+        "{left_out} entries of the revocation list found no room in its signer's share of the {DELEGATED_MAX} that the node keeps for delegators of this root: revoke a credential earlier in the chain, or ask the operator to revoke them"
+    )]
+    ShareFull {
+        /// Entries that are not held.
+        left_out: usize,
+    },
+}
+
+impl RevocationError {
+    /// The counter of refused lists that this one belongs to.
+    pub fn counter(&self) -> &'static str {
+        match self {
+            Self::TooLong(_) | Self::TooMany(_) | Self::NotAList | Self::Line { .. } => "malformed",
+            Self::Forged(_) | Self::Body(_) => "forged",
+            Self::UnknownRoot(_) => "unknown-signer",
+            Self::NotShown { .. } | Self::OtherSigner { .. } => "not-shown",
+            Self::Full { .. } => "full",
+            Self::ShareFull { .. } => "share-full",
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A revocation list as it is signed, written and read.
+//!
+//! ```text
+//! weir revocation list 2
+//! signer weir-key:…
+//! under weir-id:… of weir-key:…
+//! sequence 7
+//! issued 2026-11-21T12:30:00Z
+//! body 110 9f86d081884c7d65…
+//! signature …
+//! all-before 2026-01-01T00:00:00Z
+//! weir-id:…@2027-01-01T00:00:00Z
+//! weir-id:…
+//! ```
+//!
+//! The header ends with the line of the signature, which is over all lines before it. `body` gives the body's bytes and their SHA-256. `under` is in lists of holders alone: the
+//! link of the chain beneath which they revoke, and the root of that chain. In the body `all-before` comes first, where there is one; identifiers ascend.
+
+use super::{IDS_MAX, RevocationError, RevokedSet, first};
+use crate::base32;
+use crate::credential::{DatedId, PrefixId};
+use crate::grant::{ModuleHash, Second};
+use crate::key::{Context, Identity, PublicKey, Signature};
+use sha2::{Digest, Sha256};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+/// The longest header, in bytes.
+pub const HEADER_BYTES_MAX: usize = 512;
+/// The longest text of a list, in bytes: a header, the line of `all-before`, and as many entries with times as there can be.
+pub const LIST_BYTES_MAX: usize = HEADER_BYTES_MAX + 64 + IDS_MAX * 62;
+
+const SIGNED: Context = Context::new("revocation list header");
+pub(super) const FIRST_LINE: &str = "weir revocation list 2";
+const ALL_BEFORE: &str = "all-before ";
+
+/// The right by which a list revokes: that of a root, or that of the holder of a link in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Issuer {
+    root: PublicKey,
+    signer: PublicKey,
+    under: Option<PrefixId>,
+}
+
+impl Issuer {
+    /// A root, which may revoke every credential that it has signed, and all that was passed on of them.
+    pub fn root(root: PublicKey) -> Self {
+        Self { root, signer: root, under: None }
+    }
+
+    /// The holder of a link in a chain of this root, who may revoke what was passed on from that link.
+    pub fn delegator(root: PublicKey, holder: PublicKey, under: PrefixId) -> Self {
+        Self { root, signer: holder, under: Some(under) }
+    }
+
+    /// The root of the chains that the list is about.
+    pub fn of(&self) -> &PublicKey {
+        &self.root
+    }
+
+    /// The key that signs.
+    pub fn signer(&self) -> &PublicKey {
+        &self.signer
+    }
+
+    /// The delegator's link; `None` for a root.
+    pub fn under(&self) -> Option<&PrefixId> {
+        self.under.as_ref()
+    }
+}
+
+/// The header of a list: enough to know whose it is, and whether it is known already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListHeader {
+    issuer: Issuer,
+    sequence: u64,
+    issued: Second,
+    /// Length and SHA-256 of the body.
+    body: (usize, [u8; 32]),
+    signature: Signature,
+}
+
+impl ListHeader {
+    /// Reads the header at the beginning of a text, and returns it with what follows it. Nothing in it is true before [`ListHeader::verify`].
+    ///
+    /// # Errors
+    /// The text does not begin with a header of [`HEADER_BYTES_MAX`] bytes at most.
+    pub fn read(text: &str) -> Result<(Self, &str), RevocationError> {
+        let mut lines = Lines { rest: text, line: 0 };
+        if lines.next() != Some(FIRST_LINE) {
+            return Err(RevocationError::NotAList);
+        }
+        let signer = lines.value("signer ", "`signer` and a public key", |text| text.parse().ok())?;
+        let issuer = if lines.rest.starts_with("under ") {
+            let wanted = "`under`, an identifier, `of` and the public key of a root";
+            let (under, root): (PrefixId, PublicKey) = lines.value("under ", wanted, |text| {
+                let (under, root) = text.split_once(" of ")?;
+                Some((under.parse().ok()?, root.parse().ok()?))
+            })?;
+            Issuer::delegator(root, signer, under)
+        } else {
+            Issuer::root(signer)
+        };
+        let sequence = lines.value("sequence ", "`sequence` and a number", |text| text.parse().ok())?;
+        let wanted = "`issued` and a time such as 2026-11-21T12:30:00Z";
+        let issued = lines.value("issued ", wanted, |text| text.parse().ok())?;
+        let wanted = "`body`, the number of its bytes, and their SHA-256 in hexadecimal digits";
+        let body = lines.value("body ", wanted, |text| {
+            let (len, digest) = text.split_once(' ')?;
+            Some((len.parse().ok()?, digest.parse::<ModuleHash>().ok()?.0))
+        })?;
+        let signature = lines.value("signature ", "`signature` and the whole signature", |text| {
+            Some(Signature(base32::decode(text)?.try_into().ok()?))
+        })?;
+        let this = Self { issuer, sequence, issued, body, signature };
+        // One header has one text: what people read in it is what was signed.
+        let len = text.len().saturating_sub(lines.rest.len());
+        if len > HEADER_BYTES_MAX || text.get(..len) != Some(this.to_string().as_str()) {
+            return Err(RevocationError::Forged(signer));
+        }
+        Ok((this, lines.rest))
+    }
+
+    /// Verifies the signature.
+    ///
+    /// # Errors
+    /// [`RevocationError::Forged`].
+    pub fn verify(&self) -> Result<(), RevocationError> {
+        let signer = self.issuer.signer;
+        let verified = signer.verify(SIGNED, self.signed_text().as_bytes(), &self.signature);
+        verified.map_err(|_| RevocationError::Forged(signer))
+    }
+
+    /// The right by which the list revokes.
+    pub fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
+    /// The number by which its signer tells lists apart.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The SHA-256 of the body.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.body.1
+    }
+
+    /// The bytes of the body.
+    pub fn body_len(&self) -> usize {
+        self.body.0
+    }
+
+    fn signed_text(&self) -> String {
+        let Self { issuer: Issuer { root, signer, under }, sequence, issued, body: (len, digest), .. } = self;
+        let under = under.map(|under| format!("under {under} of {root}\n")).unwrap_or_default();
+        let digest = ModuleHash(*digest);
+        format!(
+            "{FIRST_LINE}\nsigner {signer}\n{under}sequence {sequence}\nissued {issued}\nbody {len} {digest}\n"
+        )
+    }
+}
+
+impl fmt::Display for ListHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}signature {}", self.signed_text(), base32::encode(&self.signature.0))
+    }
+}
+
+/// The whole lines of a text, with their numbers.
+struct Lines<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let (line, rest) = self.rest.split_once('\n')?;
+        self.rest = rest;
+        self.line += 1;
+        Some(line)
+    }
+
+    /// The value of the next line, which begins with `key`.
+    fn value<T>(
+        &mut self,
+        key: &str,
+        wanted: &'static str,
+        read: impl FnOnce(&'a str) -> Option<T>,
+    ) -> Result<T, RevocationError> {
+        let wrong = RevocationError::Line { line: self.line + 1, wanted };
+        let line = self.next().filter(|line| line.len() <= HEADER_BYTES_MAX);
+        line.and_then(|line| line.strip_prefix(key)).and_then(read).ok_or(wrong)
+    }
+}
+
+/// A signed list: made by [`RevocationList::sign`], or read from the text of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationList {
+    issuer: Issuer,
+    sequence: u64,
+    issued: Second,
+    revoked: RevokedSet,
+    digest: [u8; 32],
+    text: String,
+}
+
+impl RevocationList {
+    /// Signs a root's list.
+    ///
+    /// # Errors
+    /// More than [`IDS_MAX`] entries.
+    pub fn sign(
+        root: &Identity,
+        sequence: u64,
+        issued: Second,
+        revoked: RevokedSet,
+    ) -> Result<Self, RevocationError> {
+        Self::sign_as(root, Issuer::root(root.public()), sequence, issued, revoked)
+    }
+
+    /// Signs a list by another right than a root's.
+    ///
+    /// # Errors
+    /// More than [`IDS_MAX`] entries, and a key that is not the issuer's.
+    pub fn sign_as(
+        key: &Identity,
+        issuer: Issuer,
+        sequence: u64,
+        issued: Second,
+        revoked: RevokedSet,
+    ) -> Result<Self, RevocationError> {
+        if key.public() != issuer.signer {
+            return Err(RevocationError::OtherSigner { signer: issuer.signer, key: key.public() });
+        }
+        if revoked.len() > IDS_MAX {
+            return Err(RevocationError::TooMany(revoked.len()));
+        }
+        let body = body_of(&revoked);
+        let digest: [u8; 32] = Sha256::digest(&body).into();
+        let signature = Signature([0; 64]);
+        let mut header = ListHeader { issuer, sequence, issued, body: (body.len(), digest), signature };
+        header.signature = key.sign(SIGNED, header.signed_text().as_bytes());
+        Ok(Self { issuer, sequence, issued, revoked, digest, text: format!("{header}{body}") })
+    }
+
+    /// A list as it was read in version 1.
+    pub(super) fn of_version_1(
+        root: PublicKey,
+        sequence: u64,
+        issued: Second,
+        revoked: RevokedSet,
+        text: &str,
+    ) -> Self {
+        let digest = Sha256::digest(text).into();
+        Self { issuer: Issuer::root(root), sequence, issued, revoked, digest, text: text.to_owned() }
+    }
+
+    /// The list that follows this one, with more entries and without those that have expired; the same where it has all of them.
+    ///
+    /// # Errors
+    /// A key that is not its signer's, and more than [`IDS_MAX`] entries.
+    pub fn with(&self, key: &Identity, now: Second, more: &RevokedSet) -> Result<Self, RevocationError> {
+        let mut revoked = self.revoked.clone();
+        if !revoked.join(more) {
+            return Ok(self.clone());
+        }
+        revoked.forget_expired(now);
+        Self::sign_as(key, self.issuer, self.sequence.saturating_add(1), now, revoked)
+    }
+
+    /// The right by which it revokes.
+    pub fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
+    /// The number by which its signer tells lists apart.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The time at which it was signed, by its signer's clock.
+    pub fn issued(&self) -> Second {
+        self.issued
+    }
+
+    /// Its entries.
+    pub fn revoked(&self) -> &RevokedSet {
+        &self.revoked
+    }
+
+    /// The SHA-256 of its body; in version 1 that of the whole text.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// Its header, as text; `None` in version 1.
+    pub fn header(&self) -> Option<String> {
+        ListHeader::read(&self.text).ok().map(|(header, _)| header.to_string())
+    }
+}
+
+fn body_of(revoked: &RevokedSet) -> String {
+    let mut body = revoked.all_before().map(|time| format!("{ALL_BEFORE}{time}\n")).unwrap_or_default();
+    for entry in revoked.iter() {
+        // Writing to a string does not fail.
+        let _ = writeln!(body, "{entry}");
+    }
+    body
+}
+
+impl fmt::Display for RevocationList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for RevocationList {
+    type Err = RevocationError;
+
+    /// Reads a list of either version, and verifies that the key that it names has signed it.
+    fn from_str(text: &str) -> Result<Self, RevocationError> {
+        if text.len() > LIST_BYTES_MAX {
+            return Err(RevocationError::TooLong(text.len()));
+        }
+        if first::is_of_version_1(text) {
+            return first::read(text);
+        }
+        let (header, body) = ListHeader::read(text)?;
+        header.verify()?;
+        let signer = header.issuer.signer;
+        let (len, digest) = header.body;
+        if body.len() != len || <[u8; 32]>::from(Sha256::digest(body)) != digest {
+            return Err(RevocationError::Body(signer));
+        }
+        let line = text.lines().count() - body.lines().count();
+        let revoked = entries(body, line)?;
+        if body_of(&revoked) != body {
+            return Err(RevocationError::Forged(signer));
+        }
+        let ListHeader { issuer, sequence, issued, .. } = header;
+        Ok(Self { issuer, sequence, issued, revoked, digest, text: text.to_owned() })
+    }
+}
+
+/// The entries of a body that begins after so many lines.
+fn entries(body: &str, before: usize) -> Result<RevokedSet, RevocationError> {
+    let wanted = "an identifier that follows the one before, with `@` and a time";
+    let mut revoked = RevokedSet::default();
+    let mut last: Option<PrefixId> = None;
+    for (number, text) in body.lines().enumerate() {
+        let wrong = || RevocationError::Line { line: before + number + 1, wanted };
+        if let Some(time) = text.strip_prefix(ALL_BEFORE).filter(|_| number == 0) {
+            revoked.revoke_all_before(time.parse().map_err(|_| wrong())?);
+            continue;
+        }
+        let entry: DatedId = text.parse().map_err(|_| wrong())?;
+        if last.is_some_and(|last| last >= entry.id) || revoked.len() >= IDS_MAX {
+            return Err(wrong());
+        }
+        last = Some(entry.id);
+        revoked.insert(entry);
+    }
+    Ok(revoked)
+}

@@ -1,0 +1,114 @@
+//! Revoked identifiers, each with the time at which it can be forgotten.
+
+use super::KEPT_AFTER_SECONDS;
+use crate::credential::{DatedId, Link, PrefixId};
+use crate::grant::Second;
+use std::collections::BTreeMap;
+
+/// A set of entries, and the time before which all is revoked. It only grows, but for entries that have expired.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevokedSet {
+    ids: BTreeMap<PrefixId, Option<Second>>,
+    all_before: Option<Second>,
+}
+
+impl RevokedSet {
+    /// Adds an entry. Of two times the later one holds, and a time holds against none. Returns true if the set changes.
+    pub fn insert(&mut self, entry: DatedId) -> bool {
+        let is_new = !self.ids.contains_key(&entry.id);
+        let known = self.ids.entry(entry.id).or_insert(entry.expires);
+        let later = (*known).max(entry.expires);
+        let has_changed = is_new || later != *known;
+        *known = later;
+        has_changed
+    }
+
+    /// Revokes everything that was signed before this time. Of two times the later one holds. Returns true if the set changes.
+    pub fn revoke_all_before(&mut self, time: Second) -> bool {
+        let later = self.all_before.max(Some(time));
+        std::mem::replace(&mut self.all_before, later) != later
+    }
+
+    /// Adds all of another set. Returns true if this one changes.
+    pub fn join(&mut self, other: &Self) -> bool {
+        let has_changed = other.all_before.is_some_and(|time| self.revoke_all_before(time));
+        other.iter().fold(has_changed, |has_changed, entry| self.insert(entry) || has_changed)
+    }
+
+    /// Returns true if an identifier is in the set.
+    pub fn contains(&self, id: &PrefixId) -> bool {
+        self.ids.contains_key(id)
+    }
+
+    /// The time at which an entry expires; the outer `None` where there is no entry.
+    pub fn expiry(&self, id: &PrefixId) -> Option<Option<Second>> {
+        self.ids.get(id).copied()
+    }
+
+    /// The entries, by identifier.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = DatedId> + '_ {
+        self.ids.iter().map(|(id, expires)| DatedId { id: *id, expires: *expires })
+    }
+
+    /// The number of entries, `all-before` not counted.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Returns true if nothing is revoked.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.all_before.is_none()
+    }
+
+    /// The time before which all is revoked.
+    pub fn all_before(&self) -> Option<Second> {
+        self.all_before
+    }
+
+    /// The `all-before` time that revokes a link, by the time at which the link was signed. A link without a time was signed before any.
+    pub(super) fn all_before_of(&self, link: &Link) -> Option<Second> {
+        self.all_before.filter(|before| link.issued.is_none_or(|issued| issued < *before))
+    }
+
+    /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`] ago.
+    pub(super) fn forget(&mut self, now: Second) {
+        self.retain_since(now.number().saturating_sub(KEPT_AFTER_SECONDS));
+    }
+
+    /// Removes all entries that have expired.
+    pub fn forget_expired(&mut self, now: Second) {
+        self.retain_since(now.number());
+    }
+
+    fn retain_since(&mut self, second: u64) {
+        self.ids.retain(|_, expires| expires.is_none_or(|expires| expires.number() > second));
+    }
+}
+
+impl FromIterator<DatedId> for RevokedSet {
+    fn from_iter<I: IntoIterator<Item = DatedId>>(entries: I) -> Self {
+        let mut set = Self::default();
+        entries.into_iter().for_each(|entry| _ = set.insert(entry));
+        set
+    }
+}
+
+impl FromIterator<PrefixId> for RevokedSet {
+    /// Entries without a time.
+    fn from_iter<I: IntoIterator<Item = PrefixId>>(ids: I) -> Self {
+        ids.into_iter().map(DatedId::from).collect()
+    }
+}
+
+impl<const N: usize> From<[PrefixId; N]> for RevokedSet {
+    /// Entries without a time.
+    fn from(ids: [PrefixId; N]) -> Self {
+        ids.into_iter().collect()
+    }
+}
+
+impl From<DatedId> for RevokedSet {
+    fn from(entry: DatedId) -> Self {
+        [entry].into_iter().collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! The state of a root as a text, in which a node keeps it.
+//!
+//! ```text
+//! weir revocations 1
+//! root weir-key:…
+//! sequence 7
+//! taken 9f86d081884c7d65…
+//! all-before 2026-01-01T00:00:00Z
+//! weir-id:…@2027-01-01T00:00:00Z
+//! delegator weir-key:… weir-id:…@2027-06-01T00:00:00Z weir-id:…
+//! sequence 1
+//! weir-id:…@2027-01-01T00:00:00Z
+//! digest 60303ae22b998861…
+//! ```
+//!
+//! A delegator's line has their key, their link with its end, and the links before it, root first. The last line has the SHA-256 of all lines before it: it tells damage, and is
+//! no signature, as the folder is the node's own.
+
+use super::RootRevocations;
+use super::root::{Delegator, Issued, TAKEN_MAX};
+use crate::credential::{BLOCKS_MAX, DatedId, PrefixId};
+use crate::grant::{ModuleHash, Second};
+use crate::key::PublicKey;
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+
+/// The longest text of a state, in bytes.
+pub const STATE_BYTES_MAX: usize = 16 << 20;
+
+const FIRST_LINE: &str = "weir revocations 1";
+
+/// The reason why a text is not the state of a root.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// Something else, or of a later version.
+    #[error("these are no kept revocations: they begin with `{FIRST_LINE}`")]
+    Other,
+    /// A text that was cut off or changed.
+    #[error("the kept revocations are cut off or damaged")]
+    Damaged,
+    /// A line that does not belong there.
+    #[error("line {0} of the kept revocations is not understood")]
+    Line(usize),
+}
+
+impl RootRevocations {
+    /// The state as text.
+    pub fn to_text(&self, root: &PublicKey) -> String {
+        // Writing to a string does not fail.
+        let mut text = format!("{FIRST_LINE}\nroot {root}\n");
+        write_issued(&mut text, &self.own);
+        for (under, Delegator { holder, above, until, issued }) in &self.delegators {
+            let _ = write!(text, "delegator {holder} {}", DatedId { id: *under, expires: Some(*until) });
+            above.iter().for_each(|id| _ = write!(text, " {id}"));
+            text.push('\n');
+            write_issued(&mut text, issued);
+        }
+        let _ = writeln!(text, "digest {}", ModuleHash(Sha256::digest(&text).into()));
+        text
+    }
+
+    /// The state that [`RootRevocations::to_text`] wrote, and its root.
+    ///
+    /// # Errors
+    /// The text is damaged, or of something else.
+    pub fn from_text(text: &str) -> Result<(PublicKey, Self), StateError> {
+        let body = text.strip_prefix(FIRST_LINE).and_then(|rest| rest.strip_prefix('\n'));
+        let (before, digest) = body
+            .ok_or(StateError::Other)
+            .and_then(|_| text.trim_end_matches('\n').rsplit_once("\ndigest ").ok_or(StateError::Damaged))?;
+        let signed = text.get(..=before.len()).ok_or(StateError::Damaged)?;
+        if digest.parse() != Ok(ModuleHash(Sha256::digest(signed).into())) {
+            return Err(StateError::Damaged);
+        }
+        let mut lines = signed.lines().zip(1..).skip(1);
+        let root = lines.next().and_then(|(line, _)| line.strip_prefix("root ")?.parse().ok());
+        let root = root.ok_or(StateError::Line(2))?;
+        let mut state = Self::default();
+        let mut of: Option<PrefixId> = None;
+        for (line, number) in lines {
+            let wrong = StateError::Line(number);
+            if let Some(line) = line.strip_prefix("delegator ") {
+                let (under, delegator) = delegator(line).ok_or(wrong)?;
+                state.delegators.insert(under, delegator);
+                of = Some(under);
+                continue;
+            }
+            let issued = match of {
+                None => &mut state.own,
+                Some(under) => &mut state.delegators.get_mut(&under).ok_or(wrong.clone())?.issued,
+            };
+            read(issued, line).ok_or(wrong)?;
+        }
+        Ok((root, state))
+    }
+}
+
+fn write_issued(text: &mut String, Issued { set, sequence, taken }: &Issued) {
+    let _ = writeln!(text, "sequence {sequence}");
+    for digest in taken {
+        let _ = writeln!(text, "taken {}", ModuleHash(*digest));
+    }
+    if let Some(time) = set.all_before() {
+        let _ = writeln!(text, "all-before {time}");
+    }
+    for entry in set.iter() {
+        let _ = writeln!(text, "{entry}");
+    }
+}
+
+fn delegator(line: &str) -> Option<(PrefixId, Delegator)> {
+    let mut words = line.split(' ');
+    let holder = words.next()?.parse().ok()?;
+    let DatedId { id, expires } = words.next()?.parse().ok()?;
+    let until: Second = expires?;
+    let above: Vec<PrefixId> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let fits = above.len() < BLOCKS_MAX;
+    fits.then(|| (id, Delegator { holder, above, until, issued: Issued::default() }))
+}
+
+fn read(issued: &mut Issued, line: &str) -> Option<()> {
+    match line.split_once(' ') {
+        Some(("sequence", number)) => issued.sequence = number.parse().ok()?,
+        Some(("taken", digest)) if issued.taken.len() < TAKEN_MAX => {
+            issued.taken.push_back(digest.parse::<ModuleHash>().ok()?.0);
+        }
+        Some(("all-before", time)) => _ = issued.set.revoke_all_before(time.parse().ok()?),
+        Some(_) => return None,
+        None => _ = issued.set.insert(line.parse().ok()?),
+    }
+    Some(())
+}

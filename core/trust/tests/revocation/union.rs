@@ -1,0 +1,256 @@
+//! A node keeps the union of all entries, until each has expired.
+
+use crate::people::{
+    Counting, OPERATOR, OTHER_OPERATOR, RESEARCHER, STUDENT, granted_at, node, now, second, show, show_at,
+    until_2027,
+};
+use crate::{dated, first_version, id, ids, list, root, taken};
+use proptest::prelude::*;
+use weir_trust::credential::{Credential, DatedId, Refusal};
+use weir_trust::grant::Grant;
+use weir_trust::revocation::{
+    DELEGATED_MAX, KEPT_AFTER_SECONDS, LIVE_MAX, Reception, RevocationError, RevocationList, Revocations,
+    RevokedSet, RootRevocations, StateError,
+};
+
+#[test]
+fn two_machines_that_sign_with_one_key_lose_no_revocation() {
+    let (a, b, c) = (id(1), id(2), id(3));
+    let mut known = Revocations::default();
+    assert!(taken(&mut known, &list(1, [a]), now()).unwrap().has_changed);
+    // A list of another machine, which knows nothing of the first: with the same number, and with the next one.
+    assert!(taken(&mut known, &list(1, [b]), now()).unwrap().has_changed);
+    assert!(taken(&mut known, &list(2, [b, c]), now()).unwrap().has_changed);
+    // A list with a lower number adds what it has.
+    assert!(taken(&mut known, &list(0, [id(4)]), now()).unwrap().has_changed);
+    assert!([a, b, c, id(4)].iter().all(|id| known.contains(&root(), id)));
+    assert_eq!(known.of(&root()).unwrap().sequence(), 2);
+    // An empty one removes nothing.
+    assert!(!taken(&mut known, &list(9, []), now()).unwrap().has_changed);
+    assert_eq!(known.of(&root()).unwrap().live(), 4);
+}
+
+#[test]
+fn of_two_times_for_one_identifier_the_later_one_holds_in_either_order() {
+    let (early, late) = (dated(id(1), "2027-01-01"), dated(id(1), "2028-01-01"));
+    let at = |known: &Revocations| known.of(&root()).unwrap().own().expiry(&id(1)).unwrap();
+    for lists in [[early, late], [late, early]] {
+        let mut known = Revocations::default();
+        for (number, entry) in (1..).zip(lists) {
+            taken(&mut known, &list(number, entry), now()).unwrap();
+        }
+        assert_eq!(at(&known), late.expires);
+    }
+    // A list that states no time says less than one that does, and is no longer time.
+    let mut known = Revocations::default();
+    taken(&mut known, &list(1, [id(1)]), now()).unwrap();
+    assert_eq!(at(&known), None);
+    taken(&mut known, &list(2, early), now()).unwrap();
+    assert_eq!(at(&known), early.expires);
+    assert!(!taken(&mut known, &list(3, [id(1)]), now()).unwrap().has_changed);
+}
+
+#[test]
+fn an_entry_is_forgotten_a_day_after_its_credential_has_expired_and_without_a_time_never() {
+    let mut known = Revocations::default();
+    let entries: RevokedSet = [dated(id(1), "2027-01-01"), id(2).into()].into_iter().collect();
+    taken(&mut known, &list(1, entries), now()).unwrap();
+    let after = |seconds| {
+        let end = second("2027-01-01").number();
+        weir_trust::grant::Second::new(end + seconds).unwrap()
+    };
+    taken(&mut known, &list(2, [id(3)]), after(KEPT_AFTER_SECONDS - 1)).unwrap();
+    assert!(known.contains(&root(), &id(1)));
+    taken(&mut known, &list(3, [id(4)]), after(KEPT_AFTER_SECONDS)).unwrap();
+    assert!(!known.contains(&root(), &id(1)) && known.contains(&root(), &id(2)));
+    // What has expired already is not taken.
+    let late = list(4, dated(id(5), "2027-01-01"));
+    assert!(!taken(&mut known, &late, after(0)).unwrap().has_changed);
+}
+
+#[test]
+fn a_full_state_takes_what_fits_says_so_and_still_takes_all_before() {
+    let mut known = Revocations::default();
+    let most = u32::try_from(LIVE_MAX).unwrap();
+    let dates = |from, count| ids(from, count).map(|id| dated(id, "2027-01-01")).collect::<RevokedSet>();
+    assert_eq!(taken(&mut known, &list(1, dates(0, most - 1)), now()).unwrap().left_out, None);
+    let two = taken(&mut known, &list(2, dates(most - 1, 2)), now()).unwrap();
+    assert_eq!((two.has_changed, two.left_out), (true, Some(RevocationError::Full { left_out: 1 })));
+    assert_eq!(known.of(&root()).unwrap().live(), LIVE_MAX);
+    // An entry that is there can have another time.
+    let later = list(3, dated(ids(0, 1).next().unwrap(), "2028-01-01"));
+    assert_eq!(taken(&mut known, &later, now()).unwrap().left_out, None);
+    let mut all = RevokedSet::default();
+    all.revoke_all_before(now());
+    let all = taken(&mut known, &list(4, all), now()).unwrap();
+    assert_eq!((all.has_changed, all.left_out), (true, None));
+    // The list that did not fit is not one that is known: it is taken again when there is room.
+    let then = second("2027-01-01");
+    let expired = taken(&mut known, &list(5, [id(7)]), then).unwrap();
+    assert_eq!((expired.has_changed, expired.left_out), (true, None));
+    assert_eq!(known.of(&root()).unwrap().live(), 2);
+    assert_eq!(DELEGATED_MAX * 2, LIVE_MAX);
+}
+
+#[test]
+fn everything_that_a_root_signed_before_a_time_is_revoked_as_one_entry() {
+    let first = granted_at("2026-11-01T00:00:00Z", |_| ());
+    let later = granted_at("2026-11-02T00:00:00Z", |_| ());
+    let undated =
+        Credential::mint(&OPERATOR.identity(), RESEARCHER.key(), until_2027(|_| ()), &mut Counting(7))
+            .unwrap();
+    let passed_on = first
+        .delegate_at(
+            &RESEARCHER.identity(),
+            STUDENT.key(),
+            Grant::default(),
+            second("2026-11-03"),
+            &mut Counting(3),
+        )
+        .unwrap();
+    let mut known = Revocations::default();
+    for (credential, peer) in
+        [(&first, RESEARCHER), (&later, RESEARCHER), (&undated, RESEARCHER), (&passed_on, STUDENT)]
+    {
+        assert!(show(credential, peer, &known).is_ok());
+    }
+    let mut all = RevokedSet::default();
+    all.revoke_all_before(second("2026-11-02T00:00:00Z"));
+    taken(&mut known, &list(1, all), now()).unwrap();
+    let before = second("2026-11-02T00:00:00Z");
+    for (credential, peer) in [(&first, RESEARCHER), (&undated, RESEARCHER), (&passed_on, STUDENT)] {
+        let id = credential.claimed_links()[0].id;
+        let refused = show(credential, peer, &known).unwrap_err();
+        assert!(refused.is_revocation());
+        assert_eq!(refused, Refusal::RevokedBefore { block: 0, id, before });
+    }
+    assert!(show(&later, RESEARCHER, &known).is_ok());
+    // An earlier time takes nothing back of that, and a later one revokes more.
+    for (time, is_worth) in [("2026-10-01", true), ("2026-11-03", false)] {
+        let mut all = RevokedSet::default();
+        all.revoke_all_before(second(time));
+        taken(&mut known, &list(2, all), now()).unwrap();
+        assert_eq!(show(&later, RESEARCHER, &known).is_ok(), is_worth);
+        assert!(show(&first, RESEARCHER, &known).is_err());
+    }
+}
+
+#[test]
+fn a_revoked_credential_is_made_anew_with_the_same_rights() {
+    let first = granted_at("2026-11-01T00:00:00Z", |_| ());
+    let again = granted_at("2026-11-01T00:00:01Z", |_| ());
+    let mut known = Revocations::default();
+    taken(&mut known, &list(1, [first.claimed_links()[0].id]), now()).unwrap();
+    assert!(show(&first, RESEARCHER, &known).is_err() && show(&again, RESEARCHER, &known).is_ok());
+}
+
+#[test]
+fn a_list_is_known_by_its_header_and_one_of_another_root_is_none() {
+    let (one, other) = (list(1, [id(1)]), list(1, [id(2)]));
+    let roots = [root()];
+    let reception = Reception::new(&roots, now());
+    let mut known = Revocations::default();
+    let offered = |known: &Revocations, list: &RevocationList| {
+        let header = list.header().unwrap();
+        let (header, rest) = weir_trust::revocation::ListHeader::read(&header).unwrap();
+        assert_eq!(rest, "");
+        known.offered(&header, &reception)
+    };
+    use weir_trust::revocation::Offered::{Known, Wanted};
+    assert_eq!(offered(&known, &one), Ok(Wanted));
+    taken(&mut known, &one, now()).unwrap();
+    assert_eq!((offered(&known, &one), offered(&known, &other)), (Ok(Known), Ok(Wanted)));
+    let theirs = RevocationList::sign(&OTHER_OPERATOR.identity(), 1, now(), [id(1)].into()).unwrap();
+    let unknown = RevocationError::UnknownRoot(OTHER_OPERATOR.key());
+    assert_eq!(offered(&known, &theirs), Err(unknown.clone()));
+    assert_eq!(known.accept(&theirs, &reception), Err(unknown));
+    // Where both count, each revokes its own only.
+    let both = [root(), OTHER_OPERATOR.key()];
+    let theirs = RevocationList::sign(&OTHER_OPERATOR.identity(), 1, now(), [id(3)].into()).unwrap();
+    assert!(known.accept(&theirs, &Reception::new(&both, now())).unwrap().has_changed);
+    assert!(known.contains(&both[1], &id(3)) && !known.contains(&both[0], &id(3)));
+}
+
+#[test]
+fn a_list_of_the_old_format_adds_entries_that_are_kept_until_a_list_gives_a_time() {
+    let old: RevocationList = first_version(OPERATOR, 5, &[id(1), id(2)]).parse().unwrap();
+    let mut known = Revocations::default();
+    taken(&mut known, &old, now()).unwrap();
+    assert_eq!(known.of(&root()).unwrap().sequence(), 5);
+    taken(&mut known, &list(6, dated(id(1), "2027-01-01")), now()).unwrap();
+    taken(&mut known, &list(7, [id(3)]), second("2100-01-01")).unwrap();
+    let has = [id(1), id(2), id(3)].map(|id| known.contains(&root(), &id));
+    assert_eq!(has, [false, true, true]);
+    // Continued, it becomes one of the new format with all that it has.
+    let next = old.with(&OPERATOR.identity(), now(), &[id(9)].into()).unwrap();
+    assert!(next.to_string().starts_with("weir revocation list 2\n"));
+    assert_eq!((next.sequence(), next.revoked().len()), (6, 3));
+}
+
+#[test]
+fn a_kept_state_is_read_again_and_a_damaged_one_is_told() {
+    let mut known = Revocations::default();
+    let mut set: RevokedSet = [dated(id(1), "2027-01-01"), id(2).into()].into_iter().collect();
+    set.revoke_all_before(second("2026-01-01"));
+    taken(&mut known, &list(3, set), now()).unwrap();
+    let text = known.of(&root()).unwrap().to_text(&root());
+    assert_eq!(RootRevocations::from_text(&text), Ok((root(), known.of(&root()).unwrap().clone())));
+    assert_eq!(RootRevocations::from_text("weir revocation list 1\n"), Err(StateError::Other));
+    for cut in 0..text.len() - 1 {
+        assert!(RootRevocations::from_text(&text[..cut]).is_err(), "{cut}");
+    }
+    let line = text.lines().position(|line| line.starts_with("weir-id")).unwrap();
+    let without: String =
+        text.lines().enumerate().filter(|(at, _)| *at != line).map(|(_, line)| format!("{line}\n")).collect();
+    assert_eq!(RootRevocations::from_text(&without), Err(StateError::Damaged));
+}
+
+#[test]
+fn a_clock_that_was_set_back_gives_nothing_back_on_the_same_day() {
+    let credential = granted_at("2026-11-01T00:00:00Z", |_| ());
+    let end = DatedId::of_chain(credential.claimed_links()).next().unwrap();
+    let mut known = Revocations::default();
+    taken(&mut known, &list(1, end), now()).unwrap();
+    let expires = end.expires.unwrap().number();
+    let later = weir_trust::grant::Second::new(expires + KEPT_AFTER_SECONDS - 1).unwrap();
+    taken(&mut known, &list(2, [id(1)]), later).unwrap();
+    let earlier = weir_trust::grant::Second::new(expires - 1).unwrap();
+    let shown = show_at(&credential, RESEARCHER, &known, earlier, &node());
+    assert!(matches!(shown, Err(Refusal::Revoked { block: 0, .. })), "{shown:?}");
+}
+
+/// An entry of few identifiers and few times, so that they meet.
+fn entry() -> impl Strategy<Value = DatedId> {
+    (0..6_u32, prop::option::of(0..4_u64)).prop_map(|(number, year)| {
+        let expires = year.map(|year| second(&format!("{}-01-01", 2027 + year)));
+        DatedId { id: id(number), expires }
+    })
+}
+
+proptest! {
+    /// The order in which lists come, and how often, makes no difference; and each entry of each list holds.
+    #[test]
+    fn the_state_does_not_depend_on_the_order_of_lists(
+        entries in prop::collection::vec(prop::collection::vec(entry(), 0..5), 1..5),
+        order in prop::collection::vec(0..5_usize, 0..10),
+    ) {
+        let lists: Vec<_> =
+            entries.iter().map(|entries| list(1, entries.iter().copied().collect::<RevokedSet>())).collect();
+        let mut straight = Revocations::default();
+        for list in &lists {
+            taken(&mut straight, list, now()).unwrap();
+        }
+        let mut other = Revocations::default();
+        for at in order.into_iter().chain((0..lists.len()).rev()) {
+            if let Some(list) = lists.get(at) {
+                taken(&mut other, list, now()).unwrap();
+            }
+        }
+        let own = |known: &Revocations| known.of(&root()).map(|root| root.own().clone());
+        prop_assert_eq!(own(&straight), own(&other));
+        for entry in entries.into_iter().flatten() {
+            let held = own(&straight).unwrap().expiry(&entry.id);
+            prop_assert!(held.is_some_and(|held| held >= entry.expires));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! A thousand first messages a second, from two hundred sources, and an acceptor with its ordinary limits.
+
+use crate::node::{CREDENTIALS, PATIENCE, connect_from, guest, identity};
+use rand_core::OsRng;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_remote::{Acceptor, PendingPeer};
+use weir_trust::association::{Initiator, frame};
+use weir_trust::gate::Limits;
+
+const FLOOD: u32 = 4000;
+
+#[test]
+fn of_a_flood_a_fixed_number_is_answered_and_only_peers_that_introduce_themselves_take_a_thread() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let shuts = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
+    let (acceptor, is_over, threads) =
+        (Acceptor::new(Limits::default()), AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let serve = |peer: PendingPeer| {
+                threads.fetch_add(1, Ordering::AcqRel);
+                std::thread::spawn(move || {
+                    let peer = peer.authenticate().unwrap();
+                    assert_eq!(peer.peer().credentials, CREDENTIALS);
+                    peer.is_proven();
+                    peer.accept(b"").unwrap();
+                });
+            };
+            acceptor.serve(listener, &identity(), &is_over, serve, || {}).unwrap();
+        });
+        let began = Instant::now();
+        let flood = scope.spawn(|| {
+            let first = frame::framed(&Initiator::begin(None, &mut OsRng).unwrap().1).unwrap();
+            let (mut open, begin) = (VecDeque::new(), Instant::now());
+            for number in 0..FLOOD {
+                let [.., network] = (number % 200).to_be_bytes();
+                let mut stream = connect_from(IpAddr::V4(Ipv4Addr::new(127, 7, network, 1)), address);
+                // It may have been closed already.
+                _ = stream.write_all(&first);
+                open.push_back(stream);
+                if open.len() > 300 {
+                    open.pop_front();
+                }
+                std::thread::sleep((Duration::from_millis(1) * number).saturating_sub(begin.elapsed()));
+            }
+        });
+        // A peer that is closed tries again, as clients do.
+        let mut tries = 0;
+        for _ in 0..6 {
+            std::thread::sleep(Duration::from_millis(300));
+            let connected = std::iter::repeat_with(|| {
+                tries += 1;
+                weir_remote::connect(address, &guest(), Some(identity().public()), CREDENTIALS, PATIENCE)
+            });
+            let mut connected = connected.take(20);
+            assert!(connected.any(|stream| stream.is_ok()), "after {tries} tries: {:?}", acceptor.counters());
+        }
+        flood.join().unwrap();
+        let (counters, elapsed) = (acceptor.counters(), began.elapsed());
+        let most = 250 + 50 * (elapsed.as_secs() + 1) + 2 * tries;
+        assert!(counters.gate.answered <= most, "{elapsed:?}: {counters:?}");
+        assert!(counters.gate.admitted >= u64::from(FLOOD) && counters.gate.unanswered > 0, "{counters:?}");
+        assert_eq!((counters.authenticated, counters.gate.proven), (6, 6), "{counters:?}");
+        assert_eq!(threads.load(Ordering::Acquire), 6);
+        is_over.store(true, Ordering::Release);
+        _ = shuts.shutdown(Shutdown::Both);
+    });
+    assert_eq!(acceptor.counters().invalid, 0);
+}

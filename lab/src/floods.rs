@@ -1,0 +1,299 @@
+//! Access to a node while peers without a right to be there come in numbers: the time that valid clients wait, and the node's processor time.
+
+use crate::figure::node::Node;
+use crate::figure::{FigureError, scene};
+use crate::native::{connect_from, process_time};
+use crate::statistics::Sample;
+use crate::table::Table;
+use crate::{BenchError, place};
+use rand_core::{OsRng, RngCore};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weir_node::client::{Client, Whereabouts};
+use weir_node::protocol::{Reply, Request};
+use weir_trust::association::{CREDENTIALS_BYTES_MAX, Initiator, SECOND_BYTES, frame};
+use weir_trust::credential::Credential;
+use weir_trust::grant::{Grant, Second};
+use weir_trust::key::{Identity, KeyFile, PublicKey};
+
+/// The node's address.
+pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
+/// Connections of attackers that show nonsense as a credential, and the time after which each comes anew.
+const CONNECTIONS: u8 = 72;
+const ANEW: Duration = Duration::from_secs(2);
+/// Valid clients meanwhile.
+const CLIENTS: usize = 49;
+/// First messages a second, the sources that they come from, and valid peers meanwhile.
+const FIRST_MESSAGES: u32 = 1000;
+const SOURCES: u32 = 200;
+const PEERS: usize = 6;
+/// The time for which processor time is measured.
+const TIME: Duration = Duration::from_secs(15);
+/// What was promised: the longest wait in seconds, and the share of a core.
+const WAIT_MAX: f64 = 1.0;
+const CORE_MAX: f64 = 0.1;
+
+/// The tables, measured by this program in a network namespace.
+///
+/// # Errors
+/// Namespaces cannot be made, or the node does not do what it should.
+pub fn table() -> Result<String, BenchError> {
+    let failed = |said: String| BenchError::Failed { command: "bench --floods".to_owned(), said };
+    let program = std::env::current_exe().map_err(BenchError::file(&place::root()))?;
+    let mut command = Command::new("unshare");
+    let output = command.arg("--net").arg(program).arg("--floods").output();
+    let output = output.map_err(|source| BenchError::Program { program: "unshare".to_owned(), source })?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The measurement itself: in a namespace of its own.
+///
+/// # Errors
+/// The node does not start.
+pub fn child() -> Result<String, FigureError> {
+    let system = FigureError::system;
+    let up = Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status();
+    up.map_err(system("ip(8)"))?;
+    scene::cable("a", "b")?;
+    let folder = tempfile::tempdir().map_err(system("making a folder"))?;
+    let [root, own, holder] = [(); 3].map(|()| Identity::generate(&mut OsRng));
+    let key = folder.path().join("node.key");
+    std::fs::write(&key, KeyFile::plain(&own).as_bytes()).map_err(BenchError::file(&key))?;
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, private).map_err(BenchError::file(&key))?;
+    let node = Node::start(&format!(
+        "[[interface]]\nname = \"b\"\narena = \"8 MiB\"\n[remote]\nlisten = \"{AT}\"\nkey = {:?}\nname = \"ix-1.example\"\nroots = [\"{}\"]\n",
+        key.display(),
+        root.public()
+    ))?;
+    let grant = Grant { expires: Second::new(4_000_000_000), ..Grant::default() };
+    let credential = Credential::mint(&root, holder.public(), grant, &mut OsRng)
+        .map_err(|error| FigureError::Nothing(error.to_string()))?;
+    let client = Valid { node: own.public(), identity: holder, credential: credential.as_bytes().to_vec() };
+    let processes: Vec<u32> = std::iter::once(node.pid()).chain(children(node.pid())).collect();
+
+    let mut waits = Table::new(&[
+        "valid clients",
+        "while there are",
+        "served",
+        "waited, s: median",
+        "quartiles",
+        "longest",
+        "promised",
+        "kept",
+    ]);
+    let mut row = |valid: usize, among: &str, served: &[f64]| {
+        let mut sample = Sample::default();
+        served.iter().for_each(|wait| sample.push(*wait));
+        let (quartiles, longest) = (sample.quartiles(), served.iter().copied().fold(0.0, f64::max));
+        let kept = if served.len() == valid && longest < WAIT_MAX { "yes" } else { "no" };
+        waits.row([
+            valid.to_string(),
+            among.to_owned(),
+            served.len().to_string(),
+            format!("{:.3}", quartiles.median),
+            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            format!("{longest:.3}"),
+            format!("under {WAIT_MAX}"),
+            kept.to_owned(),
+        ]);
+    };
+    row(CLIENTS, "no others", &client.come(CLIENTS, Duration::from_millis(100)));
+    for sources in [CONNECTIONS, 4, 1] {
+        let come = || client.come(CLIENTS, Duration::from_millis(100));
+        let served = among_nonsense(client.node, sources, come);
+        let plural = if sources == 1 { "their own address" } else { &format!("{sources} addresses") };
+        row(CLIENTS, &format!("{CONNECTIONS} connections with invalid credentials, from {plural}"), &served);
+    }
+    let idle = share(&processes, || std::thread::sleep(TIME / 3));
+    let mut flooded = Vec::new();
+    let mut sent = 0;
+    let busy = share(&processes, || {
+        (flooded, sent) = among_first_messages(client.node, || {
+            let begin = Instant::now();
+            let served = client.come(PEERS, TIME / 8);
+            std::thread::sleep(TIME.saturating_sub(begin.elapsed()));
+            served
+        });
+    });
+    row(PEERS, &format!("{FIRST_MESSAGES} first messages a second, from {SOURCES} sources"), &flooded);
+    let mut processor = Table::new(&["a node and its processes", "of a core", "promised", "kept"]);
+    processor.row(["nothing comes".to_owned(), format!("{idle:.3}"), "–".to_owned(), "–".to_owned()]);
+    processor.row([
+        format!("{sent} first messages in {} s", TIME.as_secs()),
+        format!("{busy:.3}"),
+        format!("at most {CORE_MAX}"),
+        if busy <= CORE_MAX { "yes" } else { "no" }.to_owned(),
+    ]);
+    let scene = crate::deliveries::Scene {
+        at: AT,
+        node: client.node,
+        root: &root,
+        holder: &client.identity,
+        credential: &client.credential,
+    };
+    let deliveries = crate::deliveries::table(&scene).map_err(system("delivering revocation lists"))?;
+    Ok(format!(
+        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
+         Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}",
+        ANEW.as_secs()
+    ))
+}
+
+/// A holder of a valid credential.
+struct Valid {
+    node: PublicKey,
+    identity: Identity,
+    credential: Vec<u8>,
+}
+
+impl Valid {
+    /// Comes so often, with pauses. The seconds that each one that was served has waited.
+    fn come(&self, times: usize, pause: Duration) -> Vec<f64> {
+        let once = |_| {
+            let begin = Instant::now();
+            let is_served = self.ask();
+            let wait = begin.elapsed().as_secs_f64();
+            std::thread::sleep(pause);
+            is_served.then_some(wait)
+        };
+        (0..times).filter_map(once).collect()
+    }
+
+    fn ask(&self) -> bool {
+        let there = Whereabouts::There {
+            addresses: vec![AT.into()],
+            expected: Some(self.node),
+            identity: Box::new(self.identity.clone()),
+            credential: self.credential.clone(),
+        };
+        let asked = Client::to(&there).and_then(|mut client| {
+            client.send(Request::Show, &[])?;
+            client.receive()
+        });
+        matches!(asked, Ok(Reply::Snapshot(_)))
+    }
+}
+
+fn from(address: [u8; 2]) -> io::Result<TcpStream> {
+    let [high, low] = address;
+    connect_from(SocketAddrV4::new(Ipv4Addr::new(127, 0, high, low), 0), AT)
+}
+
+/// Does something while attackers show nonsense as their credentials, from so many addresses.
+fn among_nonsense(node: PublicKey, addresses: u8, work: impl FnOnce() -> Vec<f64>) -> Vec<f64> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..CONNECTIONS {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                std::thread::sleep(ANEW * u32::from(number) / u32::from(CONNECTIONS));
+                while !is_over.load(Ordering::Acquire) {
+                    let begin = Instant::now();
+                    // The node closes when it likes.
+                    _ = show_nonsense(node, [0, 1 + number % addresses]);
+                    std::thread::sleep(ANEW.saturating_sub(begin.elapsed()));
+                }
+            });
+        }
+        std::thread::sleep(2 * ANEW);
+        let worked = work();
+        is_over.store(true, Ordering::Release);
+        worked
+    })
+}
+
+/// Makes a handshake under a new key, shows random bytes, and keeps the connection until the node closes it.
+fn show_nonsense(node: PublicKey, address: [u8; 2]) -> io::Result<()> {
+    let wrong = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let unframed = || io::Error::from(io::ErrorKind::InvalidInput);
+    let mut socket = from(address)?;
+    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let (initiator, first) = Initiator::begin(Some(node), &mut OsRng).map_err(wrong)?;
+    socket.write_all(&frame::framed(&first).ok_or_else(unframed)?)?;
+    let mut second = [0; frame::LENGTH_BYTES + SECOND_BYTES];
+    socket.read_exact(&mut second)?;
+    let (_, second) = second.split_at(frame::LENGTH_BYTES);
+    let mut nonsense = vec![0; CREDENTIALS_BYTES_MAX];
+    OsRng.fill_bytes(&mut nonsense);
+    let met = initiator.second(second).map_err(wrong)?;
+    let (_, third) = met.introduce(&Identity::generate(&mut OsRng), &nonsense).map_err(wrong)?;
+    socket.write_all(&frame::framed(&third).ok_or_else(unframed)?)?;
+    io::copy(&mut socket, &mut io::sink()).map(drop)
+}
+
+/// Does something while attackers send first messages and nothing else. Says how many they have sent, too.
+fn among_first_messages(node: PublicKey, work: impl FnOnce() -> Vec<f64>) -> (Vec<f64>, u64) {
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let worked = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // One message is as good as another one, and this program's own time is not to be in the way.
+            let Ok((_, first)) = Initiator::begin(Some(node), &mut OsRng) else { return };
+            let Some(first) = frame::framed(&first) else { return };
+            let (mut open, begin) = (VecDeque::new(), Instant::now());
+            for number in 0_u32.. {
+                if is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                let [.., high] = (number % SOURCES).to_be_bytes();
+                if let Ok(mut socket) = from([high, 7])
+                    && socket.write_all(&first).is_ok()
+                {
+                    sent.fetch_add(1, Ordering::AcqRel);
+                    open.push_back(socket);
+                }
+                if open.len() > 400 {
+                    open.pop_front();
+                }
+                let next = Duration::from_secs(1) * number / FIRST_MESSAGES;
+                std::thread::sleep(next.saturating_sub(begin.elapsed()));
+            }
+        });
+        let worked = work();
+        is_over.store(true, Ordering::Release);
+        worked
+    });
+    (worked, sent.load(Ordering::Acquire))
+}
+
+/// The share of a core that processes take while something is done.
+fn share(processes: &[u32], work: impl FnOnce()) -> f64 {
+    let time = || processes.iter().filter_map(|id| process_time(*id)).sum::<Duration>();
+    let (before, begin) = (time(), Instant::now());
+    work();
+    time().saturating_sub(before).as_secs_f64() / begin.elapsed().as_secs_f64()
+}
+
+/// The processes that a process has started.
+fn children(id: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_a_core_is_that_of_the_processes_that_are_named() {
+        let own = [std::process::id()];
+        let busy = share(&own, || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(50) {
+                std::hint::spin_loop();
+            }
+        });
+        assert!(busy > 0.0);
+        assert!(share(&[], || ()).abs() < f64::EPSILON);
+    }
+}
