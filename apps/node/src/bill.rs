@@ -1,12 +1,15 @@
 //! What sessions used since the last time, for the ledger.
 
+use crate::link;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::runner::CoreThread;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use weir_session::Name;
-use weir_session::ledger::{ByteSeconds, DropCause, Event, Idle, Session as Billed, Usage};
+use weir_session::ledger::{
+    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
+};
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 
@@ -114,6 +117,29 @@ impl Node {
                 take_from(&self.cores, vp, used);
             }
         }
+    }
+}
+
+/// What the books say of a node.
+impl Node {
+    pub(crate) fn billed(&self, session: &Name) -> Option<Billed> {
+        self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })
+    }
+
+    pub(crate) fn reserved(&self, session: &Name) -> Option<(Billed, Reserved)> {
+        let there = self.sessions.get(session)?;
+        let processors = there.vps.values().filter_map(|vp| {
+            let (period, slice) = vp.spec.reservation()?;
+            let core = self.cores.get(vp.core)?.number().into();
+            Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
+        });
+        let links = link::reserved(there);
+        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
+        Some((self.billed(session)?, reserved))
+    }
+
+    pub(crate) fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
+        Some(self.sessions.get(session)?.modules.get(module)?.tier)
     }
 }
 

@@ -16,7 +16,6 @@ use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::deliveries::Deliveries;
 use crate::error::NodeError;
-use crate::link;
 use crate::log::{self, say, warn};
 use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
@@ -46,9 +45,7 @@ use weir_confine::private::Folder;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
-use weir_session::ledger::{
-    Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
-};
+use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
@@ -792,28 +789,5 @@ impl Daemon {
     /// The end of a table of the operator's.
     pub(crate) fn remove_table(&self, table: &Name) -> Result<(), NodeError> {
         Ok(lock(&self.node).workshop.shelf.remove(table)?)
-    }
-}
-
-/// What the books say of a node.
-impl Node {
-    fn billed(&self, session: &Name) -> Option<Billed> {
-        self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })
-    }
-
-    fn reserved(&self, session: &Name) -> Option<(Billed, Reserved)> {
-        let there = self.sessions.get(session)?;
-        let processors = there.vps.values().filter_map(|vp| {
-            let (period, slice) = vp.spec.reservation()?;
-            let core = self.cores.get(vp.core)?.number().into();
-            Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
-        });
-        let links = link::reserved(there);
-        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
-        Some((self.billed(session)?, reserved))
-    }
-
-    fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
-        Some(self.sessions.get(session)?.modules.get(module)?.tier)
     }
 }
