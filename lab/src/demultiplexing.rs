@@ -5,12 +5,13 @@ use crate::random::Random;
 use crate::statistics::Sample;
 use crate::table::Table;
 use crate::{BenchError, place};
+use pcap::{BpfProgram, Linktype};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 use weir_abi::{BATCH_PACKETS, Descriptor, flag};
 use weir_demux::{ChannelSet, Demux, Limits, Packet, Program};
-use weir_netio::{Capture, Filter, Input, Next};
+use weir_netio::{Capture, Input, Next, compile_filter};
 use weir_units::Timestamp;
 use weir_wire::{LinkType, Meta, PEEK, classify_into};
 
@@ -35,6 +36,13 @@ impl Head {
         let Meta { cap_len, wire_len, .. } = self.meta;
         Packet { head: self.bytes.get(..self.len).unwrap_or_default(), cap_len, wire_len }
     }
+}
+
+/// A filter, compiled by weir and by libpcap.
+struct Filter {
+    expression: String,
+    program: Program,
+    libpcap: BpfProgram,
 }
 
 /// A number of channels, measured.
@@ -150,10 +158,11 @@ impl Contender {
             let more = demux.channels(&head.packet(), &mut wanted).is_err();
             let packet = head.packet();
             for (channel, filter) in filters.iter().enumerate() {
-                let alone = filter.matches(LinkType::Ethernet, packet.wire_len, packet.head).unwrap_or(false);
+                // The first bytes alone: these filters ask for no length.
+                let alone = filter.libpcap.filter(packet.head);
                 if more || alone != wanted.contains(channel) {
                     return Err(BenchError::Differ {
-                        module: filter.expression().to_owned(),
+                        module: filter.expression.clone(),
                         round: 0,
                         one: "joined".to_owned(),
                         other: "libpcap".to_owned(),
@@ -184,7 +193,7 @@ impl Contender {
         self.libpcap.push(per_packet(heads, |_, head| {
             let packet = head.packet();
             for filter in filters {
-                black_box(filter.matches(LinkType::Ethernet, packet.wire_len, packet.head).unwrap_or(false));
+                black_box(filter.libpcap.filter(packet.head));
             }
         }));
         let begin = thread_time();
@@ -235,7 +244,12 @@ fn count(number: usize) -> f64 {
 }
 
 fn compile(expression: &str) -> Result<Filter, BenchError> {
-    Filter::new(expression).map_err(|error| failed(expression, &error))
+    let program =
+        compile_filter(expression, LinkType::Ethernet).map_err(|error| failed(expression, &error))?;
+    let libpcap = pcap::Capture::dead(Linktype::ETHERNET)
+        .and_then(|dead| dead.compile(expression, true))
+        .map_err(|error| failed(expression, &error))?;
+    Ok(Filter { expression: expression.to_owned(), program, libpcap })
 }
 
 fn failed(expression: &str, error: &dyn std::error::Error) -> BenchError {
@@ -243,13 +257,7 @@ fn failed(expression: &str, error: &dyn std::error::Error) -> BenchError {
 }
 
 fn join(filters: &[Filter]) -> Result<Demux, BenchError> {
-    let mut programs = Vec::new();
-    for filter in filters {
-        let instructions =
-            filter.instructions(LinkType::Ethernet).map_err(|error| failed(filter.expression(), error))?;
-        programs.push(Program::new(&instructions).map_err(|error| failed(filter.expression(), &error))?);
-    }
-    let programs: Vec<Option<&Program>> = programs.iter().map(Some).collect();
+    let programs: Vec<Option<&Program>> = filters.iter().map(|filter| Some(&filter.program)).collect();
     Demux::new(&programs, &Limits::default()).map_err(|error| failed("all", &error))
 }
 

@@ -21,7 +21,7 @@ use weir_trust::grant::{Grant, Second};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 
 /// The node's address.
-const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
+pub(crate) const AT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7353);
 /// Connections of attackers that show nonsense as a credential, and the time after which each comes anew.
 const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
@@ -132,8 +132,17 @@ pub fn child() -> Result<String, FigureError> {
         format!("at most {CORE_MAX}"),
         if busy <= CORE_MAX { "yes" } else { "no" }.to_owned(),
     ]);
+    let scene = crate::deliveries::Scene {
+        at: AT,
+        node: client.node,
+        root: &root,
+        holder: &client.identity,
+        credential: &client.credential,
+    };
+    let deliveries = crate::deliveries::table(&scene).map_err(system("delivering revocation lists"))?;
     Ok(format!(
-        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}",
+        "Invalid credentials have {CREDENTIALS_BYTES_MAX} random bytes; each of the {CONNECTIONS} connections comes anew every {} s, under a new key. A valid client makes its handshake, and asks for the node's state.\n\n{waits}\n{processor}\n\
+         Deliveries of revocation lists while seven threads from one address hold connections, each under a new key and without a credential:\n\n{deliveries}",
         ANEW.as_secs()
     ))
 }

@@ -4,7 +4,7 @@ use crate::native::thread_time;
 use crate::random::Random;
 use crate::statistics::Sample;
 use crate::table::Table;
-use crate::{BenchError, place};
+use crate::{BenchError, place, pseudonyms};
 use std::hint::black_box;
 use std::path::Path;
 use weir_abi::Descriptor;
@@ -18,9 +18,10 @@ const CACHED: usize = 4096;
 /// Packets with random addresses: more than are remembered.
 const RANDOM: usize = 65_536;
 /// The views that are measured, and what is promised of them over the trace, in millions of packets a second.
-const VIEWS: [(&str, &str, Option<f64>); 4] = [
+const VIEWS: [(&str, &str, Option<f64>); 5] = [
     ("headers only", "payload=none", Some(6.0)),
     ("headers only, addresses anonymised", "addresses=anonymised", Some(4.0)),
+    ("headers only, addresses by Crypto-PAn", "addresses=crypto-pan", None),
     ("addresses anonymised, payload shown", "addresses=anonymised,payload=all", None),
     ("headers only, addresses zeroed", "addresses=zeroed", None),
 ];
@@ -296,9 +297,10 @@ pub fn tables(trace: &Path, rounds: usize) -> Result<String, BenchError> {
             row(name, sample);
         }
     }
+    let addresses = pseudonyms::tables(rounds)?;
     let memory = contenders[0].views.iter().map(|(transform, _)| transform.memory().0).max().unwrap_or(0);
     Ok(format!(
-        "`{}`; medians of {rounds} rounds; a view that anonymises has {} KiB of memory for addresses. What a view shows is described, too.\n\n{promises}\n{on_a_node}\n{table}",
+        "`{}`; medians of {rounds} rounds; a view that anonymises has {} KiB of memory for addresses. What a view shows is described, too.\n\n{promises}\n{on_a_node}\n{table}\n{addresses}",
         place::shown(trace),
         memory / 1024,
     ))

@@ -23,6 +23,8 @@ const CHANGES_MAX: usize = 128;
 const OF_STRANGERS_MAX: usize = 8;
 /// and of all together.
 const OF_ALL_MAX: usize = 512;
+/// A holder at the second link of a chain has half of what the first may have, at the third a quarter, and so on to this depth: so a delegate's flood leaves room for its delegator.
+const DEPTH_MAX: usize = 3;
 
 /// Who asks, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +83,16 @@ impl Asked {
             Asker::Holder(credential) => by(&mut decision, credential),
         };
         Self { party, decision, is_change }
+    }
+
+    /// Of a request that was not read.
+    pub(crate) fn unread(asker: &Asker) -> Self {
+        Self::of(asker, &Request::Show, None).called("(not read)")
+    }
+
+    fn called(mut self, request: &str) -> Self {
+        self.decision.request = Text::new(request);
+        self
     }
 
     /// Of somebody who has shown a credential that is worth nothing, or too many others.
@@ -144,6 +156,11 @@ fn party_of(credential: &Verified) -> Party {
     line(credential).next().map_or(Party::Stranger, |(first, _)| Party::Holder(first))
 }
 
+/// The depth of a holder whose chain has so many links.
+fn depth_of(links: usize) -> usize {
+    links.saturating_sub(1).min(DEPTH_MAX)
+}
+
 /// What a request is in a word, and whether it changes anything.
 fn described(ask: &Request) -> (&'static str, bool) {
     match ask {
@@ -186,11 +203,12 @@ impl Decisions {
     /// Takes a decision. Gives it back where it has an entry of its own, at once.
     pub(crate) fn note(&mut self, at: Timestamp, asked: Asked) -> Option<Event> {
         let Asked { party, decision, is_change } = asked;
-        if is_change && decision.outcome == Outcome::Allowed && self.has_room(&party) {
+        let depth = depth_of(decision.credentials.len());
+        if is_change && decision.outcome == Outcome::Allowed && self.has_room(&party, depth) {
             return Some(Event::Decision(Box::new(decision)));
         }
         let Decision { key, credentials, claims, request, session, called, outcome, reason, .. } = decision;
-        let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX };
+        let most = if party == Party::Stranger { OF_STRANGERS_MAX } else { OF_ONE_MAX >> depth };
         let kind = Kind { party, key, credentials, claims, request, session, called, outcome, reason };
         if let Some(tally) = self.kinds.get_mut(&kind) {
             tally.count = tally.count.saturating_add(1);
@@ -208,19 +226,22 @@ impl Decisions {
     }
 
     /// Whether one more entry of what somebody has changed is made at once. The operator is not held to a number.
-    fn has_room(&mut self, party: &Party) -> bool {
+    fn has_room(&mut self, party: &Party, depth: usize) -> bool {
         if *party == Party::Operator {
             return true;
         }
         let there = self.changes.entry(party.clone()).or_default();
-        *there += 1;
-        *there <= CHANGES_MAX
+        let has_room = *there < CHANGES_MAX >> depth;
+        // What has no room takes none from those who have.
+        *there += usize::from(has_room);
+        has_room
     }
 
     /// Whether what came of a change is to be entered beside the decision on it. What is not is counted.
     pub(crate) fn takes(&mut self, owner: Option<&Owner>, is_done: bool) -> bool {
         let party = owner.map_or(Party::Operator, |owner| party_of(&owner.credential));
-        let takes = self.has_room(&party);
+        let depth = depth_of(owner.map_or(0, |owner| owner.credential.chain().len()));
+        let takes = self.has_room(&party, depth);
         if !takes {
             let unlisted = if is_done { &mut self.allowed } else { &mut self.refused };
             *unlisted = unlisted.saturating_add(1);
@@ -332,6 +353,31 @@ mod tests {
         // In the next minute there is room again.
         decisions.due(at(60), false);
         assert_eq!(entered(&mut decisions, &holder), CHANGES_MAX);
+    }
+
+    #[test]
+    fn a_delegates_flood_leaves_room_for_what_its_delegator_does() {
+        let mut decisions = decisions();
+        let session = Name::new("s").unwrap();
+        let close = Request::Close { session: session.clone() };
+        let party = || Party::Holder(PrefixId::of_root(&key(1)));
+        let by = |links: usize| {
+            let mut asked =
+                Asked { party: party(), ..Asked::of(&Asker::Operator(None), &close, Some(&session)) };
+            asked.decision.credentials =
+                (0..links).map(|link| Text::new(&format!("weir-id:{link}"))).collect();
+            asked
+        };
+        let done = Reply::Done { notes: Vec::new() };
+        for number in 0..1000 {
+            decisions.note(at(1), by(2).refused(&number.to_string()));
+            decisions.note(at(1), by(2).answered(&done, false));
+        }
+        let own = (0..1000).filter(|_| decisions.note(at(1), by(1).answered(&done, false)).is_some()).count();
+        assert_eq!(own, CHANGES_MAX / 2);
+        (0..8).for_each(|number| drop(decisions.note(at(1), by(1).refused(&format!("own {number}")))));
+        let due = decisions.due(at(2), false);
+        assert_eq!(listed(&due).iter().filter(|(reason, _)| reason.starts_with("own")).count(), 8);
     }
 
     #[test]

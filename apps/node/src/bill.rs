@@ -1,11 +1,16 @@
 //! What sessions used since the last time, for the ledger.
 
-use crate::node::{Channel, Module, Node, Session};
+use crate::link;
+use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
-use std::collections::HashMap;
+use crate::runner::CoreThread;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use weir_session::Name;
-use weir_session::ledger::{ByteSeconds, DropCause, Event, Idle, Session as Billed, Usage};
+use weir_session::ledger::{
+    ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
+};
+use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 
 /// What was billed of each session so far, by its number.
@@ -93,12 +98,56 @@ impl Node {
         let Some(there) = self.sessions.get_mut(session).filter(|_| used.0 > 0) else { return };
         there.compiled.0 = there.compiled.0.saturating_add(used.0);
         let vp = cpu.and_then(|cpu| there.vps.get(cpu)).or_else(|| there.vps.values().next());
-        if let Some(vp) = vp.filter(|_| there.owner.is_some())
-            && let Some(core) = self.cores.get(vp.core)
-        {
-            let id = vp.id;
-            core.waker().tell(move |runner| runner.charge(id, used));
+        if let Some(vp) = vp.filter(|_| there.owner.is_some()) {
+            take_from(&self.cores, vp, used);
         }
+    }
+
+    /// Takes processor time that stands on the accounts of holders from the next slices of their oldest sessions, where they have any.
+    pub(crate) fn debit(&self, mut debts: BTreeMap<PrefixId, Nanos>) {
+        let owned = |there: &&Session| {
+            there.owner.as_ref().is_some_and(|owner| debts.contains_key(&owner.credential.id()))
+        };
+        let mut sessions: Vec<&Session> = self.sessions.values().filter(owned).collect();
+        sessions.sort_unstable_by_key(|there| there.id);
+        for there in sessions {
+            let Some(vp) = there.vps.values().next() else { continue };
+            let used = there.owner.as_ref().and_then(|owner| debts.remove(&owner.credential.id()));
+            if let Some(used) = used.filter(|used| used.0 > 0) {
+                take_from(&self.cores, vp, used);
+            }
+        }
+    }
+}
+
+/// What the books say of a node.
+impl Node {
+    pub(crate) fn billed(&self, session: &Name) -> Option<Billed> {
+        self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })
+    }
+
+    pub(crate) fn reserved(&self, session: &Name) -> Option<(Billed, Reserved)> {
+        let there = self.sessions.get(session)?;
+        let processors = there.vps.values().filter_map(|vp| {
+            let (period, slice) = vp.spec.reservation()?;
+            let core = self.cores.get(vp.core)?.number().into();
+            Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
+        });
+        let links = link::reserved(there);
+        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
+        Some((self.billed(session)?, reserved))
+    }
+
+    pub(crate) fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
+        Some(self.sessions.get(session)?.modules.get(module)?.tier)
+    }
+}
+
+/// Takes processor time from the next slices of a virtual processor.
+fn take_from(cores: &[CoreThread], vp: &Vp, used: Nanos) {
+    if let Some(core) = cores.get(vp.core) {
+        let id = vp.id;
+        core.waker().tell(move |runner| runner.charge(id, used));
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use weir_confine::child::Cores;
 use weir_netio::{Direction, LiveOptions};
 use weir_session::Name;
 use weir_trust::grant::{NodeName, NodeNameError};
@@ -152,6 +153,25 @@ pub struct CpuConfig {
     pub poll: bool,
     /// A folder for a record of what each core was told and decided, from which the same decisions can be made again. None where nothing is said.
     pub trace: Option<PathBuf>,
+}
+
+impl CpuConfig {
+    /// The cores on which modules run.
+    pub(crate) fn module_cores(&self) -> Vec<u16> {
+        if !self.cores.is_empty() {
+            return self.cores.clone();
+        }
+        let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        vec![u16::try_from(count - 1).unwrap_or(0)]
+    }
+
+    /// The cores of this thread for what no module waits for: compilers and requests of holders. Without the core that receives packets, where others are left. Nothing where
+    /// modules run on all cores.
+    pub(crate) fn other_cores(&self) -> Option<Cores> {
+        let modules = self.module_cores();
+        let with_receiver: Vec<u16> = modules.iter().copied().chain(self.receive).collect();
+        Cores::without(&with_receiver).or_else(|| Cores::without(&modules))
+    }
 }
 
 impl Default for CpuConfig {

@@ -1,5 +1,6 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
+mod charging;
 mod ending;
 mod explaining;
 mod loading;
@@ -15,12 +16,12 @@ use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::deliveries::Deliveries;
 use crate::error::NodeError;
-use crate::link;
 use crate::log::{self, say, warn};
 use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
+use crate::requests::Accounts;
 use crate::service::Service;
 use crate::share::Share;
 use crate::source::Notice;
@@ -39,13 +40,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
+use weir_confine::child::Cores;
 use weir_confine::private::Folder;
 use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
-use weir_session::ledger::{
-    Closed, Digest, Event, Reserved, ReservedProcessor, Session as Billed, Text, Unloaded,
-};
+use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
@@ -321,8 +321,12 @@ pub(crate) struct Daemon {
     delegated_pace: Mutex<DelegatedPace>,
     /// Counters of delivered revocation lists.
     deliveries: Deliveries,
-    /// Decisions on requests that stand in no entry yet.
+    /// Decisions on requests that stand in no entry yet,
     decisions: Mutex<Decisions>,
+    /// and the processor time of requests.
+    requests: Mutex<Accounts>,
+    /// The cores for what no module waits for; any where there are none.
+    cores: Option<Cores>,
     /// Counters of access from elsewhere.
     pub(crate) access: Access,
     /// Whether sessions have to be held against what their roots may grant now.
@@ -461,9 +465,10 @@ impl Daemon {
         mut loaded: Loaded,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
+        let cores = loaded.config.cpu.other_cores();
         let options = Options {
             call_limit: CALL_LIMIT,
-            compile_in_child: Some(CompileLimits::default()),
+            compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
             ..Options::default()
         };
         let engine = Arc::new(Engine::new(options, cache)?);
@@ -506,6 +511,8 @@ impl Daemon {
             delegated_pace: Mutex::default(),
             deliveries: Deliveries::default(),
             decisions: Mutex::default(),
+            requests: Mutex::default(),
+            cores,
             access: Access::default(),
             is_limited_anew: AtomicBool::new(false),
             reloading: Mutex::default(),
@@ -576,6 +583,11 @@ impl Daemon {
         };
         books.since = end;
         used.events().for_each(|event| books.ledger.push(begin, end, event));
+        let (requests, debts) = lock(&self.requests).due();
+        lock(&self.node).debit(debts);
+        for event in requests {
+            books.ledger.push(begin, end, event);
+        }
         for (begin, end, event) in lock(&self.decisions).due(end, false) {
             books.ledger.push(begin, end, event);
         }
@@ -594,6 +606,10 @@ impl Daemon {
         }
         lock(&self.node).end_records();
         let mut books = lock(&self.books);
+        let (begin, end) = (books.since, now());
+        for event in lock(&self.requests).due().0 {
+            books.ledger.push(begin.min(end), end, event);
+        }
         for (begin, end, event) in lock(&self.decisions).due(now(), true) {
             books.ledger.push(begin, end, event);
         }
@@ -773,28 +789,5 @@ impl Daemon {
     /// The end of a table of the operator's.
     pub(crate) fn remove_table(&self, table: &Name) -> Result<(), NodeError> {
         Ok(lock(&self.node).workshop.shelf.remove(table)?)
-    }
-}
-
-/// What the books say of a node.
-impl Node {
-    fn billed(&self, session: &Name) -> Option<Billed> {
-        self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })
-    }
-
-    fn reserved(&self, session: &Name) -> Option<(Billed, Reserved)> {
-        let there = self.sessions.get(session)?;
-        let processors = there.vps.values().filter_map(|vp| {
-            let (period, slice) = vp.spec.reservation()?;
-            let core = self.cores.get(vp.core)?.number().into();
-            Some(ReservedProcessor { core, period, slice, spare: vp.spec.spare })
-        });
-        let links = link::reserved(there);
-        let reserved = Reserved::new(processors.collect(), there.spec.memory, links).unwrap_or_default();
-        Some((self.billed(session)?, reserved))
-    }
-
-    fn tier(&self, session: &Name, module: &Name) -> Option<weir_session::Tier> {
-        Some(self.sessions.get(session)?.modules.get(module)?.tier)
     }
 }

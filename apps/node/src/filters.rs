@@ -1,23 +1,21 @@
 //! Filters of channels, compiled before the node is held.
 //!
-//! A filter is a stranger's text, and compiling it can take as long as its limits allow. So whoever asks for channels has their filters compiled first, each in
-//! a process of its own ([`FilterCompiler`]), while others go on asking the node; then the node is held, and finds the programs ready.
+//! A filter is a stranger's text. Compiling it takes milliseconds at most, looks nothing up, and is debited from the requester. It is done before the node is
+//! held, so that others go on asking the node meanwhile; then the programs are ready.
 
 use crate::error::NodeError;
 use crate::plan::PlanError;
 use crate::view::Lens;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weir_confine::Meter;
 use weir_demux::Program;
-use weir_netio::FilterCompiler;
+use weir_netio::compile_filter;
 use weir_sandbox::thread_time;
 use weir_session::Name;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 use weir_wire::view::{Transform, ViewKey};
-
-/// Children at a time, whoever asks for them: so all of them together take no more memory and processors than that many do.
-const CHILDREN_MAX: usize = 4;
 
 /// Programs that are kept for whoever asks for the same again. Each has at most 4096 instructions.
 const KEPT_MAX: usize = 256;
@@ -47,14 +45,10 @@ pub(crate) enum Of {
 }
 
 /// Compiles filters, and keeps the last ones.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Filters {
-    compiler: FilterCompiler,
     /// The newest last.
     kept: Mutex<VecDeque<(Key, Arc<Program>)>>,
-    /// How many children there are.
-    children: Mutex<usize>,
-    has_ended: Condvar,
 }
 
 /// Filters that are compiled, and what shows packets, for one request.
@@ -74,11 +68,7 @@ pub(crate) fn essential(text: &str) -> Option<&str> {
 }
 
 impl Filters {
-    pub(crate) fn new(compiler: FilterCompiler) -> Self {
-        Self { compiler, kept: Mutex::default(), children: Mutex::default(), has_ended: Condvar::new() }
-    }
-
-    /// All of these, where they are kept. Nothing where one is not: so who finds them here starts no process, whatever becomes of what is kept.
+    /// All of these, where they are kept; none where one is not.
     pub(crate) fn kept(&self, wanted: &[Wanted]) -> Option<Compiled> {
         let kept = lock(&self.kept);
         let mut compiled = Compiled::default();
@@ -90,8 +80,8 @@ impl Filters {
         Some(compiled)
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Adds to `used` the processor time that it took.
-    pub(crate) fn compile(&self, wanted: Vec<Wanted>, used: &mut Nanos) -> Result<Compiled, NodeError> {
+    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Takes the processor time that it used off `meter`.
+    pub(crate) fn compile(&self, wanted: Vec<Wanted>, meter: &mut dyn Meter) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {
@@ -99,14 +89,14 @@ impl Filters {
                 Wanted::Lens(lens, key) => {
                     let begin = thread_time();
                     compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
-                    used.0 += thread_time().0.saturating_sub(begin.0);
+                    meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
                     continue;
                 }
             };
             if compiled.programs.contains_key(&key) {
                 continue;
             }
-            match self.program(&key, used) {
+            match self.program(&key, meter) {
                 Ok(program) => _ = compiled.programs.insert(key, program),
                 Err(error) => {
                     return Err(match of {
@@ -119,14 +109,18 @@ impl Filters {
         Ok(compiled)
     }
 
-    fn program(&self, key: &Key, used: &mut Nanos) -> Result<Arc<Program>, PlanError> {
+    fn program(&self, key: &Key, meter: &mut dyn Meter) -> Result<Arc<Program>, PlanError> {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
-        let program = {
-            let _turn = Turn::of(self);
-            Arc::new(self.compiler.compile_counting(&key.0, key.1, used)?)
-        };
+        // The compiler's work is bounded by the text's length, so it is looked at before each text and not in between.
+        if meter.left() == Nanos(0) {
+            return Err(PlanError::Budget(meter.limit()));
+        }
+        let begin = thread_time();
+        let compiled = compile_filter(&key.0, key.1);
+        meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
+        let program = Arc::new(compiled?);
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
         if !kept.iter().any(|(there, _)| there == key) {
@@ -136,26 +130,6 @@ impl Filters {
             kept.push_back((key.clone(), Arc::clone(&program)));
         }
         Ok(program)
-    }
-}
-
-/// The right to one child.
-struct Turn<'a>(&'a Filters);
-
-impl<'a> Turn<'a> {
-    /// Waits for it. No child takes longer than its limit.
-    fn of(filters: &'a Filters) -> Self {
-        let children = lock(&filters.children);
-        let waited = filters.has_ended.wait_while(children, |children| *children >= CHILDREN_MAX);
-        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
-        Self(filters)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.children) -= 1;
-        self.0.has_ended.notify_one();
     }
 }
 
@@ -192,9 +166,7 @@ impl Compiled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
     use weir_demux::Instruction;
-    use weir_netio::FilterLimits;
 
     fn key(text: &str) -> Key {
         (text.to_owned(), LinkType::Ethernet)
@@ -202,11 +174,6 @@ mod tests {
 
     fn wanted(text: &str) -> Vec<Wanted> {
         vec![Wanted::Filter { of: Of::Channel(Name::new("main").unwrap()), key: key(text) }]
-    }
-
-    /// There is no such program, so nothing can be compiled.
-    fn filters() -> Filters {
-        Filters::new(FilterCompiler::new(FilterLimits::default(), Some(PathBuf::from("/nowhere/weir"))))
     }
 
     /// Accepts packets that begin with this byte.
@@ -218,11 +185,13 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_not_compiled_again_and_only_so_much_is_kept() {
-        let filters = filters();
+        let filters = Filters::default();
         lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
-        let compiled = filters.compile(wanted("udp"), &mut Nanos(0)).unwrap();
+        let mut used = Nanos(0);
+        let compiled = filters.compile(wanted("udp"), &mut used).unwrap();
         assert_eq!(*compiled.all(["udp"], LinkType::Ethernet).unwrap(), first_byte(1));
-        // Who finds all that he wants has it, whatever becomes of it then; who does not has nothing.
+        assert_eq!(used, Nanos(0), "it was there");
+        // A request has all that it wants, or compiles what is missing.
         assert!(filters.kept(&[wanted("udp"), wanted("tcp")].concat()).is_none());
         let found = filters.kept(&wanted("udp")).unwrap();
         let kept = std::mem::take(&mut *lock(&filters.kept));
@@ -231,12 +200,22 @@ mod tests {
         *lock(&filters.kept) = kept;
         // For other packets it is another program.
         let of = Of::Output(Name::new("up").unwrap());
-        let raw = Wanted::Filter { of, key: ("udp".to_owned(), LinkType::Raw) };
-        let error = filters.compile(vec![raw], &mut Nanos(0)).unwrap_err().to_string();
-        assert!(error.contains("output channel `up`") && error.contains("there is no process"), "{error}");
-        assert_eq!(*lock(&filters.children), 0);
-        assert!(filters.compile(wanted("tcp"), &mut Nanos(0)).is_err());
-        assert_eq!(lock(&filters.kept).len(), 1, "what cannot be compiled is not kept");
+        let raw = Wanted::Filter { of: of.clone(), key: ("udp".to_owned(), LinkType::Raw) };
+        let raw = filters.compile(vec![raw], &mut used).unwrap();
+        assert_ne!(*raw.all(["udp"], LinkType::Raw).unwrap(), first_byte(1));
+        assert!(used > Nanos(0), "compiling is debited");
+        assert_eq!(lock(&filters.kept).len(), 2);
+        // A text that is no filter is an error with its place, and is not kept.
+        let before = used;
+        let wrong = Wanted::Filter { of, key: ("udp prot 5".to_owned(), LinkType::Raw) };
+        let error = filters.compile(vec![wrong], &mut used).unwrap_err().to_string();
+        assert!(error.contains("output channel `up`") && error.contains("at byte 4"), "{error}");
+        assert!(used > before, "so is what was refused");
+        assert_eq!(lock(&filters.kept).len(), 2);
+        for port in 0..=KEPT_MAX {
+            filters.compile(wanted(&format!("port {port}")), &mut used).unwrap();
+        }
+        assert_eq!(lock(&filters.kept).len(), KEPT_MAX);
     }
 
     #[test]
@@ -252,15 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_children_than_so_many_are_there_at_a_time() {
-        let filters = filters();
-        let turns: Vec<Turn<'_>> = (0..CHILDREN_MAX).map(|_| Turn::of(&filters)).collect();
-        std::thread::scope(|scope| {
-            let next = scope.spawn(|| drop(Turn::of(&filters)));
-            assert_eq!(*lock(&filters.children), CHILDREN_MAX);
-            drop(turns);
-            next.join().unwrap();
-        });
-        assert_eq!(*lock(&filters.children), 0);
+    fn filters_of_one_request_share_its_budget() {
+        let filters = Filters::default();
+        let mut budget = weir_confine::Budget::new(Nanos(5));
+        budget.spend(Nanos(5));
+        let error = filters.compile(wanted("udp"), &mut budget).unwrap_err().to_string();
+        assert!(error.contains("all that this request has to have compiled"), "{error}");
+        // A program that is kept takes nothing.
+        lock(&filters.kept).push_back((key("udp"), Arc::new(first_byte(1))));
+        assert!(filters.compile(wanted("udp"), &mut budget).is_ok());
     }
 }

@@ -26,7 +26,7 @@ use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
-use crate::view::{self, Secret, Share, Shared};
+use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::{Prepared, Workshop};
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -194,7 +194,7 @@ impl Node {
             cap: Ppm(u32::from(config.cpu.reservable) * 10_000),
             ..CoreConfig::default()
         };
-        let numbers = if config.cpu.cores.is_empty() { vec![last_core()] } else { config.cpu.cores.clone() };
+        let numbers = config.cpu.module_cores();
         let trace = config.cpu.trace.as_deref();
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
         let cores = cores.collect::<Result<_, _>>()?;
@@ -211,7 +211,9 @@ impl Node {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
         let records = config.node.state.join("records");
+        let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);
+        method.tell(&config.node.state);
         Ok(Self {
             memory: NodeMemory::new(config.node.memory),
             packet_room: PacketRoom::new(config.node.packet_memory),
@@ -704,9 +706,4 @@ impl Node {
         }
         source.follow(routes)
     }
-}
-
-fn last_core() -> u16 {
-    let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    u16::try_from(count - 1).unwrap_or(0)
 }

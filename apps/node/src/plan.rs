@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
 };
-use weir_netio::{ApartError, Block, Selection};
+use weir_netio::{Block, FilterError, Selection};
 use weir_session::ledger::DropCause;
+use weir_units::Nanos;
 use weir_wire::{BadChecksum, PEEK, ReassemblyCounters};
 
 /// What a channel got and lost. Counters only grow.
@@ -237,7 +238,7 @@ pub struct Plan {
 pub enum PlanError {
     /// The expression is wrong.
     #[error(transparent)]
-    Filter(#[from] ApartError),
+    Filter(#[from] FilterError),
     /// All that have to match are too much together.
     #[error("the filter cannot be used: {0}")]
     Program(#[from] ProgramError),
@@ -257,6 +258,11 @@ pub enum PlanError {
         "all who have their right from one grant have {0} channels of an interface together at most: close one, or have one channel for several filters"
     )]
     Crowded(usize),
+    /// The request has used up its processor time for compiling.
+    #[error(
+        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request"
+    )]
+    Budget(Nanos),
     /// Compiled was another filter, or for packets of another kind.
     #[error("the filter was not compiled, as something has changed meanwhile; ask again")]
     Another,

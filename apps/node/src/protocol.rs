@@ -139,8 +139,8 @@ pub enum Request {
     Rate(Rate),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
-    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of his own sessions, and those of whoever got
-    /// the right from him.
+    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of their own sessions, and of the
+    /// bills of those of their delegates.
     Ledger(LedgerAsk),
     /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
     /// offer: [`Reply::Uploaded`] where the node wants the whole list.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_ledger::Filter;
 use weir_session::Name;
 use weir_session::ledger::{
-    Decision, Entry, Event, Holder, Session, Summary, SummaryRow, Text, Usage, is_decision,
+    Decision, Entry, Event, Holder, RequestsRow, Session, Summary, SummaryRow, Text, Usage, is_decision,
 };
 use weir_trust::credential::Verified;
 use weir_units::Timestamp;
@@ -93,7 +93,14 @@ impl Statement {
 
     /// What is told when there are no more entries, and lines for people.
     pub(crate) fn finish(mut self, node: &Name) -> (Vec<Entry>, Vec<String>) {
-        let rows = self.bill.take_all().map(|(session, row)| billed(node, session, row)).collect();
+        let requests = self.bill.take_requests().map(|(key, requests)| {
+            let RequestsRow { credentials, count, row: SummaryRow { begin, end, usage, .. } } = requests;
+            let event = Event::Requests { key, credentials, count, refused: usage.refusals, cpu: usage.cpu };
+            Entry { sequence: 0, node: node.clone(), begin, end, event }
+        });
+        let requests: Vec<Entry> = requests.collect();
+        let rows = self.bill.take_all().map(|(session, row)| billed(node, session, row));
+        let rows = rows.chain(requests).collect();
         let gap = "the node's ledger could not be written for a while, and is not complete: sessions or what became of them may be missing here";
         let has_gaps = self.concern.is_some_and(|concern| concern.has_gaps);
         (rows, has_gaps.then(|| gap.to_owned()).into_iter().collect())
@@ -215,6 +222,11 @@ impl Concern {
                 return Ok(told.map(|idle| Entry { event: Event::Idle { idle }, ..entry }));
             }
             Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
+            // His own, and those of whoever got the right from him.
+            Event::Requests { credentials, .. } => {
+                let is_below = self.chain.last().is_some_and(|his| credentials.contains(his));
+                return Ok(is_below.then_some(entry));
+            }
             Event::SessionCreated { session, holder: Some(holder), .. } => {
                 if let Some(name) =
                     self.called(session, holder).filter(|_| !self.sessions.contains_key(session))
@@ -360,6 +372,28 @@ mod tests {
             Event::NodeStart { version: Text::new(""), configuration: weir_session::ledger::Digest::NONE };
         assert_eq!(told(&mut statement, start), None);
         assert_eq!(told(&mut statement, both()), None);
+    }
+
+    #[test]
+    fn entries_of_an_earlier_version_which_have_no_times_are_the_same_holders() {
+        let with_times: Vec<String> = MINE.iter().map(|id| format!("{id}@2027-01-01T00:00:00Z")).collect();
+        let with_times: Vec<&str> = with_times.iter().map(String::as_str).collect();
+        for (mine, entered) in [(MINE, &with_times[..]), (&with_times[..], MINE)] {
+            let mut statement = statement(LedgerPart::Decisions);
+            statement.concern = Some(Concern::by(mine.iter().map(|id| Text::new(id)).collect()));
+            assert!(told(&mut statement, created(&session("s-mine", 7), entered)).is_none());
+            let decided = |chain: &[&str]| Decision {
+                credentials: chain.iter().map(|id| Text::new(id)).collect(),
+                session: Some(Text::new("s-mine")),
+                ..Decision::new("close", Outcome::Refused)
+            };
+            for chain in [entered, &entered[..1]] {
+                let told = told(&mut statement, Event::Decision(Box::new(decided(chain))));
+                assert!(matches!(told, Some(Event::Decision(it)) if it.session == Some(Text::new("s"))));
+            }
+            let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
+            assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+        }
     }
 
     #[test]

@@ -1,33 +1,39 @@
-//! Whose turn it is to have something compiled.
+//! Turns at compiling, and at what else takes a processor for long.
 //!
-//! Analysing and compiling take a processor, for as long as what a stranger has sent makes them. So holders of credentials wait in turn: there is one at a time
-//! under each grant of the operator's, and so many at a time in all; of those who wait, the one under the grant whose last turn was longest ago is next, and among
-//! those under one grant the same. What it took is paid from the processor time that their grants give them: whoever has 5 % of a core, and had a
-//! compiler work for a second, has the next turn twenty seconds later. So it is with reading the ledger, in turns of a moment each. The operator waits for nobody.
+//! Analysing and compiling take a processor for as long as a stranger's module or filter makes them. So holders of credentials do that in turns, by a [fair queue](queue) over
+//! processor time: one at a time under each first grant, so many at a time in all, and the holder goes first who has used the least of their share. A turn can be interrupted:
+//! its compiler is stopped while others are before it. The processor time is paid from the shares of the holder's chain before their next turn begins. All
+//! compilation of one request shares one [budget](REQUEST). Reading the ledger is done in turns of a moment each. The operator waits for nobody.
+
+mod queue;
 
 use crate::authority::{Owner, line};
-use std::collections::{BTreeMap, VecDeque};
+use queue::{Payer, Queue, State};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use weir_trust::credential::{PrefixId, Verified};
-use weir_trust::grant::CpuShare;
+use weir_confine::{Budget, Meter, Order};
+use weir_trust::credential::Verified;
 use weir_units::Nanos;
 
-/// At a time, at least: one who has it busy for long keeps nobody else from his.
+/// Processor time for all that one request of a holder's has compiled.
+pub(crate) const REQUEST: Nanos = Nanos(10 * Nanos::SECOND.0);
+/// Turns that run at a time, at least.
 const AT_A_TIME_MIN: usize = 2;
-/// Who has to wait for longer until it is paid is told so, and does not wait.
+/// Turns that have begun and rest, beside those that run: each keeps a compiler's memory.
+const RESTING_MAX: usize = 4;
+/// A holder who has to wait for longer until it is paid is told so, and does not wait.
 const PAYING_MAX: Duration = Duration::from_secs(20);
-/// How long is waited for others. The client waits for a minute in all.
+/// The time for which a turn waits to begin.
 const WAITING_MAX: Duration = Duration::from_secs(30);
-/// How many of those who had a turn are remembered, for who is next.
-const REMEMBERED: usize = 256;
+/// The time after which a turn gives way that has begun and is not done: a client waits for a minute.
+const LASTS_MAX: Duration = Duration::from_secs(50);
 
 /// Why there is no turn. Nothing is wrong with what was asked; it is to be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTurn {
     /// What was compiled before is not paid for.
     #[error(
-        "what was analysed, compiled or read under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
+        "what was analysed, compiled, read or refused under this credential has taken its share of processor time in advance: try again in {} s", .0.as_secs() + 1
     )]
     Unpaid(Duration),
     /// Others are before.
@@ -35,103 +41,17 @@ pub enum NoTurn {
     Others(Duration),
 }
 
-/// One block of a chain, and the share of a core that it gives, if it says so.
-type Payer = (PrefixId, Option<CpuShare>);
+/// The budget of one request: [`REQUEST`] for a holder's. An operator's has none, as the configuration is one request and can have any number of modules.
+pub(crate) fn budget_for(owner: Option<&Owner>) -> Budget {
+    Budget::new(owner.map_or(Nanos(u64::MAX), |_| REQUEST))
+}
 
-/// A queue in which everybody gets his turn.
+/// The queue of turns.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    inside: Mutex<Inside>,
+    queue: Mutex<Queue>,
     has_changed: Condvar,
-    at_a_time: usize,
-}
-
-#[derive(Debug, Default)]
-struct Inside {
-    next_ticket: u64,
-    working: Vec<Waiting>,
-    waiting: Vec<Waiting>,
-    /// When it is paid what was done for whom.
-    paid: BTreeMap<PrefixId, Instant>,
-    /// Who had a turn: the last one at the end.
-    had: VecDeque<PrefixId>,
-}
-
-#[derive(Clone, Debug)]
-struct Waiting {
-    ticket: u64,
-    chain: Vec<Payer>,
-}
-
-impl Waiting {
-    fn first(&self) -> Option<PrefixId> {
-        self.chain.first().map(|(id, _)| *id)
-    }
-
-    fn last(&self) -> Option<PrefixId> {
-        self.chain.last().map(|(id, _)| *id)
-    }
-}
-
-impl Inside {
-    /// How long it takes until this one has paid for what it had.
-    fn unpaid(&self, waiting: &Waiting, now: Instant) -> Duration {
-        let paid = waiting.chain.iter().filter_map(|(id, _)| self.paid.get(id));
-        paid.map(|paid| paid.saturating_duration_since(now)).max().unwrap_or_default()
-    }
-
-    /// How long ago somebody had a turn: the less the longer.
-    fn had(&self, id: Option<PrefixId>) -> usize {
-        self.had.iter().position(|had| Some(*had) == id).map_or(0, |place| place + 1)
-    }
-
-    /// Whose turn it is, if it is somebody's.
-    fn next(&self, at_a_time: usize, now: Instant) -> Option<u64> {
-        if self.working.len() >= at_a_time {
-            return None;
-        }
-        let is_free = |waiting: &&Waiting| {
-            !self.working.iter().any(|working| working.first() == waiting.first())
-                && self.unpaid(waiting, now).is_zero()
-        };
-        let free = self.waiting.iter().filter(is_free);
-        let first =
-            |waiting: &&Waiting| (self.had(waiting.first()), self.had(waiting.last()), waiting.ticket);
-        free.min_by_key(first).map(|waiting| waiting.ticket)
-    }
-
-    fn begin(&mut self, ticket: u64) {
-        let Some(place) = self.waiting.iter().position(|waiting| waiting.ticket == ticket) else { return };
-        let waiting = self.waiting.remove(place);
-        for id in [waiting.first(), waiting.last()].into_iter().flatten() {
-            self.had.retain(|had| *had != id);
-            self.had.push_back(id);
-        }
-        while self.had.len() > REMEMBERED {
-            self.had.pop_front();
-        }
-        self.working.push(waiting);
-    }
-
-    fn end(&mut self, ticket: u64, used: Nanos, now: Instant) {
-        let Some(place) = self.working.iter().position(|working| working.ticket == ticket) else { return };
-        let working = self.working.remove(place);
-        // What is paid needs not be remembered.
-        self.paid.retain(|_, paid| *paid > now);
-        for (id, share) in working.chain {
-            let Some(share) = share else { continue };
-            let paid = self.paid.get(&id).copied().unwrap_or(now);
-            let Some(paid) = paid.checked_add(time_of(used, share)) else { continue };
-            self.paid.insert(id, paid);
-        }
-    }
-}
-
-/// How long somebody with this share pays for that.
-fn time_of(used: Nanos, share: CpuShare) -> Duration {
-    let nanos = u128::from(used.0) * 1_000_000 / u128::from(share.0.max(1));
-    // Who has so little has to pay for centuries; that is as good as for ever.
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    begun: Instant,
 }
 
 impl Default for Turns {
@@ -143,85 +63,165 @@ impl Default for Turns {
 
 impl Turns {
     fn new(at_a_time: usize) -> Self {
-        Self { inside: Mutex::default(), has_changed: Condvar::new(), at_a_time }
+        let queue = Mutex::new(Queue::new(at_a_time, at_a_time + RESTING_MAX));
+        Self { queue, has_changed: Condvar::new(), begun: Instant::now() }
     }
 
-    /// Waits for a turn of the owner's; of the operator's, where it is nobody else.
-    pub(crate) fn take(&self, owner: Option<&Owner>) -> Result<Turn<'_>, NoTurn> {
-        self.take_by(owner.map(|owner| &*owner.credential))
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The same for whoever holds a credential.
-    pub(crate) fn take_by(&self, holder: Option<&Verified>) -> Result<Turn<'_>, NoTurn> {
-        let Some(holder) = holder else { return Ok(Turn { turns: None, ticket: 0, used: Nanos(0) }) };
-        self.wait(line(holder).collect())
+    /// Waits for a turn of the owner's; of the operator's, where there is none. What is done in it is taken off `budget`.
+    pub(crate) fn take<'a>(
+        &'a self,
+        owner: Option<&Owner>,
+        budget: &'a mut Budget,
+    ) -> Result<Turn<'a>, NoTurn> {
+        self.take_by(owner.map(|owner| &*owner.credential), budget)
     }
 
-    fn wait(&self, chain: Vec<Payer>) -> Result<Turn<'_>, NoTurn> {
-        let until = Instant::now() + WAITING_MAX;
-        let mut inside = self.lock();
-        inside.next_ticket += 1;
-        let waiting = Waiting { ticket: inside.next_ticket, chain };
-        let ticket = waiting.ticket;
-        inside.waiting.push(waiting.clone());
+    /// The same for the holder of a credential.
+    pub(crate) fn take_by<'a>(
+        &'a self,
+        holder: Option<&Verified>,
+        budget: &'a mut Budget,
+    ) -> Result<Turn<'a>, NoTurn> {
+        let Some(holder) = holder else { return Ok(Turn::new(None, (0, Instant::now()), budget)) };
+        let chain: Vec<Payer> = line(holder).collect();
+        Ok(Turn::new(Some(self), self.wait(&chain)?, budget))
+    }
+
+    /// Waits for a turn. Its number, and since when it has been wanted.
+    fn wait(&self, chain: &[Payer]) -> Result<(u64, Instant), NoTurn> {
+        let since = Instant::now();
+        let mut queue = self.lock();
+        let number = queue.enter(chain);
         loop {
-            let now = Instant::now();
-            if inside.next(self.at_a_time, now) == Some(ticket) {
-                inside.begin(ticket);
-                // There may be a place for another one.
-                self.has_changed.notify_all();
-                return Ok(Turn { turns: Some(self), ticket, used: Nanos(0) });
-            }
-            let unpaid = inside.unpaid(&waiting, now);
-            let why = if unpaid > PAYING_MAX {
-                Some(NoTurn::Unpaid(unpaid))
-            } else if now >= until {
-                Some(NoTurn::Others(WAITING_MAX))
-            } else {
-                None
+            let now = self.now();
+            let state = queue.state(number, now);
+            let unpaid = Duration::from_nanos(queue.unpaid(number, now).0);
+            let left = WAITING_MAX.saturating_sub(since.elapsed());
+            let why = match state {
+                // Others may have to rest for it.
+                State::Runs => {
+                    self.has_changed.notify_all();
+                    return Ok((number, since));
+                }
+                _ if unpaid > PAYING_MAX => NoTurn::Unpaid(unpaid),
+                _ if left.is_zero() => NoTurn::Others(WAITING_MAX),
+                _ => {
+                    let left = if unpaid.is_zero() { left } else { left.min(unpaid) };
+                    let waited = self.has_changed.wait_timeout(queue, left);
+                    queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    continue;
+                }
             };
-            if let Some(why) = why {
-                inside.waiting.retain(|waiting| waiting.ticket != ticket);
-                self.has_changed.notify_all();
-                return Err(why);
-            }
-            let left = until.saturating_duration_since(now);
-            let left = if unpaid.is_zero() { left } else { left.min(unpaid) };
-            let waited = self.has_changed.wait_timeout(inside, left);
-            inside = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.leave(number);
+            self.has_changed.notify_all();
+            return Err(why);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(&self, number: u64, used: Nanos) {
+        if used.0 > 0 {
+            self.lock().charge(number, used, self.now());
+        }
+    }
+
+    /// A holder has used processor time outside of any turn: their next one begins when it is paid.
+    pub(crate) fn charge_outside(&self, holder: &Verified, used: Nanos) {
+        let chain: Vec<Payer> = line(holder).collect();
+        let mut queue = self.lock();
+        let number = queue.enter(&chain);
+        queue.charge(number, used, self.now());
+        queue.leave(number);
     }
 }
 
-/// Somebody's turn, for as long as this is there.
+/// A turn. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    /// None for the operator, who waits for nobody and whom nobody waits for.
+    /// None for the operator, who waits for nobody and for whom nobody waits.
     turns: Option<&'a Turns>,
-    ticket: u64,
-    used: Nanos,
+    number: u64,
+    since: Instant,
+    budget: &'a mut Budget,
+    /// The part of the budget that was used before.
+    before: Nanos,
+    /// Processor time of a child that works, as far as it was charged.
+    charged: Nanos,
+    /// Others run in its place.
+    rests: bool,
 }
 
-impl Turn<'_> {
-    /// So much processor time was used in it.
-    pub(crate) fn spent(&mut self, time: Nanos) {
-        self.used.0 = self.used.0.saturating_add(time.0);
+impl<'a> Turn<'a> {
+    fn new(turns: Option<&'a Turns>, (number, since): (u64, Instant), budget: &'a mut Budget) -> Self {
+        let before = budget.used();
+        Self { turns, number, since, budget, before, charged: Nanos(0), rests: false }
     }
 
     /// All that was used in it so far.
     pub(crate) fn used(&self) -> Nanos {
-        self.used
+        Nanos(self.budget.used().0.saturating_sub(self.before.0))
+    }
+
+    fn charge(&self, used: Nanos) {
+        if let Some(turns) = self.turns {
+            turns.charge(self.number, used);
+        }
+    }
+}
+
+impl Meter for Turn<'_> {
+    fn limit(&self) -> Nanos {
+        self.budget.limit()
+    }
+
+    fn left(&self) -> Nanos {
+        self.budget.left()
+    }
+
+    fn spend(&mut self, used: Nanos) {
+        self.budget.spend(used);
+        self.charge(Nanos(used.0.saturating_sub(self.charged.0)));
+        self.charged = Nanos(0);
+    }
+
+    fn spend_here(&mut self, used: Nanos) {
+        self.budget.spend_here(used);
+        self.charge(used);
+    }
+
+    fn order(&mut self, so_far: Nanos) -> Order {
+        let Some(turns) = self.turns else { return Order::GoOn };
+        self.charge(Nanos(so_far.0.saturating_sub(self.charged.0)));
+        self.charged = self.charged.max(so_far);
+        if self.since.elapsed() > LASTS_MAX {
+            return Order::GiveUp;
+        }
+        let state = turns.lock().state(self.number, turns.now());
+        let rests = state != State::Runs;
+        if rests && !std::mem::replace(&mut self.rests, rests) {
+            // Its place is another one's now.
+            turns.has_changed.notify_all();
+        }
+        self.rests = rests;
+        match state {
+            State::Runs => Order::GoOn,
+            State::Rests | State::Waits => Order::Rest,
+            State::GivesWay => Order::GiveUp,
+        }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(turns) = self.turns {
-            turns.lock().end(self.ticket, self.used, Instant::now());
+            turns.lock().leave(self.number);
             turns.has_changed.notify_all();
         }
     }
@@ -230,124 +230,71 @@ impl Drop for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fair::tests::chain;
+    use weir_trust::grant::CpuShare;
 
-    fn id(number: u8) -> PrefixId {
-        format!("weir-id:{}{}", char::from(b'a' + number), "a".repeat(31)).parse().unwrap()
+    fn payers(word: &str, percent: u64) -> Vec<Payer> {
+        chain(word).into_iter().map(|id| (id, Some(CpuShare(percent * 10_000)))).collect()
     }
 
-    /// A chain of these, each of which gives so many percent.
-    fn chain(links: &[(u8, u64)]) -> Vec<Payer> {
-        links.iter().map(|(number, percent)| (id(*number), Some(CpuShare(percent * 10_000)))).collect()
-    }
-
-    /// A queue in which these wait, in this order, with tickets from 0 on.
-    fn queue(chains: &[Vec<Payer>]) -> Inside {
-        let waiting = (0..).zip(chains).map(|(ticket, chain)| Waiting { ticket, chain: chain.clone() });
-        Inside { waiting: waiting.collect(), next_ticket: chains.len() as u64, ..Inside::default() }
-    }
-
-    /// The order in which they come, one after the other.
-    fn order(inside: &mut Inside, now: Instant) -> Vec<u64> {
-        let mut order = Vec::new();
-        while let Some(ticket) = inside.next(1, now) {
-            inside.begin(ticket);
-            inside.end(ticket, Nanos(0), now);
-            order.push(ticket);
-        }
-        order
+    fn turn<'a>(turns: &'a Turns, chain: &[Payer], budget: &'a mut Budget) -> Result<Turn<'a>, NoTurn> {
+        Ok(Turn::new(Some(turns), turns.wait(chain)?, budget))
     }
 
     #[test]
-    fn who_asks_for_much_waits_for_those_who_ask_for_little() {
-        let (greedy, modest, other) = (chain(&[(1, 50)]), chain(&[(2, 50)]), chain(&[(3, 50)]));
-        let [a, b, c, d] = [0; 4].map(|_| greedy.clone());
-        let mut inside = queue(&[a, b, c, d, modest, other]);
-        assert_eq!(order(&mut inside, Instant::now()), [0, 4, 5, 1, 2, 3]);
-        // Those who got the right from one are together one, and in turn among themselves.
-        let [a, b, c] = [1, 1, 2].map(|student| chain(&[(1, 50), (10 + student, 50)]));
-        let mut inside = queue(&[a, b, c, chain(&[(2, 50)])]);
-        assert_eq!(order(&mut inside, Instant::now()), [0, 3, 2, 1]);
-    }
-
-    #[test]
-    fn there_is_one_at_a_time_under_a_grant_and_so_many_in_all() {
-        let now = Instant::now();
-        let mut inside = queue(&[
-            chain(&[(1, 50), (2, 50)]),
-            chain(&[(1, 50), (3, 50)]),
-            chain(&[(4, 50)]),
-            chain(&[(5, 50)]),
-        ]);
-        inside.begin(inside.next(2, now).unwrap());
-        assert_eq!(inside.next(2, now), Some(2), "the second is under the same grant as the first");
-        inside.begin(2);
-        assert_eq!(inside.next(2, now), None);
-        inside.end(0, Nanos(0), now);
-        assert_eq!(inside.next(2, now), Some(3));
-    }
-
-    #[test]
-    fn what_was_used_is_paid_by_everybody_in_the_chain_from_his_share() {
-        let now = Instant::now();
-        let (parent, child) = (chain(&[(1, 50)]), chain(&[(1, 50), (2, 5)]));
-        let mut inside = queue(&[child.clone(), parent.clone(), child.clone(), chain(&[(3, 1)])]);
-        inside.begin(0);
-        inside.end(0, Nanos::SECOND, now);
-        let [_, parent, child] = [0, 1, 2].map(|ticket| Waiting {
-            ticket,
-            chain: if ticket == 1 { parent.clone() } else { child.clone() },
-        });
-        assert_eq!(inside.unpaid(&parent, now), Duration::from_secs(2));
-        assert_eq!(inside.unpaid(&child, now), Duration::from_secs(20));
-        // Another one's turn comes meanwhile, and theirs when they have paid.
-        assert_eq!(inside.next(1, now), Some(3));
-        inside.begin(3);
-        inside.end(3, Nanos(0), now);
-        assert_eq!(inside.next(1, now), None);
-        assert_eq!(inside.next(1, now + Duration::from_secs(2)), Some(1));
-        inside.begin(1);
-        inside.end(1, Nanos::SECOND, now + Duration::from_secs(2));
-        // The child's is later than its own alone would be only where the parent's is.
-        assert_eq!(inside.unpaid(&child, now + Duration::from_secs(2)), Duration::from_secs(18));
-        assert_eq!(inside.next(1, now + Duration::from_secs(20)), Some(2));
-        // What is paid is forgotten.
-        inside.begin(2);
-        inside.end(2, Nanos(0), now + Duration::from_secs(60));
-        assert_eq!(inside.paid.len(), 2, "{:?}", inside.paid);
-        inside.working.push(Waiting { ticket: 9, chain: Vec::new() });
-        inside.end(9, Nanos(0), now + Duration::from_secs(61));
-        assert!(inside.paid.is_empty());
-    }
-
-    #[test]
-    fn nobody_waits_for_what_is_paid_too_late_and_the_operator_for_nobody() {
+    fn a_holder_does_not_wait_for_what_is_paid_too_late_and_the_operator_for_nothing() {
         let turns = Turns::new(1);
-        let mut turn = turns.wait(chain(&[(1, 5)])).unwrap();
-        turn.spent(Nanos(2 * Nanos::SECOND.0));
-        assert_eq!(turn.used(), Nanos(2 * Nanos::SECOND.0));
-        drop(turns.take(None).unwrap());
-        drop(turn);
-        let refused = turns.wait(chain(&[(1, 5), (2, 5)])).unwrap_err();
+        let mut budgets = [Budget::new(REQUEST), Budget::new(REQUEST), Budget::new(REQUEST)];
+        let [one, two, operators] = &mut budgets;
+        let mut first = turn(&turns, &payers("a", 5), one).unwrap();
+        first.spend_here(Nanos(2 * Nanos::SECOND.0));
+        assert_eq!(first.used(), Nanos(2 * Nanos::SECOND.0));
+        drop(turns.take(None, operators).unwrap());
+        drop(first);
+        let refused = turn(&turns, &payers("ab", 5), two).unwrap_err();
         assert!(matches!(refused, NoTurn::Unpaid(left) if left > PAYING_MAX), "{refused}");
-        assert!(turns.lock().waiting.is_empty() && turns.lock().working.is_empty());
+        assert!(turns.lock().is_empty());
         // Others are not kept from theirs.
-        drop(turns.wait(chain(&[(3, 5)])).unwrap());
+        drop(turn(&turns, &payers("c", 5), two).unwrap());
+        assert_eq!(budgets.map(|budget| budget.used()), [Nanos(2 * Nanos::SECOND.0), Nanos(0), Nanos(0)]);
     }
 
     #[test]
-    fn each_of_many_gets_a_turn_and_none_has_it_together_with_one_under_the_same_grant() {
+    fn a_turn_rests_when_a_holder_comes_who_has_used_less_and_goes_on_when_that_one_is_done() {
+        let turns = Turns::new(1);
+        let mut budgets = [Budget::new(REQUEST), Budget::new(REQUEST)];
+        let [one, two] = &mut budgets;
+        let mut first = turn(&turns, &payers("a", 1), one).unwrap();
+        assert_eq!(first.order(Nanos(Nanos::MILLISECOND.0)), Order::GoOn);
+        let mut second = turn(&turns, &payers("b", 1), two).unwrap();
+        assert_eq!((first.order(Nanos::SECOND), second.order(Nanos(0))), (Order::Rest, Order::GoOn));
+        second.spend(Nanos::MILLISECOND);
+        drop(second);
+        assert_eq!(first.order(Nanos::SECOND), Order::GoOn);
+        // What its child has used is charged once.
+        first.spend(Nanos(Nanos::SECOND.0 + 1));
+        let (number, now) = (first.number, turns.now());
+        let unpaid = turns.lock().unpaid(number, now).0;
+        assert!((99 * Nanos::SECOND.0..101 * Nanos::SECOND.0).contains(&unpaid), "{unpaid}");
+        assert_eq!(first.used(), Nanos(Nanos::SECOND.0 + 1));
+    }
+
+    #[test]
+    fn many_threads_each_get_a_turn_and_never_two_under_the_same_grant() {
         let turns = Turns::new(2);
         let working = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..12u8 {
                 let (turns, working) = (&turns, &working);
                 scope.spawn(move || {
-                    let grant = number % 3;
-                    let turn = turns.wait(chain(&[(grant, 100), (3 + number, 100)])).unwrap();
+                    let grant = char::from(b'a' + number % 3);
+                    let mut budget = Budget::new(REQUEST);
+                    let word = format!("{grant}{}", char::from(b'd' + number));
+                    let turn = turn(turns, &payers(&word, 100), &mut budget).unwrap();
                     let lock = || working.lock().unwrap_or_else(PoisonError::into_inner);
                     {
                         let mut there = lock();
-                        assert!(there.len() < 2 && !there.contains(&grant), "{there:?} and {grant}");
+                        assert!(!there.contains(&grant), "{there:?} and {grant}");
                         there.push(grant);
                     }
                     std::thread::yield_now();
@@ -356,6 +303,6 @@ mod tests {
                 });
             }
         });
-        assert!(turns.lock().working.is_empty() && turns.lock().waiting.is_empty());
+        assert!(turns.lock().is_empty());
     }
 }

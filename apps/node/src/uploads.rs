@@ -188,10 +188,9 @@ impl Uploads {
 
 /// Makes room for a file that counts as so many bytes.
 fn make_room(uploads: &mut Vec<Upload>, chain: &[PrefixId], size: usize) -> Result<(), UploadError> {
-    for link in chain {
+    for (depth, link) in chain.iter().enumerate() {
         while sum(uploads, |upload| upload.chain.contains(link)) + size > CHAIN_BYTES_MAX {
-            // His own gives way, another's does not.
-            oldest(uploads, |upload| upload.chain.last() == chain.last()).ok_or(UploadError::Chain)?;
+            make_room_under(uploads, chain, (depth, link), size).ok_or(UploadError::Chain)?;
         }
     }
     // What the operator sends takes up nothing of what there is for holders, nor they of his.
@@ -211,6 +210,33 @@ fn make_room(uploads: &mut Vec<Upload>, chain: &[PrefixId], size: usize) -> Resu
         .ok_or(UploadError::Full)?;
     }
     Ok(())
+}
+
+/// Makes room among the files under one link of a chain. Those of the sender's descendants give way first, then the sender's own; of siblings, those of the one that takes up most,
+/// where the sender would still have less. Files of ancestors never give way.
+fn make_room_under(
+    uploads: &mut Vec<Upload>,
+    chain: &[PrefixId],
+    (depth, link): (usize, &PrefixId),
+    size: usize,
+) -> Option<()> {
+    let is_below = |upload: &Upload| upload.chain.len() > chain.len() && upload.chain.starts_with(chain);
+    if let Some(()) = oldest(uploads, is_below) {
+        return Some(());
+    }
+    let is_of = |upload: &Upload, child: &PrefixId| {
+        upload.chain.get(depth) == Some(link) && upload.chain.get(depth + 1) == Some(child)
+    };
+    let of = |uploads: &[Upload], child: &PrefixId| sum(uploads, |upload| is_of(upload, child));
+    let children = uploads.iter().filter(|upload| upload.chain.get(depth) == Some(link));
+    let most = children.filter_map(|upload| upload.chain.get(depth + 1).copied());
+    let most = most.max_by_key(|child| of(uploads, child));
+    if let (Some(own), Some(most)) = (chain.get(depth + 1), most)
+        && of(uploads, &most) > of(uploads, own) + size
+    {
+        return oldest(uploads, |upload| is_of(upload, &most));
+    }
+    oldest(uploads, |upload| upload.chain.last() == chain.last())
 }
 
 fn sum(uploads: &[Upload], which: impl Fn(&Upload) -> bool) -> usize {
@@ -353,6 +379,24 @@ mod tests {
         assert_eq!(uploads.take(&first, &part(&most(4), 0), &[1], later), Ok(1));
         assert!(uploads.file(&first, &ModuleHash::of(&most(1)), later).is_err());
         assert!(uploads.file(&second, &ModuleHash::of(&most(2)), later).is_ok());
+    }
+
+    #[test]
+    fn a_delegators_file_has_room_whatever_its_delegates_send_and_theirs_have_equal_parts() {
+        let (uploads, now) = (Uploads::default(), Instant::now());
+        let most = |seed| file(seed, MODULE_BYTES_MAX);
+        let begin = |seed: u8, sender: &[u8], at: u64| {
+            let at = now + Duration::from_secs(at);
+            uploads.take(&chain(sender), &part(&most(seed), 0), &[1], at)
+        };
+        // One delegate, with keys of its own, takes up all there is.
+        assert_eq!((begin(1, &[1, 2, 6], 1), begin(2, &[1, 2, 7], 2)), (Ok(1), Ok(1)));
+        // Its sibling gets a half, and a third delegate nothing more.
+        assert_eq!((begin(3, &[1, 3], 3), begin(4, &[1, 4], 4)), (Ok(1), Err(UploadError::Chain)));
+        // Their delegator has room for all of its files, and theirs give way.
+        assert_eq!((begin(5, &[1], 5), begin(6, &[1], 6)), (Ok(1), Ok(1)));
+        assert!(uploads.lock().iter().all(|upload| upload.chain == chain(&[1])));
+        assert_eq!(begin(7, &[1, 3], 7), Err(UploadError::Chain));
     }
 
     #[test]

@@ -11,9 +11,8 @@ use crate::tables::{Binding, Readings, Shelf};
 use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_confine::Launcher;
-use weir_netio::FilterCompiler;
-use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
+use weir_confine::{Launcher, Meter};
+use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward, thread_time};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -75,7 +74,7 @@ impl Workshop {
             pace,
             office: Arc::default(),
             shelf: Arc::default(),
-            filters: Arc::new(Filters::new(FilterCompiler::default())),
+            filters: Arc::new(Filters::default()),
         }
     }
 
@@ -84,8 +83,8 @@ impl Workshop {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; what of it
-    /// others than this thread take is added to `used`, also where it fails.
+    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; all the processor time that
+    /// it uses is taken off `meter`, also where it fails.
     pub(crate) fn prepare(
         &self,
         session: &SessionSpec,
@@ -93,7 +92,22 @@ impl Workshop {
         limits: &Limits,
         spec: &ModuleSpec,
         file: Option<Vec<u8>>,
-        used: &mut Nanos,
+        meter: &mut dyn Meter,
+    ) -> Result<Prepared, NodeError> {
+        let begin = thread_time();
+        let prepared = self.prepare_with(session, memory, limits, spec, file, meter);
+        meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
+        prepared
+    }
+
+    fn prepare_with(
+        &self,
+        session: &SessionSpec,
+        memory: &Arc<MemoryReservation>,
+        limits: &Limits,
+        spec: &ModuleSpec,
+        file: Option<Vec<u8>>,
+        meter: &mut dyn Meter,
     ) -> Result<Prepared, NodeError> {
         let module = || spec.module.clone();
         let bytes = match file {
@@ -144,7 +158,7 @@ impl Workshop {
                     &spec.settings(),
                     !is_short,
                     (Some(memory), &limits.writes),
-                    used,
+                    meter,
                 );
                 ward.map(|ward| {
                     let admitted = Arc::clone(ward.admitted());
@@ -161,7 +175,7 @@ impl Workshop {
                     tables: tables.first(),
                     press: Some(publisher),
                 };
-                let program = self.engine.load_counting(admitted, !is_short, used);
+                let program = self.engine.load_counting(admitted, !is_short, meter);
                 program.and_then(|program| {
                     let instance = Instance::start_with(&self.engine, &program, means)?;
                     Ok((program.into_admitted(), Tenant::Here(Box::new(instance))))

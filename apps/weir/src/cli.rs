@@ -93,9 +93,6 @@ pub enum Command {
     /// Compile a module from standard input to standard output: what weir runs for each module that is not in the cache
     #[command(hide = true)]
     Compile,
-    /// Compile a filter expression from standard input to standard output: what a node runs for each channel's filter
-    #[command(hide = true, name = weir_netio::FILTER_CHILD)]
-    CompileFilter,
     /// Keep a private key and sign handshakes with it: what a node runs for its own, with a socket for standard input
     #[command(hide = true, name = weir_node::KEEPER)]
     KeepKey {

@@ -169,10 +169,6 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             drop(out);
             weir_sandbox::compile_child()?;
         }
-        Command::CompileFilter => {
-            drop(out);
-            weir_netio::filter_child()?;
-        }
         Command::KeepKey { file } => {
             drop(out);
             weir_node::keep_key(&file)?;

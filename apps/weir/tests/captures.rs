@@ -75,7 +75,7 @@ fn every_file_of_the_shared_set_is_counted_as_its_index_says() {
     });
 }
 
-/// tcpdump reads the files by itself; only the filter language is libpcap's on both sides.
+/// tcpdump reads the files and compiles the filters by itself.
 #[test]
 fn a_filter_selects_the_packets_that_tcpdump_selects() {
     const FILTERS: &[&str] = &[

@@ -478,3 +478,24 @@ fn a_list_takes_tokens_a_time_and_what_a_holder_passed_on() {
         "another credential of yours",
     );
 }
+
+#[test]
+fn commands_that_add_to_one_list_at_the_same_time_lose_no_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    done(at, "key new operator.key");
+    let tokens =
+        ('a'..='p').map(|digit| format!("weir-id:{}@2100-01-01T00:00:00Z", digit.to_string().repeat(32)));
+    let tokens: Vec<String> = tokens.collect();
+    std::thread::scope(|scope| {
+        for token in &tokens {
+            let line = format!("credential revoke {token} --key operator.key --list revoked");
+            scope.spawn(move || done(at, &line));
+        }
+    });
+    let list = std::fs::read_to_string(at.join("revoked")).unwrap();
+    for token in &tokens {
+        assert!(list.contains(token), "{token}: {list}");
+    }
+    assert!(list.contains("\nsequence 16\n"), "{list}");
+}

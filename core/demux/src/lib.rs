@@ -1,6 +1,6 @@
 //! Many packet filters at once: one look at each field of a packet says who wants it.
 //!
-//! Each channel has a filter, a [`Program`] of the classic BPF machine as libpcap compiles it for a link type. [`Demux`] joins them: it
+//! Each channel has a filter, a [`Program`] of the classic BPF machine, compiled for a link type. [`Demux`] joins them: it
 //! finds what each program demands of a packet, and makes tables in which the fields that they have in common are looked up once, whatever
 //! the number of channels. The answer is a [`ChannelSet`].
 //!

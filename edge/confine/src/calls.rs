@@ -79,8 +79,7 @@ const IN_MEMORY: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer: of
-/// a protocol whose name cannot be looked up, libpcap takes the number to be 0. So it ends with the first one.
+/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer. So it ends with the first one.
 const LOOKUPS: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,

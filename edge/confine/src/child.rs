@@ -6,7 +6,9 @@
 //! trusted as what it was asked: whoever takes over a child can answer what they want, until the time is up.
 
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, start_piped};
+use crate::meter::{Meter, Order};
 use crate::{ConfineError, Files, Isolation};
+use rustix::thread::CpuSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,6 +27,10 @@ const TEXT_MAX: usize = 500;
 const PORTION: usize = 64 << 10;
 /// A child that has said all it has to say is about to end: how often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(1);
+/// The interval in which the meter of a child that works is asked.
+const ORDERS: Duration = Duration::from_millis(20);
+/// Added to the nice value of every child: what a stranger has compiled runs behind everything else on its cores.
+const NICE: i32 = 10;
 
 /// What a child may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +43,43 @@ pub struct Limits {
     pub memory: Bytes,
     /// The longest answer, in bytes.
     pub answer: usize,
+    /// Its cores; those of the calling thread where there are none.
+    pub cores: Option<Cores>,
+}
+
+/// A set of cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores(CpuSet);
+
+impl Cores {
+    /// The cores of the calling thread without `taken`. Nothing where none would be left, or the system does not say.
+    pub fn without(taken: &[u16]) -> Option<Self> {
+        let mut set = rustix::thread::sched_getaffinity(None).ok()?;
+        for core in taken.iter().map(|core| usize::from(*core)).filter(|core| *core < CpuSet::MAX_CPU) {
+            set.unset(core);
+        }
+        (set.count() > 0).then_some(Self(set))
+    }
+
+    /// A bit for each of them.
+    fn words(&self) -> [u64; CORE_WORDS] {
+        std::array::from_fn(|word| {
+            (0..64).filter(|bit| self.0.is_set(word * 64 + bit)).fold(0, |bits, bit| bits | 1 << bit)
+        })
+    }
+
+    /// Moves the calling thread to them.
+    ///
+    /// # Errors
+    /// The system does not allow it.
+    pub fn bind(&self) -> io::Result<()> {
+        Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
+    }
+
+    /// Whether `core` is one of them.
+    pub fn has(&self, core: u16) -> bool {
+        usize::from(core) < CpuSet::MAX_CPU && self.0.is_set(usize::from(core))
+    }
 }
 
 impl Limits {
@@ -45,9 +88,9 @@ impl Limits {
             processor: self.processor.0.div_ceil(Nanos::SECOND.0),
             addresses: self.memory.0,
             memory: 0,
-            nice: 0,
+            nice: NICE,
             descriptors: crate::companion::DESCRIPTORS,
-            cores: [0; CORE_WORDS],
+            cores: self.cores.as_ref().map_or([0; CORE_WORDS], Cores::words),
         }
     }
 }
@@ -81,6 +124,9 @@ pub enum ChildError {
     /// Somebody has killed it: by what it was asked it came to a state that it cannot be in, or the system had no memory for it.
     #[error("the process that did it was killed by signal {0}")]
     Killed(i32),
+    /// Its meter gave it up for others.
+    #[error("it gave way to others")]
+    GaveWay,
     /// It says more than there is to say.
     #[error("its answer has more than {0} bytes")]
     Answer(usize),
@@ -107,22 +153,64 @@ pub fn plain(bytes: &[u8]) -> String {
 /// Starts a process with this argument and nothing of the environment, sends it the question, and waits for the answer. However it goes, there is no
 /// child any more afterwards.
 ///
+/// The child runs with a higher nice value than the caller, on [`Limits::cores`]. `meter` is asked every 20 ms; a child that is to rest is stopped (SIGSTOP), and its
+/// time by the clock does not count meanwhile. The processor time that the child took is taken off the meter.
+///
 /// The answer is a [`ChildError`] where there is none. A child that ends with a status other than 0 has answered, but is not [done](Answer::is_done).
-pub fn ask(launcher: &Launcher, argument: &str, question: &[u8], limits: &Limits) -> Asked {
-    let until = Instant::now() + Duration::from_nanos(limits.time.0);
+pub fn ask(
+    launcher: &Launcher,
+    argument: &str,
+    question: &[u8],
+    limits: &Limits,
+    meter: &mut dyn Meter,
+) -> Asked {
+    let nothing = |error: ChildError| Asked { answer: Err(error), used: Nanos(0) };
+    // Between two children of one request, too.
+    loop {
+        match meter.order(Nanos(0)) {
+            Order::GoOn => break,
+            Order::Rest => std::thread::sleep(ORDERS),
+            Order::GiveUp => return nothing(ChildError::GaveWay),
+        }
+    }
+    let begun = Instant::now();
     let mut running = match start_piped(launcher, argument, limits.allotment()) {
-        Ok(child) => Running { child, ended: None },
-        Err(error) => return Asked { answer: Err(error.into()), used: Nanos(0) },
+        Ok(child) => Running {
+            clock: clock(&child),
+            child,
+            ended: None,
+            until: begun + Duration::from_nanos(limits.time.0),
+            asked: begun,
+            rests: None,
+        },
+        Err(error) => return nothing(error.into()),
     };
-    let answer = running.answer(question, limits, until);
-    Asked { answer, used: running.used() }
+    let answer = running.answer(question, limits, meter);
+    let used = running.used();
+    meter.spend(used);
+    Asked { answer, used }
+}
+
+/// The clock of a child's processor time.
+fn clock(child: &Child) -> Option<libc::clockid_t> {
+    let number = libc::pid_t::try_from(child.id()).ok()?;
+    let mut clock = 0;
+    // SAFETY: the pointer is to a live local. The child has not been waited for, so its number is nobody else's.
+    (unsafe { libc::clock_getcpuclockid(number, &raw mut clock) } == 0).then_some(clock)
 }
 
 /// A child. It ends with this.
 struct Running {
     child: Child,
+    clock: Option<libc::clockid_t>,
     /// How it has ended, and the processor time that it had. From then on its number may be another process's.
     ended: Option<(ExitStatus, Nanos)>,
+    /// Its time by the clock ends then, if it does not rest.
+    until: Instant,
+    /// When its meter was asked last.
+    asked: Instant,
+    /// It is stopped, since then.
+    rests: Option<Instant>,
 }
 
 impl Drop for Running {
@@ -163,9 +251,14 @@ impl<S: Read + AsRawFd> Stream<S> {
 }
 
 impl Running {
-    fn answer(&mut self, question: &[u8], limits: &Limits, until: Instant) -> Result<Answer, ChildError> {
-        let (bytes, said) = self.talk(question, limits, until)?;
-        let status = self.end(limits, until)?;
+    fn answer(
+        &mut self,
+        question: &[u8],
+        limits: &Limits,
+        meter: &mut dyn Meter,
+    ) -> Result<Answer, ChildError> {
+        let (bytes, said) = self.talk(question, limits, meter)?;
+        let status = self.end(limits, meter)?;
         match status.signal() {
             Some(libc::SIGXCPU) => return Err(ChildError::Time(*limits)),
             // The first process of a PID namespace does not get the signal of the first limit.
@@ -182,6 +275,59 @@ impl Running {
             return Err(io::Error::other(said).into());
         }
         Ok(Answer { bytes, said, is_done: status.success() })
+    }
+
+    /// The processor time that it has had so far.
+    fn so_far(&self) -> Nanos {
+        let Some(clock) = self.clock.filter(|_| self.ended.is_none()) else { return Nanos(0) };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a live local. The child has not been waited for, so the clock is nobody else's.
+        if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+            return Nanos(0);
+        }
+        let part = |count: i64| u64::try_from(count).unwrap_or(0);
+        Nanos(part(time.tv_sec).saturating_mul(Nanos::SECOND.0).saturating_add(part(time.tv_nsec)))
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        let Some(number) = libc::pid_t::try_from(self.child.id()).ok().filter(|_| self.ended.is_none())
+        else {
+            return;
+        };
+        // SAFETY: takes no pointers. The child has not been waited for, so its number is nobody else's.
+        unsafe { libc::kill(number, signal) };
+    }
+
+    /// Asks the meter where it is time for that, and does what it says. The time by the clock that is left for the next wait.
+    fn look(&mut self, limits: &Limits, meter: &mut dyn Meter) -> Result<Duration, ChildError> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.asked) >= ORDERS {
+            self.asked = now;
+            let so_far = self.so_far();
+            if so_far > limits.processor {
+                return Err(ChildError::Time(*limits));
+            }
+            match (meter.order(so_far), self.rests) {
+                (Order::GiveUp, _) => return Err(ChildError::GaveWay),
+                (Order::Rest, None) => {
+                    self.signal(libc::SIGSTOP);
+                    self.rests = Some(now);
+                }
+                (Order::GoOn, Some(since)) => {
+                    self.until += now.saturating_duration_since(since);
+                    self.rests = None;
+                    self.signal(libc::SIGCONT);
+                }
+                (Order::Rest, Some(_)) | (Order::GoOn, None) => {}
+            }
+        }
+        if self.rests.is_some() {
+            return Ok(ORDERS);
+        }
+        match self.until.saturating_duration_since(now) {
+            Duration::ZERO => Err(ChildError::Time(*limits)),
+            left => Ok(left.min(ORDERS)),
+        }
     }
 
     /// The processor time that it had. It has not, any more, from then on.
@@ -227,17 +373,14 @@ impl Running {
         &mut self,
         question: &[u8],
         limits: &Limits,
-        until: Instant,
+        meter: &mut dyn Meter,
     ) -> Result<(Vec<u8>, Vec<u8>), ChildError> {
         let (mut sends, mut rest) = (self.child.stdin.take(), question);
         sends.as_ref().map_or(Ok(()), never_wait)?;
         let (mut answer, mut said) =
             (Stream::of(self.child.stdout.take()), Stream::of(self.child.stderr.take()));
         while answer.pipe.is_some() || said.pipe.is_some() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ChildError::Time(*limits));
-            }
+            let left = self.look(limits, meter)?;
             let to = sends.as_ref().map_or(-1, AsRawFd::as_raw_fd);
             let [to, from, from_errors] = poll(
                 [(to, libc::POLLOUT), (answer.descriptor(), libc::POLLIN), (said.descriptor(), libc::POLLIN)],
@@ -271,15 +414,12 @@ impl Running {
     }
 
     /// How it has ended.
-    fn end(&mut self, limits: &Limits, until: Instant) -> Result<ExitStatus, ChildError> {
+    fn end(&mut self, limits: &Limits, meter: &mut dyn Meter) -> Result<ExitStatus, ChildError> {
         loop {
             if let Some(status) = self.wait(libc::WNOHANG)? {
                 return Ok(status);
             }
-            if Instant::now() >= until {
-                return Err(ChildError::Time(*limits));
-            }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(self.look(limits, meter)?.min(LOOK));
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | [`translator`]: compiles one filter expression | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
+//! | [`translator`]: reads what is open and writes what is open; the base of a keeper | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
 //! | [`keeper`]: signs with a key that it has read before | as a translator | as a translator; others cannot look into its memory | none |
 //! | [`ward`]: runs one module in a process of its own | none at all; what is open stays open | as a compiler, and to take descriptors and signal its own threads; others cannot look into its memory | none |
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
@@ -30,6 +30,7 @@ mod descriptors;
 mod files;
 mod isolation;
 mod launch;
+mod meter;
 pub mod private;
 mod privileges;
 mod root;
@@ -39,6 +40,7 @@ pub mod spawner;
 pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
+pub use meter::{Budget, Meter, Order};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

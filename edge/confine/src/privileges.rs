@@ -34,7 +34,8 @@ impl OfSpawner {
     fn capabilities(self) -> CapabilitySet {
         let users = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::SETFCAP);
         match self {
-            Self::Trying => users.union(CapabilitySet::SYS_ADMIN),
+            // The last to narrow the bounding set by.
+            Self::Trying => users.union(CapabilitySet::SYS_ADMIN).union(CapabilitySet::SETPCAP),
             Self::OwnUsers => users,
             Self::Users => CapabilitySet::SETFCAP,
             Self::Namespaces => CapabilitySet::SYS_ADMIN,

@@ -34,6 +34,7 @@ fn main() {
         }
         Some("compile") => compile(),
         Some("node") => node(),
+        Some("starts") => starts(),
         Some("level") => println!("{}", spawner(GroupSetting::None, None).isolation()),
         _ => tests(),
     }
@@ -85,6 +86,28 @@ fn ward(spawner: &Arc<Spawner>) -> Companion {
     // When it answers it has put up its walls.
     assert_eq!(ward.ask(b"you", 100, PATIENCE).expect("it answers"), b"you");
     ward
+}
+
+/// The time from the start of a process to its first answer, directly and through the spawner, in turn: `cargo test -p weir-confine --test spawner -- starts`
+/// prints it. No test depends on it.
+fn starts() {
+    let spawner = spawner(GroupSetting::None, None);
+    println!("microseconds of a start, isolated by {} and by seccomp alone", spawner.isolation());
+    let program = std::env::current_exe().expect("this program has a name");
+    let ways = [Launcher::Spawner(spawner), Launcher::Direct(program)];
+    let mut taken = [const { Vec::new() }; 2];
+    for _ in 0..200 {
+        for (way, taken) in ways.iter().zip(&mut taken) {
+            let begin = Instant::now();
+            let mut ward = Companion::start(way, &["ward"], ROOM).expect("it starts");
+            ward.ask(b"you", 100, PATIENCE).expect("it answers");
+            taken.push(begin.elapsed().as_micros());
+        }
+    }
+    for mut taken in taken {
+        taken.sort_unstable();
+        println!("median {} quartiles {} {}", taken[100], taken[50], taken[150]);
+    }
 }
 
 fn tests() {
@@ -243,14 +266,15 @@ fn a_process_that_is_asked_once_answers_and_has_its_limits() {
         time: Nanos(300 * Nanos::SECOND.0),
         memory: Bytes(1 << 30),
         answer: 1 << 20,
+        cores: None,
     };
-    let asked = ask(&launcher, "compile", b"a question", &limits);
+    let asked = ask(&launcher, "compile", b"a question", &limits, &mut Nanos(0));
     assert_eq!(asked.answer.expect("it answers").bytes, b"a question");
     // The first process of a PID namespace does not get the signal of the limit.
-    let asked = ask(&launcher, "compile", b"spin", &limits);
+    let asked = ask(&launcher, "compile", b"spin", &limits, &mut Nanos(0));
     assert!(matches!(asked.answer, Err(child::ChildError::Time(_))), "{:?}", asked.answer);
     assert!(asked.used.0 > Nanos::SECOND.0 / 2, "{:?}", asked.used);
-    let none = ask(&launcher, "/bin/sh", b"", &limits);
+    let none = ask(&launcher, "/bin/sh", b"", &limits, &mut Nanos(0));
     assert!(matches!(none.answer, Err(child::ChildError::Process(_))), "{:?}", none.answer);
 }
 

@@ -1,69 +1,87 @@
-//! Filter expressions in libpcap's language, compiled and run by libpcap: here for whoever runs weir, and [apart] for strangers.
+//! Filter expressions in tcpdump's language, compiled by [`weir_filter`] and run by [`weir_demux`].
 
-pub mod apart;
+mod names;
 
-use pcap::{BpfProgram, Linktype};
+pub use names::SystemNames;
+
 use std::sync::OnceLock;
-use weir_demux::Instruction;
+use weir_demux::{Packet, Program};
+use weir_filter::{FixedNames, Names};
 use weir_wire::LinkType;
 
-/// An expression that libpcap does not accept.
-#[derive(Debug, thiserror::Error)]
-#[error("filter expression `{expression}` for link type {} ({}): {error}; man 7 pcap-filter describes the language", .link_type.number(), .link_type.name())]
+/// The longest expression, in bytes.
+pub const EXPRESSION_BYTES_MAX: usize = weir_filter::TEXT_BYTES_MAX;
+/// The characters of an expression that an error repeats.
+const SHOWN_MAX: usize = 200;
+
+/// A text that is no filter for packets of a link type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "filter expression `{expression}` for link type {} ({}): {error}; man 7 pcap-filter describes the language",
+    .link_type.number(), .link_type.name()
+)]
 pub struct FilterError {
-    /// The expression.
+    /// The beginning of the expression, without control characters.
     pub expression: String,
-    /// For which packets it was compiled: what an expression can say depends on that.
+    /// The link type for which it was compiled: tests make sense for some only.
     pub link_type: LinkType,
-    /// What libpcap says.
-    pub error: pcap::Error,
+    /// The fault, and its place in the whole expression.
+    pub error: weir_filter::FilterError,
 }
 
-/// A pcap-filter expression. For each link type it becomes a program of its own, compiled when the first such packet comes.
+/// Compiles an expression for packets of a link type. Names of hosts are refused, and nothing is looked up.
+///
+/// # Errors
+///
+/// [`FilterError`], where the expression is none, or makes no sense for such packets.
+pub fn compile_filter(expression: &str, link_type: LinkType) -> Result<Program, FilterError> {
+    compile(expression, link_type, &FixedNames)
+}
+
+fn compile(expression: &str, link_type: LinkType, names: &dyn Names) -> Result<Program, FilterError> {
+    weir_filter::compile(expression, link_type, u32::MAX, names).map_err(|error| {
+        let shown: String = expression.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+        let more = if expression.chars().nth(SHOWN_MAX).is_some() { "..." } else { "" };
+        FilterError { expression: shown + more, link_type, error }
+    })
+}
+
+/// An expression. For each link type it becomes a program of its own, compiled when the first such packet comes.
+#[derive(Debug)]
 pub struct Filter {
     expression: String,
+    /// Hosts and ports are looked up with the system's resolver.
+    looks_up: bool,
     programs: [OnceLock<Result<Program, FilterError>>; LinkType::ALL.len()],
 }
 
-/// A program of the classic BPF machine. It is never changed after it was compiled.
-struct Program(BpfProgram);
-
-// SAFETY: the only thing done with a shared program is running it, which reads its instructions and nothing else.
-unsafe impl Sync for Program {}
-
-unsafe extern "C" {
-    /// libpcap's interpreter; `pcap::BpfProgram::filter` does not let us say how long the packet was on the link.
-    fn bpf_filter(
-        program: *const pcap::BpfInstruction,
-        packet: *const u8,
-        wire_len: libc::c_uint,
-        captured: libc::c_uint,
-    ) -> libc::c_uint;
-}
-
-impl std::fmt::Debug for Filter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Filter").field("expression", &self.expression).finish_non_exhaustive()
-    }
-}
-
 impl Filter {
-    /// Checks that the expression makes sense for at least one link type.
+    /// Checks that the expression makes sense for at least one link type. Names of hosts are refused.
     ///
     /// # Errors
     ///
-    /// [`FilterError`], where it does not; it tells what libpcap says about it for Ethernet.
+    /// [`FilterError`] for Ethernet, where it makes sense for none.
     pub fn new(expression: &str) -> Result<Filter, FilterError> {
-        let filter = Filter::unchecked(expression);
+        Self::checked(expression, false)
+    }
+
+    /// The same for the text of somebody who runs weir themselves: names of hosts and ports are looked up as the system does it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn looking_up(expression: &str) -> Result<Filter, FilterError> {
+        Self::checked(expression, true)
+    }
+
+    fn checked(expression: &str, looks_up: bool) -> Result<Filter, FilterError> {
+        let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
+        let filter = Filter { expression: expression.to_owned(), looks_up, programs };
         if LinkType::ALL.iter().any(|&link_type| filter.check(link_type).is_ok()) {
             return Ok(filter);
         }
-        filter.compile(LinkType::Ethernet).map(|_| filter)
-    }
-
-    fn unchecked(expression: &str) -> Filter {
-        let programs = [const { OnceLock::new() }; LinkType::ALL.len()];
-        Filter { expression: expression.to_owned(), programs }
+        filter.check(LinkType::Ethernet).map_err(FilterError::clone)?;
+        Ok(filter)
     }
 
     /// The expression.
@@ -87,55 +105,20 @@ impl Filter {
     /// As [`check`](Self::check).
     pub fn matches(&self, link_type: LinkType, wire_len: u32, bytes: &[u8]) -> Result<bool, &FilterError> {
         let program = self.program(link_type)?;
-        let captured = libc::c_uint::try_from(bytes.len()).unwrap_or(libc::c_uint::MAX);
-        let instructions = program.0.get_instructions();
-        // SAFETY: libpcap compiled the program, so it is valid, ends, and stays inside the `captured` bytes, which are those of
-        // `bytes` or the first of them.
-        let verdict = unsafe { bpf_filter(instructions.as_ptr(), bytes.as_ptr(), wire_len, captured) };
-        Ok(verdict != 0)
+        let cap_len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        // All bytes are at hand, so none is asked for.
+        Ok(program.accepts(&Packet { head: bytes, cap_len, wire_len }).unwrap_or(false))
     }
 
-    /// What it was compiled to for packets of `link_type`: this is how filters are joined with each other.
+    /// The program for packets of `link_type`: filters are joined as programs.
     ///
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn instructions(&self, link_type: LinkType) -> Result<Vec<Instruction>, &FilterError> {
-        /// `struct bpf_insn`, whose fields the crate `pcap` keeps to itself.
-        #[repr(C)]
-        struct Encoded {
-            code: libc::c_ushort,
-            jt: libc::c_uchar,
-            jf: libc::c_uchar,
-            k: libc::c_uint,
-        }
-        let compiled = self.program(link_type)?.0.get_instructions();
-        let decode = |instruction: &pcap::BpfInstruction| {
-            // SAFETY: `BpfInstruction` is a transparent wrapper of libpcap's `struct bpf_insn`, which has this layout.
-            let Encoded { code, jt, jf, k } =
-                unsafe { std::ptr::from_ref(instruction).cast::<Encoded>().read() };
-            Instruction { code, jt, jf, k }
-        };
-        const { assert!(size_of::<Encoded>() == size_of::<pcap::BpfInstruction>()) };
-        Ok(compiled.iter().map(decode).collect())
-    }
-
-    fn program(&self, link_type: LinkType) -> Result<&Program, &FilterError> {
+    pub fn program(&self, link_type: LinkType) -> Result<&Program, &FilterError> {
         let index = LinkType::ALL.iter().position(|&known| known == link_type).unwrap_or(0);
-        self.programs[index].get_or_init(|| self.compile(link_type)).as_ref()
-    }
-
-    fn compile(&self, link_type: LinkType) -> Result<Program, FilterError> {
-        // libpcap's own numbers (DLT_…) are those of link types, but for raw IP.
-        const DLT_RAW: i32 = 12;
-        let number = match link_type {
-            LinkType::Raw => DLT_RAW,
-            other => i32::from(other.number()),
-        };
-        pcap::Capture::dead(Linktype(number))
-            .and_then(|dead| dead.compile(&self.expression, true))
-            .map(Program)
-            .map_err(|error| FilterError { expression: self.expression.clone(), link_type, error })
+        let names: &dyn Names = if self.looks_up { &SystemNames } else { &FixedNames };
+        self.programs[index].get_or_init(|| compile(&self.expression, link_type, names)).as_ref()
     }
 }
 
@@ -189,10 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_expression_and_says_what_libpcap_says() {
-        let error = Filter::new("tcp prot 80").unwrap_err().to_string();
-        assert!(error.contains("`tcp prot 80`") && error.contains("syntax error"), "{error}");
+    fn an_error_names_the_expression_and_the_place_of_the_fault() {
+        let error = Filter::new("tcp prot 80").unwrap_err();
+        assert_eq!((error.error.at, error.error.len), (4, 4));
+        let shown = error.to_string();
+        assert!(shown.contains("`tcp prot 80`") && shown.contains("at byte 4: syntax error"), "{shown}");
         assert!(Filter::new("port 80\0").is_err());
+        let long = Filter::new(&"udp or \u{1b}".repeat(1000)).unwrap_err().to_string();
+        assert!(long.len() < 1000 && !long.contains(char::is_control), "{long}");
     }
 
     #[test]
@@ -201,5 +188,16 @@ mod tests {
         assert!(filter.matches(LinkType::Ethernet, 50, &with_link_header(LinkType::Ethernet)).unwrap());
         let error = filter.matches(LinkType::Raw, 36, &IP).unwrap_err().to_string();
         assert!(error.contains("link type 101 (raw IP)"), "{error}");
+    }
+
+    #[test]
+    fn names_of_hosts_are_looked_up_only_where_that_is_wanted() {
+        assert!(Filter::new("host localhost").unwrap_err().to_string().contains("names are not looked up"));
+        assert!(compile_filter("host localhost", LinkType::Ethernet).is_err());
+        let filter = Filter::looking_up("src host localhost").unwrap();
+        let mut packet = with_link_header(LinkType::Ethernet);
+        assert!(!filter.matches(LinkType::Ethernet, 50, &packet).unwrap());
+        packet[26..30].copy_from_slice(&[127, 0, 0, 1]);
+        assert!(filter.matches(LinkType::Ethernet, 50, &packet).unwrap());
     }
 }

@@ -40,8 +40,7 @@
 //!
 //! # Writing and choosing
 //!
-//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is a pcap-filter expression, compiled by libpcap; those of strangers are
-//! compiled in processes of their own, by [`FilterCompiler`].
+//! [`PacketWriter`] writes pcap or pcapng. [`Filter`] is an expression in tcpdump's language; [`compile_filter`] compiles those of strangers.
 
 mod arena;
 mod block;
@@ -77,10 +76,7 @@ pub use capture::{Capture, Next, Progress};
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use error::{FirstBytes, OpenError, ReadError, SourceName};
 pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
-pub use filter::apart::{
-    ApartError, EXPRESSION_BYTES_MAX, FILTER_CHILD, FilterCompiler, FilterFault, FilterLimits, filter_child,
-};
-pub use filter::{Filter, FilterError};
+pub use filter::{EXPRESSION_BYTES_MAX, Filter, FilterError, SystemNames, compile_filter};
 pub use live::{
     Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
     SentTotals, Sink,

@@ -149,7 +149,7 @@ fn a_pipe_gives_the_same_packets_as_the_file() {
     }
 }
 
-/// tcpdump reads the files by itself; only the language is libpcap's on both sides.
+/// tcpdump reads the files and compiles the filters by itself.
 #[test]
 fn filters_select_as_many_packets_as_tcpdump_does() {
     let Some(traces) = traces() else { return };

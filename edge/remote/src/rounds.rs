@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_trust::association::frame::{LENGTH_BYTES, framed, length};
-use weir_trust::association::{Message, Responder, Signer, check_first};
+use weir_trust::association::{FIRST_BYTES, Message, Responder, Signer, check_first};
 use weir_trust::gate::Ticket;
 
 /// The listener's token: no ticket has that number.
@@ -61,6 +61,8 @@ impl Input {
         let mut piece = [0; READ_BYTES];
         loop {
             let whole = match self.bytes.first_chunk::<LENGTH_BYTES>() {
+                // It has one length: it is read at once, as it comes.
+                None if which == Message::First => LENGTH_BYTES + FIRST_BYTES,
                 None => LENGTH_BYTES,
                 Some(said) => LENGTH_BYTES + length(which, *said)?,
             };
@@ -124,6 +126,7 @@ impl Connection {
         let State::Waiting(first) = &self.state else { return Err(AcceptError::Closed) };
         let (responder, second) = Responder::begin(signer, first, &mut OsRng)?;
         let second = framed(&second).ok_or_else(|| AcceptError::Io(ErrorKind::InvalidData.into()))?;
+        self.socket.set_nodelay(true).map_err(Broken::of)?;
         // Nothing was sent before, so there is room for it.
         match (&self.socket).write(&second) {
             Ok(count) if count == second.len() => {}
@@ -237,11 +240,9 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
             self.connections.remove(&evicted.number());
         }
         let (ticket, number) = (admission.ticket, admission.ticket.number());
-        let registered =
-            usize::try_from(number).map_err(|_| ErrorKind::InvalidData.into()).and_then(|token| {
-                socket.set_nodelay(true)?;
-                self.registry.register(&mut socket, Token(token), Interest::READABLE)
-            });
+        let registered = usize::try_from(number)
+            .map_err(|_| ErrorKind::InvalidData.into())
+            .and_then(|token| self.registry.register(&mut socket, Token(token), Interest::READABLE));
         if let Err(error) = registered {
             self.shared.count(&Broken::of(error).into());
             self.shared.leave(ticket);

@@ -7,8 +7,8 @@
 
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
-use weir_confine::Launcher;
-use weir_confine::child::{self, ChildError, Limits};
+use weir_confine::child::{self, ChildError, Cores, Limits};
+use weir_confine::{Launcher, Meter};
 use weir_units::{Bytes, Nanos};
 
 const DIGEST_BYTES: usize = 32;
@@ -16,7 +16,7 @@ const DIGEST_BYTES: usize = 32;
 /// The most code that is taken from a child, in bytes.
 const CODE_MAX: usize = 256 << 20;
 
-/// How many times the processor time that it may use a child may be there, as others want the processor too.
+/// The time by the clock for each second of processor time: a compiler runs behind everything else on its cores.
 const PATIENCE: u64 = 30;
 
 /// What a child may use.
@@ -26,12 +26,14 @@ pub struct CompileLimits {
     pub time: Nanos,
     /// Address space.
     pub memory: Bytes,
+    /// Its cores; those of the thread that wants it compiled where there are none.
+    pub cores: Option<Cores>,
 }
 
 impl Default for CompileLimits {
     /// A thousand times what the shipped modules take.
     fn default() -> Self {
-        Self { time: Nanos(10 * Nanos::SECOND.0), memory: Bytes(2 << 30) }
+        Self { time: Nanos(10 * Nanos::SECOND.0), memory: Bytes(2 << 30), cores: None }
     }
 }
 
@@ -44,28 +46,44 @@ pub enum CompileError {
     /// To blame is the module: it is small, or admission would have refused it, but hard to compile.
     #[error("compiling it takes more than {} of processor time or {} of memory, and was given up; smaller functions would help", .0.time, .0.memory)]
     Limits(CompileLimits),
+    /// To blame is the request: all that is compiled for it takes too long together.
+    #[error(
+        "all that this request has to have compiled takes more than {0} of processor time, and was given up; ask for less in one request, or for smaller functions"
+    )]
+    Budget(Nanos),
+    /// To blame is the load of the node.
+    #[error(
+        "compiling it gave way to others, whose shares of the processor are larger or less used: try again"
+    )]
+    GaveWay,
     /// To blame is the node.
     #[error("no process to compile in: {0}")]
     Process(#[from] io::Error),
 }
 
-/// Has a child compile a rewritten module. Adds to `used` the processor time that it took, also where there is no code.
+/// Has a child compile a rewritten module. Takes the processor time that it used off the meter, also where there is no code.
 pub(crate) fn in_child(
     bytes: &[u8],
     limits: CompileLimits,
-    used: &mut Nanos,
+    meter: &mut dyn Meter,
 ) -> Result<Vec<u8>, CompileError> {
+    let (left, all) = (meter.left(), meter.limit());
+    if left == Nanos(0) {
+        return Err(CompileError::Budget(all));
+    }
     let most = Limits {
-        processor: limits.time,
+        processor: limits.time.min(left),
         time: Nanos(limits.time.0.saturating_mul(PATIENCE)),
         memory: limits.memory,
         answer: CODE_MAX,
+        cores: limits.cores,
     };
-    let asked = child::ask(&Launcher::of_process(), "compile", bytes, &most);
-    used.0 = used.0.saturating_add(asked.used.0);
+    let asked = child::ask(&Launcher::of_process(), "compile", bytes, &most, meter);
     let answer = asked.answer.map_err(|error| match error {
+        ChildError::Time(_) if left < limits.time => CompileError::Budget(all),
         // Without memory it ends itself by a signal.
         ChildError::Time(_) | ChildError::Killed(_) => CompileError::Limits(limits),
+        ChildError::GaveWay => CompileError::GaveWay,
         ChildError::Process(error) => CompileError::Process(error),
         ChildError::Answer(_) => CompileError::Process(io::Error::other(error)),
     })?;

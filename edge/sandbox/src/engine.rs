@@ -19,6 +19,7 @@ use wasmtime::{
 };
 use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
+use weir_confine::Meter;
 use weir_session::{Admitted, STACK_MAX, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -224,7 +225,7 @@ impl Engine {
         self.load_counting(admitted, true, &mut Nanos(0))
     }
 
-    /// One or the other, and adds to `used` the processor time that a compiler's child took, also where it failed. What this thread takes is in its own.
+    /// One or the other, and takes off `meter` the processor time that a compiler's child took, also where it failed. The calling thread's own is not taken off.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -232,10 +233,10 @@ impl Engine {
         &self,
         admitted: Admitted,
         suspendable: bool,
-        used: &mut Nanos,
+        meter: &mut dyn Meter,
     ) -> Result<Program, LoadError> {
         let checks = self.checks(&admitted, suspendable);
-        let compiled = self.compile(&admitted, checks, used)?;
+        let compiled = self.compile(&admitted, checks, meter)?;
         // SAFETY: the code is this engine's own output, as `compile` gives it.
         unsafe { self.assemble(admitted, compiled) }
     }
@@ -251,7 +252,7 @@ impl Engine {
         &self,
         admitted: &Admitted,
         checks: Checks,
-        used: &mut Nanos,
+        meter: &mut dyn Meter,
     ) -> Result<Compiled, LoadError> {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
@@ -263,7 +264,7 @@ impl Engine {
             Some(code) => code,
             None => {
                 let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, limits, used).map_err(LoadError::Compile)?,
+                    Some(limits) => compile::in_child(&bytes, limits, meter).map_err(LoadError::Compile)?,
                     None => self.wasm.precompile_module(&bytes).map_err(failed)?,
                 };
                 if let Some(cache) = &self.cache {

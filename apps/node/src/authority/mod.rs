@@ -12,7 +12,7 @@ mod refusal;
 mod rights;
 mod snapshot;
 
-pub(crate) use permit::{Permitted, Signed, permit, signed};
+pub(crate) use permit::{Permitted, Signed, hold_known, permit, signed};
 pub use refusal::Refusal;
 pub(crate) use rights::{Needed, Shared, Standing, needed};
 pub(crate) use snapshot::snapshot_of;

@@ -210,6 +210,16 @@ pub(crate) fn signed(
     Ok(Some(Signed { signers: signers(&hash, signatures)?, hash }))
 }
 
+/// Holds a module of which only the hash is known against what a credential allows.
+pub(crate) fn hold_known(
+    credential: &Verified,
+    name: &str,
+    hash: &ModuleHash,
+    signatures: &[String],
+) -> Result<(), Refusal> {
+    Signed { signers: signers(hash, signatures)?, hash: *hash }.hold(credential, name)
+}
+
 /// Their packets are among those of every filter of the chain, and they show of them what all views of the chain show.
 fn narrow(channels: &mut [ChannelSpec], credential: &Verified) -> Result<(), Refusal> {
     let bounds = Bounds::of(credential);

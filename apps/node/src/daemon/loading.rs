@@ -9,9 +9,11 @@ use crate::premises::Premises;
 use crate::protocol::Change;
 use crate::share::Share;
 use crate::spec::{ModuleSpec, SessionSpec};
+use crate::turns;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use weir_confine::{Budget, Meter};
 use weir_sandbox::thread_time;
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{MODULE_BYTES_MAX, Name};
@@ -22,13 +24,18 @@ type FileOf<'a> = dyn Fn(&ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> + 'a
 
 impl Daemon {
     /// A session, and its modules, which are all that come with weir. All or nothing.
-    pub(crate) fn create(&self, spec: SessionSpec, owner: Option<Owner>) -> Result<(), NodeError> {
-        self.create_with(spec, owner, &|_| Ok(None))
+    pub(crate) fn create(
+        &self,
+        spec: SessionSpec,
+        owner: Option<Owner>,
+        budget: &mut Budget,
+    ) -> Result<(), NodeError> {
+        self.create_with(spec, owner, &|_| Ok(None), budget)
     }
 
     /// A session of the configuration: modules can be files, too.
     pub(super) fn create_configured(&self, spec: SessionSpec) -> Result<(), NodeError> {
-        self.create_with(spec, None, &|module| self.file(module))
+        self.create_with(spec, None, &|module| self.file(module), &mut turns::budget_for(None))
     }
 
     fn create_with(
@@ -36,13 +43,14 @@ impl Daemon {
         spec: SessionSpec,
         owner: Option<Owner>,
         file: &FileOf<'_>,
+        budget: &mut Budget,
     ) -> Result<(), NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (name, modules) = (spec.name.clone(), spec.modules.clone());
-        let id = self.create_empty(spec, owner.clone())?;
+        let id = self.create_empty(spec, owner.clone(), budget)?;
         for module in modules {
-            let loaded =
-                file(&module).and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[]));
+            let loaded = file(&module)
+                .and_then(|file| self.load(&name, (owner.clone(), None), &module, file, &[], budget));
             if let Err(error) = loaded {
                 // This one: somebody may have closed it, and made another of its name.
                 _ = self.close_for(&name, id, Closed::Asked, Unloaded::SessionClosed);
@@ -53,9 +61,14 @@ impl Daemon {
     }
 
     /// A session without its modules. Its number.
-    fn create_empty(&self, spec: SessionSpec, owner: Option<Owner>) -> Result<u64, NodeError> {
+    fn create_empty(
+        &self,
+        spec: SessionSpec,
+        owner: Option<Owner>,
+        budget: &mut Budget,
+    ) -> Result<u64, NodeError> {
         let name = spec.name.clone();
-        let (compiled, used) = self.compiled(owner.as_ref(), |premises| {
+        let (compiled, used) = self.compiled(owner.as_ref(), budget, |premises| {
             // His right first: what there is here beside it, which the other says, is not for everybody to know.
             self.with_node(|node| node.hold(owner.as_ref(), &spec))?;
             premises.check(&spec)?;
@@ -77,28 +90,28 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Filters that are wanted compiled for a session of the owner's, and the processor time that it took. Nobody waits for that but who asked, and who
-    /// has something compiled by the same right. What is wanted is asked while the node is not held.
+    /// Filters that are wanted, compiled for a session of the owner's within the request's budget, and the processor time that it took. Only who asked waits for
+    /// that, and who has something compiled by the same right. What is wanted is asked while the node is not held.
     fn compiled(
         &self,
         owner: Option<&Owner>,
+        budget: &mut Budget,
         wanted: impl FnOnce(&Premises) -> Result<Vec<Wanted>, NodeError>,
     ) -> (Result<Compiled, NodeError>, Nanos) {
-        let mut used = Nanos(0);
-        let compile = |used: &mut Nanos| {
+        let before = budget.used();
+        let compile = || {
             let (filters, premises) =
                 self.with_node(|node| (Arc::clone(&node.workshop.filters), node.premises()));
             let wanted = wanted(&premises)?;
-            // Nobody needs a turn for what is there.
+            // What is there needs no turn.
             if let Some(compiled) = filters.kept(&wanted) {
                 return Ok(compiled);
             }
-            let mut turn = self.turns.take(owner)?;
-            let compiled = filters.compile(wanted, used);
-            turn.spent(*used);
-            compiled
+            let mut turn = self.turns.take(owner, budget)?;
+            filters.compile(wanted, &mut turn)
         };
-        (compile(&mut used), used)
+        let compiled = compile();
+        (compiled, Nanos(budget.used().0.saturating_sub(before.0)))
     }
 
     /// What has to be compiled for a change that can be, as far as it can be said of it alone. The node is not to be held.
@@ -147,33 +160,38 @@ impl Daemon {
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
+        budget: &mut Budget,
     ) -> Result<Name, NodeError> {
         crate::descriptors::spare(|| self.with_node(Node::tidy))?;
         let (permitted, by) = permitted;
         let owner = self.owner(session, permitted)?;
-        let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
-        let signed = signed.map_err(Box::new)?;
-        let turn = self.turns.take(owner.as_ref());
+        let turn = self.turns.take(owner.as_ref(), budget);
         let mut turn = turn.inspect_err(|_| lock(&self.node).count_refusal(session))?;
-        let (begin, mut used) = (thread_time(), Nanos(0));
         let (workshop, spec, memory, limits) = {
             let node = lock(&self.node);
             node.still_of(session, owner.as_ref())?.check_room(session)?;
             let (memory, limits) = (node.memory_of(session)?, node.limits_of(session)?);
             (node.workshop(), node.spec(session)?.clone(), memory, limits)
         };
+        // All of its bytes are hashed, and signatures are checked.
+        let begin = thread_time();
+        let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
         let code =
             Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
-        // This takes long, so nobody waits for it but who asked.
-        let prepared = workshop.prepare(&spec, &memory, &limits, module, file, &mut used);
-        turn.spent(used);
-        turn.spent(Nanos(thread_time().0.saturating_sub(begin.0)));
+        turn.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
+        // This takes long, so only who asked waits for it.
+        let prepared = match signed {
+            Ok(signed) => workshop
+                .prepare(&spec, &memory, &limits, module, file, &mut turn)
+                .map(|prepared| (signed, prepared)),
+            Err(why) => Err(Box::new(why).into()),
+        };
         let used = turn.used();
         // From here on it is the next one's.
         drop(turn);
         let mut node = lock(&self.node);
         node.charge(session, Some(&module.cpu), used);
-        let loaded = prepared.and_then(|prepared| {
+        let loaded = prepared.and_then(|(signed, prepared)| {
             node.still_of(session, owner.as_ref())?.check_shared(by.as_ref())?;
             self.renew(&mut node, session)?;
             node.install(session, prepared, signed)
@@ -224,6 +242,7 @@ impl Daemon {
         &self,
         change: &Change,
         permitted: (Option<Owner>, Option<Share>),
+        budget: &mut Budget,
     ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {
             // Each can have memory of its own.
@@ -231,7 +250,8 @@ impl Daemon {
         }
         let (permitted, by) = permitted;
         let owner = self.owner(&change.session, permitted)?;
-        let (compiled, used) = self.compiled(owner.as_ref(), |premises| self.wanted_for(change, premises));
+        let (compiled, used) =
+            self.compiled(owner.as_ref(), budget, |premises| self.wanted_for(change, premises));
         let mut node = lock(&self.node);
         node.charge(&change.session, None, used);
         let before = node.reserved(&change.session);

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_confine::{Budget, Meter};
 use weir_ledger::{Filter, ReadError, Reader};
 use weir_sandbox::thread_time;
 use weir_session::Name;
@@ -56,6 +57,8 @@ pub(crate) struct Telling<'a> {
     rest: Option<(Reader, Statement)>,
     /// Lines for people, when it is at its end.
     notes: Vec<String>,
+    /// Processor time of turns that is not accounted elsewhere.
+    used: Nanos,
 }
 
 impl Daemon {
@@ -80,7 +83,7 @@ impl Daemon {
         let reader = reader.map_err(|error| self.unread(error, holder.is_some()))?;
         let statement = Statement::new(holder.as_deref(), ask, there);
         let rest = Some((reader, statement));
-        Ok(Telling { daemon: self, holder, node: self.name(), rest, notes: Vec::new() })
+        Ok(Telling { daemon: self, holder, node: self.name(), rest, notes: Vec::new(), used: Nanos(0) })
     }
 
     fn unread(&self, error: ReadError, is_holder: bool) -> Untold {
@@ -127,12 +130,13 @@ impl Telling<'_> {
 
     /// Reads for a moment. Says whether that was the end.
     fn piece(
-        &self,
+        &mut self,
         reader: &mut Reader,
         statement: &mut Statement,
         entries: &mut Vec<Entry>,
     ) -> Result<bool, Untold> {
-        let mut turn = self.daemon.turns.take_by(self.holder.as_deref())?;
+        let mut budget = Budget::new(Nanos(u64::MAX));
+        let mut turn = self.daemon.turns.take_by(self.holder.as_deref(), &mut budget)?;
         let begin = thread_time();
         let used = || Nanos(thread_time().0.saturating_sub(begin.0));
         let told = loop {
@@ -145,8 +149,15 @@ impl Telling<'_> {
                 break Ok(false);
             }
         };
-        turn.spent(used());
+        turn.spend_here(used());
+        drop(turn);
+        self.used.0 = self.used.0.saturating_add(budget.here().0);
         told
+    }
+
+    /// The processor time of its turns since this was asked last: who asked for it has paid for that.
+    pub(crate) fn take_used(&mut self) -> Nanos {
+        std::mem::take(&mut self.used)
     }
 
     /// What there is to say at its end.

@@ -108,7 +108,7 @@ pub struct DelegatedShot {
 /// Processes that a node has started, of one role and with the same walls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessShot {
-    /// `module`, `compiler`, `filter` or `key-agent`.
+    /// `module`, `compiler` or `key-agent`.
     pub role: String,
     /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` is what each has.
     pub isolation: String,

@@ -1,7 +1,7 @@
 //! What is said with one client, whatever it is spoken with over: its requests, one after the other, and what they are answered with.
 
-use super::hearing::{Heard, hear};
-use super::pace::Pace;
+use super::hearing::{Heard, listen, understand};
+use super::pace::{Pace, cost_of, cost_of_time, more_for};
 use super::room::Rooms;
 use crate::audit::Asked;
 use crate::authority::{Asker, Refusal};
@@ -9,7 +9,9 @@ use crate::daemon::{Daemon, Telling};
 use crate::error::NodeError;
 use crate::followers::{Following, Told};
 use crate::protocol::{Answer, Ask, PART_BYTES_MAX, Reply, Request, VERSION};
+use crate::requests::Work;
 use crate::share::Share;
+use crate::turns;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,14 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
+use weir_sandbox::thread_time;
 use weir_session::Name;
 use weir_trust::credential::PrefixId;
-use weir_units::Bytes;
+use weir_units::{Bytes, Nanos};
 
 /// A client that says nothing for so long, or takes nothing, is left.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest time between two snapshots for one client.
 const WATCH_MIN: Duration = Duration::from_millis(50);
+/// The longest time for which records go to a follower after the session's owner has taken the right back, but for the time until the next row.
+const SHARE_LOOK: Duration = Duration::from_millis(100);
+/// The interval in which the time is accounted that it takes to tell a follower of records.
+const ACCOUNTED: Duration = Duration::from_millis(200);
 
 /// What a client is spoken with over.
 pub(super) trait Line: Read + Write {
@@ -108,11 +115,52 @@ pub(super) struct Conversation<'a, L> {
     /// By whose right he asks: see [`Asker::chain`].
     chain: Vec<PrefixId>,
     office: &'a Office,
+    meter: RequestMeter,
+}
+
+/// The processor time of this thread that belongs to requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestMeter {
+    /// The thread's time up to which it is accounted. The thread began with the connection, so the first request has that, too.
+    accounted: Nanos,
+    /// Time since then that is on the bill of a session already.
+    billed: Nanos,
+    /// The cost that the request was charged with before it was read.
+    charged: Nanos,
+    /// The request was refused, or failed.
+    is_refused: bool,
 }
 
 impl<'a, L: Line> Conversation<'a, L> {
     pub(super) fn new(line: L, asker: Asker, office: &'a Office) -> Self {
-        Self { line: BufReader::new(line), chain: asker.chain(), asker, office }
+        let chain = asker.chain();
+        Self { line: BufReader::new(line), chain, asker, office, meter: RequestMeter::default() }
+    }
+
+    /// Charges the asker, who is the holder of a credential, for what this thread did since the last time: for a request, a connection, or a part of one.
+    fn account(&mut self, count: u64) {
+        let Asker::Holder(credential) = &self.asker else { return };
+        let RequestMeter { accounted, billed, charged, is_refused } = self.meter;
+        let now = thread_time();
+        self.meter = RequestMeter { accounted: now, ..RequestMeter::default() };
+        let cpu = Nanos(now.0.saturating_sub(accounted.0).saturating_sub(billed.0));
+        let more = Nanos(cost_of_time(cpu).0.saturating_sub(charged.0));
+        self.office.pace.charge(&self.chain, more);
+        self.office.daemon.asked(credential, Work { count, refused: is_refused.into(), cpu });
+    }
+
+    /// Waits for the asker's turn for something of this cost; not at all where it costs nothing.
+    fn take_turn(&mut self, cost: Nanos) -> Result<(), String> {
+        if cost == Nanos(0) {
+            return Ok(());
+        }
+        if let Err(too_often) = self.office.pace.take(&self.chain, cost) {
+            // When to ask again is different each time, and it is one kind.
+            self.office.daemon.decided(Asked::unread(&self.asker).refused("more was asked than is answered"));
+            return Err(too_often.to_string());
+        }
+        self.meter.charged.0 = self.meter.charged.0.saturating_add(cost.0);
+        Ok(())
     }
 
     fn be_patient(&mut self) {
@@ -124,11 +172,14 @@ impl<'a, L: Line> Conversation<'a, L> {
     }
 
     fn refuse(&mut self, why: &dyn Display) -> io::Result<()> {
+        self.meter.is_refused = true;
         refuse(self.line.get_mut(), why)
     }
 
     /// Answers until the client goes, says something that is no request, or the node stops.
     pub(super) fn serve(&mut self) -> io::Result<()> {
+        // The handshake, and looking at the credential.
+        self.account(1);
         while !self.office.is_over() {
             self.be_patient();
             if self.line.fill_buf()?.is_empty() {
@@ -136,54 +187,59 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
             // The whole request, from its first byte on.
             self.be_patient();
-            let (ask, len) = match hear(&mut self.line)? {
-                Heard::Ask(ask, len) => (ask, len),
-                Heard::End => return Ok(()),
-                Heard::Wrong(why) => return self.refuse(&why),
-            };
-            let sent = match self.admitted(&ask, len) {
-                Ok(sent) => sent,
-                // Nothing follows it: there can be another request.
-                Err(why) if len == 0 => {
-                    self.refuse(&why)?;
-                    continue;
-                }
-                Err(why) => return self.refuse(&why),
-            };
-            // Until it is answered.
-            let (of, bytes) = (self.chain.first().copied(), sent.as_ref().map_or(len, |file| file.len()));
-            let Some(_room) = self.office.bodies.take(of, bytes) else {
-                let why = "so much is being sent to the node, by others or under your credential, that there is no room for this file; try again";
-                return self.refuse(&why);
-            };
-            let body = match sent {
-                Some(file) => Some(file.to_vec()),
-                None if len == 0 => None,
-                None => {
-                    let mut body = vec![0; len];
-                    self.line.read_exact(&mut body)?;
-                    Some(body)
-                }
-            };
-            if !self.answer(ask.ask, body)? {
+            let go_on = self.request();
+            self.account(1);
+            if !go_on? {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Whether a request is looked at, before its file has come: not too often, and not with a file that is too long or of no use. The file, where it has come before.
-    fn admitted(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
-        let enter = |why: &str| {
-            self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(why));
-        };
-        if let Err(too_often) = self.office.pace.take(&self.chain, Instant::now()) {
-            // When to ask again is different each time, and it is one kind.
-            enter("more was asked than is answered");
-            return Err(too_often.to_string());
+    /// Answers one request. Says whether there can be another.
+    fn request(&mut self) -> io::Result<bool> {
+        let line = listen(&mut self.line)?;
+        // Before anything of it is looked at. It is not read, so what follows it cannot be told from it.
+        if let Err(why) = self.take_turn(cost_of(line.len())) {
+            return self.refuse(&why).map(|()| false);
         }
+        let (ask, len) = match understand(&line) {
+            Heard::Ask(ask, len) => (ask, len),
+            Heard::End => return Ok(false),
+            Heard::Wrong(why) => return self.refuse(&why).map(|()| false),
+        };
+        drop(line);
+        let sent = match self.admitted(&ask, len) {
+            Ok(sent) => sent,
+            // Where nothing follows it there can be another request.
+            Err(why) => return self.refuse(&why).map(|()| len == 0),
+        };
+        if let Err(why) = self.take_turn(more_for(len)) {
+            return self.refuse(&why).map(|()| false);
+        }
+        // Until it is answered.
+        let (of, bytes) = (self.chain.first().copied(), sent.as_ref().map_or(len, |file| file.len()));
+        let office = self.office;
+        let Some(_room) = office.bodies.take(of, bytes) else {
+            let why = "so much is being sent to the node, by others or under your credential, that there is no room for this file; try again";
+            return self.refuse(&why).map(|()| false);
+        };
+        let body = match sent {
+            Some(file) => Some(file.to_vec()),
+            None if len == 0 => None,
+            None => {
+                let mut body = vec![0; len];
+                self.line.read_exact(&mut body)?;
+                Some(body)
+            }
+        };
+        self.answer(ask.ask, body)
+    }
+
+    /// Whether a request is looked at, before its file has come: not with a file that is too long or of no use. The file, where it has come before.
+    fn admitted(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
         if let Some(why) = self.not_for_him(&ask.ask, len) {
-            enter(&why);
+            self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(&why));
             return Err(why);
         }
         self.sent_before(ask)
@@ -219,7 +275,15 @@ impl<'a, L: Line> Conversation<'a, L> {
             );
         }
         let sent = self.office.daemon.uploads.file(&self.chain, file, Instant::now());
-        sent.map(Some).map_err(|error| error.to_string())
+        let sent = sent.map_err(|error| error.to_string())?;
+        // Its hash is known, so it is refused before it is copied and hashed again.
+        if let Err(why) = self.office.daemon.permit_known(&self.asker, &ask.ask, file) {
+            let daemon = &self.office.daemon;
+            let session = daemon.session_of(&self.asker, &ask.ask);
+            daemon.decided(Asked::of(&self.asker, &ask.ask, session.as_ref()).refused(&why.to_string()));
+            return Err(why.to_string());
+        }
+        Ok(Some(sent))
     }
 
     /// Answers a request. Says whether there can be another.
@@ -260,6 +324,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                 | Request::Revocations
         );
         let (owner, by) = (permitted.owner, permitted.by);
+        let mut budget = turns::budget_for(owner.as_ref());
         let answer = match permitted.ask {
             Request::Show => Reply::Snapshot(Box::new(daemon.snapshot_for(&self.asker))),
             Request::Watch { every } => {
@@ -268,16 +333,20 @@ impl<'a, L: Line> Conversation<'a, L> {
                 while !self.has_ended()? {
                     let snapshot = self.office.daemon.snapshot_for(&self.asker);
                     self.say(Reply::Snapshot(Box::new(snapshot)))?;
+                    self.account(0);
                     std::thread::sleep(every);
+                    if let Err(why) = self.take_turn(cost_of(0)) {
+                        return self.refuse(&why).map(|()| false);
+                    }
                 }
                 return Ok(false);
             }
-            Request::Create(spec) => reply(daemon.create(spec, owner)),
-            Request::Change(change) => reply(daemon.change(&change, (owner, by))),
+            Request::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
+            Request::Change(change) => reply(daemon.change(&change, (owner, by), &mut budget)),
             Request::Close { session } => reply(daemon.close(&session)),
             Request::Load { session, module, signatures } => noted(
                 daemon
-                    .load(&session, (owner, by), &module, body, &signatures)
+                    .load(&session, (owner, by), &module, body, &signatures, &mut budget)
                     .map(|name| format!("module {name} runs in session {session}")),
             ),
             Request::Upload(part) => {
@@ -339,6 +408,8 @@ impl<'a, L: Line> Conversation<'a, L> {
         if !looks {
             daemon.has_changed();
         }
+        self.meter.billed.0 = self.meter.billed.0.saturating_add(budget.here().0);
+        self.meter.is_refused = matches!(answer, Reply::Refused { .. });
         daemon.decided(asked.answered(&answer, is_refusal.get()));
         self.say(names.as_asked(answer)).map(|()| true)
     }
@@ -349,7 +420,10 @@ impl<'a, L: Line> Conversation<'a, L> {
             if self.has_ended()? {
                 return Ok(false);
             }
-            let reply = match telling.next() {
+            let told = telling.next();
+            // Turns are paid for.
+            self.meter.billed.0 = self.meter.billed.0.saturating_add(telling.take_used().0);
+            let reply = match told {
                 Ok(Some(entries)) => entries,
                 Ok(None) => return self.say(Reply::Done { notes: telling.notes() }).map(|()| true),
                 Err(why) => return self.refuse(&why).map(|()| true),
@@ -383,7 +457,19 @@ impl<'a, L: Line> Conversation<'a, L> {
 
     /// Until nothing more comes, or is for him.
     fn follow(&mut self, following: &Following, session: &Name, by: Option<&Share>) -> io::Result<()> {
-        while !self.office.is_over() && self.office.daemon.still_over(&self.asker, session, by).is_ok() {
+        let (mut looked, mut accounted) = (Instant::now(), Instant::now());
+        while !self.office.is_over() && self.office.daemon.still(&self.asker).is_ok() {
+            // The node is held for that, so it is not done for each row.
+            if by.is_some() && looked.elapsed() >= SHARE_LOOK {
+                looked = Instant::now();
+                if self.office.daemon.still_over(&self.asker, session, by).is_err() {
+                    return Ok(());
+                }
+            }
+            if accounted.elapsed() >= ACCOUNTED {
+                self.account(0);
+                accounted = Instant::now();
+            }
             match following.next(Duration::from_millis(200)) {
                 Ok(Told { reply, load }) => {
                     self.say(reply)?;

@@ -14,34 +14,47 @@ pub(crate) enum Heard {
     Wrong(String),
 }
 
+/// The next line of a client, unread: its end where there is none. At most a byte more than a line may have.
+///
+/// # Errors
+/// What comes cannot be read, or takes too long.
+pub(crate) fn listen(source: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    source.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+    Ok(line)
+}
+
 /// The next line of a client, as a request.
 ///
 /// # Errors
 /// What comes cannot be read, or takes too long.
 pub(crate) fn hear(source: &mut impl BufRead) -> io::Result<Heard> {
-    let wrong = |why: String| Ok(Heard::Wrong(why));
-    let mut line = Vec::new();
-    source.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+    Ok(understand(&listen(source)?))
+}
+
+/// A line of a client, as a request.
+pub(crate) fn understand(line: &[u8]) -> Heard {
+    let wrong = Heard::Wrong;
     if line.is_empty() {
-        return Ok(Heard::End);
+        return Heard::End;
     }
     if line.len() > LINE_BYTES_MAX {
         return wrong(format!("a line has at most {LINE_BYTES_MAX} bytes"));
     }
     // The version first: another one may have other requests.
-    let version = serde_json::from_slice::<Version>(&line).map(|v| v.weir);
+    let version = serde_json::from_slice::<Version>(line).map(|v| v.weir);
     if let Ok(version) = version
         && version != VERSION
     {
         return wrong(format!("this node speaks version {VERSION} of the protocol, not {version}"));
     }
-    let ask: Ask = match serde_json::from_slice(&line) {
+    let ask: Ask = match serde_json::from_slice(line) {
         Ok(ask) => ask,
         Err(error) => return wrong(format!("this is no request: {error}")),
     };
     let (what, most) = body_of(&ask.ask);
     match usize::try_from(ask.body).ok().filter(|len| *len <= most) {
-        Some(len) => Ok(Heard::Ask(Box::new(ask), len)),
+        Some(len) => Heard::Ask(Box::new(ask), len),
         None if most == 0 => wrong("no file belongs to this request".to_owned()),
         None => wrong(format!("a {what}'s file has at most {most} bytes")),
     }

@@ -1,95 +1,259 @@
-//! How often somebody from elsewhere may ask: each request takes the node a moment, whatever comes of it.
+//! The pace of requests from elsewhere: each takes the node a moment, whatever comes of it.
+//!
+//! A request waits for its turn before it is read, by [virtual clocks](crate::fair) of its chain. It moves the clocks by a hundredth of a second, by more where it is long, and
+//! afterwards by more where it took more processor time than a usual one. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
+//! never waits for its descendants, and siblings get equal parts. A flood is not answered faster than that, and waits in the sender's own buffers.
 
+use crate::fair::Clocks;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_trust::credential::PrefixId;
-use weir_trust::gate::{Rate, Rates};
 use weir_units::Nanos;
 
-/// Requests in a second of whoever shares one grant of the operator's, and of each of them.
-const EACH_SECOND: u32 = 100;
-/// How many of them can come at once after a while without. A file of 8 MiB comes in 32.
-const AT_ONCE: u32 = 400;
-/// Of how many it is remembered how often they asked.
-const REMEMBERED: usize = 4096;
+/// Requests in a second of a holder, and of all descendants of a holder.
+const EACH_SECOND: u64 = 100;
+/// How many of them can come at once after a while without. A file of 8 MiB comes in 32 parts.
+const AT_ONCE: u64 = 400;
+/// Processor time of requests of a holder, and of all descendants of a holder, in percent of a core.
+const CORE_PERCENT: u64 = 5;
+/// A request counts once more for each so many bytes.
+const BYTES_OF_ONE: usize = 64 << 10;
+/// The time by which clocks are moved by one request.
+const ONE: Nanos = Nanos(Nanos::SECOND.0 / EACH_SECOND);
+/// How far a clock may be ahead of time.
+const AHEAD_MAX: Nanos = Nanos(ONE.0 * (AT_ONCE - 1));
+/// A request waits for its turn for so long at most.
+const WAITING_MAX: Duration = Duration::from_secs(5);
+/// A request looks again after so long when another one is before it.
+const LOOK: Nanos = Nanos::MILLISECOND;
 
-/// Who has asked how often.
+/// The clocks, and who waits.
 #[derive(Debug)]
 pub(super) struct Pace {
     begun: Instant,
-    rates: Mutex<Rates<PrefixId>>,
+    queue: Mutex<Queue>,
 }
 
-/// Somebody asks more often than he is answered. Nothing is wrong with what was asked; it is to be asked again.
+/// A request that did not get its turn. Nothing is wrong with what was asked; it is to be asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "more is asked than is answered under this credential, or those that share a grant with it ({EACH_SECOND} requests a second, and {AT_ONCE} at once): try again in {} s",
+    "more is asked than is answered under this credential, or those that share a grant with it ({EACH_SECOND} requests a second, less where they take long): try again in {} s",
     .after.as_secs() + 1
 )]
 pub(super) struct TooOften {
     after: Duration,
 }
 
+/// The cost of a request of so many bytes, before it is read.
+pub(super) fn cost_of(bytes: usize) -> Nanos {
+    Nanos(ONE.0.saturating_add(more_for(bytes).0))
+}
+
+/// The cost of so many more bytes.
+pub(super) fn more_for(bytes: usize) -> Nanos {
+    let times = u64::try_from(bytes / BYTES_OF_ONE).unwrap_or(u64::MAX);
+    Nanos(ONE.0.saturating_mul(times))
+}
+
+/// The cost of a request that took so much processor time.
+pub(super) fn cost_of_time(used: Nanos) -> Nanos {
+    Nanos(used.0.saturating_mul(100 / CORE_PERCENT))
+}
+
 impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
-        let every = Nanos(Nanos::SECOND.0 / u64::from(EACH_SECOND));
-        Self { begun: now, rates: Mutex::new(Rates::new(Rate { every, burst: AT_ONCE }, REMEMBERED)) }
+    pub(super) fn new(begun: Instant) -> Self {
+        Self { begun, queue: Mutex::default() }
     }
 
-    /// Whether whoever asks by this line may do so now. What is refused counts for nothing. The operator may always.
-    pub(super) fn take(&self, line: &[PrefixId], now: Instant) -> Result<(), TooOften> {
-        let now = now.saturating_duration_since(self.begun).as_nanos();
-        let now = Nanos(u64::try_from(now).unwrap_or(u64::MAX));
-        let who = [line.first(), line.last().filter(|last| line.first() != Some(*last))];
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        let after = who.iter().flatten().map(|who| rates.wait(who, now)).max().unwrap_or_default();
-        if after > Nanos(0) {
-            return Err(TooOften { after: Duration::from_nanos(after.0) });
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Waits until the holder of a chain has its turn for something of this cost. The operator, who has no chain, never waits.
+    pub(super) fn take(&self, chain: &[PrefixId], cost: Nanos) -> Result<(), TooOften> {
+        if chain.is_empty() {
+            return Ok(());
         }
-        for who in who.into_iter().flatten() {
-            rates.take(*who, now);
+        let until = Instant::now() + WAITING_MAX;
+        let number = self.lock().enter(chain);
+        loop {
+            let wait = match self.lock().turn(number, cost, self.now()) {
+                None => return Ok(()),
+                Some(wait) => Duration::from_nanos(wait.0),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.lock().leave(number);
+                return Err(TooOften { after: wait });
+            }
+            std::thread::sleep(wait.min(left));
         }
-        Ok(())
+    }
+
+    /// Moves the clocks of a chain by what a request took beyond its cost.
+    pub(super) fn charge(&self, chain: &[PrefixId], more: Nanos) {
+        if more.0 > 0 {
+            self.lock().charge(chain, more, self.now());
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Requests that wait. There are no more than connections.
+#[derive(Debug, Default)]
+struct Queue {
+    clocks: Clocks,
+    waiting: Vec<(u64, Vec<PrefixId>)>,
+    next: u64,
+}
+
+impl Queue {
+    fn enter(&mut self, chain: &[PrefixId]) -> u64 {
+        self.next += 1;
+        self.waiting.push((self.next, chain.to_vec()));
+        self.next
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.waiting.retain(|(other, _)| *other != number);
+    }
+
+    fn charge(&mut self, chain: &[PrefixId], cost: Nanos, now: Nanos) {
+        self.clocks.charge(chain.iter().map(|id| (*id, cost)), now);
+    }
+
+    /// The time after which a request is to look again; nothing where it has its turn now, and is charged.
+    fn turn(&mut self, number: u64, cost: Nanos, now: Nanos) -> Option<Nanos> {
+        let (_, chain) = self.waiting.iter().find(|(other, _)| *other == number)?;
+        let beyond = |chain: &[PrefixId]| self.clocks.ahead(chain, now).0.saturating_sub(AHEAD_MAX.0);
+        // Those that one holder asked before have their turns first.
+        let before = self.waiting.iter().filter(|(other, chains)| *other < number && chains == chain).count();
+        let rank = ONE.0.saturating_mul(u64::try_from(before).unwrap_or(u64::MAX));
+        let wait = beyond(chain);
+        if wait > 0 {
+            return Some(Nanos(wait.saturating_add(rank)));
+        }
+        // Parties have nothing in common.
+        let of_party = self.waiting.iter().filter(|(_, other)| other.first() == chain.first());
+        let ready = of_party.filter(|(_, other)| beyond(other) == 0);
+        let first = self.clocks.first(ready.map(|(number, chain)| (*number, chain.as_slice())));
+        if first != Some(number) {
+            return Some(Nanos(LOOK.0.max(rank)));
+        }
+        let chain = chain.clone();
+        self.leave(number);
+        self.charge(&chain, cost, now);
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fair::tests::chain;
+    use std::collections::BTreeMap;
 
-    fn id(digit: char) -> PrefixId {
-        format!("weir-id:{}", digit.to_string().repeat(32)).parse().unwrap()
+    /// Holders that each have so many connections, over which they ask as fast as they are answered. How often each was answered.
+    fn served(
+        queue: &mut Queue,
+        holders: &[(&'static str, usize)],
+        cost: Nanos,
+        (begin, end): (u64, u64),
+    ) -> BTreeMap<&'static str, u64> {
+        let mut waiting: Vec<(&str, u64, u64)> = Vec::new();
+        for (word, connections) in holders {
+            waiting.extend((0..*connections).map(|_| (*word, queue.enter(&chain(word)), begin)));
+        }
+        let mut served = BTreeMap::new();
+        for now in (begin..end).step_by(usize::try_from(LOOK.0).unwrap()) {
+            for (word, number, look) in &mut waiting {
+                while *look <= now {
+                    match queue.turn(*number, cost, Nanos(now)) {
+                        Some(wait) => *look = now + wait.0.max(1),
+                        None => {
+                            *served.entry(*word).or_insert(0) += 1;
+                            *number = queue.enter(&chain(word));
+                        }
+                    }
+                }
+            }
+        }
+        waiting.iter().for_each(|(_, number, _)| queue.leave(*number));
+        served
+    }
+
+    const SECOND: u64 = Nanos::SECOND.0;
+
+    #[test]
+    fn a_holder_is_answered_at_a_pace_and_takes_nothing_from_others() {
+        let mut queue = Queue::default();
+        let asked = served(&mut queue, &[("a", 8), ("b", 1)], ONE, (0, 10 * SECOND));
+        // All at once at first, and then so many in a second.
+        let most = AT_ONCE + 10 * EACH_SECOND;
+        assert!(asked["b"] >= most - 2 && asked["b"] <= most, "{asked:?}");
+        assert!(asked["a"] > most / 2 && asked["a"] <= most, "{asked:?}");
+        // Who asks seldom does not wait.
+        let number = queue.enter(&chain("c"));
+        assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
     }
 
     #[test]
-    fn who_asks_too_often_is_told_when_to_ask_again_and_takes_nothing_from_others() {
-        let begin = Instant::now();
-        let pace = Pace::new(begin);
-        let (first, other) = ([id('a')], [id('b')]);
-        let asked = |line: &[PrefixId], at: Duration| pace.take(line, begin + at);
-        let answered = (0..2 * AT_ONCE).filter(|_| asked(&first, Duration::ZERO).is_ok()).count();
-        assert_eq!(answered, AT_ONCE as usize);
-        let error = asked(&first, Duration::ZERO).unwrap_err();
-        assert_eq!(error.after, Duration::from_secs(1) / EACH_SECOND);
-        assert!(
-            error.to_string().contains("100 requests a second")
-                && error.to_string().ends_with("try again in 1 s")
-        );
-        // When he is told to, he can.
-        assert_eq!(asked(&first, error.after), Ok(()));
-        assert!(asked(&first, error.after).is_err());
-        assert_eq!(asked(&other, Duration::ZERO), Ok(()));
-        // The operator has no line.
-        assert!((0..2 * AT_ONCE).all(|_| asked(&[], Duration::ZERO).is_ok()));
+    fn a_delegator_is_answered_under_its_delegates_flood() {
+        let mut queue = Queue::default();
+        let flood = [("ab", 8), ("abc", 8), ("abd", 8), ("ac", 8)];
+        served(&mut queue, &flood, ONE, (0, 10 * SECOND));
+        // Their delegator has all of its own, at once, and they have nothing meanwhile that it could have.
+        let number = queue.enter(&chain("a"));
+        assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
+        let all: Vec<(&str, usize)> = flood.into_iter().chain([("a", 1)]).collect();
+        let asked = served(&mut queue, &all, ONE, (10 * SECOND, 20 * SECOND));
+        assert!(asked["a"] >= AT_ONCE + 10 * EACH_SECOND - 2, "{asked:?}");
+        // Delegates all together have no more than one holder could, less what their delegator had.
+        let rest: u64 = asked.iter().filter(|(word, _)| **word != "a").map(|(_, count)| count).sum();
+        assert!(rest <= 10 * EACH_SECOND + 2, "{asked:?}");
     }
 
     #[test]
-    fn passing_a_right_on_is_no_way_to_ask_more_often() {
+    fn a_delegator_in_the_middle_comes_before_its_delegates_and_siblings_get_equal_parts() {
+        let mut queue = Queue::default();
+        let holders = [("ab", 1), ("abc", 8), ("ae", 8), ("af", 1)];
+        served(&mut queue, &[("abc", 8)], ONE, (0, 10 * SECOND));
+        // Those who had nothing so far come first, until all had as much.
+        let asked = served(&mut queue, &holders, ONE, (10 * SECOND, 60 * SECOND));
+        let all: u64 = asked.values().sum();
+        assert!((40 * EACH_SECOND..=50 * EACH_SECOND + AT_ONCE).contains(&all), "{asked:?}");
+        assert!(asked["ab"] > 20 * asked.get("abc").copied().unwrap_or(0).max(1), "{asked:?}");
+        let [of_b, e, f] = [asked["ab"], asked["ae"], asked["af"]];
+        assert!(e.abs_diff(f) <= 20 && of_b.abs_diff(e) <= AT_ONCE + 20, "{asked:?}");
+    }
+
+    #[test]
+    fn requests_that_take_processor_time_are_answered_less_often() {
+        let mut queue = Queue::default();
+        // Each takes 8 ms.
+        let cost = cost_of_time(Nanos(8 * Nanos::MILLISECOND.0));
+        let asked = served(&mut queue, &[("ab", 8)], cost, (0, 100 * SECOND));
+        let used = asked["ab"] * 8 * Nanos::MILLISECOND.0;
+        let part = 100 * SECOND * CORE_PERCENT / 100;
+        assert!(used <= part + AHEAD_MAX.0 * CORE_PERCENT / 100 + 8 * Nanos::MILLISECOND.0, "{used}");
+        assert_eq!((cost_of(100), cost_of(1 << 20).0), (ONE, 17 * ONE.0));
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_when_to_ask_again_and_the_operator_never_waits() {
+        let pace = Pace::new(Instant::now());
+        pace.charge(&chain("a"), Nanos(60 * SECOND));
         let begin = Instant::now();
-        let pace = Pace::new(begin);
-        let delegates = ['b', 'c', 'd'].map(|own| [id('a'), id('f'), id(own)]);
-        let asked = (0..3 * AT_ONCE).zip(delegates.iter().cycle());
-        assert_eq!(asked.filter(|(_, line)| pace.take(*line, begin).is_ok()).count(), AT_ONCE as usize);
-        assert!(pace.take(&[id('e')], begin).is_ok());
+        assert!((0..2 * AT_ONCE).all(|_| pace.take(&[], ONE).is_ok()));
+        assert_eq!(pace.take(&chain("b"), ONE), Ok(()));
+        assert!(begin.elapsed() < WAITING_MAX);
+        let error = pace.take(&chain("ab"), ONE).unwrap_err();
+        assert!(begin.elapsed() >= WAITING_MAX);
+        assert!(error.to_string().contains("100 requests a second"), "{error}");
+        assert!((50..=52).contains(&error.after.as_secs()), "{error}");
+        assert!(pace.lock().waiting.is_empty());
     }
 }

@@ -115,6 +115,7 @@ fn begin(peer: PendingPeer, server: &Arc<RemoteServer>) {
     let theirs = Arc::clone(server);
     // There are as many of these threads as handshakes can be half open, and as places for clients and refused peers.
     let spawned = std::thread::Builder::new().name(CLIENT.to_owned()).spawn(move || {
+        theirs.office.daemon.work_beside_modules();
         // A peer does what it likes with its connection.
         _ = serve(peer, &theirs);
     });

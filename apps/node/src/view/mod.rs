@@ -4,9 +4,11 @@
 //! - [`Lens`]: a view, and for whom. The same one has the same key, so that addresses have one pseudonym for all who see the same.
 //! - [`Share`]: what a selection is of. All channels of which that is the same have one selection: each packet is transformed once for all of them.
 //! - [`Secret`]: from what all keys of the node are derived.
+//! - [`Method`]: the construction that earlier starts of the node used, so that a change is said once.
 
 mod bounds;
 mod lens;
+mod method;
 mod secret;
 mod selections;
 mod share;
@@ -14,6 +16,7 @@ mod shots;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use lens::Lens;
+pub(crate) use method::Method;
 pub(crate) use secret::Secret;
 pub use secret::SecretError;
 pub(crate) use selections::tables;

@@ -7,7 +7,7 @@ use weir_confine::private::{Folder, PrivateError};
 use zeroize::Zeroizing;
 
 /// Its file, in the folder of what the node keeps.
-const FILE: &str = "views.secret";
+pub(super) const FILE: &str = "views.secret";
 /// What it begins with.
 const PREFIX: &str = "weir-views:";
 const BYTES: usize = 32;

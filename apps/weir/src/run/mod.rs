@@ -64,7 +64,7 @@ pub enum RunError {
     /// The filter expression is wrong, maybe because an option is in it.
     #[error("{error}; options such as `{}` come before the filter", option.escape_debug())]
     OptionInFilter {
-        /// What libpcap says.
+        /// The fault.
         error: FilterError,
         /// The option.
         option: String,
@@ -234,7 +234,7 @@ fn filter(words: &[String]) -> Result<Option<Filter>, RunError> {
     if words.is_empty() {
         return Ok(None);
     }
-    Filter::new(&words.join(" ")).map(Some).map_err(|error| match hint::option_in_filter(words) {
+    Filter::looking_up(&words.join(" ")).map(Some).map_err(|error| match hint::option_in_filter(words) {
         Some(option) => RunError::OptionInFilter { error, option: option.clone() },
         None => RunError::Filter(error),
     })

@@ -328,7 +328,7 @@ Exit status: 0 when all nodes have accepted it, or knew it; 1 when not, with eac
         #[arg(long, value_name = "FILE", env = "WEIR_KEY")]
         key: Option<PathBuf>,
         /// The file of a credential for these nodes
-        #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL", requires = "key")]
+        #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL")]
         credential: Option<PathBuf>,
         /// Where the key is sealed: the file with its passphrase in the first line; - is standard input
         #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]

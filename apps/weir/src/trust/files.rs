@@ -163,15 +163,30 @@ fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileEr
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
+/// Keeps other commands from changing files in the folder of this one, for as long as the result is there: a file that two commands read and replace would lose what one
+/// of them wrote.
+pub fn lock_beside(path: &Path) -> Result<File, FileError> {
+    let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
+    match folder.lock() {
+        // A file system without locks: the command is as good as it was.
+        Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(wrong(path, &error)),
+        _ => Ok(folder),
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Puts another text in a file's place, or leaves it as it is.
 pub fn replace(path: &Path, text: &str) -> Result<(), FileError> {
     let failed = |error: io::Error| wrong(path, &error);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     // The umask takes from these, as from those of a new file.
     let shared = std::fs::Permissions::from_mode(SHARED_MODE);
     let mut new =
         tempfile::Builder::new().prefix(".weir-").permissions(shared).tempfile_in(folder).map_err(failed)?;
-    new.write_all(text.as_bytes()).map_err(failed)?;
+    new.write_all(text.as_bytes()).and_then(|()| new.as_file().sync_all()).map_err(failed)?;
     new.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
 }

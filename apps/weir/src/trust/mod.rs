@@ -15,7 +15,7 @@ use crate::Failure;
 use amount::{At, Same};
 use args::{Credential as CredentialAct, Delegate, Grant as GrantArgs, Key, Limits, Sign};
 use delivering::Deliverer;
-use files::{keep_secret, list_of, new_passphrase, passphrase_of, replace, write_new};
+use files::{keep_secret, list_of, new_passphrase, passphrase_of, write_new};
 use rand_core::OsRng;
 use revoking::Revocation;
 use std::io::Write;
@@ -218,6 +218,9 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
             }
             let identity = match key {
                 Some(key) => identity_of(key, passphrase_file.as_deref())?,
+                None if credential.as_ref().is_some_and(|path| !path.as_os_str().is_empty()) => {
+                    return Err(Failure::Control(crate::node::NodeError::NoKey));
+                }
                 None => Identity::generate(&mut OsRng),
             };
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());

@@ -2,7 +2,7 @@
 
 use super::args::Revoked;
 use super::delivering::{Deliverer, deliver};
-use super::files::{credential_of, identity_of, list_of, replace};
+use super::files::{credential_of, identity_of, list_of, lock_beside, replace};
 use super::{TrustError, now};
 use crate::Failure;
 use crate::node::place::Address;
@@ -31,6 +31,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     let identity = identity_of(args.key, args.passphrase_file)?;
     let key = identity.public();
     let own = args.own.map(credential_of).transpose()?;
+    let locked = lock_beside(args.list)?;
     let before = list_of(args.list)?;
     let mut issuer = own.as_ref().map(|own| issuer_of_own(own, key)).transpose()?;
     let mut revoked = RevokedSet::default();
@@ -76,6 +77,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     };
     let signed = signed.map_err(TrustError::from)?;
     replace(args.list, &signed.to_string())?;
+    drop(locked);
     said.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     let count = signed.revoked().len();
     writeln!(out, "{}: list {} has {count} in all", args.list.display(), signed.sequence())?;

@@ -1,19 +1,28 @@
 //! Who pays for what compilers do, and who keeps whom from his turn.
 
+use crate::adversaries::associated;
 use crate::module::{MANIFEST, assemble, text};
-use crate::place::is_inside;
+use crate::place::{MEASURED, is_inside};
 use crate::remote::{Net, Person, modest};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
+use std::io::{Read, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_remote::Stream;
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
 
 /// A module that takes a compiler a while, and is like no other one, also of an earlier run: what was compiled is kept.
 fn hard(number: usize) -> Vec<u8> {
+    harder(number, 20)
+}
+
+/// The same, of so many functions.
+fn harder(number: usize, functions: usize) -> Vec<u8> {
     let run = std::process::id() as usize;
     let mut body = String::new();
-    for function in 0..20 {
+    for function in 0..functions {
         _ = write!(body, "(func $f{function} (param i32) (result i32) (local $a i32) (local $b i32)");
         for step in 0..300 {
             let constant = run * 7919 + number * 1_000_003 + function * 301 + step;
@@ -34,6 +43,11 @@ fn hard(number: usize) -> Vec<u8> {
 
 /// Compilers that the node has at work.
 fn compilers(node: u32) -> usize {
+    processes(node, b"compile").len()
+}
+
+/// Children of the node with this argument.
+fn processes(node: u32, argument: &[u8]) -> Vec<String> {
     let children = std::fs::read_dir(format!("/proc/{node}/task")).unwrap().flat_map(|thread| {
         let file = thread.unwrap().path().join("children");
         let children = std::fs::read_to_string(file).unwrap_or_default();
@@ -42,9 +56,9 @@ fn compilers(node: u32) -> usize {
     // A child that has ended, or has not begun yet, has another one's command line or none.
     let is_compiler = |child: &String| {
         let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(b"compile")
+        line.split(|byte| *byte == 0).nth(1) == Some(argument)
     };
-    children.filter(is_compiler).count()
+    children.filter(is_compiler).collect()
 }
 
 fn create(net: &Net, who: &Person, slice: &str) {
@@ -136,5 +150,122 @@ fn who_keeps_compilers_busy_keeps_nobody_else_from_them_and_pays() {
             place.part(session, "cpu", "main")["debited_ns"].as_u64().unwrap() >= billed
         });
     }
+    assert!(net.place.stop().success());
+}
+
+/// The request of the review: 64 filters of 112 ports each.
+fn many_filters(first: usize) -> Value {
+    let filter = |number: usize| {
+        let ports = (0..112).map(|port| format!("port {}", (first + number * 131 + port * 577) % 65_536));
+        ports.collect::<Vec<_>>().join(" or ")
+    };
+    let channels: Vec<Value> = (0..64)
+        .map(|number| json!({"name": format!("c{number}"), "interface": "b", "filter": filter(number)}))
+        .collect();
+    json!({"create": {"name": "many", "memory": "1 MiB", "cpu": [{"period": "10ms", "slice": "1us"}], "channel": channels}})
+}
+
+/// Sends a request and takes its answer when there is one.
+fn send(stream: &mut Stream, ask: &Value) {
+    stream.write_all(format!("{}\n", json!({"weir": 1, "ask": ask})).as_bytes()).unwrap();
+}
+
+fn answer(stream: &mut Stream) -> Value {
+    let (mut said, mut part) = (Vec::new(), [0; 4096]);
+    while !said.ends_with(b"\n") {
+        let len = stream.read(&mut part).unwrap();
+        assert!(len > 0, "{}", String::from_utf8_lossy(&said));
+        said.extend_from_slice(&part[..len]);
+    }
+    serde_json::from_slice::<Value>(&said).unwrap()["reply"].clone()
+}
+
+#[test]
+fn requests_with_many_filters_of_two_small_holders_do_not_delay_a_third() {
+    if !is_inside("compiling::requests_with_many_filters_of_two_small_holders_do_not_delay_a_third") {
+        return;
+    }
+    let mut net = Net::new();
+    let small = [granted(&net, "first", 1), granted(&net, "second", 1)];
+    let third = granted(&net, "third", 5);
+    create(&net, &third, "500us");
+    let mut streams = small.each_ref().map(|holder| associated(&net, holder));
+    let begin = Instant::now();
+    for (first, stream) in streams.iter_mut().enumerate() {
+        send(stream, &many_filters(first * 10_007));
+    }
+    let file = net.folder.path().join("theirs.wasm");
+    std::fs::write(&file, hard(200)).unwrap();
+    let wanted = Instant::now();
+    net.done(&third, &["load", "study", file.to_str().unwrap()]);
+    let waited = wanted.elapsed();
+    let answers = streams.each_mut().map(answer);
+    let took = begin.elapsed();
+    _ = writeln!(
+        std::io::stderr(),
+        "{MEASURED}the third holder's module was there after {waited:?}; the others were answered within {took:?}"
+    );
+    // Whatever came of them: an answer there is.
+    for answer in answers {
+        assert!(answer.get("done").is_some() || answer.get("refused").is_some(), "{answer}");
+    }
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn long_compilations_of_small_holders_rest_while_a_larger_share_compiles_and_run_behind_modules() {
+    if !is_inside(
+        "compiling::long_compilations_of_small_holders_rest_while_a_larger_share_compiles_and_run_behind_modules",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    let small = [granted(&net, "first", 1), granted(&net, "second", 1)];
+    let third = granted(&net, "third", 5);
+    create(&net, &third, "500us");
+    small.iter().for_each(|holder| create(&net, holder, "100us"));
+    let files: Vec<PathBuf> = [(300, 300), (301, 300), (302, 20)]
+        .into_iter()
+        .map(|(number, functions)| {
+            let path = net.folder.path().join(format!("{number}.wasm"));
+            std::fs::write(&path, harder(number, functions)).unwrap();
+            path
+        })
+        .collect();
+    let node = net.place.process();
+    let is_done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (holder, file) in small.iter().zip(&files) {
+            let (net, is_done) = (&net, &is_done);
+            scope.spawn(move || {
+                // It may be given up; what counts is that it took long.
+                net.weir(holder, &["load", "study", file.to_str().unwrap()]);
+                is_done.fetch_add(1, Ordering::AcqRel);
+            });
+        }
+        let begin = Instant::now();
+        let mut seen = processes(node, b"compile");
+        while seen.len() < 2 {
+            assert!(begin.elapsed() < crate::place::PATIENCE, "no compiler is at work");
+            seen = processes(node, b"compile");
+        }
+        for process in &seen {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+            let (_, rest) = stat.rsplit_once(')').unwrap();
+            assert_eq!(rest.split_whitespace().nth(16), Some("10"), "nice: {stat}");
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+            let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+            let count = std::thread::available_parallelism().unwrap().get();
+            // Modules run on the last core.
+            let last = (count - 1).to_string();
+            let has_last = cores.trim().split([',', '-']).any(|core| core == last);
+            assert_eq!(has_last, count == 1, "{cores}");
+        }
+        let wanted = Instant::now();
+        net.done(&third, &["load", "study", files[2].to_str().unwrap()]);
+        let waited = wanted.elapsed();
+        assert_eq!(is_done.load(Ordering::Acquire), 0, "it waited for one of the others");
+        _ = writeln!(std::io::stderr(), "{MEASURED}the third holder's module was there after {waited:?}");
+    });
     assert!(net.place.stop().success());
 }

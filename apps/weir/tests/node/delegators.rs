@@ -68,7 +68,7 @@ fn of_a_delegates_session_a_delegator_sees_sums_and_others_nothing() {
         (channel["packets"].clone(), channel["interface"].clone(), session["modules"][0]["streams"].clone())
     };
     let own = shown(&student, "study");
-    assert_eq!(of(&own), (2.into(), "b".into(), Value::from(vec!["counts"])));
+    assert_eq!(of(&own), (2.into(), "b".into(), Value::from(vec!["counts", "totals"])));
     let sums = shown(&researcher, &name);
     assert_eq!((of(&sums), &sums["sums_only"]), ((2.into(), "".into(), Value::Array(vec![])), &true.into()));
     assert!(!sums.to_string().contains("port-count"), "{sums}");

@@ -8,12 +8,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use weir_netio::{Kind, Sink};
 
+/// The beginning of a line that says what was measured.
+pub const MEASURED: &str = "measured: ";
 /// Nothing takes longer than this, on the slowest of machines with the most to do.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 const INSIDE: &str = "WEIR_TEST_INSIDE_NAMESPACE";
 
 /// Says whether the test that calls this goes on here: in namespaces of its own, for interfaces and for what is mounted. The first call runs the test there, in a process of its own, and says
 /// no; so it does where namespaces cannot be made.
+///
+/// Lines on standard error that begin with [`MEASURED`] are shown outside, too.
 pub fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -39,6 +43,9 @@ pub fn is_inside(test: &str) -> bool {
     let said =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    for line in said.lines().filter(|line| line.starts_with(MEASURED)) {
+        _ = writeln!(std::io::stderr(), "{line}");
+    }
     false
 }
 

@@ -1,6 +1,6 @@
 //! Processes of a node: the walls around each, as the kernel shows them, and as the node says it.
 
-use crate::place::{Place, is_inside, udp};
+use crate::place::{Place, ip, is_inside, udp};
 use crate::wards::wards;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -124,6 +124,7 @@ fn each_process_of_a_module_is_isolated_as_the_node_says() {
     if !is_inside("processes::each_process_of_a_module_is_isolated_as_the_node_says") {
         return;
     }
+    ip("link set dev lo up");
     let mut place = Place::with_node("metrics = \"127.0.0.1:9138\"\n", TWO);
     let node = place.process();
     let wards: Vec<u32> = wards(node).into_iter().collect();

@@ -112,6 +112,6 @@ fn an_operator_can_do_from_elsewhere_what_he_can_do_there_for_as_long_as_he_is_o
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(!ended.status.success() && said.contains("none of the node's operators any more"), "{said}");
     let (is_done, said) = weir(&admin.key, &["session", "list"]);
-    assert!(!is_done && said.contains("who shows no credential"), "{said}");
+    assert!(!is_done && said.contains("a peer without a credential"), "{said}");
     assert!(net.place.stop().success());
 }

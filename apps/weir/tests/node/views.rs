@@ -546,6 +546,16 @@ fn addresses_look_the_same_after_a_restart_and_to_whoever_got_the_same_view_and_
     assert_eq!(source(&mut net, &researcher), first);
     assert!(net.place.stop().success());
 
+    // Neither start was one with another method. The state of a version before ipcrypt-pfx has no note of it: that is said once.
+    let told = |net: &Net| net.place.said().matches("shows other pseudonyms than before").count();
+    assert_eq!(told(&net), 0, "{}", net.place.said());
+    std::fs::remove_file(net.place.path().join("state/views.method")).unwrap();
+    for _ in 0..2 {
+        net.place.start();
+        assert!(net.place.stop().success());
+    }
+    assert_eq!(told(&net), 1, "{}", net.place.said());
+
     // A secret that others can read, and one that is none, is said, and not replaced.
     let secret = net.place.path().join("state/views.secret");
     let text = std::fs::read_to_string(&secret).unwrap();

@@ -4,7 +4,7 @@ use super::{Decision, Digest, Idle, Reserved, Text, Usage, wire};
 use crate::{Name, Tier};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
-use weir_units::{BitsPerSecond, Timestamp};
+use weir_units::{BitsPerSecond, Nanos, Timestamp};
 
 /// The format of the lines, in the first line of each segment. Segments of all formats from 1 on are read; new ones are written in this one, and nothing is
 /// added to one of an earlier format.
@@ -15,7 +15,8 @@ use weir_units::{BitsPerSecond, Timestamp};
 /// | 2 | the same, and one line for several sessions that were idle ([`Event::Idle`]) |
 /// | 3 | the same, with records that were lost for their rate ([`DropCause::RecordRate`](super::DropCause::RecordRate)); decisions ([`Event::Decision`],
 /// [`Event::Unlisted`], [`Event::Revoked`]); whose a session is ([`Holder`]); sessions that end with their parent's ([`Closed::Parent`]), or because their right was taken back ([`Closed::Revoked`]) |
-pub const FORMAT: u64 = 3;
+/// | 4 | the same, with what requests of holders took ([`Event::Requests`]) |
+pub const FORMAT: u64 = 4;
 
 /// One entry: what happened on a node, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -244,6 +245,23 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         handshakes: u64,
     },
+    /// The processor time that requests of a holder took from `begin` to `end`, allowed or refused: connecting, reading, deciding and answering, without what stands on the bill
+    /// of a session. The holder pays for it as for compiling.
+    Requests {
+        /// The holder's key. Nothing where those of several holders were added up, as there were too many of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<Text>,
+        /// The identifiers of all prefixes of the credential's chain, the operator's block first; of several holders, those that they have in common.
+        credentials: Vec<Text>,
+        /// Requests, and connections.
+        count: u64,
+        /// The requests among them that were refused or failed.
+        #[serde(default, skip_serializing_if = "wire::is_zero")]
+        refused: u64,
+        /// Their processor time.
+        #[serde(rename = "cpu_ns", with = "wire::nanos")]
+        cpu: Nanos,
+    },
     /// A newer list of what a root of trust has taken back holds.
     Revoked {
         /// The root's key.
@@ -327,6 +345,7 @@ impl Event {
             | Self::Backlog { .. }
             | Self::Decision(_)
             | Self::Unlisted { .. }
+            | Self::Requests { .. }
             | Self::Revoked { .. }
             | Self::Idle { .. } => None,
         }
@@ -351,6 +370,7 @@ impl Event {
     /// The first format in which there is such an entry.
     pub(super) fn format(&self) -> u64 {
         match self {
+            Self::Requests { .. } => 4,
             Self::Decision(_)
             | Self::Unlisted { .. }
             | Self::Revoked { .. }

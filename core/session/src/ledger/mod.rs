@@ -37,7 +37,7 @@ pub use entry::{Closed, Entry, EntryRef, Event, FORMAT, Holder, Session, Unloade
 pub use idle::{IDLE_MAX, Idle};
 pub use memory::ByteSeconds;
 pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooManyReserved};
-pub use summary::{Summary, SummaryRow};
+pub use summary::{RequestsRow, Summary, SummaryRow};
 pub use table::{Cell, Column, Table};
 pub use text::Text;
 pub use usage::Usage;

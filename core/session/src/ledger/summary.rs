@@ -1,6 +1,6 @@
 //! What sessions used over a time: for a bill.
 
-use super::{Cell, Column, DropCause, Entry, Event, Session, Table, Thing, Usage, show_time};
+use super::{Cell, Column, DropCause, Entry, Event, Session, Table, Text, Thing, Usage, show_time};
 use std::collections::BTreeMap;
 use weir_units::Timestamp;
 
@@ -13,6 +13,8 @@ pub struct Summary {
     since: Timestamp,
     until: Timestamp,
     rows: BTreeMap<Session, SummaryRow>,
+    /// What requests took, by the holders' keys.
+    requests: BTreeMap<Option<Text>, RequestsRow>,
     /// What could not be told apart.
     others: Option<SummaryRow>,
 }
@@ -30,6 +32,20 @@ pub struct SummaryRow {
     pub usage: Usage,
 }
 
+/// What the requests of one holder took; or of several, where there are too many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestsRow {
+    /// By what right the holder asked last.
+    pub credentials: Vec<Text>,
+    /// How many there were.
+    pub count: u64,
+    /// Their processor time, with those that were refused.
+    pub row: SummaryRow,
+}
+
+/// Holders whose requests have a row of their own.
+const HOLDERS_MAX: usize = 4096;
+
 impl Default for Summary {
     /// Over all time.
     fn default() -> Self {
@@ -40,7 +56,7 @@ impl Default for Summary {
 impl Summary {
     /// Over what ends after `since` (0: from the beginning) and not after `until`.
     pub fn new(since: Timestamp, until: Timestamp) -> Self {
-        Self { since, until, rows: BTreeMap::new(), others: None }
+        Self { since, until, rows: BTreeMap::new(), requests: BTreeMap::new(), others: None }
     }
 
     /// Takes an entry of a ledger, in any order.
@@ -58,6 +74,10 @@ impl Summary {
                     self.add_to(session, entry, 1, |sum| sum.memory = sum.memory.saturating_add(memory));
                 }
             }
+            Event::Requests { key, credentials, count, refused, cpu } => {
+                let usage = Usage { cpu: *cpu, refusals: *refused, ..Usage::default() };
+                self.add_requests(entry, (key, credentials), *count, &usage);
+            }
             Event::Backlog { others, .. } if !others.is_empty() => {
                 let row = self.others.get_or_insert_with(|| SummaryRow::before(entry));
                 row.add(entry, 1);
@@ -74,6 +94,36 @@ impl Summary {
         };
         row.add(entry, intervals);
         add(&mut row.usage);
+    }
+
+    fn add_requests(
+        &mut self,
+        entry: &Entry,
+        (key, credentials): (&Option<Text>, &Vec<Text>),
+        count: u64,
+        usage: &Usage,
+    ) {
+        let has_room = self.requests.len() < HOLDERS_MAX || self.requests.contains_key(key);
+        let key = key.clone().filter(|_| has_room);
+        let there = self.requests.entry(key).or_insert_with(|| RequestsRow {
+            credentials: Vec::new(),
+            count: 0,
+            row: SummaryRow::before(entry),
+        });
+        there.credentials.clone_from(credentials);
+        there.count = there.count.saturating_add(count);
+        there.row.add(entry, 1);
+        there.row.usage.merge(usage);
+    }
+
+    /// What requests took, in the order of the holders' keys. Nothing of it is on the bill of a session.
+    pub fn requests(&self) -> impl Iterator<Item = (Option<&Text>, &RequestsRow)> {
+        self.requests.iter().map(|(key, row)| (key.as_ref(), row))
+    }
+
+    /// The same, which is gone then.
+    pub fn take_requests(&mut self) -> impl Iterator<Item = (Option<Text>, RequestsRow)> {
+        std::mem::take(&mut self.requests).into_iter()
     }
 
     /// The rows in the order of their names. Under no session stands what could not be told apart while the ledger could not be written.
@@ -102,7 +152,7 @@ impl Summary {
         self.rows().map(|(_, row)| &row.usage).sum()
     }
 
-    /// As a table: always the same columns, a row for each session.
+    /// As a table: always the same columns, a row for each session, and one for the requests of each holder.
     pub fn table(&self) -> Table {
         let mut columns = COLUMNS.to_vec();
         columns.extend(DropCause::ALL.iter().map(|cause| Column {
@@ -110,7 +160,16 @@ impl Summary {
             title: cause.name(),
             unit: cause.thing().unit(),
         }));
-        Table::new(columns, self.rows().map(|(session, row)| cells(session, row)).collect())
+        let sessions = self.rows().map(|(session, row)| cells(session, row));
+        let requests = self.requests().map(|(key, requests)| {
+            let mut cells = cells(None, &requests.row);
+            if let Some(first) = cells.first_mut() {
+                let whose = key.map_or("several holders", Text::as_str);
+                *first = Cell::Text(format!("(requests of {whose})"));
+            }
+            cells
+        });
+        Table::new(columns, sessions.chain(requests).collect())
     }
 }
 

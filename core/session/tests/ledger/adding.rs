@@ -2,7 +2,7 @@
 
 use crate::make::{any_usage, name, session};
 use proptest::prelude::*;
-use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Usage};
+use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};
 
 fn sum(parts: &[&Usage]) -> Usage {
@@ -113,4 +113,45 @@ fn a_bill_has_a_row_for_each_session_and_exact_numbers() {
     assert_eq!(keys.len(), table.columns().len());
     assert!(table.rows().iter().all(|row| row.len() == keys.len()));
     assert!(table.rows().iter().all(|row| row.last() == Some(&Cell::Count(0))));
+}
+
+#[test]
+fn what_requests_took_has_a_row_for_each_holder_beside_those_of_sessions() {
+    let requests = |end: u64, key: &str, count: u64, refused: u64, cpu: u64| Entry {
+        sequence: 1,
+        node: name("n"),
+        begin: Timestamp(end - 1),
+        end: Timestamp(end),
+        event: Event::Requests {
+            key: Some(Text::new(key)),
+            credentials: vec![Text::new("weir-id:a")],
+            count,
+            refused,
+            cpu: Nanos(cpu),
+        },
+    };
+    let mut summary = Summary::default();
+    summary.add(&interval(session(1), 1, 2, Usage { cpu: Nanos(5), ..Usage::default() }));
+    for entry in [
+        requests(2, "weir-key:a", 3, 1, 10),
+        requests(3, "weir-key:b", 1, 0, 7),
+        requests(4, "weir-key:a", 2, 2, 20),
+    ] {
+        summary.add(&entry);
+    }
+    // Bills of sessions are as they would be without.
+    assert_eq!((summary.count(), summary.total().cpu), (1, Nanos(5)));
+    let rows: Vec<_> = summary
+        .requests()
+        .map(|(key, row)| {
+            (key.map(Text::as_str), row.count, row.row.usage.refusals, row.row.usage.cpu, row.row.intervals)
+        })
+        .collect();
+    assert_eq!(rows, [(Some("weir-key:a"), 5, 3, Nanos(30), 2), (Some("weir-key:b"), 1, 0, Nanos(7), 1)]);
+    let table = summary.table();
+    let names: Vec<String> = table.rows().iter().map(|row| row[0].to_string()).collect();
+    assert_eq!(names, ["alice", "(requests of weir-key:a)", "(requests of weir-key:b)"]);
+    let mut late = Summary::new(Timestamp(3), Timestamp(9));
+    late.add(&requests(3, "weir-key:a", 3, 1, 10));
+    assert_eq!(late.requests().count(), 0);
 }

@@ -5,7 +5,7 @@ use weir_session::ledger::{
     Check, Closed, Damage, Decision, Digest, Entry, Event, FORMAT, Head, LINE_BYTES_MAX, Line, LineError,
     Origin, Outcome, Place, Verifier, Wrong, unseal,
 };
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 type Lines = Vec<Vec<Vec<u8>>>;
 
@@ -99,9 +99,9 @@ fn a_missing_segment_is_found_and_the_rest_can_be_verified_after_its_head() {
         original[1].iter().for_each(|line| drop(verifier.feed(line)));
         verifier.finish()
     };
-    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 21 });
-    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 22);
-    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 21);
+    assert_eq!(verify_second(Origin::Beginning).unwrap_err().what, Damage::Missing { from: 1, to: 23 });
+    assert_eq!(verify_second(Origin::After(kept)).unwrap().first, 24);
+    assert_eq!(verify_second(Origin::Anywhere).unwrap().entries, 23);
     let other = Head { hash: Digest::of(b"other"), ..kept };
     assert_eq!(verify_second(Origin::After(other)).unwrap_err().what, Damage::Unlinked);
     // The file of another segment under its name.
@@ -262,6 +262,10 @@ fn time_goes_back_only_where_an_entry_says_so() {
     ] {
         assert_eq!(wrong(&seal_all(vec![(1, second()), (1, later)])).what, Damage::NotInFormat(2));
     }
+    let third = Event::Segment { format: 3, segment: 1 };
+    let requests =
+        Event::Requests { key: None, credentials: Vec::new(), count: 1, refused: 0, cpu: Nanos(1) };
+    assert_eq!(wrong(&seal_all(vec![(1, third), (1, requests)])).what, Damage::NotInFormat(3));
     assert!(verify(&joined(&seal_all(vec![(1, segment()), (1, idle())])), Check::default()).0.is_ok());
     assert_eq!(wrong(&seal_all(vec![(1, Event::NodeStop)])).what, Damage::Segment { expected: 1 });
     assert_eq!(wrong(&seal_all(vec![(1, segment()), (1, segment())])).what, Damage::SegmentInside);

@@ -83,7 +83,7 @@ fn every_kind_of_entry_is_read_as_it_was_written() {
     let expected: Vec<Event> = (0..2).flat_map(|_| events()).collect();
     let (verified, entries) = verify(&joined(&ledger()), Check::default());
     let verified = verified.unwrap();
-    assert_eq!((verified.first, verified.entries, verified.segments), (1, 42, 2));
+    assert_eq!((verified.first, verified.entries, verified.segments), (1, 46, 2));
     assert_eq!((verified.recoveries, verified.stopped, verified.torn), (2, true, None));
     let is_segment = |entry: &Entry| matches!(entry.event, Event::Segment { .. });
     let read: Vec<Event> =

@@ -28,6 +28,7 @@ fn views() -> impl Strategy<Value = View> {
         "payload=none",
         "payload=64",
         "addresses=anonymised",
+        "addresses=crypto-pan",
         "macs=zeroed,ttl=zeroed",
         "ports=zeroed",
     ])
@@ -156,6 +157,15 @@ fn what_is_asked_for_too_much_is_said() {
     );
     let headers = excess(|asked| asked.view = Some(View::HEADERS)).unwrap();
     assert!(headers.starts_with("view: asked for payload=none, given is "), "{headers}");
+    // From weaker pseudonyms to stronger ones, and not back.
+    let weak = "addresses=crypto-pan".parse::<View>().unwrap();
+    let asked = excess(|asked| asked.view = Some("addresses=crypto-pan".parse().unwrap())).unwrap();
+    assert!(
+        asked.starts_with("view: asked for payload=none,addresses=crypto-pan,macs=zeroed, given is "),
+        "{asked}"
+    );
+    let weaker = grant(|given| given.view = Some(weak));
+    assert_eq!(grant(|asked| asked.view = Some(View::ANONYMISED)).excess(&weaker), None);
     let signer = excess(|asked| {
         asked.modules = ModuleSet { signers: keys().into_iter().collect(), ..ModuleSet::default() }.into();
     });

@@ -308,7 +308,7 @@ mod tests {
             prop_assert_eq!(anonymiser.ipv4(v4), plain);
         }
 
-        /// What another implementation computes, and what is remembered changes nothing.
+        /// Another implementation computes the same, and remembered addresses are no exception.
         #[test]
         fn it_is_ipcrypt_pfx_else(v4: u32, v6: u128) {
             let key = ViewKey::derive(&[7; 32], b"test");

@@ -81,9 +81,9 @@ impl Scene<'_> {
         }
     }
 
-    /// Where the packet ends that an error message quotes. Extensions follow it (RFC 4884), with a checksum of their own.
+    /// The end of the packet that an error message quotes. Extensions follow it (RFC 4884), with a checksum of their own.
     fn end_of_quote(&self, at: usize, end: usize, kind: u8, is_v6: bool) -> usize {
-        /// Where the quoted packet ends if there are extensions and no length: see RFC 4884, section 5.5.
+        /// The length of a quoted packet with extensions behind it if the message has none: see RFC 4884, section 5.5.
         const WITHOUT_LENGTH: usize = 128;
         let quote = at + 8;
         let len = match (kind, is_v6, self.read::<8>(at)) {

@@ -13,6 +13,7 @@ pub(crate) mod exercise;
 mod field;
 mod ipcrypt_pfx;
 mod key;
+mod multipath;
 mod network;
 mod scene;
 mod text;

@@ -154,7 +154,7 @@ impl Scene<'_> {
 
     fn keeps_option_v4(&self, kind: u8, len: usize, at: usize) -> bool {
         match (kind, len) {
-            (option_v4::STREAM | option_v4::ROUTER_ALERT | option_v4::QUICK_START, 4..=8) => true,
+            (option_v4::STREAM | option_v4::ROUTER_ALERT, 4) | (option_v4::QUICK_START, 8) => true,
             // Flags say whether it has addresses; others than 0, 1 and 3 are not defined.
             (option_v4::TIMESTAMP, 4..) => match self.read::<4>(at) {
                 Some([.., flags]) if flags & 15 == 0 => true,

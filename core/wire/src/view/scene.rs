@@ -73,7 +73,7 @@ pub(super) struct Scene<'a> {
     pub(super) hides_addresses: bool,
     /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
     is_quoted: bool,
-    /// What is looked at goes on elsewhere: it is in the first fragment of a datagram, or in a packet that says that it is longer than what carries it.
+    /// The packet that is looked at goes on elsewhere: it is in the first fragment of a datagram, or says that it is longer than the packet around it.
     pub(super) is_in_part: bool,
     /// Hidden addresses that stood in lists.
     listed: usize,
@@ -116,7 +116,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Where what goes up to `end` ends for a reader of captured bytes.
+    /// The captured end of a header or message that goes up to `end`.
     #[inline(always)]
     pub(super) fn limit(&self, end: usize) -> usize {
         end.min(self.limit)
@@ -253,7 +253,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Whether these bytes are shown as they are in the packet.
+    /// Says whether these bytes are shown as they are in the packet.
     #[inline(always)]
     pub(super) fn is_as_captured(&self, from: usize, end: usize) -> bool {
         self.to.get(from..end.min(self.shown)) == self.from.get(from..end)

@@ -30,21 +30,6 @@ mod option_tcp {
     pub(super) const FAST_OPEN: u8 = 34;
 }
 
-/// Subtypes of multipath TCP (RFC 8684, 8.2).
-mod multipath {
-    pub(super) const CAPABLE: u8 = 0;
-    pub(super) const JOIN: u8 = 1;
-    /// A data sequence signal.
-    pub(super) const SIGNAL: u8 = 2;
-    /// It has an address in it, and may have a port.
-    pub(super) const ADD_ADDRESS: u8 = 3;
-    pub(super) const REMOVE_ADDRESS: u8 = 4;
-    pub(super) const PRIORITY: u8 = 5;
-    pub(super) const FAIL: u8 = 6;
-    pub(super) const FAST_CLOSE: u8 = 7;
-    pub(super) const RESET: u8 = 8;
-}
-
 /// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM, DCCP
 /// and many more have some in other places too.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
@@ -185,14 +170,16 @@ impl Scene<'_> {
                 self.fill(at, len, option_tcp::NOTHING);
             } else if kind == option_tcp::TIMESTAMPS && self.hides(Field::TcpTimestamps) {
                 self.zero(at + 2, 8);
-            } else if let Some(sum) = self.sum_of_multipath(kind, len, at) {
+            } else if kind == option_tcp::MULTIPATH
+                && let Some(sum) = self.sum_of_multipath(len, at)
+            {
                 self.zero(at + sum, 2);
             }
             at += len;
         }
     }
 
-    /// Whether an option stays where it is: not if it is unknown, as it could have anything in it, nor if it has something that is hidden.
+    /// Says whether an option is shown. An unknown one could have anything in it, so it is not.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);
@@ -206,55 +193,6 @@ impl Scene<'_> {
             // It counts the same bytes once more.
             (option_tcp::MULTIPATH, 3..) => !hides_numbers && self.keeps_multipath(len, at),
             _ => false,
-        }
-    }
-
-    /// Whether an option of multipath TCP is one of RFC 8684, and shows no end that is hidden.
-    #[inline(never)]
-    fn keeps_multipath(&self, len: usize, at: usize) -> bool {
-        let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
-        let Some([_, _, subtype]) = self.read::<3>(at) else { return false };
-        match (subtype >> 4, len) {
-            (multipath::CAPABLE, 4 | 12 | 20 | 22 | 24)
-            | (multipath::JOIN, 12 | 16 | 24)
-            | (multipath::REMOVE_ADDRESS, 4..)
-            | (multipath::PRIORITY, 3 | 4)
-            | (multipath::FAIL | multipath::FAST_CLOSE, 12)
-            | (multipath::RESET, 4) => true,
-            (multipath::SIGNAL, _) => {
-                let known = self.len_of_signal(at);
-                known.is_some_and(|(without_sum, has_mapping)| {
-                    len == without_sum || has_mapping && len == without_sum + 2
-                })
-            }
-            (multipath::ADD_ADDRESS, 8 | 10 | 16 | 18 | 20 | 22 | 28 | 30) => !hides_ends,
-            _ => false,
-        }
-    }
-
-    /// How long a data sequence signal is by its flags (RFC 8684, 3.3) without a checksum, and whether it has a mapping, which can have one.
-    fn len_of_signal(&self, at: usize) -> Option<(usize, bool)> {
-        let &[_, _, _, flags] = self.read::<4>(at)?;
-        let number = |is_there: u8, is_long: u8| match (flags & is_there != 0, flags & is_long != 0) {
-            (false, _) => 0,
-            (true, false) => 4,
-            (true, true) => 8,
-        };
-        let has_mapping = flags & 4 != 0;
-        let mapping = if has_mapping { number(4, 8) + 6 } else { 0 };
-        Some((4 + number(1, 2) + mapping, has_mapping))
-    }
-
-    /// Where an option of multipath TCP has a checksum, from its beginning on. That covers payload, also of other segments (RFC 8684, 3.3.1).
-    #[inline(always)]
-    fn sum_of_multipath(&self, kind: u8, len: usize, at: usize) -> Option<usize> {
-        if kind != option_tcp::MULTIPATH {
-            return None;
-        }
-        match self.read::<3>(at)?[2] >> 4 {
-            multipath::CAPABLE => (len == 24).then_some(22),
-            multipath::SIGNAL => self.len_of_signal(at).map(|(sum, _)| sum).filter(|sum| *sum + 2 == len),
-            _ => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a view hides has no influence on what it shows: two packets that differ only in hidden values, with all checksums right, are shown as the same
+//! Hidden values have no influence on what a view shows: two packets that differ only in hidden values, with all checksums right, are shown as the same
 //! bytes. All packets of [`super::nested`] go through this, inside each other as deep as views look, and one deeper.
 
 use super::nested::{Built, Carrier, Leaf, Values, framed, over};
@@ -84,7 +84,7 @@ fn show(transform: &mut Transform, bytes: &[u8]) -> Vec<u8> {
     shown(transform, bytes, bytes.len(), LinkType::Ethernet).0
 }
 
-/// What is hidden, and what that leaves equal.
+/// A view, and the values that it hides: the second packet has those of others.
 type Hidden = (&'static str, fn(&mut Values, &Values));
 
 const HIDDEN: [Hidden; 19] = [

@@ -82,7 +82,7 @@ pub struct Built {
     pub name: String,
     pub bytes: Vec<u8>,
     pub sums: Vec<Sum>,
-    /// Where the last header ends that is understood, if the whole packet is.
+    /// The end of the last header, if all headers are understood.
     pub headers: Option<usize>,
 }
 
@@ -181,7 +181,7 @@ fn ip_with(
     built
 }
 
-/// What the last of a chain of IPv6 extension headers names.
+/// The protocol behind a chain of IPv6 extension headers.
 fn last_of(mut chain: &[u8]) -> u8 {
     loop {
         // All of those here count in units of eight bytes; an authentication header is always the only one.
@@ -197,7 +197,7 @@ fn plain(name: &str, bytes: Vec<u8>, headers: Option<usize>) -> Built {
     Built { name: name.to_owned(), bytes, sums: Vec::new(), headers }
 }
 
-/// What the innermost packet is.
+/// A kind of innermost packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     Tcp,
@@ -425,6 +425,8 @@ fn datagram(values: &Values, data: &[u8]) -> Built {
 pub enum Carrier {
     Ip,
     IpWithOptions,
+    FirstFragment,
+    LaterFragment,
     Gre,
     GreWithSum,
     FrameInGreWithSum,
@@ -446,9 +448,11 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Ip,
         Self::IpWithOptions,
+        Self::FirstFragment,
+        Self::LaterFragment,
         Self::Gre,
         Self::GreWithSum,
         Self::FrameInGreWithSum,
@@ -469,7 +473,7 @@ impl Carrier {
         Self::RedirectMessage,
     ];
 
-    /// Whether it quotes a packet, so that not all of what is inside is shown.
+    /// Says whether it is a message that quotes a packet, so that not all of that is shown.
     pub fn is_message(self) -> bool {
         matches!(self, Self::Error | Self::ErrorCut | Self::ErrorExtended | Self::RedirectMessage)
     }
@@ -526,6 +530,12 @@ impl Carrier {
                 };
                 ip_with(values, is_v6, first, &between, inner, None)
             }
+            Self::FirstFragment => fragment(values, is_v6, inner, 0, true),
+            // Nothing says what it is a part of.
+            Self::LaterFragment => {
+                let sums = Vec::new();
+                fragment(values, is_v6, Built { sums, headers: None, ..inner }, 8, false)
+            }
             Self::Gre => ip(values, is_v6, 47, inner.behind(&cat(&[&[0, 0], &kind])), None),
             Self::GreWithSum => gre(kind, inner),
             Self::FrameInGreWithSum => gre([0x65, 0x58], inner.behind(&frame(values, kind, false))),
@@ -577,6 +587,23 @@ impl Carrier {
         };
         Some(Built { name, ..built })
     }
+}
+
+/// A packet of which another one is a part.
+fn fragment(values: &Values, is_v6: bool, inner: Built, offset: u16, has_more: bool) -> Built {
+    let protocol = if inner.is_v6() { 41 } else { 4 };
+    if is_v6 {
+        let [high, low] = (offset | u16::from(has_more)).to_be_bytes();
+        let header = cat(&[&[protocol, 0, high, low, 0, 0], &values.ip_id.to_be_bytes()]);
+        return ip_with(values, true, 44, &header, inner, None);
+    }
+    let mut built = ip(values, false, protocol, inner, None);
+    let word = (offset / 8) | if has_more { 0x2000 } else { 0 };
+    built.bytes[6..8].copy_from_slice(&word.to_be_bytes());
+    built.bytes[10..12].fill(0);
+    let sum = ones_sum(&[&built.bytes[..20]]);
+    built.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    built
 }
 
 fn frame(values: &Values, kind: [u8; 2], is_tagged: bool) -> Vec<u8> {

@@ -234,7 +234,7 @@ fn options_of_multipath_tcp_stay_without_checksums_over_payload() {
     }
 }
 
-/// A packet inside another one says that it is longer than that: what is behind the outer one is nobody's.
+/// A packet inside another one says that it is longer than that: bytes behind the outer one belong to neither.
 #[test]
 fn a_packet_inside_another_shows_nothing_behind_that() {
     let trailer = cat(&[PAYLOAD, PAYLOAD]);

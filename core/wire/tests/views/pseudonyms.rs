@@ -163,7 +163,7 @@ impl Pad {
         (u32::try_from(said.len()).unwrap(), u32::try_from(right).unwrap())
     }
 
-    /// How many bits of an address an attacker learns from what is shown for it: all bits less the entropy that is left with the recovered part of the pad. The
+    /// The bits of an address that an attacker learns from its pseudonym: all bits less the entropy that is left with the recovered part of the pad. The
     /// first flip is that of all addresses, and so known.
     fn leaked(&self, address: u128, flips: u128, bits: u32) -> f64 {
         let shown = address ^ flips;
@@ -193,7 +193,7 @@ impl Pad {
     }
 }
 
-/// What the attack finds, as means over many keys.
+/// The findings of the attack, as means over many keys.
 #[derive(Debug, Default)]
 struct Found {
     recovered: f64,

@@ -64,20 +64,14 @@ pub enum Role {
     Module,
     /// Compiles one module.
     Compiler,
-    /// Compiles one filter expression.
-    Filter,
     /// Keeps the node's private key.
     KeyAgent,
 }
 
 impl Role {
     /// All of them, with their arguments.
-    const ALL: [(Self, &'static str); 4] = [
-        (Self::Module, "ward"),
-        (Self::Compiler, "compile"),
-        (Self::Filter, "compile-filter"),
-        (Self::KeyAgent, "keep-key"),
-    ];
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Module, "ward"), (Self::Compiler, "compile"), (Self::KeyAgent, "keep-key")];
 
     /// The role of this argument.
     pub(crate) fn of(argument: &OsStr) -> Option<Self> {
@@ -93,7 +87,6 @@ impl Role {
         match self {
             Self::Module => "module",
             Self::Compiler => "compiler",
-            Self::Filter => "filter",
             Self::KeyAgent => "key-agent",
         }
     }

@@ -276,7 +276,7 @@ fn read(request: &[u8]) -> Option<(Role, Allotment)> {
 fn streams(role: Role, mut given: Vec<OwnedFd>) -> Option<Streams> {
     match (role, given.len()) {
         (Role::Module | Role::KeyAgent, 1) => Some(Streams { input: given.pop(), ..Streams::default() }),
-        (Role::Compiler | Role::Filter, 3) => {
+        (Role::Compiler, 3) => {
             let (error, output, input) = (given.pop(), given.pop(), given.pop());
             Some(Streams { input, output, error })
         }
@@ -342,7 +342,7 @@ mod tests {
         }
         assert!(
             read(&request(0, 1)).is_none()
-                && read(&request(4, 0)).is_none()
+                && read(&request(3, 0)).is_none()
                 && read(&request(255, 0)).is_none()
         );
     }
@@ -351,7 +351,7 @@ mod tests {
     fn a_role_gets_the_streams_that_it_has_and_no_others() {
         let nothing =
             |count: usize| (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect();
-        for role in [Role::Module, Role::Compiler, Role::Filter, Role::KeyAgent] {
+        for role in [Role::Module, Role::Compiler, Role::KeyAgent] {
             let expected = if matches!(role, Role::Module | Role::KeyAgent) { 1 } else { 3 };
             for count in 0..5 {
                 assert_eq!(streams(role, nothing(count)).is_some(), count == expected, "{role:?} {count}");

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_abi::limit;
+use weir_confine::Meter;
 use weir_confine::companion::{Companion, Room};
 use weir_confine::{Isolation, Launcher};
 use weir_session::{Admitted, Holding, MemoryReservation, Records, Setting};
@@ -107,7 +108,7 @@ pub struct Ward {
 impl Ward {
     /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
     /// that fails at its start is there all the same, but [ended](Self::has_ended). What `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
-    /// What compiling took of another process, and admitting and starting it of its own, is added to `used`, also where it comes to nothing.
+    /// What compiling took of another process, and admitting and starting it of its own, is taken off `meter`, also where it comes to nothing.
     ///
     /// # Errors
     /// It cannot be compiled, there is no process, or the session has not the memory.
@@ -118,10 +119,10 @@ impl Ward {
         settings: &[Setting],
         is_suspendable: bool,
         (memory, writes): (Option<&Arc<MemoryReservation>>, &Arc<WriteRights>),
-        used: &mut Nanos,
+        meter: &mut dyn Meter,
     ) -> Result<Self, LoadError> {
         let checks = engine.checks(&admitted, is_suspendable);
-        let Compiled { code, indices, .. } = engine.compile(&admitted, checks, used)?;
+        let Compiled { code, indices, .. } = engine.compile(&admitted, checks, meter)?;
         let held = admitted.bytes().len() as u64 + code.len() as u64;
         let wanted = [BESIDE.0, held].into_iter().fold(admitted.memory().0, u64::saturating_add);
         let wanted = Bytes(wanted);
@@ -150,7 +151,7 @@ impl Ward {
         let said = companion.ask(&job.write(), REPORT_BYTES_MAX, BEGINNING);
         companion.halt();
         let ran = companion.processor_time().unwrap_or_default();
-        used.0 = used.0.saturating_add(u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX));
+        meter.spend(Nanos(u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX)));
         let said = said.map_err(|error| {
             let how = companion.end().map_or_else(|error| error.to_string(), |how| how.to_string());
             LoadError::Sandbox(format!("a process of its own: {error} ({how})"))

@@ -1,0 +1,178 @@
+//! Virtual clocks of delegation chains: the order in which those are served who want the same.
+//!
+//! Each link of a chain has a clock. Serving a request moves the clocks of its links ahead by the cost of the request; time catches up with them (L. Zhang,
+//! "VirtualClock", 1991). The link whose clock is least ahead is next, so links get equal parts of what there is, or parts in proportion to their shares where
+//! costs are divided by these. A link that asks for nothing saves nothing up, as a clock is never behind time.
+//!
+//! A link has two clocks: one for its own requests, and one for these and all of its descendants'. A holder waits for its own clock and for its ancestors' second ones. So
+//! an ancestor never waits for what its descendants had, its descendants wait for what it had, and all of them together have no more than one holder could.
+
+use std::collections::BTreeMap;
+use weir_trust::credential::PrefixId;
+use weir_units::Nanos;
+
+/// Clocks that are remembered. Those that are least ahead are forgotten first, which makes their links as those that never asked.
+const CLOCKS_MAX: usize = 4096;
+
+/// The clocks of all links that were served lately. `now` never decreases from call to call.
+#[derive(Debug, Default)]
+pub(crate) struct Clocks {
+    /// Of a link's own requests.
+    own: BTreeMap<PrefixId, Nanos>,
+    /// Of its requests and its descendants'.
+    all: BTreeMap<PrefixId, Nanos>,
+}
+
+impl Clocks {
+    /// The time until all clocks are caught up with that the holder of a chain waits for.
+    pub(crate) fn ahead(&self, chain: &[PrefixId], now: Nanos) -> Nanos {
+        let Some((own, ancestors)) = chain.split_last() else { return Nanos(0) };
+        let ancestors = ancestors.iter().filter_map(|id| self.all.get(id));
+        let latest = ancestors.chain(self.own.get(own)).max();
+        Nanos(latest.map_or(0, |clock| clock.0.saturating_sub(now.0)))
+    }
+
+    /// The next one of these, each a number and a chain. An ancestor comes before its descendants; of siblings, the one whose clock is least ahead, or was caught up with first; of
+    /// equals, the lowest number.
+    pub(crate) fn first<'a>(&self, candidates: impl Iterator<Item = (u64, &'a [PrefixId])>) -> Option<u64> {
+        let mut left: Vec<(u64, &[PrefixId])> = candidates.collect();
+        let mut depth = 0;
+        loop {
+            let own = left.iter().filter(|(_, chain)| chain.len() == depth).map(|(number, _)| *number).min();
+            if own.is_some() {
+                return own;
+            }
+            let of = |chain: &[PrefixId]| chain.get(depth).copied();
+            let clock = |id: PrefixId| self.all.get(&id).copied().unwrap_or_default();
+            let (_, _, next) = left
+                .iter()
+                .filter_map(|(number, chain)| of(chain).map(|id| (clock(id), *number, id)))
+                .min_by_key(|(clock, number, _)| (*clock, *number))?;
+            left.retain(|(_, chain)| of(chain) == Some(next));
+            depth += 1;
+        }
+    }
+
+    /// The holder of a chain was served. `costs` says for each link by how much its clocks move.
+    pub(crate) fn charge(&mut self, links: impl Iterator<Item = (PrefixId, Nanos)>, now: Nanos) {
+        let moved = |clock: Option<&Nanos>, cost: Nanos| {
+            let from = clock.map_or(now.0, |clock| clock.0.max(now.0));
+            Nanos(from.saturating_add(cost.0))
+        };
+        let mut last = None;
+        for (id, cost) in links {
+            let clock = moved(self.all.get(&id), cost);
+            self.all.insert(id, clock);
+            last = Some((id, cost));
+        }
+        if let Some((id, cost)) = last {
+            let clock = moved(self.own.get(&id), cost);
+            self.own.insert(id, clock);
+        }
+        for clocks in [&mut self.own, &mut self.all] {
+            if clocks.len() > CLOCKS_MAX {
+                clocks.retain(|_, clock| *clock > now);
+            }
+            while clocks.len() > CLOCKS_MAX
+                && let Some(least) = clocks.iter().min_by_key(|(_, clock)| **clock).map(|(id, _)| *id)
+            {
+                clocks.remove(&least);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The identifier that stands for a letter, `a` to `p`.
+    pub(crate) fn id(letter: char) -> PrefixId {
+        format!("weir-id:{}", letter.to_string().repeat(32)).parse().unwrap()
+    }
+
+    /// The chain that a word stands for: `abc` got its right from `ab`, and that from `a`.
+    pub(crate) fn chain(word: &str) -> Vec<PrefixId> {
+        word.chars().map(id).collect()
+    }
+
+    fn serve(clocks: &mut Clocks, word: &str, cost: u64, now: u64) {
+        clocks.charge(chain(word).into_iter().map(|id| (id, Nanos(cost))), Nanos(now));
+    }
+
+    fn first<'a>(clocks: &Clocks, words: &[&'a str]) -> &'a str {
+        let chains: Vec<Vec<PrefixId>> = words.iter().map(|word| chain(word)).collect();
+        let candidates = (0..).zip(chains.iter().map(Vec::as_slice));
+        words[usize::try_from(clocks.first(candidates).unwrap()).unwrap()]
+    }
+
+    #[test]
+    fn an_ancestor_comes_before_its_descendants_and_waits_for_none_of_them() {
+        let mut clocks = Clocks::default();
+        assert_eq!(first(&clocks, &["abc", "ab", "a"]), "a");
+        assert_eq!(first(&clocks, &["abc", "ab"]), "ab");
+        serve(&mut clocks, "abc", 100, 0);
+        let ahead = |clocks: &Clocks, word, now| clocks.ahead(&chain(word), Nanos(now)).0;
+        assert_eq!(["a", "ab", "abc", "abd", "e"].map(|word| ahead(&clocks, word, 0)), [0, 100, 100, 100, 0]);
+        // Those below an ancestor wait for what the ancestor had.
+        serve(&mut clocks, "a", 50, 40);
+        assert_eq!(["a", "ab", "abc"].map(|word| ahead(&clocks, word, 40)), [50, 110, 110]);
+        assert_eq!(["a", "ab", "abc"].map(|word| ahead(&clocks, word, 150)), [0, 0, 0]);
+        assert_eq!(clocks.ahead(&[], Nanos(0)), Nanos(0));
+    }
+
+    #[test]
+    fn siblings_get_equal_parts_however_often_one_of_them_asks() {
+        let mut clocks = Clocks::default();
+        let mut served = BTreeMap::new();
+        // One sibling has a hundred requests waiting at any time, through descendants of its own, too.
+        for now in 0..300 {
+            let mut words = vec!["abm"; 50];
+            words.extend(["abn"; 50]);
+            words.extend(["ac", "ad"]);
+            let word = first(&clocks, &words);
+            serve(&mut clocks, word, 30, now * 10);
+            *served.entry(word).or_insert(0) += 1;
+        }
+        assert_eq!(served, BTreeMap::from([("abm", 50), ("abn", 50), ("ac", 100), ("ad", 100)]));
+    }
+
+    #[test]
+    fn parts_are_in_proportion_to_shares() {
+        let mut clocks = Clocks::default();
+        let mut served = [0, 0];
+        for now in 0..1100 {
+            let word = first(&clocks, &["a", "b"]);
+            let (place, cost) = if word == "a" { (0, 100) } else { (1, 10) };
+            serve(&mut clocks, word, cost, now);
+            served[place] += 1;
+        }
+        assert_eq!(served, [100, 1000]);
+    }
+
+    #[test]
+    fn a_link_saves_nothing_up_and_what_is_remembered_is_bounded() {
+        let mut clocks = Clocks::default();
+        for _ in 0..10 {
+            serve(&mut clocks, "a", 10, 0);
+        }
+        // After a while without, it waits for nothing, and is in turn with one that has just come.
+        assert_eq!(clocks.ahead(&chain("a"), Nanos(1000)), Nanos(0));
+        let mut order = String::new();
+        for _ in 0..6 {
+            let word = first(&clocks, &["a", "b"]);
+            serve(&mut clocks, word, 10, 1000);
+            order.push_str(word);
+        }
+        assert_eq!(order, "baabab");
+        for number in 1..2 * CLOCKS_MAX {
+            // The digits of base 32 that stand for those of the number.
+            let digits = format!("{number:0>32}");
+            let letters = digits.bytes().map(|digit| char::from(digit - b'0' + b'a'));
+            let id: PrefixId = format!("weir-id:{}", letters.collect::<String>()).parse().unwrap();
+            clocks.charge(std::iter::once((id, Nanos(10))), Nanos(1000));
+        }
+        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.all.len() <= CLOCKS_MAX);
+        assert_eq!(clocks.ahead(&chain("a"), Nanos(2000)), Nanos(0));
+    }
+}

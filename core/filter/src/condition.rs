@@ -1,0 +1,231 @@
+//! Conditions on a packet, as the text combines them.
+
+use crate::error::Fault;
+use crate::ranges::Ranges;
+use crate::value::{Operator, ValueId, Values, Width};
+
+/// Conditions of one filter, at most.
+const CONDITIONS_MAX: usize = 40_000;
+/// Words of scratch memory for offsets that depend on the packet; the others are for arithmetic.
+const STORED_WORDS: u8 = 8;
+/// The scratch memory of the machine.
+pub(crate) const WORDS: u8 = 16;
+
+/// An index into [`Conditions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConditionId(usize);
+
+/// A condition. Operands are evaluated from left to right, and only as far as needed: a load behind the packet's end rejects the packet.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    Always(bool),
+    /// The value is one of these numbers.
+    Test(ValueId, Ranges),
+    Not(ConditionId),
+    And(ConditionId, ConditionId),
+    Or(ConditionId, ConditionId),
+    /// The second one where the first one holds, else the third one.
+    If(ConditionId, ConditionId, ConditionId),
+    /// Stores a value, and holds.
+    Store {
+        word: u8,
+        value: ValueId,
+    },
+}
+
+/// All conditions of a filter, with the values that they test.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    all: Vec<Condition>,
+    pub(crate) values: Values,
+    stored: u8,
+    stored_most: u8,
+}
+
+impl Conditions {
+    pub(crate) fn get(&self, id: ConditionId) -> Condition {
+        self.all.get(id.0).cloned().unwrap_or(Condition::Always(false))
+    }
+
+    fn make(&mut self, condition: Condition) -> Result<ConditionId, Fault> {
+        if self.all.len() >= CONDITIONS_MAX {
+            return Err(Fault::Complex);
+        }
+        self.all.push(condition);
+        Ok(ConditionId(self.all.len() - 1))
+    }
+
+    fn constant_of(&self, id: ConditionId) -> Option<bool> {
+        match self.all.get(id.0) {
+            Some(Condition::Always(holds)) => Some(*holds),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn always(&mut self, holds: bool) -> Result<ConditionId, Fault> {
+        self.make(Condition::Always(holds))
+    }
+
+    pub(crate) fn test(&mut self, value: ValueId, numbers: Ranges) -> Result<ConditionId, Fault> {
+        match self.values.constant_of(value) {
+            Some(number) => self.always(numbers.contains(number)),
+            None => self.make(Condition::Test(value, numbers)),
+        }
+    }
+
+    pub(crate) fn not(&mut self, of: ConditionId) -> Result<ConditionId, Fault> {
+        match self.get(of) {
+            Condition::Always(holds) => self.always(!holds),
+            Condition::Test(value, numbers) => self.test(value, numbers.not()),
+            Condition::Not(inner) => Ok(inner),
+            _ => self.make(Condition::Not(of)),
+        }
+    }
+
+    pub(crate) fn and(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, Fault> {
+        match (self.constant_of(a), self.constant_of(b)) {
+            (Some(false), _) | (_, Some(true)) => Ok(a),
+            (Some(true), _) => Ok(b),
+            _ => self.make(Condition::And(a, b)),
+        }
+    }
+
+    pub(crate) fn or(&mut self, a: ConditionId, b: ConditionId) -> Result<ConditionId, Fault> {
+        match (self.constant_of(a), self.constant_of(b)) {
+            (Some(true), _) | (_, Some(false)) => Ok(a),
+            (Some(false), _) => Ok(b),
+            _ => self.make(Condition::Or(a, b)),
+        }
+    }
+
+    pub(crate) fn if_else(
+        &mut self,
+        test: ConditionId,
+        yes: ConditionId,
+        no: ConditionId,
+    ) -> Result<ConditionId, Fault> {
+        match self.constant_of(test) {
+            Some(true) => Ok(yes),
+            Some(false) => Ok(no),
+            None => self.make(Condition::If(test, yes, no)),
+        }
+    }
+
+    /// One of several conditions, the first one first.
+    pub(crate) fn any(&mut self, all: &[ConditionId]) -> Result<ConditionId, Fault> {
+        let mut any = self.always(false)?;
+        for &one in all {
+            any = self.or(any, one)?;
+        }
+        Ok(any)
+    }
+
+    /// All of several conditions, the first one first.
+    pub(crate) fn all(&mut self, all: &[ConditionId]) -> Result<ConditionId, Fault> {
+        let mut every = self.always(true)?;
+        for &one in all {
+            every = self.and(every, one)?;
+        }
+        Ok(every)
+    }
+
+    pub(crate) fn equals(&mut self, value: ValueId, number: u32) -> Result<ConditionId, Fault> {
+        self.test(value, Ranges::one(number))
+    }
+
+    /// `value & mask = number`.
+    pub(crate) fn masked(&mut self, value: ValueId, mask: u32, number: u32) -> Result<ConditionId, Fault> {
+        let mask = self.values.constant(mask)?;
+        let masked = self.values.compute(Operator::And, value, mask)?;
+        self.equals(masked, number)
+    }
+
+    /// A word of scratch memory that nothing else uses.
+    pub(crate) fn word(&mut self) -> Result<u8, Fault> {
+        if self.stored >= STORED_WORDS {
+            return Err(Fault::Complex);
+        }
+        self.stored += 1;
+        self.stored_most = self.stored_most.max(self.stored);
+        Ok(WORDS - self.stored)
+    }
+
+    /// Takes the last words back: what was stored in them is not used any more.
+    pub(crate) fn release_words(&mut self, words: u8) {
+        self.stored = self.stored.saturating_sub(words);
+    }
+
+    /// The words that [`Self::word`] has never given away.
+    pub(crate) fn words_left(&self) -> u8 {
+        WORDS - self.stored_most
+    }
+
+    /// Stores a value in a word.
+    pub(crate) fn store(&mut self, word: u8, value: ValueId) -> Result<ConditionId, Fault> {
+        self.make(Condition::Store { word, value })
+    }
+}
+
+/// A place in a packet: a constant, and for some encapsulations a number that depends on the packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) constant: u32,
+    pub(crate) base: Option<ValueId>,
+}
+
+impl Place {
+    pub(crate) const fn at(constant: u32) -> Self {
+        Self { constant, base: None }
+    }
+
+    /// So many bytes further on.
+    pub(crate) const fn plus(self, bytes: u32) -> Self {
+        Self { constant: self.constant.wrapping_add(bytes), base: self.base }
+    }
+}
+
+impl Conditions {
+    pub(crate) fn load(&mut self, place: Place, width: Width) -> Result<ValueId, Fault> {
+        self.values.load(place.base, place.constant, width)
+    }
+
+    pub(crate) fn load_equals(
+        &mut self,
+        place: Place,
+        width: Width,
+        number: u32,
+    ) -> Result<ConditionId, Fault> {
+        let value = self.load(place, width)?;
+        self.equals(value, number)
+    }
+
+    pub(crate) fn load_masked(
+        &mut self,
+        place: Place,
+        width: Width,
+        mask: u32,
+        number: u32,
+    ) -> Result<ConditionId, Fault> {
+        let value = self.load(place, width)?;
+        self.masked(value, mask, number)
+    }
+
+    /// A run of bytes, compared in words from its end, as libpcap does.
+    pub(crate) fn load_bytes(&mut self, place: Place, bytes: &[u8]) -> Result<ConditionId, Fault> {
+        let (mut all, mut left) = (self.always(true)?, bytes);
+        while !left.is_empty() {
+            let (width, size) = match left.len() {
+                4.. => (Width::Word, 4),
+                2 | 3 => (Width::Half, 2),
+                _ => (Width::Byte, 1),
+            };
+            let (rest, last) = left.split_at(left.len() - size);
+            let number = last.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
+            let offset = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+            let one = self.load_equals(place.plus(offset), width, number)?;
+            all = self.and(all, one)?;
+            left = rest;
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,337 @@
+//! The graph as instructions. Registers keep what they hold where all ways to a node agree on it.
+
+use crate::error::Fault;
+use crate::graph::{Graph, Node, NodeId};
+use crate::layout::{Label, Layout};
+use crate::ranges::Ranges;
+use crate::value::{Operator, Relation, Value, ValueId, Values, Width};
+
+/// Codes of the machine (S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993).
+mod code {
+    pub(super) const LD_IMM: u16 = 0x00;
+    pub(super) const LDX_IMM: u16 = 0x01;
+    pub(super) const LD_LEN: u16 = 0x80;
+    pub(super) const LDX_LEN: u16 = 0x81;
+    pub(super) const LD_MEM: u16 = 0x60;
+    pub(super) const LDX_MEM: u16 = 0x61;
+    pub(super) const LDX_MSH: u16 = 0xb1;
+    pub(super) const LD_ABS: u16 = 0x20;
+    pub(super) const LD_IND: u16 = 0x40;
+    pub(super) const ST: u16 = 0x02;
+    pub(super) const ALU: u16 = 0x04;
+    pub(super) const NEG: u16 = 0x84;
+    pub(super) const TAX: u16 = 0x07;
+    pub(super) const TXA: u16 = 0x87;
+    pub(super) const JEQ: u16 = 0x15;
+    pub(super) const JGT: u16 = 0x25;
+    pub(super) const JGE: u16 = 0x35;
+    pub(super) const JSET: u16 = 0x45;
+    /// The operand is the index register.
+    pub(super) const BY_X: u16 = 0x08;
+}
+
+/// Numbers that are compared one after the other; more are searched by halves.
+const ROW_MAX: usize = 4;
+
+/// What the registers hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Registers {
+    a: Option<ValueId>,
+    x: Option<ValueId>,
+}
+
+struct Emitter<'a> {
+    values: &'a Values,
+    layout: Layout,
+    registers: Registers,
+    /// What they hold when a node is reached, as far as all ways agree.
+    entry: Vec<Option<Registers>>,
+    row_max: usize,
+    words: u8,
+}
+
+/// The instructions of a graph. An accepted packet is accepted with `snap` bytes.
+pub(crate) fn emit(
+    graph: &Graph,
+    values: &Values,
+    (words, snap): (u8, u32),
+) -> Result<Vec<weir_demux::Instruction>, Fault> {
+    let searched = emit_with(graph, values, words, ROW_MAX)?.instructions(snap);
+    if searched.len() <= weir_demux::INSTRUCTIONS_MAX {
+        return Ok(searched);
+    }
+    // Searching by halves takes more instructions.
+    let instructions = emit_with(graph, values, words, usize::MAX)?.instructions(snap);
+    if instructions.len() > weir_demux::INSTRUCTIONS_MAX {
+        return Err(Fault::Instructions(instructions.len()));
+    }
+    Ok(instructions)
+}
+
+fn emit_with(graph: &Graph, values: &Values, words: u8, row_max: usize) -> Result<Layout, Fault> {
+    let mut emitter = Emitter {
+        values,
+        layout: Layout::new(graph.len()),
+        registers: Registers::default(),
+        entry: vec![None; graph.len()],
+        row_max,
+        words,
+    };
+    let order = graph.order();
+    if let Some(&root) = order.first()
+        && matches!(graph.get(root), Node::Accept | Node::Reject)
+    {
+        emitter.layout.go(label(root));
+        return Ok(emitter.layout);
+    }
+    for id in order {
+        emitter.registers = emitter.entry.get(id.index()).copied().flatten().unwrap_or_default();
+        match graph.get(id) {
+            Node::Accept | Node::Reject => {}
+            Node::Store { word, value, next } => {
+                emitter.layout.bind(label(id));
+                emitter.load_a(*value, 0)?;
+                emitter.layout.push(code::ST, u32::from(*word));
+                emitter.reaches(*next);
+                emitter.layout.go(label(*next));
+            }
+            Node::Branch { value, numbers, yes, no } => {
+                emitter.layout.bind(label(id));
+                emitter.branch(*value, numbers, (label(*yes), label(*no)))?;
+                emitter.reaches(*yes);
+                emitter.reaches(*no);
+            }
+        }
+    }
+    Ok(emitter.layout)
+}
+
+fn label(id: NodeId) -> Label {
+    match id {
+        NodeId::REJECT => Label::Reject,
+        NodeId::ACCEPT => Label::Accept,
+        _ => Label::At(id.index()),
+    }
+}
+
+impl Emitter<'_> {
+    /// A way to a node, with the registers as they are.
+    fn reaches(&mut self, id: NodeId) {
+        let here = self.registers;
+        if let Some(entry) = self.entry.get_mut(id.index()) {
+            *entry = Some(match *entry {
+                None => here,
+                Some(there) => Registers {
+                    a: there.a.filter(|_| there.a == here.a),
+                    x: there.x.filter(|_| there.x == here.x),
+                },
+            });
+        }
+    }
+
+    fn temporary(&self, word: u8) -> Result<u32, Fault> {
+        if word < self.words { Ok(u32::from(word)) } else { Err(Fault::Complex) }
+    }
+
+    /// Computes a value into the accumulator. Words of scratch memory from `word` on are free.
+    fn load_a(&mut self, id: ValueId, word: u8) -> Result<(), Fault> {
+        if self.registers.a == Some(id) {
+            return Ok(());
+        }
+        if self.registers.x == Some(id) {
+            self.layout.push(code::TXA, 0);
+            self.registers.a = Some(id);
+            return Ok(());
+        }
+        match self.values.get(id) {
+            Value::Constant(number) => self.layout.push(code::LD_IMM, number),
+            Value::Length => self.layout.push(code::LD_LEN, 0),
+            Value::Scratch { word, .. } => self.layout.push(code::LD_MEM, u32::from(word)),
+            Value::HeaderLength(_) => {
+                self.load_x(id, word)?;
+                self.layout.push(code::TXA, 0);
+            }
+            Value::Load { base, offset, width } => {
+                let size = match width {
+                    Width::Word => 0x00,
+                    Width::Half => 0x08,
+                    Width::Byte => 0x10,
+                };
+                let mode = match base {
+                    Some(base) => {
+                        self.load_x(base, word)?;
+                        code::LD_IND
+                    }
+                    None => code::LD_ABS,
+                };
+                self.layout.push(mode | size, offset);
+            }
+            Value::Negate(of) => {
+                self.load_a(of, word)?;
+                self.layout.push(code::NEG, 0);
+            }
+            Value::Compute(operator, a, b) => {
+                let operation = code::ALU | operation(operator);
+                if let Some(number) = self.values.constant_of(b) {
+                    self.load_a(a, word)?;
+                    self.layout.push(operation, number);
+                } else {
+                    self.load_both(a, b, word)?;
+                    self.layout.push(operation | code::BY_X, 0);
+                }
+            }
+            Value::Compare(..) => return Err(Fault::Complex),
+        }
+        self.registers.a = Some(id);
+        Ok(())
+    }
+
+    /// Computes a value into the index register.
+    fn load_x(&mut self, id: ValueId, word: u8) -> Result<(), Fault> {
+        if self.registers.x == Some(id) {
+            return Ok(());
+        }
+        match self.values.get(id) {
+            Value::Constant(number) => self.layout.push(code::LDX_IMM, number),
+            Value::Length => self.layout.push(code::LDX_LEN, 0),
+            Value::Scratch { word, .. } => self.layout.push(code::LDX_MEM, u32::from(word)),
+            Value::HeaderLength(offset) => self.layout.push(code::LDX_MSH, offset),
+            _ => {
+                self.load_a(id, word)?;
+                self.layout.push(code::TAX, 0);
+            }
+        }
+        self.registers.x = Some(id);
+        Ok(())
+    }
+
+    /// Computes one value into the accumulator and another one into the index register.
+    fn load_both(&mut self, a: ValueId, b: ValueId, word: u8) -> Result<(), Fault> {
+        if self.values.fits_x(b) {
+            self.load_a(a, word)?;
+            return self.load_x(b, word);
+        }
+        let temporary = self.temporary(word)?;
+        // What takes more words comes first, while all of them are free.
+        let (first, second) = if self.values.words(a) > self.values.words(b) { (a, b) } else { (b, a) };
+        self.load_a(first, word)?;
+        self.layout.push(code::ST, temporary);
+        self.load_a(second, word + 1)?;
+        if first == a {
+            self.layout.push(code::TAX, 0);
+            self.layout.push(code::LD_MEM, temporary);
+        } else {
+            self.layout.push(code::LDX_MEM, temporary);
+        }
+        self.registers = Registers { a: Some(a), x: Some(b) };
+        Ok(())
+    }
+
+    /// Goes to the first label where a value is one of these numbers, else to the second one.
+    fn branch(&mut self, value: ValueId, numbers: &Ranges, (yes, no): (Label, Label)) -> Result<(), Fault> {
+        if let Value::Compare(relation, a, b) = self.values.get(value) {
+            self.load_both(a, b, 0)?;
+            let jump = match relation {
+                Relation::Equal => code::JEQ,
+                Relation::Greater => code::JGT,
+                Relation::GreaterOrEqual => code::JGE,
+            };
+            let (true_to, false_to) =
+                (if numbers.contains(1) { yes } else { no }, if numbers.contains(0) { yes } else { no });
+            self.layout.jump(jump | code::BY_X, 0, true_to, false_to);
+            return Ok(());
+        }
+        let max = self.values.max(value);
+        let numbers = numbers.and(&Ranges::between(0, max));
+        let zero = Ranges::one(0);
+        let zero_to = if numbers == zero {
+            Some((yes, no))
+        } else if numbers == zero.not().and(&Ranges::between(0, max)) {
+            Some((no, yes))
+        } else {
+            None
+        };
+        if let (Some((zero_to, other_to)), Value::Compute(Operator::And, of, mask)) =
+            (zero_to, self.values.get(value))
+            && let Some(mask) = self.values.constant_of(mask)
+            && self.registers.a != Some(value)
+        {
+            self.load_a(of, 0)?;
+            self.layout.jump(code::JSET, mask, other_to, zero_to);
+            return Ok(());
+        }
+        self.load_a(value, 0)?;
+        let mut pieces = Vec::new();
+        let mut next = 0;
+        for &(low, high) in numbers.parts() {
+            if low > next {
+                pieces.push((next, false));
+            }
+            pieces.push((low, true));
+            next = high.saturating_add(1);
+        }
+        if numbers.parts().last().is_none_or(|&(_, high)| high < max) {
+            pieces.push((next, false));
+        }
+        self.search(&pieces, max, (yes, no));
+        Ok(())
+    }
+
+    /// Finds the piece in which the accumulator is: each begins at a number, and the last one ends at `max`.
+    fn search(&mut self, pieces: &[(u32, bool)], max: u32, (yes, no): (Label, Label)) {
+        let to = |is_in: bool| if is_in { yes } else { no };
+        let end = |i: usize| pieces.get(i + 1).map_or(max, |&(start, _)| start.saturating_sub(1));
+        let [first, rest @ ..] = pieces else { return self.layout.go(no) };
+        let Some(last) = rest.last() else { return self.layout.go(to(first.1)) };
+        for wanted in [true, false] {
+            let mine = || pieces.iter().enumerate().filter(move |(_, (_, is_in))| *is_in == wanted);
+            if mine().count() <= self.row_max && mine().all(|(i, &(start, _))| start == end(i)) {
+                let singles: Vec<u32> = mine().map(|(_, &(start, _))| start).collect();
+                if let Some((last, others)) = singles.split_last() {
+                    for &number in others {
+                        let next = self.layout.label();
+                        self.layout.jump(code::JEQ, number, to(wanted), next);
+                        self.layout.bind(next);
+                    }
+                    self.layout.jump(code::JEQ, *last, to(wanted), to(!wanted));
+                    return;
+                }
+            }
+        }
+        if rest.len() == 1 {
+            self.layout.jump(code::JGE, last.0, to(last.1), to(first.1));
+            return;
+        }
+        let (left, right) = pieces.split_at(pieces.len() / 2);
+        let Some(&(middle, _)) = right.first() else { return };
+        let (left_at, right_at) = (self.layout.label(), self.layout.label());
+        let only = |part: &[(u32, bool)], otherwise| match part {
+            [(_, is_in)] => to(*is_in),
+            _ => otherwise,
+        };
+        self.layout.jump(code::JGE, middle, only(right, right_at), only(left, left_at));
+        if right.len() > 1 {
+            self.layout.bind(right_at);
+            self.search(right, max, (yes, no));
+        }
+        if left.len() > 1 {
+            self.layout.bind(left_at);
+            self.search(left, middle.saturating_sub(1), (yes, no));
+        }
+    }
+}
+
+const fn operation(operator: Operator) -> u16 {
+    match operator {
+        Operator::Add => 0x00,
+        Operator::Sub => 0x10,
+        Operator::Mul => 0x20,
+        Operator::Div => 0x30,
+        Operator::Or => 0x40,
+        Operator::And => 0x50,
+        Operator::Lsh => 0x60,
+        Operator::Rsh => 0x70,
+        Operator::Mod => 0x90,
+        Operator::Xor => 0xa0,
+    }
+}

@@ -1,0 +1,190 @@
+//! Conditions as a graph of decisions: each node tests one value and leads to one of two others, never back.
+
+use crate::condition::{Condition, ConditionId, Conditions};
+use crate::error::Fault;
+use crate::ranges::Ranges;
+use crate::value::ValueId;
+use std::collections::HashMap;
+
+/// Nodes of one filter, at most.
+const NODES_MAX: usize = 40_000;
+
+/// An index into [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId(usize);
+
+/// A step of the decision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Node {
+    Reject,
+    Accept,
+    /// To `yes` where the value is one of the numbers, else to `no`.
+    Branch {
+        value: ValueId,
+        numbers: Ranges,
+        yes: NodeId,
+        no: NodeId,
+    },
+    /// Stores a value, and goes on.
+    Store {
+        word: u8,
+        value: ValueId,
+        next: NodeId,
+    },
+}
+
+/// The decisions of a filter, each one once.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+    pub(crate) root: NodeId,
+}
+
+impl NodeId {
+    pub(crate) const REJECT: Self = Self(0);
+    pub(crate) const ACCEPT: Self = Self(1);
+
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// Makes a graph in which no node stands twice.
+struct Builder {
+    nodes: Vec<Node>,
+    known: HashMap<Node, NodeId>,
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self { nodes: vec![Node::Reject, Node::Accept], known: HashMap::new() }
+    }
+
+    fn node(&mut self, node: Node) -> Result<NodeId, Fault> {
+        if let Some(&id) = self.known.get(&node) {
+            return Ok(id);
+        }
+        if self.nodes.len() >= NODES_MAX {
+            return Err(Fault::Complex);
+        }
+        let id = NodeId(self.nodes.len());
+        self.known.insert(node.clone(), id);
+        self.nodes.push(node);
+        Ok(id)
+    }
+
+    /// The decisions of a condition that lead to `yes` where it holds, and else to `no`.
+    fn lower(
+        &mut self,
+        code: &Conditions,
+        (mut id, mut yes, mut no): (ConditionId, NodeId, NodeId),
+        done: &mut HashMap<(ConditionId, NodeId, NodeId), NodeId>,
+    ) -> Result<NodeId, Fault> {
+        let key = (id, yes, no);
+        if let Some(&node) = done.get(&key) {
+            return Ok(node);
+        }
+        let node = loop {
+            match code.get(id) {
+                Condition::Always(holds) => break if holds { yes } else { no },
+                Condition::Test(value, numbers) => {
+                    break self.node(Node::Branch { value, numbers, yes, no })?;
+                }
+                Condition::Store { word, value } => {
+                    break self.node(Node::Store { word, value, next: yes })?;
+                }
+                Condition::Not(of) => (id, yes, no) = (of, no, yes),
+                Condition::And(a, b) => (id, yes) = (a, self.lower(code, (b, yes, no), done)?),
+                Condition::Or(a, b) => (id, no) = (a, self.lower(code, (b, yes, no), done)?),
+                Condition::If(test, a, b) => {
+                    let (a, b) =
+                        (self.lower(code, (a, yes, no), done)?, self.lower(code, (b, yes, no), done)?);
+                    (id, yes, no) = (test, a, b);
+                }
+            }
+        };
+        done.insert(key, node);
+        Ok(node)
+    }
+}
+
+impl Graph {
+    pub(crate) fn new(code: &Conditions, condition: ConditionId) -> Result<Self, Fault> {
+        let mut builder = Builder::new();
+        let root = builder.lower(code, (condition, NodeId::ACCEPT, NodeId::REJECT), &mut HashMap::new())?;
+        Ok(Self { nodes: builder.nodes, root })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> &Node {
+        self.nodes.get(id.0).unwrap_or(&Node::Reject)
+    }
+
+    pub(crate) fn set(&mut self, id: NodeId, node: Node) {
+        if let Some(place) = self.nodes.get_mut(id.0) {
+            *place = node;
+        }
+    }
+
+    /// The nodes that a node leads to; `no` first.
+    pub(crate) fn after(&self, id: NodeId) -> [Option<NodeId>; 2] {
+        match *self.get(id) {
+            Node::Branch { yes, no, .. } => [Some(no), Some(yes)],
+            Node::Store { next, .. } => [Some(next), None],
+            Node::Accept | Node::Reject => [None, None],
+        }
+    }
+
+    /// All nodes that can be reached, each one before those that it leads to, and `yes` right behind its node where that is possible.
+    pub(crate) fn order(&self) -> Vec<NodeId> {
+        let (mut seen, mut order) = (vec![false; self.nodes.len()], Vec::new());
+        let mut stack = vec![(self.root, 0)];
+        if let Some(seen) = seen.get_mut(self.root.0) {
+            *seen = true;
+        }
+        while let Some((id, i)) = stack.pop() {
+            match self.after(id).get(i) {
+                None => order.push(id),
+                Some(next) => {
+                    stack.push((id, i + 1));
+                    if let Some(next) = *next
+                        && let Some(seen) = seen.get_mut(next.0)
+                        && !std::mem::replace(seen, true)
+                    {
+                        stack.push((next, 0));
+                    }
+                }
+            }
+        }
+        order.reverse();
+        order
+    }
+
+    /// Leaves out what cannot be reached, and makes one node of equal ones.
+    pub(crate) fn tidy(&mut self) -> Result<(), Fault> {
+        let mut builder = Builder::new();
+        let mut new = vec![NodeId::REJECT; self.nodes.len()];
+        for id in self.order().into_iter().rev() {
+            let to = |id: NodeId| new.get(id.0).copied().unwrap_or(NodeId::REJECT);
+            let node = match self.get(id).clone() {
+                Node::Reject => NodeId::REJECT,
+                Node::Accept => NodeId::ACCEPT,
+                Node::Branch { value, numbers, yes, no } => {
+                    builder.node(Node::Branch { value, numbers, yes: to(yes), no: to(no) })?
+                }
+                Node::Store { word, value, next } => {
+                    builder.node(Node::Store { word, value, next: to(next) })?
+                }
+            };
+            if let Some(place) = new.get_mut(id.0) {
+                *place = node;
+            }
+        }
+        let root = new.get(self.root.0).copied().unwrap_or(NodeId::REJECT);
+        *self = Self { nodes: builder.nodes, root };
+        Ok(())
+    }
+}

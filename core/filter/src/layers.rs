@@ -1,0 +1,436 @@
+//! The headers below IP: where they lie, which protocol they say follows, and encapsulations that move what follows.
+
+use crate::condition::{ConditionId, Conditions, Place};
+use crate::error::Fault;
+use crate::names::Transport;
+use crate::network::Direction;
+use crate::ranges::Ranges;
+use crate::value::{Operator, ValueId, Width};
+use weir_wire::LinkType;
+
+pub(crate) const IP: u32 = 0x0800;
+pub(crate) const ARP: u32 = 0x0806;
+pub(crate) const RARP: u32 = 0x8035;
+pub(crate) const IP6: u32 = 0x86dd;
+pub(crate) const DECNET: u32 = 0x6003;
+const ATALK: u32 = 0x809b;
+const AARP: u32 = 0x80f3;
+const IPX: u32 = 0x8137;
+const MPLS: u32 = 0x8847;
+const PPPOE_SESSION: u32 = 0x8864;
+const TRANSPARENT_ETHERNET: u32 = 0x6558;
+const GENEVE_PORT: u32 = 6081;
+
+/// Service access points of IEEE 802.2, which share the numbers below 1,501 with lengths.
+pub(crate) const SAP_ISO: u32 = 0xfe;
+pub(crate) const SAP_STP: u32 = 0x42;
+pub(crate) const SAP_IPX: u32 = 0xe0;
+pub(crate) const SAP_NETBEUI: u32 = 0xf0;
+const SAP_IP: u32 = 0x06;
+/// Up to here the EtherType is a length.
+pub(crate) const LENGTH_MAX: u32 = 1500;
+/// The protocols of a cooked capture for IEEE 802.3 without and with an 802.2 header.
+const COOKED_802_3: u32 = 1;
+const COOKED_802_2: u32 = 4;
+
+/// The kinds of link headers, and PPP inside of PPPoE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Ethernet,
+    Null,
+    Loop,
+    Raw,
+    Ipv4,
+    Ipv6,
+    Cooked,
+    Cooked2,
+    Ppp,
+}
+
+impl Link {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ethernet => "Ethernet",
+            Self::Null => "NULL",
+            Self::Loop => "LOOP",
+            Self::Raw => "raw IP",
+            Self::Ipv4 => "raw IPv4",
+            Self::Ipv6 => "raw IPv6",
+            Self::Cooked => "SLL",
+            Self::Cooked2 => "SLL2",
+            Self::Ppp => "PPP",
+        }
+    }
+}
+
+/// Where the headers of a packet lie. `vlan`, `mpls`, `pppoes` and `geneve` change that for everything behind them in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers {
+    pub(crate) link: Link,
+    /// The link header.
+    pub(crate) header: Place,
+    /// The protocol field of the link header, where there is one.
+    pub(crate) protocol: Option<Place>,
+    /// What follows the link header.
+    pub(crate) payload: Place,
+    /// From there to the network header.
+    pub(crate) network: u32,
+    /// The same behind an 802.2 header.
+    pub(crate) behind_llc: u32,
+    /// MPLS labels so far.
+    pub(crate) labels: u32,
+    /// Inside of Geneve: a packet may have no inner Ethernet header.
+    pub(crate) inner: Option<(ValueId, ValueId)>,
+}
+
+impl Layers {
+    pub(crate) fn new(link_type: LinkType) -> Self {
+        let (link, protocol, payload, behind_llc) = match link_type {
+            LinkType::Ethernet => (Link::Ethernet, Some(12), 14, 3),
+            LinkType::Null => (Link::Null, Some(0), 4, 0),
+            LinkType::Loop => (Link::Loop, Some(0), 4, 0),
+            LinkType::LinuxSll => (Link::Cooked, Some(14), 16, 0),
+            LinkType::LinuxSll2 => (Link::Cooked2, Some(0), 20, 0),
+            LinkType::Raw => (Link::Raw, None, 0, 0),
+            LinkType::Ipv4 => (Link::Ipv4, None, 0, 0),
+            LinkType::Ipv6 => (Link::Ipv6, None, 0, 0),
+        };
+        Self {
+            link,
+            header: Place::at(0),
+            protocol: protocol.map(Place::at),
+            payload: Place::at(payload),
+            network: 0,
+            behind_llc,
+            labels: 0,
+            inner: None,
+        }
+    }
+
+    /// The network header, or what is taken for it.
+    pub(crate) fn network(&self) -> Place {
+        self.payload.plus(self.network)
+    }
+
+    pub(crate) fn no(&self, what: &'static str) -> Fault {
+        Fault::Link { what, link: self.link.name() }
+    }
+
+    /// The packet carries this protocol: an EtherType, or below 1,501 an 802.2 service access point.
+    pub(crate) fn carries(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, Fault> {
+        if self.labels > 0 {
+            return self.carried_by_mpls(code, protocol);
+        }
+        let field = self.protocol.unwrap_or_default();
+        match self.link {
+            Link::Ethernet => self.carried_by_ethernet(code, field, protocol),
+            Link::Cooked => self.carried_by_cooked(code, field, protocol),
+            Link::Cooked2 => code.load_equals(field, Width::Half, protocol),
+            Link::Ppp => code.load_equals(field, Width::Half, ppp_protocol(protocol)),
+            Link::Raw => match protocol {
+                IP => code.load_masked(self.header, Width::Byte, 0xf0, 0x40),
+                IP6 => code.load_masked(self.header, Width::Byte, 0xf0, 0x60),
+                _ => code.always(false),
+            },
+            Link::Ipv4 => code.always(protocol == IP),
+            Link::Ipv6 => code.always(protocol == IP6),
+            Link::Null | Link::Loop => {
+                // AF_INET is 2 everywhere. AF_INET6 is 10 on Linux, 24, 28 and 30 on NetBSD, FreeBSD and macOS.
+                let families: &[u32] = match protocol {
+                    IP => &[2],
+                    IP6 => &[10, 24, 28, 30],
+                    _ => return code.always(false),
+                };
+                let mut words = families.to_vec();
+                if self.link == Link::Null {
+                    // In the byte order of the capturing machine.
+                    words.extend(families.iter().map(|family| family.swap_bytes()));
+                }
+                let family = code.load(self.header, Width::Word)?;
+                code.test(family, Ranges::of(&words))
+            }
+        }
+    }
+
+    fn carried_by_mpls(&self, code: &mut Conditions, protocol: u32) -> Result<ConditionId, Fault> {
+        let version = match protocol {
+            IP => 0x40,
+            IP6 => 0x60,
+            _ => return Err(Fault::Link { what: "a protocol other than IPv4 and IPv6", link: "MPLS" }),
+        };
+        let network = self.network();
+        let bottom = code.load_masked(network.plus(2_u32.wrapping_neg()), Width::Byte, 1, 1)?;
+        let is_version = code.load_masked(network, Width::Byte, 0xf0, version)?;
+        code.and(bottom, is_version)
+    }
+
+    fn carried_by_ethernet(
+        &self,
+        code: &mut Conditions,
+        field: Place,
+        protocol: u32,
+    ) -> Result<ConditionId, Fault> {
+        let number = code.load(field, Width::Half)?;
+        let is_it = code.equals(number, protocol)?;
+        let has_length = code.test(number, Ranges::between(0, LENGTH_MAX))?;
+        match protocol {
+            SAP_ISO | SAP_IP | SAP_NETBEUI => {
+                let both = code.load_equals(self.payload, Width::Half, protocol << 8 | protocol)?;
+                code.and(has_length, both)
+            }
+            SAP_IPX => {
+                let is_it = code.equals(number, IPX)?;
+                let snap = self.snap(code, 0, IPX)?;
+                let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
+                let bare = code.load_equals(self.payload, Width::Half, 0xffff)?;
+                let any = code.any(&[snap, sap, bare])?;
+                let in_802_3 = code.and(has_length, any)?;
+                code.or(is_it, in_802_3)
+            }
+            ATALK | AARP => {
+                let snap = self.snap(code, if protocol == ATALK { 0x0008_0007 } else { 0 }, protocol)?;
+                let in_802_3 = code.and(has_length, snap)?;
+                code.or(is_it, in_802_3)
+            }
+            0..=LENGTH_MAX => {
+                let sap = code.load_equals(field.plus(2), Width::Byte, protocol)?;
+                code.and(has_length, sap)
+            }
+            _ => Ok(is_it),
+        }
+    }
+
+    fn carried_by_cooked(
+        &self,
+        code: &mut Conditions,
+        field: Place,
+        protocol: u32,
+    ) -> Result<ConditionId, Fault> {
+        let number = code.load(field, Width::Half)?;
+        let is_it = code.equals(number, protocol)?;
+        let has_llc = code.equals(number, COOKED_802_2)?;
+        match protocol {
+            SAP_ISO | SAP_IP | SAP_NETBEUI => {
+                let both = code.load_equals(self.payload, Width::Half, protocol << 8 | protocol)?;
+                code.and(has_llc, both)
+            }
+            SAP_IPX => {
+                let is_it = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
+                let snap = self.snap(code, 0, IPX)?;
+                let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
+                let either = code.or(sap, snap)?;
+                let in_802_2 = code.and(has_llc, either)?;
+                code.or(is_it, in_802_2)
+            }
+            ATALK | AARP => {
+                let snap = self.snap(code, if protocol == ATALK { 0x0008_0007 } else { 0 }, protocol)?;
+                let in_802_2 = code.and(has_llc, snap)?;
+                code.or(is_it, in_802_2)
+            }
+            0..=LENGTH_MAX => {
+                let sap = code.load_equals(self.header.plus(self.payload.constant), Width::Byte, protocol)?;
+                code.and(has_llc, sap)
+            }
+            _ => Ok(is_it),
+        }
+    }
+
+    /// An 802.2 header with SNAP, of this organisation and protocol.
+    fn snap(&self, code: &mut Conditions, organisation: u32, protocol: u32) -> Result<ConditionId, Fault> {
+        let [_, a, b, c] = organisation.to_be_bytes();
+        let [_, _, d, e] = protocol.to_be_bytes();
+        code.load_bytes(self.payload, &[0xaa, 0xaa, 0x03, a, b, c, d, e])
+    }
+
+    /// An IEEE 802.1Q tag: three EtherTypes. What follows lies four bytes further on.
+    pub(crate) fn vlan(&mut self, code: &mut Conditions, id: Option<u32>) -> Result<ConditionId, Fault> {
+        if self.labels > 0 {
+            return Err(Fault::Link { what: "`vlan`", link: "MPLS" });
+        }
+        if self.link != Link::Ethernet {
+            return Err(self.no("`vlan`"));
+        }
+        let field = code.load(self.protocol.unwrap_or_default(), Width::Half)?;
+        let mut is_tagged = code.test(field, Ranges::of(&[0x8100, 0x88a8, 0x9100]))?;
+        if let Some(id) = within("VLAN", id, 0xfff)? {
+            let is_id = code.load_masked(self.network(), Width::Half, 0xfff, id)?;
+            is_tagged = code.and(is_tagged, is_id)?;
+        }
+        self.payload = self.payload.plus(4);
+        self.protocol = self.protocol.map(|field| field.plus(4));
+        Ok(is_tagged)
+    }
+
+    /// An MPLS label. What follows lies four bytes further on.
+    pub(crate) fn mpls(&mut self, code: &mut Conditions, label: Option<u32>) -> Result<ConditionId, Fault> {
+        let network = self.network();
+        let mut has_label = if self.labels > 0 {
+            // The label before was not the last one.
+            code.load_masked(network.plus(2_u32.wrapping_neg()), Width::Byte, 1, 0)?
+        } else {
+            match self.link {
+                Link::Ethernet => self.carries(code, MPLS)?,
+                Link::Ppp => self.carries(code, 0x0281)?,
+                _ => return Err(self.no("`mpls`")),
+            }
+        };
+        if let Some(label) = within("MPLS label", label, 0xf_ffff)? {
+            let is_it = code.load_masked(network, Width::Word, 0xffff_f000, label << 12)?;
+            has_label = code.and(has_label, is_it)?;
+        }
+        self.network += 4;
+        self.behind_llc += 4;
+        self.labels += 1;
+        Ok(has_label)
+    }
+
+    /// A PPPoE session. What follows is PPP.
+    pub(crate) fn pppoe(
+        &mut self,
+        code: &mut Conditions,
+        session: Option<u32>,
+    ) -> Result<ConditionId, Fault> {
+        let mut is_session = self.carries(code, PPPOE_SESSION)?;
+        if let Some(session) = within("PPPoE session", session, 0xffff)? {
+            let is_it = code.load_masked(self.network(), Width::Word, 0xffff, session)?;
+            is_session = code.and(is_session, is_it)?;
+        }
+        let ppp = self.network().plus(6);
+        *self = Self {
+            link: Link::Ppp,
+            header: ppp,
+            protocol: Some(ppp),
+            payload: ppp.plus(2),
+            network: 0,
+            behind_llc: 0,
+            labels: self.labels,
+            inner: None,
+        };
+        Ok(is_session)
+    }
+
+    /// A Geneve tunnel over IPv4 or IPv6. What follows is an Ethernet frame, or what its EtherType says.
+    pub(crate) fn geneve(
+        &mut self,
+        code: &mut Conditions,
+        network: Option<u32>,
+    ) -> Result<ConditionId, Fault> {
+        let network = within("Geneve network", network, 0xff_ffff)?;
+        let words = [code.word()?, code.word()?, code.word()?, code.word()?];
+        let [start_word, header_word, protocol_word, payload_word] = words;
+        let mut either = Vec::new();
+        for (udp, protocol) in [(self.above_ip4(code)?, IP), (self.network().plus(40), IP6)] {
+            let version = if protocol == IP { 4 } else { 6 };
+            let is_geneve =
+                self.port(code, version, Some(Transport::Udp), Direction::Dst, (GENEVE_PORT, GENEVE_PORT))?;
+            let version = code.load_masked(udp.plus(8), Width::Byte, 0xc0, 0)?;
+            let mut all = vec![is_geneve, version];
+            if let Some(network) = network {
+                all.push(code.load_masked(udp.plus(12), Width::Word, 0xffff_ff00, network << 8)?);
+            }
+            let start = place_value(code, udp.plus(8))?;
+            all.push(code.store(start_word, start)?);
+            either.push(code.all(&all)?);
+        }
+        let is_geneve = code.any(&either)?;
+        let start = code.values.stored(start_word)?;
+        let options = code.values.load(Some(start), 0, Width::Byte)?;
+        let options = compute(code, Operator::And, options, 0x3f)?;
+        let options = compute(code, Operator::Mul, options, 4)?;
+        let options = compute(code, Operator::Add, options, 8)?;
+        let header = code.values.compute(Operator::Add, options, start)?;
+        let store_header = code.store(header_word, header)?;
+        let header = code.values.stored(header_word)?;
+        let field = code.values.load(Some(start), 2, Width::Half)?;
+        let is_ethernet = code.equals(field, TRANSPARENT_ETHERNET)?;
+        let store = |protocol: ValueId, payload: ValueId, code: &mut Conditions| {
+            let protocol = code.store(protocol_word, protocol)?;
+            let payload = code.store(payload_word, payload)?;
+            code.and(protocol, payload)
+        };
+        let (inner_protocol, inner_payload) =
+            (compute(code, Operator::Add, header, 12)?, compute(code, Operator::Add, header, 14)?);
+        let ethernet = store(inner_protocol, inner_payload, code)?;
+        let own_protocol = compute(code, Operator::Add, start, 2)?;
+        let other = store(own_protocol, header, code)?;
+        let places = code.if_else(is_ethernet, ethernet, other)?;
+        let payload = code.values.stored(payload_word)?;
+        let protocol = code.values.stored(protocol_word)?;
+        let behind = |base| Place { constant: 0, base: Some(base) };
+        *self = Self {
+            link: Link::Ethernet,
+            header: behind(header),
+            protocol: Some(behind(protocol)),
+            payload: behind(payload),
+            network: 0,
+            behind_llc: self.behind_llc,
+            labels: self.labels,
+            inner: Some((header, payload)),
+        };
+        code.all(&[is_geneve, store_header, places])
+    }
+
+    /// Where the packet has an Ethernet header: inside of Geneve it may have none.
+    pub(crate) fn has_header(&self, code: &mut Conditions) -> Result<ConditionId, Fault> {
+        let Some((header, payload)) = self.inner else { return code.always(true) };
+        let (value, same) = code.values.relate(crate::value::Relation::Equal, header, payload)?;
+        code.test(value, same.not())
+    }
+
+    /// What follows an IPv4 header.
+    pub(crate) fn above_ip4(&self, code: &mut Conditions) -> Result<Place, Fault> {
+        let network = self.network();
+        let length = match network.base {
+            None => code.values.header_length(network.constant)?,
+            Some(base) => {
+                let first = code.load(network, Width::Byte)?;
+                let words = compute(code, Operator::And, first, 0xf)?;
+                let bytes = compute(code, Operator::Lsh, words, 2)?;
+                code.values.compute(Operator::Add, bytes, base)?
+            }
+        };
+        Ok(Place { constant: network.constant, base: Some(length) })
+    }
+}
+
+/// A place as a number.
+fn place_value(code: &mut Conditions, place: Place) -> Result<ValueId, Fault> {
+    match place.base {
+        Some(base) => compute(code, Operator::Add, base, place.constant),
+        None => code.values.constant(place.constant),
+    }
+}
+
+/// `value operator number`.
+pub(crate) fn compute(
+    code: &mut Conditions,
+    operator: Operator,
+    value: ValueId,
+    number: u32,
+) -> Result<ValueId, Fault> {
+    let number = code.values.constant(number)?;
+    code.values.compute(operator, value, number)
+}
+
+/// A number that has its limit, where there is one.
+fn within(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, Fault> {
+    match value {
+        Some(value) if value > max => Err(Fault::Limit { what, value, max }),
+        _ => Ok(value),
+    }
+}
+
+/// The number that PPP has for an EtherType (IANA, PPP DLL protocol numbers).
+const fn ppp_protocol(protocol: u32) -> u32 {
+    match protocol {
+        IP => 0x21,
+        IP6 => 0x57,
+        DECNET => 0x27,
+        ATALK => 0x29,
+        0x0600 => 0x25,
+        SAP_ISO => 0x23,
+        SAP_STP => 0x31,
+        SAP_IPX => 0x2b,
+        other => other,
+    }
+}

@@ -1,0 +1,396 @@
+//! Words, numbers, addresses and signs of a filter's text.
+//!
+//! As in libpcap the longest token wins, so `len-1` is a name and `len - 1` a difference; of equally long ones the more special kind wins.
+
+use crate::error::{Fault, FilterError};
+use crate::word::{Word, named_number, word};
+use core::net::Ipv6Addr;
+
+/// The longest address in a text: six groups of hexadecimal digits, and four octets written as long numbers.
+const ADDRESS_BYTES_MAX: usize = 96;
+
+/// A piece of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+}
+
+/// The kinds of tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Word(Word),
+    Number(u32),
+    /// A name.
+    Name(String),
+    /// Two to four numbers with dots between them.
+    Dotted(String),
+    Ip6(Ipv6Addr),
+    Mac([u8; 6]),
+    Open,
+    Close,
+    OpenIndex,
+    CloseIndex,
+    Colon,
+    Plus,
+    Minus,
+    Times,
+    Slash,
+    Percent,
+    Ampersand,
+    Bar,
+    Caret,
+    ShiftLeft,
+    ShiftRight,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Signs, longer ones first.
+const SIGNS: &[(&str, Kind)] = &[
+    ("&&", Kind::Word(Word::And)),
+    ("||", Kind::Word(Word::Or)),
+    (">=", Kind::GreaterOrEqual),
+    ("<=", Kind::LessOrEqual),
+    ("!=", Kind::NotEqual),
+    ("==", Kind::Equal),
+    ("<<", Kind::ShiftLeft),
+    (">>", Kind::ShiftRight),
+    ("!", Kind::Word(Word::Not)),
+    ("(", Kind::Open),
+    (")", Kind::Close),
+    ("[", Kind::OpenIndex),
+    ("]", Kind::CloseIndex),
+    (":", Kind::Colon),
+    ("+", Kind::Plus),
+    ("-", Kind::Minus),
+    ("*", Kind::Times),
+    ("/", Kind::Slash),
+    ("%", Kind::Percent),
+    ("&", Kind::Ampersand),
+    ("|", Kind::Bar),
+    ("^", Kind::Caret),
+    ("=", Kind::Equal),
+    ("<", Kind::Less),
+    (">", Kind::Greater),
+];
+
+/// Splits a text.
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(first) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        if matches!(first, ' ' | '\r' | '\n' | '\t') {
+            at += 1;
+            continue;
+        }
+        let rest = text.get(at..).unwrap_or_default();
+        let (kind, len) = token(rest, first).map_err(|(fault, len)| FilterError { at, len, fault })?;
+        tokens.push(Token { at, len, kind });
+        at += len;
+    }
+    Ok(tokens)
+}
+
+/// The first token of a text that begins with `first`.
+fn token(rest: &str, first: char) -> Result<(Kind, usize), (Fault, usize)> {
+    if !first.is_ascii_alphanumeric()
+        && let Some((sign, kind)) = SIGNS.iter().find(|(sign, _)| rest.starts_with(sign))
+        && !(first == ':' && rest.starts_with("::"))
+    {
+        return Ok((kind.clone(), sign.len()));
+    }
+    if first == '\\' {
+        let end = rest.find(|c| " !()\n\t".contains(c)).unwrap_or(rest.len());
+        return match rest.get(1..end) {
+            Some(name) if !name.is_empty() => Ok((Kind::Name(name.to_owned()), end)),
+            _ => Err((Fault::Character(first), 1)),
+        };
+    }
+    if first == '$' {
+        let why = "it begins the address of an ARCnet host, and weir does not read such captures";
+        return Err((Fault::Unsupported { word: "$", why }, 1));
+    }
+    let name = name_len(rest);
+    // Addresses first where they are as long: they are the more special kind.
+    let head: &str = rest.get(..rest.len().min(ADDRESS_BYTES_MAX)).unwrap_or_else(|| ascii_head(rest));
+    if let Some((mac, len)) = mac(head)
+        && len >= name
+        && ip6_len(head) <= len
+    {
+        return Ok((Kind::Mac(mac), len));
+    }
+    let (number, dotted, ip6) = (number_len(rest), dotted_len(rest), ip6_len(head));
+    let colons = bogus_mac_len(head);
+    let longest = name.max(number).max(dotted).max(ip6).max(colons);
+    let text = rest.get(..longest).unwrap_or_default();
+    if longest == 0 {
+        return Err((Fault::Character(first), first.len_utf8()));
+    }
+    if word(text).is_none() && number == longest {
+        return parse_number(text)
+            .map(|value| (Kind::Number(value), longest))
+            .map_err(|fault| (fault, longest));
+    }
+    if dotted == longest {
+        return Ok((Kind::Dotted(text.to_owned()), longest));
+    }
+    if ip6 == longest {
+        let bogus = Fault::Address { text: text.to_owned(), what: "an IPv6 address" };
+        return text.parse().map(|address| (Kind::Ip6(address), longest)).map_err(|_| (bogus, longest));
+    }
+    if colons == longest {
+        let what = "an Ethernet address; it has six bytes";
+        return Err((Fault::Address { text: text.to_owned(), what }, longest));
+    }
+    Ok((
+        word(text)
+            .map(Kind::Word)
+            .or_else(|| named_number(text).map(Kind::Number))
+            .unwrap_or_else(|| Kind::Name(text.to_owned())),
+        longest,
+    ))
+}
+
+/// The ASCII characters that a text begins with, as many as an address can have.
+fn ascii_head(rest: &str) -> &str {
+    let end = rest.bytes().take(ADDRESS_BYTES_MAX).take_while(u8::is_ascii).count();
+    rest.get(..end).unwrap_or_default()
+}
+
+fn count(text: &[u8], is: impl Fn(&u8) -> bool) -> usize {
+    text.iter().take_while(|byte| is(byte)).count()
+}
+
+/// A name begins with a letter or digit, and ends with one or with a dot.
+fn name_len(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    if !bytes.first().is_some_and(u8::is_ascii_alphanumeric) {
+        return 0;
+    }
+    let end = count(bytes, |&b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    let kept = bytes.iter().take(end).rposition(|&b| b != b'-' && b != b'_');
+    kept.map_or(0, |last| last + 1)
+}
+
+fn number_len(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    if let [b'0', b'x' | b'X', digits @ ..] = bytes {
+        let digits = count(digits, u8::is_ascii_hexdigit);
+        if digits > 0 {
+            return 2 + digits;
+        }
+    }
+    count(bytes, u8::is_ascii_digit)
+}
+
+/// Two to four numbers with dots between them.
+fn dotted_len(rest: &str) -> usize {
+    let (mut at, mut numbers, mut end) = (0, 0, 0);
+    while numbers < 4 {
+        let len = rest.get(at..).map_or(0, number_len);
+        if len == 0 {
+            break;
+        }
+        (at, numbers) = (at + len, numbers + 1);
+        if numbers > 1 {
+            end = at;
+        }
+        if rest.as_bytes().get(at) != Some(&b'.') {
+            break;
+        }
+        at += 1;
+    }
+    end
+}
+
+/// The longest beginning that has the form of an IPv6 address.
+fn ip6_len(head: &str) -> usize {
+    let run = count(head.as_bytes(), |&b| b.is_ascii_hexdigit() || b":.xX".contains(&b));
+    (2..=run).rev().find(|&len| head.get(..len).is_some_and(is_ip6)).unwrap_or(0)
+}
+
+/// Whether a text has the form of an IPv6 address: up to eight groups, `::` once, and perhaps four numbers at the end.
+fn is_ip6(text: &str) -> bool {
+    let groups = |text: &str, may_end_in_ip4: bool| -> Option<(usize, bool)> {
+        if text.is_empty() {
+            return Some((0, false));
+        }
+        let (mut groups, mut ip4) = (0, false);
+        let mut parts = text.split(':').peekable();
+        while let Some(part) = parts.next() {
+            let is_group = (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit());
+            if is_group {
+                groups += 1;
+            } else if may_end_in_ip4
+                && parts.peek().is_none()
+                && part.split('.').count() == 4
+                && dotted_len(part) == part.len()
+            {
+                ip4 = true;
+            } else {
+                return None;
+            }
+        }
+        Some((groups, ip4))
+    };
+    match text.split_once("::") {
+        Some((before, after)) => match (groups(before, false), groups(after, true)) {
+            (Some((before, _)), Some((after, ip4))) => before + after <= if ip4 { 5 } else { 7 },
+            _ => false,
+        },
+        None => matches!(groups(text, true), Some((8, false) | (6, true))),
+    }
+}
+
+/// The longest beginning that is an Ethernet address: six bytes with `:`, `-` or `.` between them, three groups of four digits with dots, or twelve digits.
+fn mac(head: &str) -> Option<([u8; 6], usize)> {
+    let bytes = head.as_bytes();
+    let mut best: Option<([u8; 6], usize)> = None;
+    let mut offer = |found: Option<([u8; 6], usize)>| {
+        if let Some((mac, len)) = found
+            && best.is_none_or(|(_, longest)| len > longest)
+        {
+            best = Some((mac, len));
+        }
+    };
+    for separator in [b':', b'-', b'.'] {
+        offer(six_bytes(bytes, separator));
+    }
+    offer(digits(bytes, 4, true));
+    offer(digits(bytes, 12, false));
+    best
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// Six bytes of one or two digits each.
+fn six_bytes(bytes: &[u8], separator: u8) -> Option<([u8; 6], usize)> {
+    let (mut mac, mut at) = ([0; 6], 0);
+    for (i, byte) in mac.iter_mut().enumerate() {
+        if i > 0 {
+            (bytes.get(at) == Some(&separator)).then_some(())?;
+            at += 1;
+        }
+        *byte = hex(*bytes.get(at)?)?;
+        at += 1;
+        if let Some(low) = bytes.get(at).copied().and_then(hex) {
+            *byte = *byte << 4 | low;
+            at += 1;
+        }
+    }
+    Some((mac, at))
+}
+
+/// Twelve digits, in groups of `group`.
+fn digits(bytes: &[u8], group: usize, with_dots: bool) -> Option<([u8; 6], usize)> {
+    let (mut mac, mut at) = ([0; 6], 0);
+    for i in 0..12 {
+        if with_dots && i > 0 && i % group == 0 {
+            (bytes.get(at) == Some(&b'.')).then_some(())?;
+            at += 1;
+        }
+        let byte: &mut u8 = mac.get_mut(i / 2)?;
+        *byte = *byte << 4 | hex(*bytes.get(at)?)?;
+        at += 1;
+    }
+    Some((mac, at))
+}
+
+/// Bytes with colons behind each of them, at least two.
+fn bogus_mac_len(head: &str) -> usize {
+    let bytes = head.as_bytes();
+    let (mut at, mut groups, mut end) = (0, 0, 0);
+    loop {
+        let digits = count(bytes.get(at..).unwrap_or_default(), u8::is_ascii_hexdigit);
+        let colons = count(bytes.get(at + digits..).unwrap_or_default(), |&b| b == b':');
+        if !(1..=2).contains(&digits) || colons == 0 {
+            return end;
+        }
+        (at, groups) = (at + digits + colons, groups + 1);
+        if groups > 1 {
+            end = at;
+        }
+    }
+}
+
+/// A decimal number, an octal one that begins with 0, or a hexadecimal one that begins with 0x.
+fn parse_number(text: &str) -> Result<u32, Fault> {
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (text.get(2..).unwrap_or_default(), 16),
+        [b'0', _, ..] => (text.get(1..).unwrap_or_default(), 8),
+        _ => (text, 10),
+    };
+    let why = if radix == 8 && digits.contains(['8', '9']) {
+        "it begins with 0, so it is octal, and has no digits over 7"
+    } else {
+        "it has more than 32 bits"
+    };
+    u32::from_str_radix(digits, radix).map_err(|_| Fault::Number { text: shown(text), why })
+}
+
+/// A text as errors show it.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        shown += "...";
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<Kind> {
+        tokens(text).unwrap().into_iter().map(|token| token.kind).collect()
+    }
+
+    fn name(text: &str) -> Kind {
+        Kind::Name(text.to_owned())
+    }
+
+    #[test]
+    fn the_longest_token_wins_and_then_the_more_special_one() {
+        let dotted = |text: &str| Kind::Dotted(text.to_owned());
+        assert_eq!(kinds("10"), [Kind::Number(10)]);
+        assert_eq!(kinds("0x1F 017"), [Kind::Number(31), Kind::Number(15)]);
+        assert_eq!(kinds("1.2.3.4"), [dotted("1.2.3.4")]);
+        assert_eq!(kinds("1.2.3.4.5"), [name("1.2.3.4.5")]);
+        assert_eq!(kinds("1.2.3.4.5.6"), [Kind::Mac([1, 2, 3, 4, 5, 6])]);
+        assert_eq!(kinds("00:11:22:33:44:5f"), [Kind::Mac([0, 0x11, 0x22, 0x33, 0x44, 0x5f])]);
+        assert_eq!(kinds("dead.beef.cafe"), [Kind::Mac([0xde, 0xad, 0xbe, 0xef, 0xca, 0xfe])]);
+        assert_eq!(kinds("123456789012"), [Kind::Mac([0x12, 0x34, 0x56, 0x78, 0x90, 0x12])]);
+        assert_eq!(kinds("fd00::1"), [Kind::Ip6("fd00::1".parse().unwrap())]);
+        assert_eq!(kinds("::"), [Kind::Ip6(Ipv6Addr::UNSPECIFIED)]);
+        assert_eq!(kinds("::ffff:1.2.3.4"), [Kind::Ip6("::ffff:1.2.3.4".parse().unwrap())]);
+        assert_eq!(kinds("len-1"), [name("len-1")]);
+        assert_eq!(kinds("len - 1"), [Kind::Word(Word::Length), Kind::Minus, Kind::Number(1)]);
+        assert_eq!(kinds("80-90"), [name("80-90")]);
+        assert_eq!(kinds("tcp-syn"), [Kind::Number(2)]);
+        assert_eq!(kinds("\\tcp"), [name("tcp")]);
+        assert_eq!(kinds("ip[2:2]>=1").len(), 8);
+        assert_eq!(kinds("!a||b"), [Kind::Word(Word::Not), name("a"), Kind::Word(Word::Or), name("b")]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_an_error_at_its_place() {
+        for (text, at, len) in
+            [("udp \u{e9}", 4, 2), ("1:2:3", 0, 4), ("ip \\ ", 3, 1), ("port 089", 5, 3), ("a ::g::", 2, 2)]
+        {
+            match tokens(text) {
+                Err(error) => assert_eq!((error.at, error.len), (at, len), "{text}: {error}"),
+                Ok(found) => assert_eq!(text, "a ::g::", "{found:?}"),
+            }
+        }
+        assert!(tokens("port 4294967296").is_err() && tokens("port 4294967295").is_ok());
+        assert!(tokens("$00").is_err() && tokens("ip # udp").is_err() && tokens("_a").is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! Names as the system looks them up: for the filters of somebody who runs weir themselves.
+
+use std::io::Read;
+use std::net::{IpAddr, ToSocketAddrs};
+use weir_filter::{Names, Service, Transport};
+
+/// The bytes of the table of services that are read, at most.
+const TABLE_BYTES_MAX: u64 = 1 << 20;
+const TABLE: &str = "/etc/services";
+
+/// Hosts from the system's resolver, and ports from /etc/services.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemNames;
+
+impl Names for SystemNames {
+    fn host(&self, name: &str) -> Vec<IpAddr> {
+        let mut found = Vec::new();
+        for address in (name, 0).to_socket_addrs().into_iter().flatten() {
+            if !found.contains(&address.ip()) {
+                found.push(address.ip());
+            }
+        }
+        found
+    }
+
+    fn service(&self, name: &str) -> Option<Service> {
+        let mut table = String::new();
+        std::fs::File::open(TABLE).ok()?.take(TABLE_BYTES_MAX).read_to_string(&mut table).ok()?;
+        service(&table, name)
+    }
+}
+
+/// The port that a table of services (services(5)) has for a name or alias.
+fn service(table: &str, name: &str) -> Option<Service> {
+    let mut found: Option<Service> = None;
+    for line in table.lines() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let (Some(official), Some(number)) = (words.next(), words.next()) else { continue };
+        if official != name && !words.any(|alias| alias == name) {
+            continue;
+        }
+        let Some((port, protocol)) = number.split_once('/') else { continue };
+        let (Ok(port), Some(protocol)) = (port.parse(), transport(protocol)) else { continue };
+        match &mut found {
+            None => found = Some(Service { port, protocol: Some(protocol) }),
+            // Of several protocols, with one port.
+            Some(service) if service.port == port => service.protocol = None,
+            Some(_) => {}
+        }
+    }
+    found
+}
+
+fn transport(name: &str) -> Option<Transport> {
+    match name {
+        "tcp" => Some(Transport::Tcp),
+        "udp" => Some(Transport::Udp),
+        "sctp" => Some(Transport::Sctp),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_has_the_port_and_protocol_of_its_lines() {
+        let table = "# name\nweb 81/tcp www # a comment\nboth 90/tcp\nboth 90/udp\nodd 91/ddp\nlarge 70000/tcp\nbare\n";
+        assert_eq!(service(table, "www"), Some(Service { port: 81, protocol: Some(Transport::Tcp) }));
+        assert_eq!(service(table, "both"), Some(Service { port: 90, protocol: None }));
+        for name in ["odd", "large", "bare", "#", "a", ""] {
+            assert_eq!(service(table, name), None, "{name}");
+        }
+    }
+}

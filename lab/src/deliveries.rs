@@ -1,0 +1,162 @@
+//! Deliveries of revocation lists to a node while peers without a credential hold connections to it: the time that each takes.
+
+use crate::native::connect_from;
+use crate::statistics::Sample;
+use crate::table::Table;
+use rand_core::OsRng;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_node::client::{Client, ClientError, Whereabouts};
+use weir_node::protocol::{Reply, Request};
+use weir_trust::credential::{DatedId, PrefixId};
+use weir_trust::grant::Second;
+use weir_trust::key::{Identity, PublicKey};
+use weir_trust::revocation::RevocationList;
+
+/// Threads of attackers, all from one address, each under a new key for each connection.
+const THREADS: usize = 7;
+/// Deliveries of each kind.
+const DELIVERIES: u16 = 25;
+/// The longest time of one, in seconds, as promised.
+const TIME_MAX: f64 = 2.0;
+/// The time for which one is tried.
+const TRIED: Duration = Duration::from_secs(60);
+/// The address from which a deliverer without a right comes.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 9);
+
+/// A node, and those who deliver to it.
+pub(crate) struct Scene<'a> {
+    pub(crate) at: SocketAddrV4,
+    pub(crate) node: PublicKey,
+    pub(crate) root: &'a Identity,
+    pub(crate) holder: &'a Identity,
+    pub(crate) credential: &'a [u8],
+}
+
+/// The times of deliveries by a root's key, by a holder, and by a peer without a right.
+pub(crate) fn table(scene: &Scene<'_>) -> io::Result<Table> {
+    let is_over = AtomicBool::new(false);
+    let held = AtomicUsize::new(0);
+    let mut table = Table::new(&[
+        "deliveries",
+        "by",
+        "taken",
+        "took, s: median",
+        "quartiles",
+        "longest",
+        "promised",
+        "kept",
+    ]);
+    let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let relayed = relay.local_addr()?;
+    std::thread::spawn(move || pass_on(&relay));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| hold(scene, &is_over, &held));
+        }
+        let begin = Instant::now();
+        while held.load(Ordering::Acquire) < THREADS && begin.elapsed() < TRIED {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let stranger = Identity::generate(&mut OsRng);
+        let direct = SocketAddr::V4(scene.at);
+        for (kind, (who, at, identity, credential)) in [
+            ("the root's key, from the attackers' address", direct, scene.root, &[][..]),
+            ("a credential, from the attackers' address", direct, scene.holder, scene.credential),
+            ("no right, from another address", relayed, &stranger, &[][..]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let mut sample = Sample::default();
+            for count in 0..DELIVERIES {
+                let number = u16::try_from(kind).unwrap_or_default() * DELIVERIES + count;
+                let there = Whereabouts::There {
+                    addresses: vec![at],
+                    expected: Some(scene.node),
+                    identity: Box::new(identity.clone()),
+                    credential: credential.to_vec(),
+                };
+                if let Some(took) = delivered(scene.root, number, &there) {
+                    sample.push(took);
+                }
+            }
+            let (quartiles, longest) = (sample.quartiles(), sample.most());
+            let all = sample.values().len() == usize::from(DELIVERIES);
+            table.row([
+                DELIVERIES.to_string(),
+                who.to_owned(),
+                sample.values().len().to_string(),
+                format!("{:.3}", quartiles.median),
+                format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+                format!("{longest:.3}"),
+                format!("under {TIME_MAX}"),
+                if all && longest < TIME_MAX { "yes" } else { "no" }.to_owned(),
+            ]);
+        }
+        is_over.store(true, Ordering::Release);
+    });
+    Ok(table)
+}
+
+/// An attacker: holds a place of a peer without a credential for as long as it lasts, again and again.
+fn hold(scene: &Scene<'_>, is_over: &AtomicBool, held: &AtomicUsize) {
+    let mut count = 0;
+    while !is_over.load(Ordering::Acquire) {
+        let (key, within) = (Identity::generate(&mut OsRng), Duration::from_secs(5));
+        if let Ok(mut stream) = weir_remote::connect(scene.at.into(), &key, Some(scene.node), &[], within) {
+            count += 1;
+            if count == 1 {
+                held.fetch_add(1, Ordering::AcqRel);
+            }
+            stream.set_deadline(Some(Instant::now() + Duration::from_secs(20)));
+            _ = stream.read(&mut [0]);
+        }
+    }
+}
+
+/// Delivers a list of one entry, as `weir credential deliver` does. The seconds that it took; nothing where it was not taken in time.
+fn delivered(root: &Identity, number: u16, there: &Whereabouts) -> Option<f64> {
+    let mut seed = [0; 32];
+    seed.split_at_mut(2).0.copy_from_slice(&number.to_be_bytes());
+    let id = PrefixId::of_root(&Identity::from_seed(&seed).public());
+    let entry = DatedId { id, expires: Second::new(4_000_000_000) };
+    let list = RevocationList::sign(root, u64::from(number) + 1, Second::default(), entry.into()).ok()?;
+    let (begin, mut pause) = (Instant::now(), Duration::from_millis(200));
+    while begin.elapsed() < TRIED {
+        if offered(&list, there).is_ok() {
+            return Some(begin.elapsed().as_secs_f64());
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+    None
+}
+
+fn offered(list: &RevocationList, there: &Whereabouts) -> Result<(), ClientError> {
+    let mut client = Client::to(there)?;
+    client.send(Request::Revoke, list.header().unwrap_or_default().as_bytes())?;
+    match client.receive()? {
+        Reply::Uploaded { .. } => client.order(Request::Revoke, list.to_string().as_bytes()).map(drop),
+        _ => Err(ClientError::Gone),
+    }
+}
+
+/// Passes connections on to the node from another address.
+fn pass_on(relay: &TcpListener) {
+    while let Ok((mut client, _)) = relay.accept() {
+        let from = SocketAddrV4::new(ELSEWHERE, 0);
+        let Ok(mut node) = connect_from(from, crate::floods::AT) else { continue };
+        let (Ok(mut back), Ok(mut to)) = (node.try_clone(), client.try_clone()) else { continue };
+        std::thread::spawn(move || {
+            _ = io::copy(&mut back, &mut to);
+            _ = to.shutdown(Shutdown::Both);
+        });
+        std::thread::spawn(move || {
+            _ = io::copy(&mut client, &mut node);
+            _ = TcpStream::shutdown(&node, Shutdown::Write);
+        });
+    }
+}
