@@ -2,7 +2,7 @@
 //!
 //! A node gives up what it takes to make namespaces, and to execute anything, before it looks at what strangers wrote. So it starts a *spawner* first:
 //! this same program, which keeps the few rights that starting takes, and does nothing else. A node that was taken over gains little by it: it can
-//! name one of four [roles](Role), numbers that limit the process, and descriptors of its own; it names no program, path, argument, user or group.
+//! name one of three [roles](Role), numbers that limit the process, and descriptors of its own; it names no program, path, argument, user or group.
 //!
 //! ```text
 //! node ── role, limits, descriptors ──► spawner ── clone(2): namespaces, control group, parent = the node ──► process
