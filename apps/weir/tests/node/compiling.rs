@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_remote::Stream;
 use weir_trust::grant::{Ceilings, CpuShare, Grant};
 
