@@ -131,11 +131,11 @@ impl Origin {
         let forked = clone(plan.mode.flags() | parent, group.as_ref().map(AsRawFd::as_raw_fd))?;
         let Some(forked) = forked else { child.run() };
         drop((told, go));
+        // A process of another mode does not wait: its end of the pipe can be closed by now, as it executes the program.
         let ready = match plan.mode {
-            Mode::OwnUser => own_user(forked.id, plan.user),
+            Mode::OwnUser => own_user(forked.id, plan.user).and_then(|()| mapped.write_all(&[1])),
             _ => Ok(()),
         };
-        let ready = ready.and_then(|()| mapped.write_all(&[1]));
         // The end of this pipe is closed when a program is executed.
         let mut failed = [0; 4];
         let failed = ready.and_then(|()| match result.read(&mut failed)? {

@@ -15,6 +15,7 @@ pub struct Encoded {
 // The crate is used so that its library is linked.
 use pcap as _;
 
+// SAFETY: the signatures are those of libpcap's header pcap/bpf.h.
 unsafe extern "C" {
     /// libpcap's interpreter; `pcap::BpfProgram::filter` does not let a test say how long the packet was on the link.
     fn bpf_filter(
