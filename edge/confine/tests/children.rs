@@ -176,13 +176,13 @@ fn metered(script: &str, limits: &Limits, order: impl FnMut(Nanos) -> Order) -> 
 
 #[test]
 fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
-    let short = Limits { time: Nanos(2 * Nanos::SECOND.0), ..PATIENT };
+    let short = Limits { time: Nanos(8 * Nanos::SECOND.0), ..PATIENT };
     let begin = std::time::Instant::now();
     let (mut seen, mut rested) = (Vec::new(), 0);
-    // From 100 ms on it rests for 150 questions, at least three seconds: longer than its time by the clock.
+    // From 100 ms on it rests for 450 questions, at least nine seconds: longer than its time by the clock.
     let (Asked { answer, used }, spent) =
         metered("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done", &short, |so_far| {
-            if so_far.0 < 100_000_000 || rested >= 150 {
+            if so_far.0 < 100_000_000 || rested >= 450 {
                 return Order::GoOn;
             }
             rested += 1;
@@ -190,10 +190,10 @@ fn a_child_that_rests_uses_nothing_and_its_time_does_not_run() {
             Order::Rest
         });
     assert_eq!(answer.expect("it was given its time").bytes, b"done\n");
-    assert_eq!((rested, used), (150, spent));
-    assert!(begin.elapsed() > std::time::Duration::from_secs(3));
+    assert_eq!((rested, used), (450, spent));
+    assert!(begin.elapsed() > std::time::Duration::from_secs(8));
     // It stops within the moment that the signal takes.
-    let (first, last) = (seen[1].0, seen[149].0);
+    let (first, last) = (seen[1].0, seen[449].0);
     assert!(last - first < 20_000_000, "it used {} ns while it rested", last - first);
 }
 
