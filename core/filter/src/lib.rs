@@ -34,6 +34,9 @@
 //! - Port numbers over 65,535 are refused in names too (`portrange 1-70000`).
 //! - libpcap's optimiser lets some tests go whose result does not count. Where such a test looks at bytes that were not captured, libpcap's unoptimised
 //!   program rejects the packet, and so does weir's.
+//! - A filter that selects no packet is refused where the compiler can show that. libpcap does the same, but shows it of other filters.
+//! - libpcap wrongly refuses some divisions and shifts by constants that are computed (`x << (40 - 39)`), and runs out of registers earlier.
+//! - libpcap ignores letters behind the ports of a range (`portrange 80-90abc`). They are an error here.
 //! - Filters for 802.11, ATM, SS7 and pf captures are refused: weir does not read those.
 
 #![forbid(unsafe_code)]
