@@ -17,7 +17,7 @@ use weir_trust::key::PublicKey;
 use weir_trust::revocation::{ListHeader, Offered, Reception, RevocationError, RevocationList, RevokedSet};
 use weir_units::Nanos;
 
-/// How often lists of delegators are taken: each changes the state, which is kept anew. For all that have their right from one grant of a root.
+/// How often lists of delegators are taken: each changes the state, which is kept anew. For each credential that delivers.
 const DELEGATED_RATE: Rate = Rate { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
 /// Grants of which it is remembered how often lists came.
 const REMEMBERED: usize = 4096;
@@ -60,14 +60,14 @@ impl Default for DelegatedPace {
 }
 
 impl DelegatedPace {
-    /// Takes a turn of a grant, or returns the seconds until there is one.
-    fn take(&mut self, grant: PrefixId) -> Result<(), NotTaken> {
+    /// Takes a turn of a credential, or returns the seconds until there is one.
+    fn take(&mut self, credential: PrefixId) -> Result<(), NotTaken> {
         let now = Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let wait = self.rates.wait(&grant, now);
+        let wait = self.rates.wait(&credential, now);
         if wait > Nanos(0) {
             return Err(NotTaken::TooOften(wait.0.div_ceil(Nanos::SECOND.0)));
         }
-        self.rates.take(grant, now);
+        self.rates.take(credential, now);
         Ok(())
     }
 }
@@ -107,9 +107,10 @@ impl Daemon {
         let _revoking = lock(&self.revoking);
         let trust = self.trust().ok_or(NotTaken::Alone)?;
         if let (Some(_), Some(shown)) = (list.issuer().under(), shown)
-            && let Some(grant) = shown.chain().first()
+            // Of the deliverer's own credential: a delegate takes no turn from the delegator that revokes it.
+            && let Some(own) = shown.chain().last()
         {
-            lock(&self.delegated_pace).take(grant.id)?;
+            lock(&self.delegated_pace).take(own.id)?;
         }
         let (trust, accepted) = trust.with_list(list, shown, Second::of(now()))?;
         if !accepted.has_changed {

@@ -187,11 +187,12 @@ impl Spawner {
         allotment.write(&mut request);
         let given = [&streams.input, &streams.output, &streams.error];
         let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
-        let mut line = lock(&self.line);
+        let line = lock(&self.line);
         let answered = descriptors::send(line.as_fd(), &request, &given).and_then(|()| answer(line.as_fd()));
         if answered.is_err() {
-            // A late answer would be taken for that to the next request. The spawner ends by this.
-            *line = closed()?;
+            // A late answer would be taken for that to the next request. The spawner ends by this, which needs no descriptor.
+            // SAFETY: takes no pointers; the line is open as long as the lock is held.
+            unsafe { libc::shutdown(line.as_raw_fd(), libc::SHUT_RDWR) };
         }
         drop(line);
         let (id, isolation) = answered??;

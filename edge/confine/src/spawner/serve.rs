@@ -216,6 +216,7 @@ impl Server {
         };
         let memory = if allotment.memory == 0 { allotment.addresses } else { allotment.memory };
         let group = self.groups.as_ref().and_then(|groups| groups.make(number, memory).ok());
+        let has_group = group.is_some();
         let mut failed = io::Error::from(ErrorKind::Unsupported);
         // What went well when it was tried can fail later, as where there are too many of something.
         for (mode, group) in [(mode, group.as_deref()), (mode, None), (Mode::None, None)] {
@@ -223,9 +224,9 @@ impl Server {
             let plan = Plan { role, mode, allotment, streams: &streams, user, group, is_of_parent: true };
             match self.origin.fork(&plan, dead) {
                 Ok(Forked { id, handle }) => {
-                    let has_group = group.is_some();
+                    // The group is removed when the process ends, also where it is not in it.
                     self.entries.push(Entry { number, handle: Some(handle), has_group });
-                    return Ok((id, self.isolation(mode, has_group)));
+                    return Ok((id, self.isolation(mode, group.is_some())));
                 }
                 Err(error) => failed = error,
             }
