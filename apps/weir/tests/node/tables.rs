@@ -455,7 +455,9 @@ fn a_thousand_versions_and_sessions_leave_nothing_behind() {
         put(&place, round);
         create(&place, round);
     }
-    place.holds_no_more(before, (4, 16));
+    // Threads that run at the same time make the C library begin arenas, of two areas each, and of 8 a core at most: more than 16 of a thousand rounds' areas
+    // can be theirs on a busy machine. A leak would be a thousand.
+    place.holds_no_more(before, (4, 64));
     // Of all these names none is left.
     assert_eq!(place.snapshot()["tables"].as_array().unwrap().len(), 1);
     let mut rows = follow(&place, "alice");
