@@ -44,6 +44,7 @@ pub mod start;
 pub mod statistics;
 pub mod suspending;
 pub mod table;
+mod turns;
 pub mod views;
 pub mod wards;
 pub mod worst;

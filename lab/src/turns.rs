@@ -1,0 +1,169 @@
+//! A holder's module while two holders with smaller shares have the node compile for long: the time until the module is loaded.
+
+use crate::deliveries::Scene;
+use crate::figure::guest;
+use crate::statistics::Sample;
+use crate::table::Table;
+use rand_core::OsRng;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_node::client::{Client, Upload, Whereabouts};
+use weir_node::protocol::Request;
+use weir_node::spec::{ModuleSpec, SessionSpec};
+use weir_trust::credential::Credential;
+use weir_trust::grant::{Ceilings, CpuShare, Grant, Second};
+use weir_trust::key::Identity;
+use weir_units::Bytes;
+
+/// Rounds, each with new holders: a holder pays for seconds of compiling from the share for minutes.
+const ROUNDS: usize = 5;
+/// Shares of a core, in percent, and functions of the module: of the two holders, and of the third.
+const SMALL: (u64, usize) = (1, 300);
+const THIRD: (u64, usize) = (5, 20);
+/// The time by which the two holders' compilers are at work.
+const HEAD_START: Duration = Duration::from_secs(2);
+/// The longest time until the third holder's module is loaded, in seconds, as promised.
+const TIME_MAX: f64 = 3.0;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The times until modules are loaded: on an idle node, and while others compile.
+pub(crate) fn table(scene: &Scene<'_>) -> Result<Table, Failure> {
+    let mut table = Table::new(&[
+        "modules of one holder",
+        "while there are",
+        "loaded",
+        "took, s: median",
+        "quartiles",
+        "longest",
+        "promised",
+        "kept",
+    ]);
+    let mut row = |among: &str, took: &Sample| {
+        let (quartiles, longest) = (took.quartiles(), took.most());
+        let kept = took.values().len() == ROUNDS && longest < TIME_MAX;
+        table.row([
+            ROUNDS.to_string(),
+            among.to_owned(),
+            took.values().len().to_string(),
+            format!("{:.3}", quartiles.median),
+            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            format!("{longest:.3}"),
+            format!("under {TIME_MAX}"),
+            if kept { "yes" } else { "no" }.to_owned(),
+        ]);
+    };
+    let mut alone = Sample::default();
+    for round in 0..ROUNDS {
+        alone.push(Holder::new(scene, THIRD, 10 * round)?.load()?);
+    }
+    row("no others", &alone);
+    let (mut among, mut was_before) = (Sample::default(), 0);
+    for round in 0..ROUNDS {
+        let [one, two, third] = [(SMALL, 1), (SMALL, 2), (THIRD, 3)]
+            .map(|(kind, number)| Holder::new(scene, kind, 1000 + 10 * round + number));
+        let (one, two, third) = (one?, two?, third?);
+        let done = AtomicUsize::new(0);
+        let took = std::thread::scope(|scope| {
+            for small in [&one, &two] {
+                let done = &done;
+                // The node may give these up: each has ten seconds of a processor at most.
+                scope.spawn(move || {
+                    _ = small.load();
+                    done.fetch_add(1, Ordering::AcqRel);
+                });
+            }
+            std::thread::sleep(HEAD_START);
+            let took = third.load();
+            was_before += usize::from(done.load(Ordering::Acquire) == 0);
+            took
+        })?;
+        among.push(took);
+    }
+    let among_two =
+        format!("two holders with less of a core, still compiling afterwards in {was_before} rounds");
+    row(&among_two, &among);
+    Ok(table)
+}
+
+/// A holder with a session, and a module that the node has not compiled before.
+struct Holder {
+    node: Whereabouts,
+    module: Vec<u8>,
+}
+
+impl Holder {
+    fn new(scene: &Scene<'_>, (percent, functions): (u64, usize), number: usize) -> Result<Self, Failure> {
+        let identity = Identity::generate(&mut OsRng);
+        let ceilings = Ceilings {
+            cpu: Some(CpuShare(percent * 10_000)),
+            memory: Some(Bytes(64 << 20)),
+            ..Ceilings::default()
+        };
+        let grant = Grant { expires: Second::new(4_000_000_000), ceilings, ..Grant::default() };
+        let credential = Credential::mint(scene.root, identity.public(), grant, &mut OsRng)?;
+        let node = Whereabouts::There {
+            addresses: vec![scene.at.into()],
+            expected: Some(scene.node),
+            identity: Box::new(identity),
+            credential: credential.as_bytes().to_vec(),
+        };
+        let session: SessionSpec = toml::from_str(&format!(
+            "name = 'study'\nmemory = '8 MiB'\nchannel = [{{ interface = 'b' }}]\ncpu = [{{ period = '10ms', slice = '{}us' }}]\n",
+            percent * 100
+        ))?;
+        Client::to(&node)?.order(Request::Create(session), &[])?;
+        let module = guest::assemble("hard", "", &hard(functions, number))?;
+        Ok(Self { node, module })
+    }
+
+    /// Loads the module, as `weir load` does. Returns the seconds that it took.
+    fn load(&self) -> Result<f64, Failure> {
+        let begin = Instant::now();
+        let module: ModuleSpec = toml::from_str("module = 'hard'")?;
+        let session = "study".parse()?;
+        let request = Request::Load { session, module, signatures: Vec::new() };
+        let connect = || Client::to(&self.node);
+        match Upload::of(&self.module) {
+            None => connect()?.order(request, &self.module)?,
+            Some(upload) => upload
+                .send(&mut || connect(), &mut std::thread::sleep, &mut |_| ())?
+                .order_with(request, upload.hash())?,
+        };
+        Ok(begin.elapsed().as_secs_f64())
+    }
+}
+
+/// The text of a module with functions that a compiler needs some milliseconds for. No two numbers, and no two processes, have the same.
+fn hard(functions: usize, number: usize) -> String {
+    let mut text = String::from("(module (memory (export \"memory\") 1)\n");
+    let seed = usize::try_from(std::process::id()).unwrap_or_default() * 7919 + number * 1_000_003;
+    for function in 0..functions {
+        _ = write!(text, "(func $f{function} (param i32) (result i32) (local $a i32) (local $b i32)");
+        for step in 0..300 {
+            _ = write!(
+                text,
+                "(local.set $a (i32.xor (i32.mul (local.get $b) (i32.const {})) (local.get 0)))\
+                 (local.set $b (i32.rotl (i32.add (local.get $a) (local.get $b)) (i32.const {})))",
+                (seed + function * 301 + step) % 2_000_000_011,
+                step % 31
+            );
+        }
+        text.push_str("(local.get $a))\n");
+    }
+    text.push_str("(func (export \"weir_packet\") (param i32) (result i32) (drop (call $f0 (i32.const 1))) (i32.const 0)))");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hard_modules_are_valid_and_never_the_same() {
+        let [one, two] = [1, 2].map(|number| guest::assemble("hard", "", &hard(2, number)).unwrap());
+        assert_ne!(one, two);
+        assert!(weir_session::Admitted::admit(one, &[]).is_ok());
+    }
+}
