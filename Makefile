@@ -3,6 +3,8 @@
 SECONDS ?= 60
 SAMPLE := lab/sample/sample.pcap
 WEIR := target/release/weir
+# Most tests wait for processes of theirs and compute little, so several run at a time for each core.
+TEST_THREADS := $(shell echo $$((3 * $$(nproc))))
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .DEFAULT_GOAL := help
@@ -41,7 +43,7 @@ run: build ## the shipped monitors over the sample capture, with an HTML report
 test: setup-tests ## everything that has to pass: formatting, lints, tests
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
-	cargo test --workspace --release --locked
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(TEST_THREADS)} cargo test --workspace --release --locked
 
 lint: setup-tests ## formatting and lints alone
 	cargo fmt --check
