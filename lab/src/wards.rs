@@ -84,7 +84,12 @@ const PROMISE: f64 = 5.0;
 fn starts(rounds: usize, engine: &Engine) -> Result<String, BenchError> {
     let program = place::built()?;
     // A range of users that no one has, as a node's configuration has it where nothing is said.
-    let settings = Settings { first_user: 1_900_000_000, group: GroupSetting::Delegated, key: None };
+    let settings = Settings {
+        first_user: 1_900_000_000,
+        group: GroupSetting::Delegated,
+        label: "bench".to_owned(),
+        key: None,
+    };
     let spawner = Arc::new(Spawner::start(&program, &settings).map_err(BenchError::file(&program))?);
     let isolation = spawner.isolation();
     let ways = [Launcher::Direct(program), Launcher::Spawner(spawner)];

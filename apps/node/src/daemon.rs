@@ -1,6 +1,7 @@
 //! The daemon: a node, its ledger, and everything that happens to them.
 
 mod charging;
+mod confining;
 mod ending;
 mod explaining;
 mod loading;
@@ -16,6 +17,7 @@ use crate::bill::Bill;
 use crate::config::{Config, ConfigError};
 use crate::deliveries::Deliveries;
 use crate::error::NodeError;
+use crate::isolation::SpawnerWatch;
 use crate::log::{self, say, warn};
 use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy, PolicyError};
@@ -40,9 +42,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
+use weir_confine::ConfineError;
 use weir_confine::child::Cores;
-use weir_confine::private::Folder;
-use weir_confine::{ConfineError, Files};
 use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
@@ -175,6 +176,11 @@ pub enum DaemonError {
         /// What the system said.
         source: io::Error,
     },
+    /// The process that starts others is no more.
+    #[error(
+        "the process that starts others has ended ({0}): without it nothing can be loaded, so the node has ended as well, to be started anew"
+    )]
+    Spawner(std::process::ExitStatus),
     /// Signals cannot be received, or a thread cannot be started.
     #[error("{what}: {source}")]
     System {
@@ -375,14 +381,19 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
         warn(&format_args!("the node can have no more files open than it was started with: {error}"));
     }
     let key_file = loaded.config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
-    crate::isolation::start(&loaded.config.isolation, key_file)?;
+    let state = &loaded.config.node.state;
+    if weir_ledger::is_in_use(&state.join(LEDGER)) {
+        // Before anything that it has started is taken for what an earlier one has left.
+        return Err(LedgerError::Busy(state.join(LEDGER)).into());
+    }
+    crate::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
         None => None,
     };
     // Before anything of a stranger's is looked at, and while there is one thread: it is for good.
-    confine(&loaded.config, cache.as_ref())?;
-    readable_again(&setup.config);
+    confining::confine(&loaded.config, cache.as_ref())?;
+    confining::readable_again(&setup.config);
     let (signals, happening) = channel();
     crate::service::catch_signals(signals)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
@@ -392,11 +403,11 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let service = Service::start(&daemon, key)?;
     crate::service::notify("READY=1");
     say(&format!("node {} is running", lock(&daemon.node).config.node.name));
-    daemon.watch(&happening, &notices);
+    let watched = daemon.watch(&happening, &notices);
     crate::service::notify("STOPPING=1");
     drop(service);
     daemon.stop();
-    Ok(())
+    watched
 }
 
 /// Has the process end where a thread panics that others rely on: one without its cores or interfaces would still look alive. What a client's request
@@ -409,53 +420,6 @@ fn end_with_a_panic() {
             std::process::abort();
         }
     }));
-}
-
-/// Says at the start what would fail at a reload: a node that root has started may not read what is another user's alone.
-fn readable_again(config: &Path) {
-    if let Err(error) = std::fs::File::open(config) {
-        warn(&format_args!(
-            "{}: {error}: the node cannot read it again, as it gives up the right to other users' files; `chown` it to the node's user, or let all read it",
-            config.display()
-        ));
-    }
-}
-
-/// From here on this process writes beneath the node's own folders, and starts no program.
-fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
-    let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut folders = vec![config.node.state.as_path()];
-    folders.extend(config.cpu.trace.as_deref());
-    for folder in &folders {
-        Folder::make(folder)
-            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
-    }
-    // The socket's folder is its group's to enter, and may be one that others use, too.
-    let socket = socket.unwrap_or(Path::new("."));
-    weir_confine::socket::make_folder(socket)
-        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
-    folders.push(socket);
-    folders.extend(cache.map(Cache::path));
-    match weir_confine::node(&folders)? {
-        Files::Held => {}
-        Files::HeldInPart => warn(&"this kernel is too old to close all files of others to the node"),
-        Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
-    }
-    folders.iter().try_for_each(|folder| own(folder))
-}
-
-/// Sees to it that a folder can be written without root's right to other users' files, which the node has given up.
-fn own(folder: &Path) -> Result<(), DaemonError> {
-    let failed = |source| DaemonError::Read { path: folder.to_owned(), source };
-    match weir_confine::may_write(folder) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            use std::os::unix::fs::MetadataExt;
-            let owner = std::fs::metadata(folder).map_err(failed)?.uid();
-            Err(DaemonError::Foreign { path: folder.to_owned(), owner })
-        }
-        Err(error) => Err(failed(error)),
-    }
 }
 
 impl Daemon {
@@ -531,16 +495,24 @@ impl Daemon {
     }
 
     /// Waits for what happens, until the node is to stop.
-    fn watch(self: &Arc<Self>, happening: &Receiver<Signal>, notices: &Receiver<Notice>) {
+    ///
+    /// # Errors
+    ///
+    /// It is to stop because its spawner has ended.
+    fn watch(
+        self: &Arc<Self>,
+        happening: &Receiver<Signal>,
+        notices: &Receiver<Notice>,
+    ) -> Result<(), DaemonError> {
         let interval = Duration::from_nanos(lock(&self.node).config.node.interval.0);
         let mut next = Instant::now() + interval;
         let mut fed = Instant::now();
-        let mut watched = Watched::default();
+        let (mut watched, mut spawner) = (Watched::default(), SpawnerWatch::default());
         std::thread::scope(|scope| {
             loop {
                 let left = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(100));
                 match happening.recv_timeout(left) {
-                    Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                     // Modules are compiled for it. Intervals end meanwhile, and the service manager is told that all is well.
                     Ok(Signal::Reload) => drop(scope.spawn(|| match self.reload() {
                         Ok(notes) => notes.iter().for_each(|note| say(note)),
@@ -548,6 +520,7 @@ impl Daemon {
                     })),
                     Err(RecvTimeoutError::Timeout) => {}
                 }
+                spawner.look(Instant::now())?;
                 for notice in notices.try_iter() {
                     self.heed(notice);
                 }
@@ -568,7 +541,7 @@ impl Daemon {
                     fed = Instant::now();
                 }
             }
-        });
+        })
     }
 
     fn end_interval(&self) {

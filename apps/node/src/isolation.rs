@@ -6,13 +6,18 @@ use crate::protocol::ProcessShot;
 use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_confine::spawner::{GroupSetting, PROCESSES_MAX, Settings, Spawner};
+use std::time::{Duration, Instant};
+use weir_confine::spawner::{GroupSetting, PROCESSES_MAX, Refused, Settings, Spawner};
 use weir_confine::{Isolation, Launcher};
+use weir_session::ledger::Digest;
 
 /// The lowest user of a process: those below are for the system's own services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;
 /// The highest: user numbers have 32 bits, of which the highest is not for use.
 pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
+
+/// The shortest time between two lines of the log that say that processes were not started.
+const SAID: Duration = Duration::from_secs(60);
 
 /// The walls around processes that a node starts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -44,9 +49,16 @@ fn group<'de, D: Deserializer<'de>>(from: D) -> Result<GroupSetting, D::Error> {
     }
 }
 
+/// The part of the names of a node's control groups that no other node has: two nodes have two folders for what they keep.
+fn label(state: &Path) -> String {
+    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
+    Digest::of(state.as_os_str().as_encoded_bytes()).to_string().chars().take(16).collect()
+}
+
 /// Starts the process that starts others. To be called by the first thread, before the node gives anything up.
-pub(crate) fn start(config: &IsolationConfig, key: Option<PathBuf>) -> Result<(), DaemonError> {
-    let settings = Settings { first_user: config.first_user, group: config.cgroup.clone(), key };
+pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
+    let (first_user, group) = (config.first_user, config.cgroup.clone());
+    let settings = Settings { first_user, group, label: label(state), key };
     // The program that runs, also where another one has its name by now.
     let spawner = Spawner::start(Path::new("/proc/self/exe"), &settings)
         .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })?;
@@ -81,9 +93,80 @@ pub(crate) fn started() -> Vec<ProcessShot> {
     spawner.started().into_iter().map(shot).collect()
 }
 
+/// The number of processes that were not started since the node was.
+pub(crate) fn refused() -> u64 {
+    match Launcher::of_process() {
+        Launcher::Spawner(spawner) => spawner.refused().count,
+        Launcher::Direct(_) => 0,
+    }
+}
+
+/// What the node knows of its spawner.
+#[derive(Debug, Default)]
+pub(crate) struct SpawnerWatch {
+    /// Refusals that the log has.
+    said: u64,
+    /// When it got them.
+    at: Option<Instant>,
+}
+
+impl SpawnerWatch {
+    /// Says which processes were not started.
+    ///
+    /// # Errors
+    /// The spawner has ended.
+    pub(crate) fn look(&mut self, now: Instant) -> Result<(), DaemonError> {
+        let Launcher::Spawner(spawner) = Launcher::of_process() else { return Ok(()) };
+        if let Some(line) = self.due(&spawner.refused(), now) {
+            warn(&line);
+        }
+        let Some(how) = spawner.ended() else { return Ok(()) };
+        warn(&format_args!(
+            "the process that starts others has ended ({how}): nothing can be loaded any more, so the node closes its sessions in order and ends"
+        ));
+        Err(DaemonError::Spawner(how))
+    }
+
+    /// The line for the log, if it is time for one.
+    fn due(&mut self, refused: &Refused, now: Instant) -> Option<String> {
+        let new = refused.count.saturating_sub(self.said);
+        let is_early = self.at.is_some_and(|at| now.saturating_duration_since(at) < SAID);
+        let (role, why) = refused.last.as_ref().filter(|_| new > 0 && !is_early)?;
+        (self.said, self.at) = (refused.count, Some(now));
+        Some(format!("{new} processes were not started; the last one ({role}): {why}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_that_are_not_started_are_in_the_log_once_a_minute_and_all_of_them_are_counted() {
+        let (mut watch, begin) = (SpawnerWatch::default(), Instant::now());
+        let refused = |count| Refused { count, last: Some(("module", format!("reason {count}"))) };
+        assert_eq!(watch.due(&Refused::default(), begin), None);
+        let line = watch.due(&refused(1), begin).unwrap();
+        assert_eq!(line, "1 processes were not started; the last one (module): reason 1");
+        for (count, later, expected) in [
+            (500, 0, None),
+            (700, 59, None),
+            (700, 60, Some("699 processes were not started; the last one (module): reason 700")),
+            (700, 180, None),
+            (701, 181, Some("1 processes were not started; the last one (module): reason 701")),
+        ] {
+            let line = watch.due(&refused(count), begin + Duration::from_secs(later));
+            assert_eq!(line.as_deref(), expected, "{count} {later}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_keep_things_in_different_folders_have_different_groups() {
+        let labels = ["/var/lib/weir", "/var/lib/other"].map(|state| label(Path::new(state)));
+        assert_ne!(labels[0], labels[1]);
+        assert_eq!(labels[0], label(Path::new("/var/lib/weir")), "the same after each start");
+        assert!(labels.iter().all(|label| label.len() == 16 && label.bytes().all(|b| b.is_ascii_hexdigit())));
+    }
 
     #[test]
     fn a_control_group_is_delegated_none_or_a_folder() {

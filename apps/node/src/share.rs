@@ -1,13 +1,14 @@
 //! Rights over a session that its owner gives to those from whom the owner has their credential.
 
-use crate::authority::Refusal;
+use crate::authority::{Owner, Refusal};
 use crate::error::NodeError;
-use crate::node::Session;
+use crate::node::{Node, Session};
 use crate::protocol::Change;
 use crate::quantity::Exact;
 use crate::spec::{SessionSpec, SpecError};
 use std::fmt;
 use std::str::FromStr;
+use weir_session::Name;
 use weir_trust::key::PublicKey;
 
 /// The most shares of one session: two for each holder that a chain can have before its owner.
@@ -122,6 +123,25 @@ impl Session {
             Some(by) => Err(Box::new(Refusal::not_shared(&self.spec.name, *by)).into()),
             None => Ok(()),
         }
+    }
+}
+
+/// The right by which a request was permitted: the owner of its session, and the share by which another holder asks. The operator's has neither.
+pub(crate) type By = (Option<Owner>, Option<Share>);
+
+impl Node {
+    /// The session of a request, if the right by which that was permitted holds still. To be asked under the same hold of the node as what is done by it.
+    ///
+    /// # Errors
+    ///
+    /// The session is another owner's or gone, or its owner has taken the share back.
+    pub(crate) fn still_permitted(&self, session: &Name, (owner, by): &By) -> Result<&Session, NodeError> {
+        let there = match owner {
+            Some(_) => self.still_of(session, owner.as_ref())?,
+            None => self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?,
+        };
+        there.check_shared(by.as_ref())?;
+        Ok(there)
     }
 }
 

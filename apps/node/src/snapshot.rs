@@ -44,6 +44,7 @@ impl Node {
             links: self.link_shots(),
             sessions,
             processes: crate::isolation::started(),
+            refused_processes: crate::isolation::refused(),
             memory: Taken { reserved: reserved.0, of: of.0 },
             tables: self.workshop.shelf.shots(),
             views: self.view_shots(),

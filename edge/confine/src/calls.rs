@@ -57,8 +57,8 @@ const WRITES: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
 /// What makes a thread (clone(2)). Whoever leaves one of these out makes another process: that would have limits of its own, and would not end with the first.
 const THREAD: libc::c_int = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 
-/// What a program needs that turns one text into another: memory, what is open, and to end.
-const IN_MEMORY: &[libc::c_long] = &[
+/// The calls of a program that answers what it is asked through what is open: memory, what is open, and to end.
+const SIGNING: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_close,
@@ -77,16 +77,6 @@ const IN_MEMORY: &[libc::c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_write,
     libc::SYS_writev,
-];
-
-/// How a program begins to look something up, whatever it is: it opens a file or makes a socket. Who is only refused that may make do with another answer. So it ends with the first one.
-const LOOKUPS: &[libc::c_long] = &[
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_connect,
-    libc::SYS_socket,
 ];
 
 /// What nothing in a node needs, and whoever took it over would.
@@ -276,9 +266,8 @@ fn to_itself() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     only_if(0, SeccompCmpOp::Eq, u64::from(std::process::id()))
 }
 
-pub(crate) fn only_memory() -> Result<(), ConfineError> {
-    apply(all_of(LOOKUPS), SeccompAction::KillProcess, SeccompAction::Allow)?;
-    let mut rules = all_of(IN_MEMORY);
+pub(crate) fn only_signing() -> Result<(), ConfineError> {
+    let mut rules = all_of(SIGNING);
     // New memory and other rights for what there is, but none to execute it.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, only_if(2, SeccompCmpOp::MaskedEq(EXECUTES), 0)?);

@@ -90,7 +90,8 @@ impl Limits {
             memory: 0,
             nice: NICE,
             descriptors: crate::companion::DESCRIPTORS,
-            cores: self.cores.as_ref().map_or([0; CORE_WORDS], Cores::words),
+            // A spawner has cores of its own.
+            cores: self.cores.or_else(|| Cores::without(&[])).map_or([0; CORE_WORDS], |cores| cores.words()),
         }
     }
 }

@@ -31,6 +31,20 @@ pub(crate) fn take(through: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// Sends these bytes, and at most [`DESCRIPTORS_MAX`] descriptors with them.
 pub(crate) fn send(through: BorrowedFd<'_>, bytes: &[u8], given: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(through, bytes, given, libc::MSG_NOSIGNAL)
+}
+
+/// Sends as [`send`] does, and fails with [`io::ErrorKind::WouldBlock`] where there is no room.
+pub(crate) fn send_now(through: BorrowedFd<'_>, bytes: &[u8], given: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(through, bytes, given, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+}
+
+fn send_with(
+    through: BorrowedFd<'_>,
+    bytes: &[u8],
+    given: &[BorrowedFd<'_>],
+    flags: libc::c_int,
+) -> io::Result<()> {
     if given.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -56,7 +70,7 @@ pub(crate) fn send(through: BorrowedFd<'_>, bytes: &[u8], given: &[BorrowedFd<'_
         }
     }
     // SAFETY: the message and what it points to are live for the call.
-    let sent = unsafe { libc::sendmsg(through.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    let sent = unsafe { libc::sendmsg(through.as_raw_fd(), &raw const message, flags) };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
         Ok(_) => Err(io::ErrorKind::WriteZero.into()),

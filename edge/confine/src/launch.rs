@@ -60,7 +60,7 @@ pub(crate) struct Allotment {
     pub(crate) nice: i32,
     /// Descriptors; no more than the process has that starts it.
     pub(crate) descriptors: u64,
-    /// Its cores, a bit each; those of the process that starts it where no bit is set.
+    /// Its cores, a bit each. Where no bit is set it has those of the process that executes it: the spawner's, where there is one.
     pub(crate) cores: [u64; CORE_WORDS],
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn start<A: AsRef<OsStr>>(
         Launcher::Spawner(spawner) => {
             let role = arguments.first().and_then(|first| Role::of(first.as_ref()));
             let role = role.ok_or_else(|| io::Error::other("a spawner does not start that"))?;
-            return spawner.begin(role, &allotment, &streams);
+            return Ok(spawner.begin(role, &allotment, &streams)?);
         }
     };
     let mut command = Command::new(program);

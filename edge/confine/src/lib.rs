@@ -5,8 +5,7 @@
 //!
 //! | process | files | system calls | capabilities |
 //! |---|---|---|---|
-//! | [`translator`]: reads what is open and writes what is open; the base of a keeper | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; it ends (SIGSYS) where it would open a file or make a socket | none |
-//! | [`keeper`]: signs with a key that it has read before | as a translator | as a translator; others cannot look into its memory | none |
+//! | [`keeper`]: signs with a key that it has read before | none at all; what is open stays open | those for memory, for what is open, and to end; no other thread, no code but its own; others cannot look into its memory | none |
 //! | [`ward`]: runs one module in a process of its own | none at all; what is open stays open | as a compiler, and to take descriptors and signal its own threads; others cannot look into its memory | none |
 //! | [`compiler`]: compiles one module | none at all; what is open stays open | those of a program that computes; all others fail | none |
 //! | [`spawner`]: starts the others for a node | as its user | all but those that neither it nor what it starts needs | those for user namespaces, of what it had |
@@ -20,7 +19,7 @@
 //!
 //! [`private`] is how files and folders are made that only their owner may see, and [`socket`] how a node's socket is.
 //!
-//! [`child`] starts a translator or a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
+//! [`child`] starts a compiler, with limits, and takes its answer; [`companion`] starts a process that stays, as a keeper does.
 
 mod calls;
 pub mod child;
@@ -100,20 +99,6 @@ pub fn compiler() -> Result<Files, ConfineError> {
     Ok(files)
 }
 
-/// Confines the calling thread to turning what is open for reading into what is open for writing: what a [`compiler`] may, but it starts no threads and
-/// makes no code, and is killed by SIGSYS where it would open a file or make a socket, as to look up a name.
-///
-/// # Errors
-/// [`ConfineError`]. Some of it may hold already.
-pub fn translator() -> Result<Files, ConfineError> {
-    hide()?;
-    let files = leave()?;
-    code::no_more();
-    privileges::none()?;
-    calls::only_memory()?;
-    Ok(files)
-}
-
 /// Hides the calling process from others of its user, before it reads what they are not to know: they can neither trace it nor read its memory, and it
 /// leaves no image of that when it ends (PR_SET_DUMPABLE in prctl(2), and RLIMIT_CORE, which holds for what it executes, too).
 ///
@@ -128,12 +113,17 @@ pub fn hide() -> Result<(), ConfineError> {
     }
 }
 
-/// Confines the calling thread to what a [`translator`] may.
+/// Confines the calling thread to what signing takes: what a [`compiler`] may, but it starts no threads and makes no code. The process is [hidden](hide).
 ///
 /// # Errors
 /// [`ConfineError`]. Some of it may hold already.
 pub fn keeper() -> Result<Files, ConfineError> {
-    translator()
+    hide()?;
+    let files = leave()?;
+    code::no_more();
+    privileges::none()?;
+    calls::only_signing()?;
+    Ok(files)
 }
 
 /// Confines the calling thread, and those that it starts, to what running a module takes that is given to it through what is open: what a [`compiler`] may,

@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_confine::child::{self, Limits, ask};
+use weir_confine::child::{self, Cores, Limits, ask};
 use weir_confine::companion::{Companion, Line, Room};
 use weir_confine::spawner::{GroupSetting, SPAWNER, Settings, Spawner, serve};
 use weir_confine::{Isolation, Launcher};
@@ -35,6 +36,7 @@ fn main() {
         Some("compile") => compile(),
         Some("node") => node(),
         Some("starts") => starts(),
+        Some("less") => less(),
         Some("level") => println!("{}", spawner(GroupSetting::None, None).isolation()),
         _ => tests(),
     }
@@ -45,10 +47,49 @@ fn stay(give_up: fn() -> Result<weir_confine::Files, weir_confine::ConfineError>
     let mut line = Line::of_standard_input().expect("it has one");
     child::confined(give_up);
     while let Ok(Some(told)) = line.hear(1 << 20) {
-        if line.say(&[&told, more].concat()).is_err() {
+        let answer = match told.as_slice() {
+            b"end" => std::process::exit(1),
+            b"stop" => {
+                // SAFETY: takes no pointers. It stops by this, where it is not the first of a PID namespace.
+                unsafe { libc::raise(libc::SIGSTOP) };
+                told
+            }
+            b"threads" => threads().to_string().into_bytes(),
+            b"others" => others().into_bytes(),
+            _ => told,
+        };
+        if line.say(&[&answer, more].concat()).is_err() {
             return;
         }
     }
+}
+
+/// As many threads as there can be: their number.
+fn threads() -> usize {
+    let stay = || std::thread::sleep(PATIENCE);
+    std::iter::from_fn(|| std::thread::Builder::new().stack_size(16 << 10).spawn(stay).ok()).count()
+}
+
+/// What a process does to others that was taken over: it signals, sends a descriptor, makes a process and limits others. Those of it that were not refused.
+fn others() -> String {
+    let byte = [0u8; 64];
+    // SAFETY: zeros are values of all of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_control = byte.as_ptr().cast_mut().cast();
+    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    // SAFETY: the pointers are to live locals, and what would do something fails at the first check.
+    let tried = unsafe {
+        [
+            ("signals", libc::kill(-1, 0).into()),
+            ("sends", libc::sendmsg(0, &raw const message, 0) as libc::c_long),
+            ("forks", libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0)),
+            ("limits", libc::syscall(libc::SYS_prlimit64, 1, libc::RLIMIT_CORE, &raw const limit, 0)),
+            ("opens a handle", libc::syscall(libc::SYS_pidfd_open, 1, 0)),
+        ]
+    };
+    let done: Vec<&str> =
+        tried.into_iter().filter(|(_, result)| *result != -1).map(|(what, _)| what).collect();
+    done.join(" ")
 }
 
 /// A process that answers once; or never.
@@ -61,7 +102,27 @@ fn compile() {
             std::hint::spin_loop();
         }
     }
+    if question == b"cores" {
+        question = std::thread::available_parallelism().expect("the kernel says").to_string().into_bytes();
+    }
     std::io::stdout().write_all(&question).expect("it answers");
+}
+
+/// A node in a user namespace of its own, in which namespaces run out while it runs.
+fn less() {
+    let spawner = spawner(GroupSetting::None, None);
+    let before = ward(&spawner);
+    let limit = |most: &str| {
+        std::fs::write("/proc/sys/user/max_user_namespaces", most).expect("the limit is its own");
+    };
+    limit("0");
+    let refused = match Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM) {
+        Ok(ward) => format!("started with {}", ward.isolation()),
+        Err(error) => error.to_string(),
+    };
+    limit("1000");
+    let after = ward(&spawner);
+    println!("{} {} {}\n{refused}", spawner.isolation(), before.isolation(), after.isolation());
 }
 
 /// A node: it has two processes, tells their numbers, and waits.
@@ -76,7 +137,7 @@ fn node() {
 
 fn spawner(group: GroupSetting, key: Option<PathBuf>) -> Arc<Spawner> {
     let program = std::env::current_exe().expect("this program has a name");
-    let settings = Settings { first_user: FIRST_USER, group, key };
+    let settings = Settings { first_user: FIRST_USER, group, label: "test".into(), key };
     Arc::new(Spawner::start(&program, &settings).expect("it starts on any system"))
 }
 
@@ -111,7 +172,7 @@ fn starts() {
 }
 
 fn tests() {
-    let all: [(&str, fn()); 7] = [
+    let all: [(&str, fn()); 12] = [
         (
             "each_process_has_namespaces_an_empty_root_and_no_rights",
             each_process_has_namespaces_an_empty_root_and_no_rights,
@@ -126,6 +187,26 @@ fn tests() {
         ),
         ("the_key_agent_reads_its_file_and_has_namespaces", the_key_agent_reads_its_file_and_has_namespaces),
         ("nothing_is_left_of_a_node_that_is_killed", nothing_is_left_of_a_node_that_is_killed),
+        (
+            "many_threads_have_processes_started_while_others_of_their_requests_fail",
+            many_threads_have_processes_started_while_others_of_their_requests_fail,
+        ),
+        (
+            "a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on",
+            a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on,
+        ),
+        (
+            "a_process_is_refused_where_it_would_have_less_isolation_than_was_announced",
+            a_process_is_refused_where_it_would_have_less_isolation_than_was_announced,
+        ),
+        (
+            "a_compiler_has_the_cores_of_the_thread_that_asks_for_it",
+            a_compiler_has_the_cores_of_the_thread_that_asks_for_it,
+        ),
+        (
+            "what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes",
+            what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes,
+        ),
         ("where_the_system_allows_less_the_level_says_so", where_the_system_allows_less_the_level_says_so),
         (
             "each_process_has_a_control_group_as_long_as_it_is_there",
@@ -301,10 +382,144 @@ fn nothing_is_left_of_a_node_that_is_killed() {
     until("all of them end with it", || ids.iter().all(|id| !lives(*id)));
     // And where its spawner is killed first, too.
     let (mut node, ids) = start_node(None);
-    assert!(Command::new("kill").args(["-9", &ids[0].to_string()]).status().expect("kill(1)").success());
+    kill(ids[0]);
     node.kill().expect("it is ours");
     node.wait().expect("it is ours");
     until("all of them end with it", || ids.iter().all(|id| !lives(*id)));
+}
+
+fn many_threads_have_processes_started_while_others_of_their_requests_fail() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 8;
+    let spawner = spawner(GroupSetting::None, None);
+    let launcher = Launcher::Spawner(Arc::clone(&spawner));
+    let work = |thread: u32| {
+        for round in 0..EACH {
+            if (thread + round).is_multiple_of(2) {
+                // A compiler has three streams, and this is one.
+                assert!(Companion::start(&launcher, &["compile"], ROOM).is_err(), "it is refused");
+                continue;
+            }
+            let mut ward = Companion::start(&launcher, &["ward"], ROOM).expect("it starts");
+            let question = format!("{thread} {round}");
+            let answer = ward.ask(question.as_bytes(), 100, PATIENCE).expect("it answers");
+            assert_eq!(answer, question.as_bytes(), "its own line");
+            assert_eq!(field(ward.id(), "PPid:"), std::process::id().to_string());
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("its requests went as they should"));
+    });
+    let half = u64::from(THREADS * EACH / 2);
+    assert_eq!(spawner.started().iter().map(|(_, _, count)| count).sum::<u64>(), half);
+    let refused = spawner.refused();
+    assert_eq!((refused.count, refused.last.map(|(role, _)| role)), (half, Some("compiler")));
+    let children = std::fs::read_to_string(format!("/proc/self/task/{}/children", std::process::id()));
+    if let Ok(children) = children {
+        assert_eq!(children.trim(), spawner.id().to_string(), "all others have been waited for");
+    }
+}
+
+fn a_spawner_that_is_killed_is_known_to_have_ended_and_its_processes_go_on() {
+    let spawner = spawner(GroupSetting::None, None);
+    let mut ward = ward(&spawner);
+    assert_eq!(spawner.ended(), None);
+    kill(spawner.id());
+    until("its end is known", || spawner.ended().is_some());
+    // Asking takes nothing away.
+    for _ in 0..2 {
+        assert_eq!(spawner.ended().and_then(|status| status.signal()), Some(libc::SIGKILL));
+    }
+    for count in 1..3 {
+        let refused = Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+        assert_eq!(refused.expect_err("there is no spawner").kind(), std::io::ErrorKind::BrokenPipe);
+        assert_eq!(spawner.refused().count, count);
+    }
+    assert_eq!(ward.ask(b"still", 100, PATIENCE).expect("it is there"), b"still");
+}
+
+fn kill(process: u32) {
+    assert!(Command::new("kill").args(["-9", &process.to_string()]).status().expect("kill(1)").success());
+}
+
+fn a_process_is_refused_where_it_would_have_less_isolation_than_was_announced() {
+    let program = std::env::current_exe().expect("this program has a name");
+    let mut command = Command::new("unshare");
+    let output = command.args(["--user", "--map-root-user"]).arg(program).arg("less").output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        println!("skipped: there are no user namespaces here, or their limit cannot be set");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (levels, refused) = said.split_once('\n').expect("two lines");
+    let levels: BTreeSet<&str> = levels.split(' ').collect();
+    assert_eq!(levels.len(), 1, "announced, before and after: {said}");
+    assert!(levels.iter().all(|level| level.contains("namespaces")), "{said}");
+    for word in ["less isolation than the node announced", "user.max_user_namespaces", "No space left"] {
+        assert!(refused.contains(word), "{word}: {said}");
+    }
+}
+
+fn a_compiler_has_the_cores_of_the_thread_that_asks_for_it() {
+    let launcher = Launcher::Spawner(spawner(GroupSetting::None, None));
+    let limits = Limits {
+        processor: Nanos(10 * Nanos::SECOND.0),
+        time: Nanos(300 * Nanos::SECOND.0),
+        memory: Bytes(1 << 30),
+        answer: 1 << 20,
+        cores: None,
+    };
+    let cores = || {
+        let asked = ask(&launcher, "compile", b"cores", &limits, &mut Nanos(0));
+        let answer = asked.answer.expect("it answers").bytes;
+        String::from_utf8(answer).expect("text").parse::<usize>().expect("a number")
+    };
+    let all = std::thread::available_parallelism().expect("the kernel says").get();
+    assert_eq!(cores(), all);
+    if all == 1 {
+        println!("skipped: there is one core");
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let every = (0..1024).filter(|core| Cores::without(&[]).is_some_and(|cores| cores.has(*core)));
+            let but_one: Vec<u16> = every.skip(1).collect();
+            Cores::without(&but_one).and_then(|one| one.bind().ok()).expect("it is one of its own");
+            assert_eq!(cores(), 1);
+        });
+    });
+}
+
+fn what_a_process_does_to_itself_reaches_neither_the_spawner_nor_other_processes() {
+    let spawner = spawner(GroupSetting::None, None);
+    let mut other = ward(&spawner);
+    let mut is_well = |what: &str| {
+        assert_eq!(other.ask(b"there", 100, PATIENCE).expect("it answers"), b"there", "{what}");
+        drop(ward(&spawner));
+        assert_eq!(spawner.ended(), None, "{what}");
+    };
+    let mut ends = ward(&spawner);
+    assert!(ends.ask(b"end", 100, PATIENCE).is_err());
+    is_well("one has ended");
+    // Not waited for yet, so its number is its own.
+    assert_eq!(ends.end().expect("it is ours").code(), Some(1));
+    let mut stops = ward(&spawner);
+    stops.tell(b"stop", PATIENCE).expect("it is there");
+    is_well("one has stopped itself");
+    drop(stops);
+    let mut acts = ward(&spawner);
+    assert_eq!(acts.ask(b"others", 100, PATIENCE).expect("it answers"), b"", "what was not refused");
+    is_well("one has tried to reach others");
+    if !spawner.isolation().has(Isolation::UID) {
+        println!("skipped: without users of their own the tasks of processes are not counted");
+        return;
+    }
+    let mut grows = ward(&spawner);
+    let count = grows.ask(b"threads", 100, PATIENCE).expect("it answers");
+    let count: usize = String::from_utf8(count).expect("text").parse().expect("a number");
+    assert!((1..512).contains(&count), "{count}");
+    is_well("one has as many threads as it may");
 }
 
 fn start_node(groups: Option<&Path>) -> (std::process::Child, Vec<u32>) {
@@ -393,14 +608,14 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
     println!("isolation here: {isolation}");
     assert!(isolation.has(Isolation::GROUP), "{isolation}");
     let wards = [ward(&spawner), ward(&spawner)];
-    let two: BTreeSet<String> = ["weir-0", "weir-1"].map(str::to_owned).into();
+    let two: BTreeSet<String> = ["weir-test-0", "weir-test-1"].map(str::to_owned).into();
     assert_eq!(names(), two);
     for (number, ward) in wards.iter().enumerate() {
-        let procs =
-            std::fs::read_to_string(folder.join(format!("weir-{number}/cgroup.procs"))).expect("it is there");
+        let procs = std::fs::read_to_string(folder.join(format!("weir-test-{number}/cgroup.procs")))
+            .expect("it is there");
         assert_eq!(procs.trim(), ward.id().to_string());
         assert!(ward.isolation().has(Isolation::GROUP));
-        let limit = |file: &str| std::fs::read_to_string(folder.join(format!("weir-{number}/{file}")));
+        let limit = |file: &str| std::fs::read_to_string(folder.join(format!("weir-test-{number}/{file}")));
         if isolation.has(Isolation::LIMITS) {
             assert_eq!(
                 limit("memory.max").expect("it has one").trim(),
@@ -410,8 +625,37 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
         }
         assert!(limit("cpu.stat").expect("it has one").starts_with("usage_usec "));
     }
+    // Where no more groups can be made, a process is not started without one.
+    let most = |most: &str| {
+        std::fs::write(folder.join("cgroup.max.descendants"), most).expect("the folder is ours");
+    };
+    most("2");
+    let refused = Companion::start(&Launcher::Spawner(Arc::clone(&spawner)), &["ward"], ROOM);
+    let refused = refused.expect_err("it would have no group").to_string();
+    assert!(refused.contains("control group") && refused.contains("cgroup.max.descendants"), "{refused}");
+    assert_eq!(names(), two);
+    most("max");
     drop(wards);
     until("they go with the processes", || names().is_empty());
+    // Another node's groups stay, and one of this node's that was left gives way.
+    for left in ["weir-other-0", "weir-test-0"] {
+        std::fs::create_dir(folder.join(left)).expect("there is room");
+    }
+    let third = ward(&spawner);
+    assert!(third.isolation().has(Isolation::GROUP));
+    drop(third);
+    // And where it does not, another number is taken.
+    until("it is gone", || !names().contains("weir-test-0"));
+    std::fs::create_dir_all(folder.join("weir-test-0/more")).expect("there is room");
+    let third = ward(&spawner);
+    let procs = std::fs::read_to_string(folder.join("weir-test-1/cgroup.procs")).expect("it is there");
+    assert_eq!(procs.trim(), third.id().to_string());
+    drop(third);
+    std::fs::remove_dir(folder.join("weir-test-0/more")).expect("it is empty");
+    until("what is left is the other node's", || names().iter().all(|name| name == "weir-other-0"));
+    drop(spawner_of());
+    assert_eq!(names().len(), 1);
+    std::fs::remove_dir(folder.join("weir-other-0")).expect("it is empty");
     drop(ward(&spawner));
     until("they go with the processes", || names().is_empty());
     drop(spawner);
@@ -422,10 +666,10 @@ fn each_process_has_a_control_group_as_long_as_it_is_there() {
     node.kill().and_then(|()| node.wait()).expect("it is ours");
     until("all end with it", || ids.iter().all(|id| !lives(*id)) && names().is_empty());
     let (mut node, ids) = start_node(Some(&folder));
-    assert!(Command::new("kill").args(["-9", &ids[0].to_string()]).status().expect("kill(1)").success());
+    kill(ids[0]);
     node.kill().and_then(|()| node.wait()).expect("it is ours");
     let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("sleep(1)");
-    std::fs::write(folder.join("weir-0/cgroup.procs"), sleeper.id().to_string())
+    std::fs::write(folder.join("weir-test-0/cgroup.procs"), sleeper.id().to_string())
         .expect("it can be put there");
     assert_eq!(names(), two, "they are left");
     let next = spawner_of();

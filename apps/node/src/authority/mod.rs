@@ -124,7 +124,7 @@ impl Owner {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::protocol::{Change, ModuleShot, Request, SessionShot, Snapshot};
     use crate::share::{Right, Share};
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// What the operator grants to person 1, and each passes on to the next one.
-    fn chain(grants: &[Grant]) -> Arc<Verified> {
+    pub(crate) fn chain(grants: &[Grant]) -> Arc<Verified> {
         let (operator, mut random) = (person(0), Counting(0));
         let first = Grant { expires: Some(Second::MAX), ..grants[0].clone() };
         let mut credential = Credential::mint(&operator, person(1).public(), first, &mut random).unwrap();
@@ -187,7 +187,7 @@ mod tests {
         Arc::new(credential.verify(&situation).unwrap())
     }
 
-    fn name(text: &str) -> Name {
+    pub(crate) fn name(text: &str) -> Name {
         Name::new(text).unwrap()
     }
 

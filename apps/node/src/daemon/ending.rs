@@ -4,6 +4,7 @@ use super::{Daemon, lock, now};
 use crate::error::NodeError;
 use crate::leaving::{self, Leaving};
 use crate::log::{self, warn};
+use crate::share::By;
 use crate::source::Notice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ impl Daemon {
         let ended = lock(&self.node).ended();
         for (session, module, guest, why) in ended {
             self.aside(move |daemon| {
-                match daemon.unload_for(&session, &module, Some(guest), why) {
+                match daemon.unload_for(&session, &module, guest, why) {
                     Ok(()) => {
                         let why = match why {
                             Unloaded::ProcessEnded => "has no process any more",
@@ -76,21 +77,27 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn unload(&self, session: &Name, module: &Name) -> Result<(), NodeError> {
-        self.unload_for(session, module, None, Unloaded::Asked)
+    /// Unloads a module, as it was asked for by this right.
+    pub(crate) fn unload(&self, session: &Name, module: &Name, by: &By) -> Result<(), NodeError> {
+        let (billed, leaving) = {
+            let mut node = lock(&self.node);
+            node.still_permitted(session, by)?;
+            (node.billed(session), node.begin_unload(session, module, None)?)
+        };
+        self.let_leave(billed, vec![leaving], Unloaded::Asked)
     }
 
-    /// `guest`: only the one with this number, and no other one that has its name by now.
+    /// Unloads the module with the number `guest`, and no other one that has its name by now.
     fn unload_for(
         &self,
         session: &Name,
         module: &Name,
-        guest: Option<u64>,
+        guest: u64,
         reason: Unloaded,
     ) -> Result<(), NodeError> {
         let (billed, leaving) = {
             let mut node = lock(&self.node);
-            (node.billed(session), node.begin_unload(session, module, guest)?)
+            (node.billed(session), node.begin_unload(session, module, Some(guest))?)
         };
         self.let_leave(billed, vec![leaving], reason)
     }
@@ -117,8 +124,11 @@ impl Daemon {
         result
     }
 
-    pub(crate) fn close(&self, session: &Name) -> Result<(), NodeError> {
-        self.close_now(session, Closed::Asked, Unloaded::SessionClosed)
+    /// Closes a session, as it was asked for by this right.
+    pub(crate) fn close(&self, session: &Name, by: &By) -> Result<(), NodeError> {
+        // A session keeps its owner. A new one of this name has another number.
+        let id = lock(&self.node).still_permitted(session, by)?.id;
+        self.close_for(session, id, Closed::Asked, Unloaded::SessionClosed)
     }
 
     /// The session that has this name now.
@@ -197,5 +207,78 @@ impl Daemon {
             _ = self.finish_end(orphan);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::authority::Owner;
+    use crate::authority::tests::{chain, name};
+    use crate::daemon::{Daemon, Setup, load, lock};
+    use crate::error::NodeError;
+    use crate::filters::Compiled;
+    use crate::share::{By, Right, Share};
+    use std::path::Path;
+    use std::sync::Arc;
+    use weir_confine::private::Folder;
+    use weir_session::Calibration;
+    use weir_trust::grant::Grant;
+    use weir_trust::key::Identity;
+
+    /// A daemon without interfaces, which keeps what it keeps in this folder.
+    fn daemon(folder: &Path) -> Daemon {
+        let (config, state) = (folder.join("node.toml"), folder.join("state"));
+        Folder::make(&state).unwrap();
+        let text = format!("[node]\nsocket = \"{0}/socket\"\nstate = \"{0}/state\"\n", folder.display());
+        std::fs::write(&config, text).unwrap();
+        let setup = Setup { config, calibration: Calibration::default(), shipped: |_| None };
+        let loaded = load(&setup.config, &setup.calibration, setup.shipped).unwrap();
+        Daemon::start(setup, loaded, None).unwrap().0
+    }
+
+    #[test]
+    fn what_was_permitted_is_done_only_as_long_as_the_right_to_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = daemon(folder.path());
+        let (session, module) = (name("s"), name("m"));
+        let share = Share { right: Right::Manage, key: Identity::from_seed(&[1; 32]).public() };
+        let owner = |holders: usize| {
+            let credential = chain(&vec![Grant::default(); holders]);
+            Owner { credential, given: name("s") }
+        };
+        let (owner, other) = (owner(2), owner(3));
+        let create = |owner: &Owner| {
+            let spec = toml::from_str(&format!("name = \"s\"\nshare = [\"{share}\"]")).unwrap();
+            lock(&daemon.node).create(spec, Some(owner.clone()), &Compiled::default()).unwrap();
+        };
+        create(&owner);
+        let shared = (Some(owner.clone()), Some(share));
+        // It is permitted, and there is no such module.
+        let unload = |by: &By| daemon.unload(&session, &module, by);
+        assert!(matches!(unload(&shared), Err(NodeError::NoModule { .. })));
+        // The share is taken back between the decision and the act.
+        lock(&daemon.node).sessions.get_mut(&session).unwrap().spec.share.clear();
+        assert!(matches!(unload(&shared), Err(NodeError::NotPermitted(_))));
+        assert!(matches!(unload(&(Some(owner.clone()), None)), Err(NodeError::NoModule { .. })));
+
+        // The session is replaced by another owner's between the two.
+        lock(&daemon.node).close(&session).unwrap();
+        create(&other);
+        let before = (Some(owner.clone()), None);
+        assert!(matches!(unload(&before), Err(NodeError::NoSession(_))));
+        assert!(matches!(daemon.close(&session, &before), Err(NodeError::NoSession(_))));
+        assert!(
+            lock(&daemon.node).sessions.contains_key(&session),
+            "another owner's is closed by nothing of that"
+        );
+        assert!(Arc::ptr_eq(
+            &lock(&daemon.node).sessions[&session].owner.as_ref().unwrap().credential,
+            &other.credential
+        ));
+        daemon.close(&session, &(Some(other.clone()), None)).unwrap();
+        assert!(!lock(&daemon.node).sessions.contains_key(&session));
+        create(&other);
+        daemon.close(&session, &(None, None)).unwrap();
+        assert!(matches!(daemon.close(&session, &(None, None)), Err(NodeError::NoSession(_))));
     }
 }

@@ -7,7 +7,7 @@ use crate::filters::{Compiled, Wanted};
 use crate::node::Node;
 use crate::premises::Premises;
 use crate::protocol::Change;
-use crate::share::Share;
+use crate::share::By;
 use crate::spec::{ModuleSpec, SessionSpec};
 use crate::turns;
 use std::io;
@@ -156,7 +156,7 @@ impl Daemon {
     pub(crate) fn load(
         &self,
         session: &Name,
-        permitted: (Option<Owner>, Option<Share>),
+        permitted: By,
         module: &ModuleSpec,
         file: Option<Vec<u8>>,
         signatures: &[String],
@@ -241,7 +241,7 @@ impl Daemon {
     pub(crate) fn change(
         &self,
         change: &Change,
-        permitted: (Option<Owner>, Option<Share>),
+        permitted: By,
         budget: &mut Budget,
     ) -> Result<(), NodeError> {
         if !change.channels.is_empty() {

@@ -211,6 +211,9 @@ impl Shot {
 
     /// Processes that the node has started, by the walls around them.
     fn processes(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let help = "Processes that were not started, as the system does not allow one or there are too many";
+        let refused = Samples::Counts(vec![(Labels::new(), self.0.refused_processes)]);
+        to.family("weir_refused", "processes", help, refused)?;
         if self.0.processes.is_empty() {
             return Ok(());
         }

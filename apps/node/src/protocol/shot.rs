@@ -28,6 +28,9 @@ pub struct Snapshot {
     /// The processes that it has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessShot>,
+    /// Processes that it could not start.
+    #[serde(default)]
+    pub refused_processes: u64,
     /// Memory that sessions can reserve, and have reserved, bytes.
     pub memory: Taken,
     /// Its named tables.

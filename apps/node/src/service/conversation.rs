@@ -343,7 +343,7 @@ impl<'a, L: Line> Conversation<'a, L> {
             }
             Request::Create(spec) => reply(daemon.create(spec, owner, &mut budget)),
             Request::Change(change) => reply(daemon.change(&change, (owner, by), &mut budget)),
-            Request::Close { session } => reply(daemon.close(&session)),
+            Request::Close { session } => reply(daemon.close(&session, &(owner, by))),
             Request::Load { session, module, signatures } => noted(
                 daemon
                     .load(&session, (owner, by), &module, body, &signatures, &mut budget)
@@ -356,7 +356,7 @@ impl<'a, L: Line> Conversation<'a, L> {
                     Err(error) => refused(&error),
                 }
             }
-            Request::Unload { session, module } => reply(daemon.unload(&session, &module)),
+            Request::Unload { session, module } => reply(daemon.unload(&session, &module, &(owner, by))),
             Request::PutTable { table } => reply(daemon.put_table(&table, &body.unwrap_or_default())),
             Request::RemoveTable { table } => reply(daemon.remove_table(&table)),
             Request::Rate(rate) => noted(daemon.change_rate(&rate)),
@@ -384,7 +384,12 @@ impl<'a, L: Line> Conversation<'a, L> {
                 Err(error) => refused(&error),
             },
             Request::Follow { session, module, stream } => {
-                let following = daemon.with_node(|node| node.follow(&session, &module, &stream));
+                let right = (owner, by);
+                let following = daemon.with_node(|node| {
+                    node.still_permitted(&session, &right)?;
+                    node.follow(&session, &module, &stream)
+                });
+                let by = right.1;
                 match following {
                     Ok(Some(following)) => {
                         daemon.decided(asked.answered(&done(), false));

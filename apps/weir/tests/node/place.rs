@@ -327,6 +327,19 @@ impl Place {
         self.node.take().unwrap().wait().unwrap()
     }
 
+    /// Waits until the node has ended by itself.
+    pub fn ended(&mut self) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.node.as_mut().unwrap().try_wait().unwrap() {
+                self.node = None;
+                return status;
+            }
+            assert!(begin.elapsed() < PATIENCE, "the node goes on: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub fn kill(&mut self) {
         let mut node = self.node.take().unwrap();
         node.kill().unwrap();

@@ -56,6 +56,11 @@ fn capabilities(process: u32) -> [u64; 5] {
     all
 }
 
+/// Whether a process is there, and not only waited for.
+fn lives(id: &u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|status| !status.contains("\nState:\tZ"))
+}
+
 #[test]
 fn no_page_of_a_node_or_of_its_processes_is_writable_and_executable() {
     if !is_inside("processes::no_page_of_a_node_or_of_its_processes_is_writable_and_executable") {
@@ -162,6 +167,7 @@ fn each_process_of_a_module_is_isolated_as_the_node_says() {
     for line in [
         format!("weir_module_isolation{{session=\"apart\",module=\"trajectory\",isolation=\"{level}\"}} 1"),
         format!("weir_started_processes_total{{role=\"module\",isolation=\"{level}\"}} 2"),
+        "weir_refused_processes_total 0".to_owned(),
     ] {
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
@@ -177,10 +183,6 @@ fn no_process_is_left_of_a_node_that_stops_or_is_killed() {
         return;
     }
     let mut place = Place::new(TWO);
-    let lives = |id: &u32| {
-        std::fs::read_to_string(format!("/proc/{id}/status"))
-            .is_ok_and(|status| !status.contains("\nState:\tZ"))
-    };
     for is_killed in [true, false] {
         let family = family(place.process());
         assert!(family.len() >= 4, "{family:?}");
@@ -196,6 +198,60 @@ fn no_process_is_left_of_a_node_that_stops_or_is_killed() {
         }
         place.start();
     }
+}
+
+#[test]
+fn a_node_whose_spawner_is_killed_says_so_and_ends_in_order_to_be_started_anew() {
+    if !is_inside("processes::a_node_whose_spawner_is_killed_says_so_and_ends_in_order_to_be_started_anew") {
+        return;
+    }
+    let mut place = Place::new(TWO);
+    let family = family(place.process());
+    let spawner = family.iter().find(|id| command(**id) == "start-processes").unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &spawner]).status().unwrap().success());
+    let status = place.ended();
+    assert_eq!(status.code(), Some(1), "a service manager starts it again after a failure: {status}");
+    let said = place.said();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("has ended (signal: 9")).collect();
+    assert_eq!(lines.len(), 2, "once when it is seen, and once as the reason of the end: {said}");
+    let begin = std::time::Instant::now();
+    while family.iter().any(lives) {
+        assert!(begin.elapsed() < crate::place::PATIENCE, "{family:?}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // It has kept all that it keeps, and begins anew.
+    place.start();
+    assert!(!place.said().contains("did not stop in order"), "{}", place.said());
+    assert_eq!(wards(place.process()).len(), 2);
+    assert!(place.stop().success());
+}
+
+#[test]
+fn a_second_start_of_a_node_leaves_the_control_groups_of_the_first_alone() {
+    if !is_inside("processes::a_second_start_of_a_node_leaves_the_control_groups_of_the_first_alone") {
+        return;
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = mount.into_iter().find(|words| words.get(2) == Some(&"cgroup2"));
+    let groups = mount.map(|words| format!("{}/weir-test-{}", words[1], std::process::id()));
+    let Some(groups) = groups.filter(|groups| std::fs::create_dir(groups).is_ok()) else {
+        println!("skipped: control groups cannot be made here");
+        return;
+    };
+    let mut place = Place::new(&format!("[isolation]\ncgroup = \"{groups}\"\n{TWO}"));
+    assert!(place.said().contains("+cgroup"), "{}", place.said());
+    let before = wards(place.process());
+    let second = Command::new(env!("CARGO_BIN_EXE_weir")).args(["node", "-c"]).arg(place.config()).output();
+    let second = second.unwrap();
+    assert!(!second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    place.send(&vec![udp(53, b"x"); 100]);
+    place.until("they work", |place| {
+        ["port-count", "trajectory"].iter().all(|module| place.count("apart", module, "packets") == 100)
+    });
+    assert_eq!(wards(place.process()), before, "{}", place.said());
+    assert!(place.stop().success());
+    std::fs::remove_dir(&groups).unwrap();
 }
 
 #[test]

@@ -2,16 +2,18 @@
 
 use super::Role;
 use super::group::TASKS_MAX;
+use super::line::{Failed, Step};
 use crate::child::set_limits;
 use crate::companion::close_what_is_inherited;
 use crate::launch::{Allotment, Streams};
 use crate::{Isolation, root};
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, ErrorKind, PipeReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// The namespaces beside that of users.
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
@@ -78,6 +80,8 @@ pub(super) struct Plan<'a> {
     pub(super) group: Option<&'a Path>,
     /// Whether it is the child of the spawner's own parent.
     pub(super) is_of_parent: bool,
+    /// How long it may take to execute its program.
+    pub(super) within: Duration,
 }
 
 /// A process that was started.
@@ -86,6 +90,26 @@ pub(super) struct Forked {
     pub(super) id: u32,
     /// Readable when it has ended.
     pub(super) handle: OwnedFd,
+}
+
+impl Forked {
+    pub(super) fn has_ended(&self) -> io::Result<bool> {
+        is_ready(self.handle.as_fd(), Duration::ZERO)
+    }
+}
+
+/// A process that was not started.
+#[derive(Debug)]
+pub(super) struct NotForked {
+    pub(super) why: Failed,
+    /// The process, where there was one. It has been killed, and its parent has to wait for it.
+    pub(super) dead: Option<Forked>,
+}
+
+impl From<io::Error> for NotForked {
+    fn from(error: io::Error) -> Self {
+        Self { why: Failed { step: Step::Process, error }, dead: None }
+    }
 }
 
 impl Origin {
@@ -100,20 +124,21 @@ impl Origin {
         Ok(Self { program: program.into(), nothing: nothing.into(), user, group, key })
     }
 
-    /// Starts a process.
+    /// Starts a process, and waits until it executes its program.
     ///
     /// # Errors
-    /// The system refuses one of the steps. A process that had been made by then is dead, and in `dead`: its parent has to wait for it.
-    pub(super) fn fork(&self, plan: &Plan<'_>, dead: &mut Vec<u32>) -> io::Result<Forked> {
+    /// The system refuses one of the steps, the process ends before it executes its program, or it takes too long.
+    pub(super) fn fork(&self, plan: &Plan<'_>) -> Result<Forked, NotForked> {
         let (mut result, told) = io::pipe()?;
         let (go, mut mapped) = io::pipe()?;
-        let argument = CString::new(plan.role.argument())?;
+        let text = |text: &str| CString::new(text).map_err(io::Error::from);
+        let argument = text(plan.role.argument())?;
         let key = self.key.as_ref().filter(|_| plan.role == Role::KeyAgent);
         let arguments =
             [c"weir".as_ptr(), argument.as_ptr(), key.map_or(ptr::null(), |key| key.as_ptr()), ptr::null()];
         let variable = if plan.mode == Mode::None { ptr::null() } else { root::NAMESPACES.as_ptr() };
         let stream = |given: &Option<OwnedFd>| given.as_ref().unwrap_or(&self.nothing).as_raw_fd();
-        let map = |id: u32| CString::new(format!("0 {id} 1"));
+        let map = |id: u32| text(&format!("0 {id} 1"));
         let child = Prepared {
             program: self.program.as_raw_fd(),
             arguments,
@@ -133,22 +158,85 @@ impl Origin {
         drop((told, go));
         // A process of another mode does not wait: its end of the pipe can be closed by now, as it executes the program.
         let ready = match plan.mode {
-            Mode::OwnUser => own_user(forked.id, plan.user).and_then(|()| mapped.write_all(&[1])),
+            Mode::OwnUser => own_user(&forked, plan.user).and_then(|()| mapped.write_all(&[1])),
             _ => Ok(()),
         };
-        // The end of this pipe is closed when a program is executed.
-        let mut failed = [0; 4];
-        let failed = ready.and_then(|()| match result.read(&mut failed)? {
-            0 => Ok(()),
-            4 => Err(io::Error::from_raw_os_error(i32::from_le_bytes(failed))),
-            _ => Err(ErrorKind::InvalidData.into()),
-        });
-        match failed {
+        let ready = ready.map_err(|error| Failed { step: Step::User, error });
+        match ready.and_then(|()| begun(&mut result, plan.within)) {
             Ok(()) => Ok(forked),
-            Err(error) => {
+            Err(why) => {
                 kill(&forked.handle);
-                dead.push(forked.id);
-                Err(error)
+                Err(NotForked { why, dead: Some(forked) })
+            }
+        }
+    }
+}
+
+/// Waits until a process executes its program. It says so beforehand, and the kernel closes its end of the pipe then, as it does where the process ends.
+fn begun(result: &mut PipeReader, within: Duration) -> Result<(), Failed> {
+    let failed = |error| Failed { step: Step::Program, error };
+    let until = Instant::now() + within;
+    let mut said = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if !is_ready(result.as_fd(), left).map_err(failed)? {
+            return Err(failed(ErrorKind::TimedOut.into()));
+        }
+        let mut bytes = [0; 2 * Said::BYTES];
+        match result.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(len) => said.extend_from_slice(bytes.get(..len).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+        if said.len() > 2 * Said::BYTES {
+            return Err(failed(ErrorKind::InvalidData.into()));
+        }
+    }
+    match said.as_chunks() {
+        ([Said::BEGINS], []) => Ok(()),
+        ([.., last], []) => Err(Said::read(last)),
+        // It was killed, or ended by itself.
+        _ => Err(failed(ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+/// What a new process tells the spawner: the step that failed, and the error.
+struct Said;
+
+impl Said {
+    const BYTES: usize = 5;
+    /// All steps are done, and the program is executed next.
+    const BEGINS: [u8; Self::BYTES] = [0; Self::BYTES];
+
+    fn of(step: Step, error: &io::Error) -> [u8; Self::BYTES] {
+        let [a, b, c, d] = error.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
+        [step.number(), a, b, c, d]
+    }
+
+    fn read(said: &[u8; Self::BYTES]) -> Failed {
+        let [step, error @ ..] = *said;
+        let error = io::Error::from_raw_os_error(i32::from_le_bytes(error));
+        Failed { step: Step::of_number(step).unwrap_or(Step::Program), error }
+    }
+}
+
+/// Whether there is something to read, or an end, within this time. For the handle of a process that is its end.
+fn is_ready(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let milliseconds = libc::c_int::try_from(left.as_millis()).unwrap_or(libc::c_int::MAX);
+        let mut poll = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is to one live entry.
+        match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != ErrorKind::Interrupted {
+                    return Err(error);
+                }
             }
         }
     }
@@ -162,13 +250,25 @@ pub(super) fn kill(handle: &OwnedFd) {
 }
 
 /// Maps user and group 0 of a process's namespace to `user`.
-fn own_user(id: u32, user: u32) -> io::Result<()> {
-    let map = format!("0 {user} 1");
-    for (file, text) in [("setgroups", "deny"), ("uid_map", &map), ("gid_map", &map)] {
-        // In one call: the kernel takes a map as a whole, and once.
-        File::options().write(true).open(format!("/proc/{id}/{file}"))?.write_all(text.as_bytes())?;
+fn own_user(forked: &Forked, user: u32) -> io::Result<()> {
+    let folder = folder(forked)?;
+    let map = CString::new(format!("0 {user} 1"))?;
+    // Each in one call: the kernel takes a map as a whole, and once.
+    put_at(folder.as_raw_fd(), c"setgroups", c"deny")?;
+    put_at(folder.as_raw_fd(), c"uid_map", &map)?;
+    put_at(folder.as_raw_fd(), c"gid_map", &map)
+}
+
+/// The folder of a process in /proc, which stays that of this process: when it has ended, the files of the folder are gone, whatever process has the number then.
+fn folder(forked: &Forked) -> io::Result<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let folder = File::options().read(true).custom_flags(flags).open(format!("/proc/{}", forked.id))?;
+    // A process that is there still has had its number since it was made.
+    if forked.has_ended()? {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
-    Ok(())
+    Ok(folder.into())
 }
 
 /// Arguments of clone3(2), in its first version with a control group.
@@ -240,8 +340,11 @@ struct Prepared {
 impl Prepared {
     /// Executes the program, or tells why not.
     fn run(&self) -> ! {
-        let error = match self.enter().and_then(|()| self.settle()) {
+        let done = self.enter().map_err(|error| (Step::User, error));
+        let done = done.and_then(|()| self.settle().map_err(|error| (Step::Program, error)));
+        let said = match done {
             Ok(()) => {
+                self.tell(Said::BEGINS);
                 let flags = libc::AT_EMPTY_PATH;
                 let (arguments, environment) = (self.arguments.as_ptr(), self.environment.as_ptr());
                 // SAFETY: the lists end with a null, and are of texts that end with a zero; all are live.
@@ -255,16 +358,18 @@ impl Prepared {
                         flags,
                     )
                 };
-                io::Error::last_os_error()
+                Said::of(Step::Program, &io::Error::last_os_error())
             }
-            Err(error) => error,
+            Err((step, error)) => Said::of(step, &error),
         };
-        let code = error.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
-        // SAFETY: the pointer is to as many live bytes. The copy ends without what this process does at its own end.
-        unsafe {
-            libc::write(self.told, code.as_ptr().cast(), code.len());
-            libc::_exit(127);
-        }
+        self.tell(said);
+        // SAFETY: takes no pointers. The copy ends without what this process does at its own end.
+        unsafe { libc::_exit(127) };
+    }
+
+    fn tell(&self, said: [u8; Said::BYTES]) {
+        // SAFETY: the pointer is to as many live bytes.
+        unsafe { libc::write(self.told, said.as_ptr().cast(), said.len()) };
     }
 
     /// Becomes the only user of its user namespace.
@@ -324,10 +429,15 @@ fn done(result: libc::c_int) -> io::Result<()> {
 
 /// Writes a file with system calls alone.
 fn put(path: &CStr, text: &CStr) -> io::Result<()> {
+    put_at(libc::AT_FDCWD, path, text)
+}
+
+/// Writes a file beneath a folder with system calls alone.
+fn put_at(folder: RawFd, path: &CStr, text: &CStr) -> io::Result<()> {
     let bytes = text.to_bytes();
     // SAFETY: the pointers are to a text that ends with a zero, and to as many live bytes.
     unsafe {
-        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        let file = libc::openat(folder, path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -335,5 +445,75 @@ fn put(path: &CStr, text: &CStr) -> io::Result<()> {
         let error = io::Error::last_os_error();
         libc::close(file);
         if usize::try_from(written).is_ok_and(|written| written == bytes.len()) { Ok(()) } else { Err(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn handle(process: &Child) -> OwnedFd {
+        // SAFETY: takes no pointers.
+        let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, process.id(), 0) };
+        // SAFETY: the kernel has made it for this process.
+        unsafe { OwnedFd::from_raw_fd(RawFd::try_from(handle).unwrap()) }
+    }
+
+    #[test]
+    fn a_map_is_written_for_the_process_that_was_made_and_for_no_other_one_that_has_its_number() {
+        let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut made = Command::new("sleep").arg("1000").spawn().unwrap();
+        let forked = Forked { id: made.id(), handle: handle(&made) };
+        let own = folder(&forked).unwrap();
+        assert!(!forked.has_ended().unwrap());
+        made.kill().unwrap();
+        assert!(is_ready(forked.handle.as_fd(), PATIENCE).unwrap() && forked.has_ended().unwrap());
+        // As long as nothing has waited for it, its number is its own.
+        assert_eq!(folder(&forked).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        made.wait().unwrap();
+        // As if the other one had got the number.
+        let forked = Forked { id: other.id(), handle: forked.handle };
+        assert_eq!(own_user(&forked, 7).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        // What was opened before is no other process's either.
+        let error = put_at(own.as_raw_fd(), c"oom_score_adj", c"1").unwrap_err();
+        assert!(matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)), "{error}");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    fn told(said: &[&[u8]]) -> Result<(), Failed> {
+        let (mut result, mut told) = io::pipe().unwrap();
+        said.iter().for_each(|said| told.write_all(said).unwrap());
+        drop(told);
+        begun(&mut result, PATIENCE)
+    }
+
+    #[test]
+    fn a_process_that_ends_before_its_program_begins_is_told_from_one_whose_program_has_begun() {
+        told(&[&Said::BEGINS]).unwrap();
+        let died = told(&[]).unwrap_err();
+        assert_eq!((died.step, died.error.kind()), (Step::Program, ErrorKind::UnexpectedEof));
+        let refused = io::Error::from_raw_os_error(libc::ENOMEM);
+        for (said, step) in [
+            (vec![&Said::of(Step::User, &refused)[..]], Step::User),
+            (vec![&Said::BEGINS[..], &Said::of(Step::Program, &refused)], Step::Program),
+        ] {
+            let failed = told(&said).unwrap_err();
+            assert_eq!((failed.step, failed.error.raw_os_error()), (step, Some(libc::ENOMEM)));
+        }
+        for nonsense in [&[0; 4][..], &[0; 11], &[9; 20]] {
+            assert_eq!(told(&[nonsense]).unwrap_err().step, Step::Program, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_does_not_come_to_its_program_is_waited_for_no_longer_than_it_may_take() {
+        let (mut result, told) = io::pipe().unwrap();
+        let late = begun(&mut result, Duration::from_millis(20)).unwrap_err();
+        assert_eq!((late.step, late.error.kind()), (Step::Program, ErrorKind::TimedOut));
+        drop(told);
     }
 }

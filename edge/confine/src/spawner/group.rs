@@ -1,7 +1,8 @@
 //! Control groups (version 2, cgroups(7)): one for each process, in a part of the tree that the node may use.
 //!
 //! A service manager says that a group is the service's own by an attribute of its folder, which systemd sets with `Delegate=yes`. Elsewhere the operator names
-//! the folder. In that folder each process gets a group `weir-NUMBER`, with limits where the folder has the controllers for them.
+//! the folder. In that folder each process gets a group `weir-NODE-NUMBER`, with limits where the folder has the controllers for them. Another node may use the
+//! same folder: its groups have another name for `NODE`.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -9,8 +10,10 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The groups of processes, by name.
+/// The beginning of the names of all groups of processes.
 const PREFIX: &str = "weir-";
+/// The wait for a group whose processes have been killed, in steps of 10 ms.
+const STEPS: u32 = 100;
 /// The group of the node itself: groups with controllers for others have no processes of their own (cgroups(7), "no internal processes").
 const OF_NODE: &str = "node";
 /// Tasks of one process at most: threads of a compiler on a large machine.
@@ -54,13 +57,16 @@ impl Setting {
 #[derive(Debug)]
 pub(super) struct Groups {
     folder: PathBuf,
+    /// The beginning of the names of this node's groups.
+    prefix: String,
     /// Memory and tasks can be limited there.
     pub(super) has_limits: bool,
 }
 
 impl Groups {
-    /// The folder that the setting means, without what an earlier node has left there. `node` is the process that the groups are made for.
-    pub(super) fn find(setting: &Setting, node: u32) -> Option<Self> {
+    /// The folder that the setting means, without what an earlier start of this node has left there. `label` tells its groups from those of other nodes; `node` is the
+    /// process that the groups are made for.
+    pub(super) fn find(setting: &Setting, label: &str, node: u32) -> Option<Self> {
         let folder = match setting {
             Setting::None => return None,
             Setting::At(folder) => {
@@ -79,15 +85,16 @@ impl Groups {
                 _ = put(&own.join("cgroup.procs"), &process.to_string());
             }
         }
-        Self::of(folder)
+        Self::of(folder, label)
     }
 
-    fn of(folder: PathBuf) -> Option<Self> {
+    fn of(folder: PathBuf, label: &str) -> Option<Self> {
         for controller in ["+memory", "+pids", "+cpu"] {
             // Where it has no such controller, or is not the node's alone, its groups have none.
             _ = put(&folder.join("cgroup.subtree_control"), controller);
         }
-        let mut this = Self { folder, has_limits: false };
+        let prefix = if label.is_empty() { PREFIX.to_owned() } else { format!("{PREFIX}{label}-") };
+        let mut this = Self { folder, prefix, has_limits: false };
         this.remove_all();
         // One on trial says what there is.
         let trial = this.make(u32::MAX, 1 << 30).ok()?;
@@ -98,27 +105,29 @@ impl Groups {
     }
 
     fn path(&self, number: u32) -> PathBuf {
-        self.folder.join(format!("{PREFIX}{number}"))
+        self.folder.join(format!("{}{number}", self.prefix))
     }
 
-    /// A group of this number, for a process with so much memory.
+    /// A group of this number, for a process with so much memory. One that is there already is no process's any more: it is removed first, with what is in it.
+    ///
+    /// # Errors
+    /// The system refuses the group, or one of its limits. Then there is no group.
     pub(super) fn make(&self, number: u32, memory: u64) -> io::Result<PathBuf> {
         let group = self.path(number);
-        fs::create_dir(&group)?;
-        let limits = [
-            ("memory.max", memory.saturating_add(BESIDE)),
-            ("memory.swap.max", 0),
-            ("memory.oom.group", 1),
-            ("pids.max", TASKS_MAX.into()),
-        ];
-        for (file, value) in limits {
-            // Kernels differ in what there is.
-            match put(&group.join(file), &value.to_string()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        match fs::create_dir(&group) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                clear(&group);
+                fs::create_dir(&group)?;
+            }
+            made => made?,
+        }
+        match limit(&group, memory) {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                _ = fs::remove_dir(&group);
+                Err(error)
             }
         }
-        Ok(group)
     }
 
     /// Removes a group, whose process has ended.
@@ -129,24 +138,46 @@ impl Groups {
         }
     }
 
-    /// Kills what is in groups of this kind, and removes them: a node that was killed has left them.
+    /// Kills what is in this node's groups, and removes them: an earlier start that was killed has left them.
     fn remove_all(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
-            let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
-            if number.parse::<u32>().is_err() {
-                continue;
-            }
-            _ = put(&entry.path().join("cgroup.kill"), "1");
-            for _ in 0..100 {
-                if fs::remove_dir(entry.path()).is_ok() || !entry.path().exists() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(10));
+            let number = name.to_str().and_then(|name| name.strip_prefix(&self.prefix));
+            if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+                clear(&entry.path());
             }
         }
     }
+}
+
+/// Kills what is in a group, and removes it.
+fn clear(group: &Path) {
+    _ = put(&group.join("cgroup.kill"), "1");
+    for _ in 0..STEPS {
+        if fs::remove_dir(group).is_ok() || !group.exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Gives a group its limits.
+fn limit(group: &Path, memory: u64) -> io::Result<()> {
+    let limits = [
+        ("memory.max", memory.saturating_add(BESIDE)),
+        ("memory.swap.max", 0),
+        ("memory.oom.group", 1),
+        ("pids.max", TASKS_MAX.into()),
+    ];
+    for (file, value) in limits {
+        // Kernels differ in what there is.
+        match put(&group.join(file), &value.to_string()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file of the kernel's, if it is there.
@@ -211,19 +242,36 @@ mod tests {
         assert_eq!(mounted("24 30 0:22 / /sys rw - sysfs sysfs rw\n"), None);
     }
 
-    /// Files stand for those of the kernel.
+    /// Folders stand for those of the kernel.
     #[test]
-    fn a_group_has_its_limits_and_what_an_earlier_node_left_goes() {
+    fn what_an_earlier_start_left_goes_and_other_nodes_groups_stay() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("weir-7")).unwrap();
-        fs::create_dir(folder.path().join("weir-others")).unwrap();
-        let groups = Groups::of(folder.path().to_owned()).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let others = ["weir-7", "weir-others", "weir-a1-7", "weir-b2-x", "weir-b2-"];
+        for name in others.into_iter().chain(["weir-b2-7", "weir-b2-0"]) {
+            fs::create_dir(path(name)).unwrap();
+        }
+        let groups = Groups::of(folder.path().to_owned(), "b2").unwrap();
         assert!(!groups.has_limits, "a plain folder has no controllers");
-        assert!(!folder.path().join("weir-7").exists() && folder.path().join("weir-others").exists());
+        assert!(!path("weir-b2-7").exists() && !path("weir-b2-0").exists());
+        assert!(others.iter().all(|name| path(name).exists()));
+        let without = Groups::of(folder.path().to_owned(), "").unwrap();
+        assert!(!path("weir-7").exists() && path("weir-a1-7").exists());
+        assert!(without.make(3, 1).unwrap().ends_with("weir-3"));
+    }
+
+    #[test]
+    fn a_group_is_made_in_the_place_of_one_that_was_left_where_that_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let groups = Groups::of(folder.path().to_owned(), "n").unwrap();
         let group = groups.make(3, 1 << 20).unwrap();
-        assert!(group.ends_with("weir-3") && groups.make(3, 1).is_err());
+        assert!(group.ends_with("weir-n-3"));
+        assert_eq!(groups.make(3, 1 << 20).unwrap(), group, "an empty one that was left");
         groups.remove(3).unwrap();
         assert!(!group.exists());
         groups.remove(3).unwrap();
+        // One that cannot be removed is not taken for another process.
+        fs::create_dir_all(group.join("more")).unwrap();
+        assert_eq!(groups.make(3, 1).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -22,19 +22,22 @@
 
 mod fork;
 mod group;
+mod line;
 mod serve;
 
 use crate::Isolation;
-use crate::descriptors;
 use crate::launch::{Allotment, CORE_WORDS, Child, Launcher, Streams, start};
 pub use group::Setting as GroupSetting;
+use line::{Failed, Line, LineError, Request, Started, Step};
 pub use serve::{ServeError, serve};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::process::ExitStatus;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The argument that makes a process of weir a spawner; the others follow it. It has to answer it with [`serve`].
@@ -42,20 +45,17 @@ pub const SPAWNER: &str = "start-processes";
 
 /// Processes that a spawner has at a time.
 pub const PROCESSES_MAX: u32 = 1024;
+/// Those of them that run modules. The others are for compilers and the key agent.
+pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 
 /// Descriptors of a spawner: a handle for each process, and a few.
 const DESCRIPTORS: u64 = PROCESSES_MAX as u64 + 64;
 /// How long a spawner may take to begin, and to start a process, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-const STARTED: u8 = 1;
-const FAILED: u8 = 0;
-/// A role and an allotment.
-const REQUEST_BYTES: usize = 1 + Allotment::BYTES;
-/// Attempts that failed before, whose processes are to be waited for.
-const DEAD_MAX: usize = 3;
-/// Whether it was started, its walls, its number or why there is none (errno(3)), and numbers of processes that are dead.
-const ANSWER_BYTES: usize = 6 + 4 * DEAD_MAX;
+/// The wait for an answer that was not there within [`PATIENCE`], before anything else is asked.
+const LATE: Duration = Duration::from_secs(1);
+/// The longest label of a node's control groups.
+const LABEL_MAX: usize = 32;
 
 /// A kind of process that a spawner starts. Its argument is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +108,16 @@ pub struct Settings {
     pub first_user: u32,
     /// Where control groups are made.
     pub group: GroupSetting,
+    /// The part of the names of this node's control groups by which they differ from other nodes': at most 32 ASCII letters and digits.
+    pub label: String,
     /// The file of the node's private key, for the process that keeps it.
     pub key: Option<PathBuf>,
 }
 
 impl Settings {
     fn arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec![SPAWNER.into(), self.first_user.to_string().into(), self.group.argument()];
+        let (first, label) = (self.first_user.to_string(), self.label.clone());
+        let mut arguments = vec![SPAWNER.into(), first.into(), self.group.argument(), label.into()];
         arguments.extend(self.key.iter().map(|key| key.clone().into_os_string()));
         arguments
     }
@@ -122,26 +125,131 @@ impl Settings {
     fn read(arguments: &[OsString]) -> Option<Self> {
         let (first, rest) = arguments.split_first()?;
         let (group, rest) = rest.split_first()?;
+        let (label, rest) = rest.split_first()?;
+        let label = label.to_str().filter(|label| label.len() <= LABEL_MAX)?;
+        if !label.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return None;
+        }
         let key = match rest {
             [] => None,
             [key] => Some(PathBuf::from(key)),
             _ => return None,
         };
-        Some(Self { first_user: first.to_str()?.parse().ok()?, group: GroupSetting::read(group), key })
+        let (first_user, group) = (first.to_str()?.parse().ok()?, GroupSetting::read(group));
+        Some(Self { first_user, group, label: label.to_owned(), key })
+    }
+}
+
+/// Why a spawner did not start a process.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The spawner is gone.
+    #[error(
+        "the process that starts others has ended: nothing new can be started, so the node is to be started anew"
+    )]
+    Gone,
+    /// It is at another request, or stopped.
+    #[error("the process that starts others does not answer in time: ask again")]
+    Late,
+    /// It says what is no answer.
+    #[error("the process that starts others says what is no answer, and is ended")]
+    Nonsense,
+    /// It does not know the request.
+    #[error("the process that starts others does not carry out this request: {0}")]
+    Request(io::Error),
+    /// There are too many processes.
+    #[error(
+        "{PROCESSES_OF_MODULES_MAX} processes run modules, or {PROCESSES_MAX} processes run in all, which is the most: close a session with `process = \"own\"`"
+    )]
+    Full,
+    /// One of the walls cannot be put up that the node announced at its start. It is not started without.
+    #[error(
+        "{wall} cannot be made now, and it is not started with less isolation than the node announced ({announced}): {source}; see {see}, or start the node anew"
+    )]
+    Wall {
+        /// The wall.
+        wall: &'static str,
+        /// What the node announced.
+        announced: Isolation,
+        /// What the system said.
+        source: io::Error,
+        /// The settings of the system that limit the wall.
+        see: &'static str,
+    },
+    /// Its program does not begin.
+    #[error("its program does not begin: {0}")]
+    Program(io::Error),
+    /// The request cannot be sent, or the answer not be received.
+    #[error("the process that starts others cannot be asked: {0}")]
+    System(io::Error),
+}
+
+impl SpawnError {
+    fn of_line(error: LineError) -> Self {
+        match error {
+            LineError::Gone => Self::Gone,
+            LineError::Late => Self::Late,
+            LineError::Nonsense => Self::Nonsense,
+            LineError::System(error) => Self::System(error),
+        }
+    }
+
+    fn of_step(Failed { step, error: source }: Failed, announced: Isolation) -> Self {
+        let wall = |wall, source, see| Self::Wall { wall, announced, source, see };
+        match step {
+            Step::Request => Self::Request(source),
+            Step::Number => Self::Full,
+            Step::Group => wall(
+                "its control group",
+                source,
+                "cgroup.max.descendants and cgroup.max.depth of the folder of control groups and of those above it",
+            ),
+            Step::Process if announced.has(Isolation::NAMESPACES) => wall(
+                "the process with its namespaces",
+                source,
+                "user.max_user_namespaces and the other limits of that kind, pids.max and kernel.pid_max",
+            ),
+            Step::User => wall("its user", source, "[isolation] first_user"),
+            Step::Process | Step::Program => Self::Program(source),
+        }
+    }
+}
+
+impl From<SpawnError> for io::Error {
+    fn from(error: SpawnError) -> Self {
+        let kind = match &error {
+            SpawnError::Gone => ErrorKind::BrokenPipe,
+            SpawnError::Late => ErrorKind::TimedOut,
+            SpawnError::Nonsense => ErrorKind::InvalidData,
+            SpawnError::Full => ErrorKind::ResourceBusy,
+            SpawnError::Request(error) | SpawnError::Program(error) | SpawnError::System(error) => {
+                error.kind()
+            }
+            SpawnError::Wall { source, .. } => source.kind(),
+        };
+        Self::new(kind, error)
     }
 }
 
 /// A spawner, from the side of the process that it starts others for. It ends with this, and all that it has started with it.
 #[derive(Debug)]
 pub struct Spawner {
-    line: Mutex<OwnedFd>,
+    line: Mutex<Line>,
     process: Child,
     best: Isolation,
     /// Processes that were started, by role and walls.
-    started: Mutex<Started>,
+    started: Mutex<BTreeMap<(&'static str, u8), u64>>,
+    refused: Mutex<Refused>,
 }
 
-type Started = BTreeMap<(&'static str, u8), u64>;
+/// Requests that a spawner did not carry out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Their number.
+    pub count: u64,
+    /// The role and the reason of the last one.
+    pub last: Option<(&'static str, String)>,
+}
 
 impl Spawner {
     /// Starts `program`, which answers [`SPAWNER`] with [`serve`]. To be called by a thread that lives as long as the process: what the spawner starts is killed
@@ -150,7 +258,10 @@ impl Spawner {
     /// # Errors
     /// There is no such process, or it does not begin.
     pub fn start(program: &Path, settings: &Settings) -> io::Result<Self> {
-        let (line, theirs) = pair()?;
+        // A process that was started with this signal ignored could not wait for its children.
+        // SAFETY: takes no function of this program.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        let (socket, theirs) = line::pair()?;
         let all = Allotment {
             processor: 0,
             addresses: libc::RLIM_INFINITY,
@@ -162,12 +273,11 @@ impl Spawner {
         let streams = Streams { input: Some(theirs), ..Streams::default() };
         let launcher = Launcher::from(program);
         let process = start(&launcher, &settings.arguments(), all, streams, false)?;
-        let mut this =
-            Self { line: Mutex::new(line), process, best: Isolation::NONE, started: Mutex::default() };
-        this.best = match answer(lock(&this.line).as_fd())? {
-            Ok((_, isolation)) => isolation,
-            Err(error) => return Err(error),
-        };
+        let line = Mutex::new(Line::new(socket));
+        let (started, refused) = (Mutex::default(), Mutex::default());
+        let mut this = Self { line, process, best: Isolation::NONE, started, refused };
+        let begun = lock(&this.line).begin(PATIENCE).map_err(SpawnError::of_line)?;
+        this.best = begun.map_err(|failed| SpawnError::of_step(failed, Isolation::NONE))?.isolation;
         Ok(this)
     }
 
@@ -181,39 +291,64 @@ impl Spawner {
         self.process.id()
     }
 
+    /// The status with which the spawner has ended, if it has. No process can be started from then on.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        // SAFETY: all of it are numbers and pointers, for which zero is a value.
+        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: the pointer is to a live local. The spawner is this process's child, and it is not waited for by this.
+        if unsafe { libc::waitid(libc::P_PID, self.process.id(), &raw mut about, options) } != 0 {
+            // It has been waited for.
+            return Some(ExitStatus::default());
+        }
+        // SAFETY: the kernel has filled in what belongs to a child's end, or left the number 0.
+        let (id, status) = unsafe { (about.si_pid(), about.si_status()) };
+        let status = if about.si_code == libc::CLD_EXITED { status << 8 } else { status };
+        (id != 0).then(|| ExitStatus::from_raw(status))
+    }
+
     /// Has a process started.
-    pub(crate) fn begin(&self, role: Role, allotment: &Allotment, streams: &Streams) -> io::Result<Child> {
-        let mut request = vec![role.number()];
-        allotment.write(&mut request);
+    pub(crate) fn begin(
+        &self,
+        role: Role,
+        allotment: &Allotment,
+        streams: &Streams,
+    ) -> Result<Child, SpawnError> {
+        let request = Request { role, allotment: *allotment };
         let given = [&streams.input, &streams.output, &streams.error];
         let given: Vec<BorrowedFd<'_>> = given.into_iter().flatten().map(AsFd::as_fd).collect();
-        let line = lock(&self.line);
-        let answered = descriptors::send(line.as_fd(), &request, &given).and_then(|()| answer(line.as_fd()));
-        if answered.is_err() {
-            // A late answer would be taken for that to the next request. The spawner ends by this, which needs no descriptor.
-            // SAFETY: takes no pointers; the line is open as long as the lock is held.
-            unsafe { libc::shutdown(line.as_raw_fd(), libc::SHUT_RDWR) };
+        let asked = lock(&self.line).ask(&request, &given, PATIENCE, LATE);
+        let asked = asked.map_err(SpawnError::of_line);
+        match asked.and_then(|asked| asked.map_err(|failed| SpawnError::of_step(failed, self.best))) {
+            Ok(Started { id, isolation }) => {
+                *lock(&self.started).entry((role.name(), isolation.bits())).or_default() += 1;
+                Ok(Child::of(id, isolation))
+            }
+            Err(error) => {
+                let mut refused = lock(&self.refused);
+                refused.count += 1;
+                refused.last = Some((role.name(), error.to_string()));
+                Err(error)
+            }
         }
-        drop(line);
-        let (id, isolation) = answered??;
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
-        *started.entry((role.name(), isolation.bits())).or_default() += 1;
-        Ok(Child::of(id, isolation))
     }
 
     /// The processes that it has started, with their role, their walls and their number.
     pub fn started(&self) -> Vec<(&'static str, Isolation, u64)> {
-        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = lock(&self.started);
         started.iter().map(|((role, bits), count)| (*role, Isolation::from_bits(*bits), *count)).collect()
+    }
+
+    /// The requests for processes that were not started.
+    pub fn refused(&self) -> Refused {
+        lock(&self.refused).clone()
     }
 }
 
 impl Drop for Spawner {
     fn drop(&mut self) {
         // It ends by itself, in order, when the line is closed.
-        if let Ok(closed) = closed() {
-            *lock(&self.line) = closed;
-        }
+        lock(&self.line).close();
         for _ in 0..PATIENCE.as_millis() / 10 {
             let mut status = 0;
             let id = libc::pid_t::try_from(self.process.id()).unwrap_or(-1);
@@ -228,66 +363,8 @@ impl Drop for Spawner {
     }
 }
 
-/// What stands in the place of a line that is closed.
-fn closed() -> io::Result<OwnedFd> {
-    Ok(std::fs::File::open("/dev/null")?.into())
-}
-
-fn lock(line: &Mutex<OwnedFd>) -> std::sync::MutexGuard<'_, OwnedFd> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Two ends of a line that keeps messages apart.
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: the pointer is to two live numbers.
-    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both are new, and of no other owner.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
-}
-
-/// Waits until there is something to read.
-fn wait_for(line: BorrowedFd<'_>, within: Duration) -> io::Result<()> {
-    let mut poll = libc::pollfd { fd: line.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let milliseconds = libc::c_int::try_from(within.as_millis()).unwrap_or(libc::c_int::MAX);
-    loop {
-        // SAFETY: the pointer is to one live entry.
-        match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
-            0 => return Err(ErrorKind::TimedOut.into()),
-            1.. => return Ok(()),
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
-/// A spawner's answer: a process and its walls, or why there is none. An error outside is one after which it does not answer any more.
-fn answer(line: BorrowedFd<'_>) -> io::Result<io::Result<(u32, Isolation)>> {
-    wait_for(line, PATIENCE)?;
-    let mut bytes = [0; ANSWER_BYTES];
-    let (len, _) = descriptors::receive(line, &mut bytes)?;
-    if len == 0 {
-        return Err(io::Error::new(ErrorKind::BrokenPipe, "the process that starts others has ended"));
-    }
-    let ([kind, walls], numbers) =
-        (bytes[..2].try_into().unwrap_or([FAILED, 0]), bytes[2..].as_chunks::<4>().0);
-    let mut numbers = numbers.iter().copied().map(u32::from_le_bytes);
-    let number = numbers.next().unwrap_or_default();
-    for dead in numbers.filter(|dead| *dead > 0) {
-        _ = Child::of(dead, Isolation::NONE).wait();
-    }
-    match (len, kind) {
-        (ANSWER_BYTES, STARTED) => Ok(Ok((number, Isolation::from_bits(walls)))),
-        (ANSWER_BYTES, FAILED) => Ok(Err(io::Error::from_raw_os_error(number.cast_signed()))),
-        _ => Err(ErrorKind::InvalidData.into()),
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -297,15 +374,30 @@ mod tests {
     #[test]
     fn settings_come_as_they_were_given() {
         for settings in [
-            Settings { first_user: 1_900_000_000, group: GroupSetting::Delegated, key: None },
-            Settings { first_user: 7, group: GroupSetting::None, key: Some("node key".into()) },
-            Settings { first_user: 0, group: GroupSetting::At("/sys/fs/cgroup/weir".into()), key: None },
+            Settings {
+                first_user: 1_900_000_000,
+                group: GroupSetting::Delegated,
+                label: "a1".into(),
+                key: None,
+            },
+            Settings { first_user: 7, key: Some("node key".into()), ..Settings::default() },
+            Settings { group: GroupSetting::At("/sys/fs/cgroup/weir".into()), ..Settings::default() },
         ] {
             let arguments = settings.arguments();
             assert_eq!(arguments[0], SPAWNER);
             assert_eq!(Settings::read(&arguments[1..]), Some(settings));
         }
-        for wrong in [&[][..], &["1"], &["x", "none"], &["1", "none", "key", "more"]] {
+        let long = "a".repeat(LABEL_MAX + 1);
+        for wrong in [
+            &[][..],
+            &["1"],
+            &["1", "none"],
+            &["x", "none", "a"],
+            &["1", "none", "a/b"],
+            &["1", "none", "a-b"],
+            &["1", "none", &long],
+            &["1", "none", "a", "key", "more"],
+        ] {
             let wrong: Vec<OsString> = wrong.iter().map(OsString::from).collect();
             assert_eq!(Settings::read(&wrong), None, "{wrong:?}");
         }

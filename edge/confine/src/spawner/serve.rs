@@ -3,23 +3,34 @@
 //! It reads messages of one length from the node and nothing else. Its own rights are few, too: those in `privileges`, and all system calls but those that
 //! neither it nor what it starts needs.
 
-use super::fork::{Forked, Mode, Origin, Plan, kill};
+use super::fork::{Forked, Mode, NotForked, Origin, Plan, kill};
 use super::group::Groups;
-use super::{ANSWER_BYTES, DEAD_MAX, FAILED, PROCESSES_MAX, REQUEST_BYTES, Role, STARTED, Settings};
+use super::line::{Answer, Failed, REQUEST_BYTES, Request, Started, Step};
+use super::{PROCESSES_MAX, PROCESSES_OF_MODULES_MAX, Role, Settings};
 use crate::launch::{Allotment, CORE_WORDS, Streams};
 use crate::privileges::OfSpawner;
 use crate::{ConfineError, Isolation, calls, code, descriptors, hide, privileges};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a process on trial may take.
 const TRIAL: Duration = Duration::from_secs(20);
+/// How long a process may take from its beginning until it executes its program: less than the node waits for an answer.
+const START: Duration = Duration::from_secs(10);
+/// Groups that are tried for one process. Those that are passed over hold what cannot be killed.
+const GROUPS_TRIED: usize = 4;
+/// The pause after an error of the system that passes, and the errors in a row that end a spawner.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSES_MAX: u32 = 500;
 /// A group whose process has just ended may not be empty yet: how long until it is looked again.
 const AGAIN: libc::c_int = 20;
 /// How long what is left may take to end when the node has.
 const ENDING: Duration = Duration::from_secs(10);
+
 /// Why a spawner ends before the node does. To blame is the node, or its system.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -39,6 +50,7 @@ pub enum ServeError {
 struct Entry {
     /// Of its user and its group.
     number: u32,
+    role: Role,
     /// Nothing when it has ended, and only its group is left.
     handle: Option<OwnedFd>,
     has_group: bool,
@@ -70,7 +82,7 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
         libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, 0);
         libc::setgroups(0, std::ptr::null());
     }
-    let groups = Groups::find(&settings.group, std::os::unix::process::parent_id());
+    let groups = Groups::find(&settings.group, &settings.label, std::os::unix::process::parent_id());
     code::seal_program().map_err(ConfineError::Code)?;
     privileges::of_a_spawner(OfSpawner::Trying)?;
     calls::none_of_a_spawner()?;
@@ -84,7 +96,8 @@ pub fn serve(arguments: &[OsString]) -> Result<(), ServeError> {
         Mode::Privileged => OfSpawner::Namespaces,
         Mode::None => OfSpawner::Nothing,
     })?;
-    server.say(&Ok((0, server.isolation(server.mode, server.groups.is_some()))), &[])?;
+    let isolation = server.isolation(server.mode, server.groups.is_some());
+    server.say(&Answer { number: 0, outcome: Ok(Started { id: 0, isolation }), dead: None })?;
     let served = server.serve();
     server.end();
     Ok(served?)
@@ -140,12 +153,15 @@ impl Server {
             user: self.first_user,
             group: group.as_deref(),
             is_of_parent: false,
+            within: TRIAL,
         };
-        let mut dead = Vec::new();
-        let tried = self.origin.fork(&plan, &mut dead).and_then(|forked| ends_in_order(&forked));
-        for id in dead {
-            _ = wait(id);
-        }
+        let tried = match self.origin.fork(&plan) {
+            Ok(forked) => ends_in_order(&forked),
+            Err(NotForked { why, dead }) => {
+                dead.iter().for_each(|dead| _ = wait(dead.id));
+                Err(why.error)
+            }
+        };
         if let Some(groups) = groups {
             for _ in 0..50 {
                 if groups.remove(0).is_ok() {
@@ -159,34 +175,57 @@ impl Server {
 
     /// Does what it is told until the node is gone.
     fn serve(&mut self) -> io::Result<()> {
+        let mut pauses = 0;
         loop {
-            self.tidy();
-            let mut polled =
-                vec![libc::pollfd { fd: self.line.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-            let handles =
-                self.entries.iter().map(|entry| entry.handle.as_ref().map_or(-1, AsRawFd::as_raw_fd));
-            polled.extend(handles.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }));
-            let is_left = self.entries.iter().any(|entry| entry.handle.is_none());
-            let ready = poll(&mut polled, if is_left { AGAIN } else { -1 })?;
-            let (of_line, of_handles) = polled.split_first().ok_or(ErrorKind::InvalidData)?;
-            for (entry, polled) in self.entries.iter_mut().zip(of_handles) {
-                if polled.revents != 0 {
-                    entry.handle = None;
+            match self.serve_once() {
+                Ok(true) => pauses = 0,
+                Ok(false) => return Ok(()),
+                // Its end would be the node's.
+                Err(error) if passes(&error) && pauses < PAUSES_MAX => {
+                    pauses += 1;
+                    std::thread::sleep(PAUSE);
                 }
+                Err(error) => return Err(error),
             }
-            if ready == 0 || of_line.revents == 0 {
-                continue;
-            }
-            // One more, for which it is refused.
-            let mut request = [0; REQUEST_BYTES + 1];
-            let (len, given) = descriptors::receive(self.line.as_fd(), &mut request)?;
-            if len == 0 {
-                return Ok(());
-            }
-            let mut dead = Vec::new();
-            let started = self.start(request.get(..len).unwrap_or_default(), given, &mut dead);
-            self.say(&started, &dead)?;
         }
+    }
+
+    /// Waits for a request or the end of a process, and does what there is to do. Says whether the node is there still.
+    fn serve_once(&mut self) -> io::Result<bool> {
+        self.tidy();
+        let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut polled = vec![readable(self.line.as_raw_fd())];
+        // Those without a handle are left out: poll(2) takes no more entries than there can be descriptors.
+        polled.extend(
+            self.entries
+                .iter()
+                .filter_map(|entry| entry.handle.as_ref().map(|handle| readable(handle.as_raw_fd()))),
+        );
+        let is_left = polled.len() <= self.entries.len();
+        let ready = poll(&mut polled, if is_left { AGAIN } else { -1 })?;
+        let (of_line, of_handles) = polled.split_first().ok_or(ErrorKind::InvalidData)?;
+        let with_handle = self.entries.iter_mut().filter(|entry| entry.handle.is_some());
+        for (entry, polled) in with_handle.zip(of_handles) {
+            if polled.revents != 0 {
+                entry.handle = None;
+            }
+        }
+        if ready == 0 || of_line.revents == 0 {
+            return Ok(true);
+        }
+        // One more, for which it is refused.
+        let mut bytes = [0; REQUEST_BYTES + 1];
+        let (len, given) = descriptors::receive(self.line.as_fd(), &mut bytes)?;
+        if len == 0 {
+            return Ok(false);
+        }
+        let (number, request) = Request::read(bytes.get(..len).unwrap_or_default());
+        let (outcome, dead) = match self.start(request, given) {
+            Ok(started) => (Ok(started), None),
+            Err((why, dead)) => (Err(why), dead),
+        };
+        self.say(&Answer { number, outcome, dead })?;
+        Ok(true)
     }
 
     /// Removes what is left of processes that have ended.
@@ -199,55 +238,79 @@ impl Server {
         });
     }
 
+    /// Starts a process with the walls that this spawner has announced, or none: a process with fewer would be taken for an isolated one.
+    /// A process that was killed as it was started is named beside the error.
     fn start(
         &mut self,
-        request: &[u8],
+        request: Option<Request>,
         given: Vec<OwnedFd>,
-        dead: &mut Vec<u32>,
-    ) -> io::Result<(u32, Isolation)> {
-        let (role, allotment) = read(request).ok_or(ErrorKind::InvalidInput)?;
-        let streams = streams(role, given).ok_or(ErrorKind::InvalidInput)?;
-        let is_free = |number: &u32| self.entries.iter().all(|entry| entry.number != *number);
-        let number = (0..PROCESSES_MAX).find(is_free).ok_or(ErrorKind::ResourceBusy)?;
+    ) -> Result<Started, (Failed, Option<u32>)> {
+        let failed = |step, error| (Failed { step, error }, None);
+        let wrong = || failed(Step::Request, ErrorKind::InvalidInput.into());
+        let Request { role, allotment } = request.ok_or_else(wrong)?;
+        let streams = streams(role, given).ok_or_else(wrong)?;
         // A key's file is the node's own user's.
         let mode = match (role, self.mode) {
             (Role::KeyAgent, Mode::OwnUser) => Mode::User,
             (_, mode) => mode,
         };
         let memory = if allotment.memory == 0 { allotment.addresses } else { allotment.memory };
-        let group = self.groups.as_ref().and_then(|groups| groups.make(number, memory).ok());
+        let (number, group) = self.place(role, memory).map_err(|why| (why, None))?;
         let has_group = group.is_some();
-        let mut failed = io::Error::from(ErrorKind::Unsupported);
-        // What went well when it was tried can fail later, as where there are too many of something.
-        for (mode, group) in [(mode, group.as_deref()), (mode, None), (Mode::None, None)] {
-            let user = self.first_user.saturating_add(number);
-            let plan = Plan { role, mode, allotment, streams: &streams, user, group, is_of_parent: true };
-            match self.origin.fork(&plan, dead) {
-                Ok(Forked { id, handle }) => {
-                    // The group is removed when the process ends, also where it is not in it.
-                    self.entries.push(Entry { number, handle: Some(handle), has_group });
-                    return Ok((id, self.isolation(mode, group.is_some())));
-                }
-                Err(error) => failed = error,
+        let plan = Plan {
+            role,
+            mode,
+            allotment,
+            streams: &streams,
+            user: self.first_user.saturating_add(number),
+            group: group.as_deref(),
+            is_of_parent: true,
+            within: START,
+        };
+        match self.origin.fork(&plan) {
+            Ok(Forked { id, handle }) => {
+                self.entries.push(Entry { number, role, handle: Some(handle), has_group });
+                Ok(Started { id, isolation: self.isolation(mode, has_group) })
+            }
+            Err(NotForked { why, dead }) => {
+                // Its number and its group are its own until it has ended.
+                let id = dead.as_ref().map(|dead| dead.id);
+                let handle = dead.map(|dead| dead.handle);
+                self.entries.push(Entry { number, role, handle, has_group });
+                Err((why, id))
             }
         }
-        if let (Some(groups), Some(_)) = (&self.groups, group) {
-            _ = groups.remove(number);
+    }
+
+    /// Takes a number for a process, and makes its group where there are groups.
+    fn place(&mut self, role: Role, memory: u64) -> Result<(u32, Option<PathBuf>), Failed> {
+        let full = || Failed { step: Step::Number, error: io::Error::from_raw_os_error(libc::EBUSY) };
+        let mut failed = full();
+        for _ in 0..GROUPS_TRIED {
+            let number = free_number(&self.entries, role).ok_or_else(full)?;
+            match self.groups.as_ref().map(|groups| groups.make(number, memory)).transpose() {
+                Ok(group) => return Ok((number, group)),
+                // What is in it does not end. Its number is taken until it has.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    self.entries.push(Entry { number, role, handle: None, has_group: true });
+                    failed = Failed { step: Step::Group, error };
+                }
+                Err(error) => return Err(Failed { step: Step::Group, error }),
+            }
         }
         Err(failed)
     }
 
-    fn say(&self, started: &io::Result<(u32, Isolation)>, dead: &[u32]) -> io::Result<()> {
-        let (kind, walls, number) = match started {
-            Ok((id, isolation)) => (STARTED, isolation.bits(), *id),
-            Err(error) => (FAILED, 0, error.raw_os_error().unwrap_or(libc::EINVAL).unsigned_abs()),
-        };
-        let mut answer = Vec::with_capacity(ANSWER_BYTES);
-        answer.extend([kind, walls]);
-        answer.extend(number.to_le_bytes());
-        let dead = dead.iter().copied().chain(std::iter::repeat(0)).take(DEAD_MAX);
-        answer.extend(dead.flat_map(u32::to_le_bytes));
-        descriptors::send(self.line.as_fd(), &answer, &[])
+    /// Says something to the node. Where the system cannot at the moment, it is said a little later: the process that it names runs.
+    fn say(&self, answer: &Answer) -> io::Result<()> {
+        let bytes = answer.write();
+        for _ in 0..PAUSES_MAX {
+            match descriptors::send(self.line.as_fd(), &bytes, &[]) {
+                Err(error) if passes(&error) => std::thread::sleep(PAUSE),
+                said => return said,
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
     }
 
     /// Ends what is left when the node is gone.
@@ -267,10 +330,19 @@ impl Server {
     }
 }
 
-/// A request, if it is one.
-fn read(request: &[u8]) -> Option<(Role, Allotment)> {
-    let (role, allotment) = request.split_first()?;
-    Some((Role::of_number(*role)?, Allotment::read(allotment)?))
+/// The lowest number that no process has. The last ones are not for modules: where sessions have taken all others, there is still something to compile with, and to sign.
+fn free_number(entries: &[Entry], role: Role) -> Option<u32> {
+    let of_modules = entries.iter().filter(|entry| entry.role == Role::Module).count();
+    if role == Role::Module && u32::try_from(of_modules).map_or(true, |of| of >= PROCESSES_OF_MODULES_MAX) {
+        return None;
+    }
+    let taken: BTreeSet<u32> = entries.iter().map(|entry| entry.number).collect();
+    (0..PROCESSES_MAX).find(|number| !taken.contains(number))
+}
+
+/// Whether an error is one of a moment: a system without memory, or a signal.
+fn passes(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS))
 }
 
 /// What goes where: those that stay have a line for standard input, and those that answer once have all three.
@@ -325,27 +397,22 @@ fn wait(id: u32) -> io::Result<libc::c_int> {
 mod tests {
     use super::*;
 
-    fn request(role: u8, more: usize) -> Vec<u8> {
-        let mut request = vec![role];
-        let cores = [0; CORE_WORDS];
-        Allotment { processor: 1, addresses: 2, memory: 3, nice: 4, descriptors: 5, cores }
-            .write(&mut request);
-        request.resize(request.len() + more, 0);
-        request
-    }
-
     #[test]
-    fn a_request_names_a_role_and_numbers_and_nothing_else() {
-        let (role, allotment) = read(&request(0, 0)).unwrap();
-        assert_eq!((role, allotment.addresses, allotment.nice), (Role::Module, 2, 4));
-        for cut in 0..REQUEST_BYTES {
-            assert!(read(&request(0, 0)[..cut]).is_none(), "{cut}");
+    fn modules_leave_processes_for_compilers_and_the_key_agent() {
+        let entry = |number, role| Entry { number, role, handle: None, has_group: false };
+        let mut entries: Vec<Entry> =
+            (0..PROCESSES_OF_MODULES_MAX).map(|number| entry(number, Role::Module)).collect();
+        assert_eq!(free_number(&entries[1..], Role::Module), Some(0), "the lowest that is free");
+        assert_eq!(free_number(&entries, Role::Module), None);
+        for number in PROCESSES_OF_MODULES_MAX..PROCESSES_MAX {
+            assert_eq!(free_number(&entries, Role::KeyAgent), Some(number));
+            assert_eq!(free_number(&entries, Role::Compiler), Some(number));
+            entries.push(entry(number, Role::Compiler));
         }
-        assert!(
-            read(&request(0, 1)).is_none()
-                && read(&request(3, 0)).is_none()
-                && read(&request(255, 0)).is_none()
-        );
+        assert_eq!(free_number(&entries, Role::Compiler), None);
+        // Compilers take no module's place for good.
+        entries.remove(0);
+        assert_eq!(free_number(&entries, Role::Module), Some(0));
     }
 
     #[test]

@@ -1,0 +1,57 @@
+//! What a node gives up before it looks at what strangers wrote.
+
+use super::DaemonError;
+use crate::config::Config;
+use crate::log::warn;
+use std::io;
+use std::path::{Path, PathBuf};
+use weir_confine::Files;
+use weir_confine::private::Folder;
+use weir_sandbox::Cache;
+
+/// Says at the start what would fail at a reload: a node that root has started may not read what is another user's alone.
+pub(super) fn readable_again(config: &Path) {
+    if let Err(error) = std::fs::File::open(config) {
+        warn(&format_args!(
+            "{}: {error}: the node cannot read it again, as it gives up the right to other users' files; `chown` it to the node's user, or let all read it",
+            config.display()
+        ));
+    }
+}
+
+/// From here on this process writes beneath the node's own folders, and starts no program.
+pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
+    let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut folders = vec![config.node.state.as_path()];
+    folders.extend(config.cpu.trace.as_deref());
+    for folder in &folders {
+        Folder::make(folder)
+            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
+    }
+    // The socket's folder is its group's to enter, and may be one that others use, too.
+    let socket = socket.unwrap_or(Path::new("."));
+    weir_confine::socket::make_folder(socket)
+        .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
+    folders.push(socket);
+    folders.extend(cache.map(Cache::path));
+    match weir_confine::node(&folders)? {
+        Files::Held => {}
+        Files::HeldInPart => warn(&"this kernel is too old to close all files of others to the node"),
+        Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
+    }
+    folders.iter().try_for_each(|folder| own(folder))
+}
+
+/// Sees to it that a folder can be written without root's right to other users' files, which the node has given up.
+fn own(folder: &Path) -> Result<(), DaemonError> {
+    let failed = |source| DaemonError::Read { path: folder.to_owned(), source };
+    match weir_confine::may_write(folder) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            use std::os::unix::fs::MetadataExt;
+            let owner = std::fs::metadata(folder).map_err(failed)?.uid();
+            Err(DaemonError::Foreign { path: folder.to_owned(), owner })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
