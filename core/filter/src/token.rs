@@ -215,7 +215,7 @@ fn ip6_len(head: &str) -> usize {
     (2..=run).rev().find(|&len| head.get(..len).is_some_and(is_ip6)).unwrap_or(0)
 }
 
-/// Whether a text has the form of an IPv6 address: up to eight groups, `::` once, and perhaps four numbers at the end.
+/// Returns true if a text has the form of an IPv6 address: up to eight groups, `::` once, and perhaps four numbers at the end.
 fn is_ip6(text: &str) -> bool {
     let groups = |text: &str, may_end_in_ip4: bool| -> Option<(usize, bool)> {
         if text.is_empty() {
