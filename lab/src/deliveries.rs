@@ -26,7 +26,7 @@ const TRIED: Duration = Duration::from_secs(60);
 /// The address from which a deliverer without a right comes.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 9);
 
-/// A node, and those who deliver to it.
+/// A node, and the deliverers of lists to it.
 pub(crate) struct Scene<'a> {
     pub(crate) at: SocketAddrV4,
     pub(crate) node: PublicKey,

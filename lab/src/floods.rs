@@ -27,13 +27,15 @@ const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
 /// Valid clients meanwhile.
 const CLIENTS: usize = 49;
-/// First messages a second, the sources that they come from, and valid peers meanwhile.
+/// First messages a second.
 const FIRST_MESSAGES: u32 = 1000;
+/// The sources of these first messages.
 const SOURCES: u32 = 200;
+/// Valid peers meanwhile.
 const PEERS: usize = 6;
 /// The time for which processor time is measured.
 const TIME: Duration = Duration::from_secs(15);
-/// What was promised: the longest wait in seconds, and the share of a core.
+/// The promises: the longest wait in seconds, and the share of a core.
 const WAIT_MAX: f64 = 1.0;
 const CORE_MAX: f64 = 0.1;
 

@@ -232,7 +232,7 @@ impl Decisions {
         }
         let there = self.changes.entry(party.clone()).or_default();
         let has_room = *there < CHANGES_MAX >> depth;
-        // What has no room takes none from those who have.
+        // A change without room takes no room from later ones.
         *there += usize::from(has_room);
         has_room
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_confine::spawner::{GroupSetting, PROCESSES_MAX, Settings, Spawner};
 use weir_confine::{Isolation, Launcher};
 
-/// The lowest user of a process: those below are for the system's own services and people.
+/// The lowest user of a process. Lower numbers are for the system's own services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;
 /// The highest: user numbers have 32 bits, of which the highest is not for use.
 pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
@@ -20,7 +20,7 @@ pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
 pub struct IsolationConfig {
     /// The first of 1,024 users that are these processes' alone, where the node is started as root.
     pub first_user: u32,
-    /// Where each process gets a control group: `delegated` (where a service manager has given the node its own), `none`, or a folder.
+    /// The place of the processes' control groups: `delegated` (where a service manager has given the node its own), `none`, or a folder.
     #[serde(deserialize_with = "group")]
     pub cgroup: GroupSetting,
 }
@@ -47,7 +47,7 @@ fn group<'de, D: Deserializer<'de>>(from: D) -> Result<GroupSetting, D::Error> {
 /// Starts the process that starts others. To be called by the first thread, before the node gives anything up.
 pub(crate) fn start(config: &IsolationConfig, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let settings = Settings { first_user: config.first_user, group: config.cgroup.clone(), key };
-    // The program that runs, also where another one has its name by now.
+    // The running program itself, even if its file was replaced.
     let spawner = Spawner::start(Path::new("/proc/self/exe"), &settings)
         .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })?;
     let isolation = spawner.isolation();

@@ -1,4 +1,4 @@
-//! Rights over a session that its owner gives to those from whom the owner has their credential.
+//! Rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
 
 use crate::authority::Refusal;
 use crate::error::NodeError;
@@ -37,7 +37,7 @@ impl Right {
 pub struct Share {
     /// The right.
     pub right: Right,
-    /// The key of a holder through whom the owner of the session has their credential.
+    /// The key of an earlier holder in the chain of the session owner's credential.
     pub key: PublicKey,
 }
 

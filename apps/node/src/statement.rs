@@ -123,9 +123,9 @@ struct Concern {
     there: BTreeMap<Session, Name>,
     /// Sessions that are there where the ledger is now, by what it calls them, as he is told of them.
     sessions: BTreeMap<Session, Session>,
-    /// The sessions of delegates that are on the node now, and
+    /// The sessions of delegates that are on the node now.
     there_below: BTreeSet<Session>,
-    /// those that are there where the ledger is now.
+    /// The sessions of delegates that exist at the ledger's present entry.
     below: BTreeSet<Session>,
     /// What he calls sessions, by what the ledger calls them.
     names: BTreeMap<Name, Name>,
@@ -174,7 +174,7 @@ impl Concern {
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
-    /// Whether a session of this holder is his own.
+    /// Returns true if a session of this holder is the reader's own.
     fn is_own(&self, holder: &Holder) -> bool {
         self.chain.last().zip(holder.credentials.last()).is_some_and(|(his, id)| is_same(id, his))
     }
@@ -222,7 +222,7 @@ impl Concern {
                 return Ok(told.map(|idle| Entry { event: Event::Idle { idle }, ..entry }));
             }
             Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
-            // His own, and those of whoever got the right from him.
+            // The reader's own, and those of their delegates.
             Event::Requests { credentials, .. } => {
                 let is_below = self.chain.last().is_some_and(|his| credentials.contains(his));
                 return Ok(is_below.then_some(entry));
@@ -240,7 +240,7 @@ impl Concern {
             _ => {}
         }
         let is_end = matches!(entry.event, Event::SessionClosed { .. });
-        // What a session runs is its owner's.
+        // The modules of a session are its owner's business.
         let is_run = matches!(
             entry.event,
             Event::ModuleLoaded { .. } | Event::ModuleUnloaded { .. } | Event::ModuleRefused { .. }
@@ -273,7 +273,7 @@ impl Concern {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
-        // Of his own requests; those of delegates are theirs.
+        // The reader's own requests; delegates read their own.
         let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
         // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
         let is_above = known.is_some()
@@ -294,7 +294,7 @@ impl Concern {
     }
 }
 
-/// Compares identifiers, whatever time stands behind them: entries of earlier versions have none.
+/// Compares identifiers without the times behind them: entries of earlier versions have none.
 fn is_same(one: &Text, other: &Text) -> bool {
     fn id(text: &Text) -> &str {
         text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Nothing takes longer than this, on the slowest of machines with the most to do.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A user that is neither root nor who runs the tests.
+/// A user that is neither root nor the one that runs the tests.
 const OTHER: u32 = 65534;
 
 fn mode(path: &Path) -> u32 {

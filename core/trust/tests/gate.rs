@@ -326,7 +326,7 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     let others: Vec<_> = (2..20).map(|number| ask(v4(number, 1), 0)).collect();
     assert_eq!(others.iter().filter(|answer| answer.1).count(), 7);
     assert_eq!(others[7], (Ok(()), false));
-    // And who was not answered because of all has lost nothing of his own.
+    // A source that waited for the common rate has lost nothing of its own rate.
     assert_eq!((0..4).map(|_| ask(v4(9, 1), 200 * MS).1).collect::<Vec<_>>(), [true, true, true, false]);
     assert_eq!((gate.counters().refused_source, gate.counters().unanswered), (998, 11));
 }

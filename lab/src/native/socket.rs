@@ -7,14 +7,14 @@ use std::os::fd::{FromRawFd, OwnedFd};
 /// Connects from one address to another one. The standard library cannot choose the first.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub fn connect_from(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
     // SAFETY: there are no pointers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it was just made, and belongs to nobody else.
+    // SAFETY: it was just made, and nothing else owns it.
     let owned = unsafe { OwnedFd::from_raw_fd(socket) };
     let (from, to) = (system(from), system(to));
     let bytes = libc::socklen_t::try_from(size_of::<libc::sockaddr_in>()).unwrap_or(0);

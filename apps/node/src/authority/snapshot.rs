@@ -36,7 +36,7 @@ pub(crate) fn snapshot_of(
         if standing == Standing::Own {
             return Some(session);
         }
-        // A share is for its key and for the owner, and nobody else.
+        // A share is shown to the holder of its key and to the owner alone.
         session
             .share
             .retain(|share| share.parse().is_ok_and(|share: Share| share.key == *credential.holder()));

@@ -31,7 +31,7 @@ pub enum SecretError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The fault, and what to do.
         why: PrivateError,
     },
     /// Others can read it.

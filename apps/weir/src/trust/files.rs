@@ -149,7 +149,7 @@ pub fn keep_secret(path: &Path, text: &str) -> Result<(), FileError> {
     fill(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
-/// Writes a new file that is to be passed on: the umask says who reads it.
+/// Writes a new file that is to be passed on: the umask decides about its readers.
 pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
     fill(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }

@@ -50,7 +50,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
                 same_issuer(&mut issuer, found, file)?;
                 let chain: Vec<DatedId> = DatedId::of_chain(credential.claimed_links()).collect();
                 let Some((entry, above)) = chain.split_last() else { continue };
-                // What it was passed on from is revoked, and so it is.
+                // An ancestor is revoked, so this one is as well.
                 if let Some(earlier) = above.iter().find(|it| covers(&holds, it) || covers(&revoked, it)) {
                     said.push(format!(
                         "{entry} is revoked already, with {earlier}, from which it was passed on"

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use weir_filter::Fault;
 use weir_wire::LinkType;
 
-/// Filters of the manual page, of this project's documents, and of people who look at packets.
+/// Filters of the manual page, of this project's documents, and of everyday use.
 pub(crate) const USUAL: &[&str] = &[
     "",
     "ip",

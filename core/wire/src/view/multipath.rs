@@ -19,7 +19,7 @@ mod subtype {
 }
 
 impl Scene<'_> {
-    /// Says of an option of multipath TCP whether RFC 8684 has it, and whether it announces no address or port that is hidden.
+    /// Returns true for an option of multipath TCP that RFC 8684 defines and that announces no hidden address or port.
     #[inline(never)]
     pub(super) fn keeps_multipath(&self, len: usize, at: usize) -> bool {
         let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;

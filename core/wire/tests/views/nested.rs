@@ -341,7 +341,7 @@ impl Leaf {
                 let options = cat(&[&[82, 26], secret, &[1, 0]]);
                 ip_with(values, false, 6, &options, segment(values, &[], b""), Some(16))
             }),
-            // Flags of a timestamp option that nobody has defined.
+            // Undefined flags of a timestamp option.
             Self::UnknownTimestampV4 => (!is_v6).then(|| {
                 let options = cat(&[&[68, 28, 5, 7], secret]);
                 ip_with(values, false, 6, &options, segment(values, &[], b""), Some(16))
