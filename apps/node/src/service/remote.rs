@@ -41,6 +41,8 @@ const CROWDED_MAX: usize = 16;
 /// Such holders with one key at a time, at most.
 const CROWDED_OF_ONE_MAX: usize = 1;
 
+/// The time between two looks at the counters of refused peers, for the log: events come in rounds of milliseconds.
+const LOOK: Duration = Duration::from_millis(100);
 /// The time in which a peer that is refused can read why.
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// The bytes that such a peer can send meanwhile, if it has no valid credential.
@@ -94,6 +96,7 @@ impl RemoteServer {
 pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
     let daemon = &server.office.daemon;
     let mut log = FloodLog::new(Instant::now());
+    let mut looked = Instant::now();
     let mut failed = 0;
     let count = || {
         let now_failed = server.acceptor.counters().refused();
@@ -101,7 +104,12 @@ pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
             daemon.handshakes_failed(now_failed - failed);
             failed = now_failed;
         }
-        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, Instant::now())) {
+        let now = Instant::now();
+        if now.saturating_duration_since(looked) < LOOK {
+            return;
+        }
+        looked = now;
+        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, now)) {
             warn(&line);
         }
     };
