@@ -23,7 +23,7 @@ const CHANGES_MAX: usize = 128;
 const OF_STRANGERS_MAX: usize = 8;
 /// and of all together.
 const OF_ALL_MAX: usize = 512;
-/// A holder at the second link of a chain has half of what the first may have, at the third a quarter, and so on to this depth: so a delegate's flood leaves room for its delegator.
+/// The depth of a chain up to which each holder has half of its delegator's room, so that a delegate's flood leaves room for its delegator.
 const DEPTH_MAX: usize = 3;
 
 /// Who asks, as far as it matters here.

@@ -1,9 +1,9 @@
-//! What of the ledger is for whoever asks for it.
+//! The part of the ledger that a reader may see.
 //!
-//! The operator is told all of it. The holder of a credential is told of their own sessions: what they used, what became of them, and what was decided on requests of theirs, and on requests of
-//! those from whom they have their credential where these were about them. Of the sessions of delegates they are told the bill, the reservations, the beginning and the end, and the requests of
-//! others than the owner about them; not what they run, nor what their owners ask for. Nothing in it tells of others: entries and sessions have numbers
-//! of their own, as the ledger's count what others did. His own sessions are called as he calls them.
+//! The operator reads all of it. The holder of a credential reads about their own sessions: usage, events, and decisions on their own requests. They also read decisions on requests of earlier
+//! holders of their chain about these sessions. Of a delegate's session they read the bill, the reservations, the beginning and the end, and requests of others than its owner about it. They do not
+//! read which modules it runs, nor its owner's requests. Nothing tells of other holders: entries and sessions are renumbered for each reader, as the ledger's numbers count what others
+//! did. Readers see their own sessions under the names that they gave them.
 
 use crate::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};

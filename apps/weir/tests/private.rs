@@ -1,5 +1,5 @@
-//! Files that weir writes are its user's alone, whatever the umask; key files that others can have touched are refused; a node hides its memory, and leaves
-//! alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
+//! Private files and private memory. Files that weir writes are its user's alone, whatever the umask. Key files that others can have touched are refused. A node hides
+//! its memory, and leaves alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
 
 #![forbid(unsafe_code)]
 

@@ -209,7 +209,7 @@ impl Layers {
         code.or(is_it, in_802_2)
     }
 
-    /// The packet carries a protocol other than IPX: by its EtherType `number`, or where `has_llc` holds by an 802.2 header, whose service access point is at `sap`.
+    /// The packet carries a protocol other than IPX. The EtherType `number` names it, or where `has_llc` holds an 802.2 header, whose service access point is at `sap`.
     fn carried_by_type_or_llc(
         &self,
         code: &mut Conditions,

@@ -1,6 +1,6 @@
 //! Words, numbers, addresses and signs of a filter's text.
 //!
-//! As in libpcap the longest token wins, so `len-1` is a name and `len - 1` a difference; of equally long ones the more special kind wins.
+//! As in libpcap the longest token wins, so `len-1` is a name and `len - 1` a difference. Of equally long ones the more special kind wins.
 
 use crate::error::{Fault, FilterError};
 use crate::word::{Word, named_number, word};

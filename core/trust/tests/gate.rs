@@ -334,7 +334,7 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
 #[test]
 fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
     let mut gate = Gate::new(Limits::default());
-    // Seven attackers behind one address, each of which comes again as soon as it was answered: the address has used up its burst, and asks for all of its rate.
+    // Seven attackers are behind one address, and each comes again as soon as it was answered. The address has used up its burst, and asks for all of its rate.
     let come = |gate: &mut Gate, now| {
         let ticket = gate.admit(honest(), Nanos(now)).ticket;
         assert_eq!(gate.first(ticket, Nanos(now)), Ok(()));

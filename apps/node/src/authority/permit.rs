@@ -93,7 +93,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// A session over which the holder has the right that is needed: their own by the name that they gave it, or that of a delegate by the node's name.
+    /// A session over which the holder has the right that is needed. Holders name their own sessions as they created them, and a delegate's by the node's name.
     fn session(&self, called: &Name, needed: Needed) -> Result<Found, Refusal> {
         let own = Owner::name_of(self.credential, called);
         let concerns = |name: Name| {

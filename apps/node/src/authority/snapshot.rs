@@ -56,7 +56,7 @@ pub(crate) fn snapshot_of(
     }
 }
 
-/// A session as its delegator sees it: what is on its bill and what it has reserved, and nothing of what it runs, which packets it gets and where they go.
+/// A session as its delegator sees it: its bill and its reservations. Its modules, packets and outputs are not shown.
 fn sums(session: SessionShot) -> SessionShot {
     let all = || "all".to_owned();
     let channels = &session.channels;

@@ -1,7 +1,7 @@
 //! The pace of requests from elsewhere: each takes processor time of the node, granted or refused.
 //!
-//! A request waits for its turn before it is read, by [virtual clocks](crate::fair) of its chain. It moves the clocks by a hundredth of a second, by more where it is long, and
-//! afterwards by more where it took more processor time than a usual one. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
+//! A request waits for its turn before it is read, by [virtual clocks](crate::fair) of its chain. It moves the clocks by a hundredth of a second, and by more if it is long. If
+//! it takes more processor time than usual, it moves them again afterwards. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
 //! never waits for its descendants, and siblings get equal parts. A flood is not answered faster than that, and waits in the sender's own buffers.
 
 use crate::fair::Clocks;

@@ -163,8 +163,7 @@ fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileEr
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// Keeps other commands from changing files in the folder of this one, for as long as the result is there: a file that two commands read and replace would lose what one
-/// of them wrote.
+/// Locks the folder of a file against other commands, until the result is dropped. Otherwise two commands that read and replace one file could lose a change.
 pub fn lock_beside(path: &Path) -> Result<File, FileError> {
     let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
     match folder.lock() {

@@ -1,7 +1,7 @@
 //! The library's handshake, and the erasure of what it leaves in memory.
 //!
-//! snow erases nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops; hash and cipher keep their
-//! states on the heap; and its functions leave copies of keys on the stack. So this module erases them:
+//! snow erases nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops. Hash and cipher keep their
+//! states on the heap. Its functions leave copies of keys on the stack. So this module erases them:
 //!
 //! - the state stays in one place of the heap, and another state is written over it before that is freed;
 //! - ciphers get another key and hashes another state before they are freed ([`ErasedCipher`], [`ErasedHash`]);

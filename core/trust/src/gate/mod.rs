@@ -66,8 +66,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 half-open handshakes of twice 5 s at most; 50 answers a second to one source, 50 to all unproven ones after a burst of 250, and 250
-    /// to proven ones (`bench handshake` says what one takes). 1024 proven sources are remembered for a day.
+    /// 256 half-open handshakes of twice 5 s at most. 50 answers a second go to one source, 50 to all unproven ones after a burst of 250, and 250
+    /// to proven ones. (`bench handshake` measures the time of one.) 1024 proven sources are remembered for a day.
     fn default() -> Self {
         Self {
             half_open: 256,

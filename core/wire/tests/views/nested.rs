@@ -296,8 +296,8 @@ impl Leaf {
             Self::TcpTimestamps => Some(tcp(&cat(&[&[1, 1, 8, 10], &values.timestamps]), secret)),
             Self::TcpUnknownOption => Some(tcp(&cat(&[&[253, 26], secret, &[1, 1]]), b"")),
             Self::TcpMultipathSum => {
-                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3): what the mapping covers has
-                // a checksum of its own, over the data and over numbers that stand in the option.
+                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3). The mapped data have
+                // a checksum of their own, which also covers numbers of the option.
                 let mapping = cat(&[&[0, 0, 0, 1], &[0, 0, 0, 2], &be(secret.len())]);
                 let sum = ones_sum(&[&[0; 4], &mapping, &[0, 0], secret]).to_be_bytes();
                 Some(tcp(&cat(&[&[30, 20, 0x20, 5, 9, 9, 9, 9], &mapping, &sum]), secret))
