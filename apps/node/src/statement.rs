@@ -224,7 +224,8 @@ impl Concern {
             Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
             // The reader's own, and those of their delegates.
             Event::Requests { credentials, .. } => {
-                let is_below = self.chain.last().is_some_and(|his| credentials.contains(his));
+                let own = self.chain.last();
+                let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same(id, own)));
                 return Ok(is_below.then_some(entry));
             }
             Event::SessionCreated { session, holder: Some(holder), .. } => {
@@ -393,6 +394,29 @@ mod tests {
             }
             let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
             assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+        }
+    }
+
+    #[test]
+    fn requests_are_told_with_those_of_delegates_also_where_several_holders_are_added_up() {
+        const FIRST: &str = "weir-id:first@2027-01-01T00:00:00Z";
+        let mut statement = statement(LedgerPart::Entries);
+        statement.concern = Some(Concern::by(vec![Text::new(FIRST)]));
+        let requests = |key: Option<&str>, credentials: &[&str]| Event::Requests {
+            key: key.map(Text::new),
+            credentials: credentials.iter().map(|id| Text::new(id)).collect(),
+            count: 1,
+            refused: 0,
+            cpu: Nanos(1),
+        };
+        // A holder's own, a delegate's, and those of further delegates: their sum has the first link, without a time.
+        for (key, chain) in
+            [(Some("k"), &[FIRST][..]), (Some("d"), &[FIRST, "weir-id:below"]), (None, &["weir-id:first"])]
+        {
+            assert!(told(&mut statement, requests(key, chain)).is_some(), "{chain:?}");
+        }
+        for chain in [&["weir-id:other"][..], &["weir-id:other", "weir-id:below"], &[]] {
+            assert_eq!(told(&mut statement, requests(None, chain)), None, "{chain:?}");
         }
     }
 
