@@ -85,7 +85,7 @@ impl Asked {
         Self { party, decision, is_change }
     }
 
-    /// Of a request that was not read.
+    /// The record of a request that was not read.
     pub(crate) fn unread(asker: &Asker) -> Self {
         Self::of(asker, &Request::Show, None).called("(not read)")
     }

@@ -43,7 +43,7 @@ pub struct Share {
 
 /// A text that is no share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of one of those from whom you have the credential", .0.escape_debug())]
+#[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
 pub struct ShareError(String);
 
 impl fmt::Display for Share {

@@ -180,7 +180,7 @@ impl Place {
         Self { constant, base: None }
     }
 
-    /// So many bytes further on.
+    /// The place so many bytes further on.
     pub(crate) const fn plus(self, bytes: u32) -> Self {
         Self { constant: self.constant.wrapping_add(bytes), base: self.base }
     }

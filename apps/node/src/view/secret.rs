@@ -93,7 +93,7 @@ impl Secret {
     }
 }
 
-/// Why the file is not used.
+/// The error about a file that is not used.
 fn failed(path: &Path, error: PrivateError) -> SecretError {
     let path = path.to_owned();
     match error {

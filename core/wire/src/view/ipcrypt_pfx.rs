@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Nothing would be encrypted by them.
+    /// Equal keys would encrypt nothing.
     #[test]
     fn two_equal_keys_are_made_different() {
         let scheme = IpcryptPfx::new(&[5; 32]);
