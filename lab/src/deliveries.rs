@@ -1,6 +1,6 @@
 //! Deliveries of revocation lists to a node while peers without a credential hold connections to it: the time that each takes.
 
-use crate::native::connect_from;
+use crate::floods::connect_from;
 use crate::statistics::Sample;
 use crate::table::Table;
 use rand_core::OsRng;

@@ -2,11 +2,12 @@
 
 use crate::figure::node::Node;
 use crate::figure::{FigureError, scene};
-use crate::native::{connect_from, process_time};
+use crate::native::process_time;
 use crate::statistics::Sample;
 use crate::table::Table;
 use crate::{BenchError, place};
 use rand_core::{OsRng, RngCore};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -184,6 +185,14 @@ impl Valid {
         });
         matches!(asked, Ok(Reply::Snapshot(_)))
     }
+}
+
+/// Connects from one address to another one. The standard library cannot choose the first.
+pub(crate) fn connect_from(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &from)?;
+    connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
 }
 
 fn from(address: [u8; 2]) -> io::Result<TcpStream> {
