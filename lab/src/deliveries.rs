@@ -83,18 +83,8 @@ pub(crate) fn table(scene: &Scene<'_>) -> io::Result<Table> {
                     sample.push(took);
                 }
             }
-            let (quartiles, longest) = (sample.quartiles(), sample.most());
-            let all = sample.values().len() == usize::from(DELIVERIES);
-            table.row([
-                DELIVERIES.to_string(),
-                who.to_owned(),
-                sample.values().len().to_string(),
-                format!("{:.3}", quartiles.median),
-                format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
-                format!("{longest:.3}"),
-                format!("under {TIME_MAX}"),
-                if all && longest < TIME_MAX { "yes" } else { "no" }.to_owned(),
-            ]);
+            let head = [DELIVERIES.to_string(), who.to_owned()];
+            table.row(head.into_iter().chain(sample.waits(DELIVERIES.into(), TIME_MAX)));
         }
         is_over.store(true, Ordering::Release);
     });

@@ -95,18 +95,8 @@ pub fn child() -> Result<String, FigureError> {
     let mut row = |valid: usize, among: &str, served: &[f64]| {
         let mut sample = Sample::default();
         served.iter().for_each(|wait| sample.push(*wait));
-        let (quartiles, longest) = (sample.quartiles(), served.iter().copied().fold(0.0, f64::max));
-        let kept = if served.len() == valid && longest < WAIT_MAX { "yes" } else { "no" };
-        waits.row([
-            valid.to_string(),
-            among.to_owned(),
-            served.len().to_string(),
-            format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
-            format!("{longest:.3}"),
-            format!("under {WAIT_MAX}"),
-            kept.to_owned(),
-        ]);
+        let head = [valid.to_string(), among.to_owned()];
+        waits.row(head.into_iter().chain(sample.waits(valid, WAIT_MAX)));
     };
     row(CLIENTS, "no others", &client.come(CLIENTS, Duration::from_millis(100)));
     for sources in [CONNECTIONS, 4, 1] {
