@@ -1,6 +1,6 @@
 //! Deliveries of revocation lists to a node while peers without a credential hold connections to it: the time that each takes.
 
-use crate::native::connect_from;
+use crate::floods::connect_from;
 use crate::statistics::Sample;
 use crate::table::Table;
 use rand_core::OsRng;
@@ -26,7 +26,7 @@ const TRIED: Duration = Duration::from_secs(60);
 /// The address from which a deliverer without a right comes.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 9);
 
-/// A node, and those who deliver to it.
+/// A node, and the deliverers of lists to it.
 pub(crate) struct Scene<'a> {
     pub(crate) at: SocketAddrV4,
     pub(crate) node: PublicKey,
@@ -83,18 +83,8 @@ pub(crate) fn table(scene: &Scene<'_>) -> io::Result<Table> {
                     sample.push(took);
                 }
             }
-            let (quartiles, longest) = (sample.quartiles(), sample.most());
-            let all = sample.values().len() == usize::from(DELIVERIES);
-            table.row([
-                DELIVERIES.to_string(),
-                who.to_owned(),
-                sample.values().len().to_string(),
-                format!("{:.3}", quartiles.median),
-                format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
-                format!("{longest:.3}"),
-                format!("under {TIME_MAX}"),
-                if all && longest < TIME_MAX { "yes" } else { "no" }.to_owned(),
-            ]);
+            let head = [DELIVERIES.to_string(), who.to_owned()];
+            table.row(head.into_iter().chain(sample.waits(DELIVERIES.into(), TIME_MAX)));
         }
         is_over.store(true, Ordering::Release);
     });

@@ -2,11 +2,12 @@
 
 use crate::figure::node::Node;
 use crate::figure::{FigureError, scene};
-use crate::native::{connect_from, process_time};
+use crate::native::process_time;
 use crate::statistics::Sample;
 use crate::table::Table;
 use crate::{BenchError, place};
 use rand_core::{OsRng, RngCore};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -27,13 +28,15 @@ const CONNECTIONS: u8 = 72;
 const ANEW: Duration = Duration::from_secs(2);
 /// Valid clients meanwhile.
 const CLIENTS: usize = 49;
-/// First messages a second, the sources that they come from, and valid peers meanwhile.
+/// First messages a second.
 const FIRST_MESSAGES: u32 = 1000;
+/// The sources of these first messages.
 const SOURCES: u32 = 200;
+/// Valid peers meanwhile.
 const PEERS: usize = 6;
 /// The time for which processor time is measured.
 const TIME: Duration = Duration::from_secs(15);
-/// What was promised: the longest wait in seconds, and the share of a core.
+/// The promises: the longest wait in seconds, and the share of a core.
 const WAIT_MAX: f64 = 1.0;
 const CORE_MAX: f64 = 0.1;
 
@@ -92,18 +95,8 @@ pub fn child() -> Result<String, FigureError> {
     let mut row = |valid: usize, among: &str, served: &[f64]| {
         let mut sample = Sample::default();
         served.iter().for_each(|wait| sample.push(*wait));
-        let (quartiles, longest) = (sample.quartiles(), served.iter().copied().fold(0.0, f64::max));
-        let kept = if served.len() == valid && longest < WAIT_MAX { "yes" } else { "no" };
-        waits.row([
-            valid.to_string(),
-            among.to_owned(),
-            served.len().to_string(),
-            format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
-            format!("{longest:.3}"),
-            format!("under {WAIT_MAX}"),
-            kept.to_owned(),
-        ]);
+        let head = [valid.to_string(), among.to_owned()];
+        waits.row(head.into_iter().chain(sample.waits(valid, WAIT_MAX)));
     };
     row(CLIENTS, "no others", &client.come(CLIENTS, Duration::from_millis(100)));
     for sources in [CONNECTIONS, 4, 1] {
@@ -182,6 +175,14 @@ impl Valid {
         });
         matches!(asked, Ok(Reply::Snapshot(_)))
     }
+}
+
+/// Connects from one address to another one. The standard library cannot choose the first.
+pub(crate) fn connect_from(from: SocketAddrV4, to: SocketAddrV4) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &from)?;
+    connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
 }
 
 fn from(address: [u8; 2]) -> io::Result<TcpStream> {

@@ -65,6 +65,20 @@ impl Sample {
         self.values.iter().copied().reduce(f64::max).unwrap_or(f64::NAN)
     }
 
+    /// The cells of a row about waits in seconds: served, median, quartiles, longest, the promise, and `yes` where all of `count` were served within it.
+    pub fn waits(&self, count: usize, promised: f64) -> [String; 6] {
+        let (quartiles, longest) = (self.quartiles(), self.most());
+        let kept = self.values.len() == count && longest < promised;
+        [
+            self.values.len().to_string(),
+            format!("{:.3}", quartiles.median),
+            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
+            format!("{longest:.3}"),
+            format!("under {promised}"),
+            if kept { "yes" } else { "no" }.to_owned(),
+        ]
+    }
+
     /// The values divided by those of another sample of the same rounds.
     pub fn over(&self, other: &Sample) -> Sample {
         Sample { values: self.values.iter().zip(&other.values).map(|(a, b)| a / b).collect() }
@@ -86,6 +100,13 @@ mod tests {
         let two = of(&[4.0, 8.0]).quartiles();
         assert_eq!((two.lower, two.median, two.upper), (5.0, 6.0, 7.0));
         assert!(of(&[]).median().is_nan());
+    }
+
+    #[test]
+    fn a_promise_about_waits_is_kept_where_all_are_served_in_time() {
+        let kept = |values: &[f64], count| of(values).waits(count, 1.0)[5].clone();
+        assert_eq!(of(&[0.5]).waits(1, 1.0), ["1", "0.500", "0.500–0.500", "0.500", "under 1", "yes"]);
+        assert_eq!(["no", "no", "no"], [kept(&[0.5], 2), kept(&[0.5, 1.0], 2), kept(&[], 0)]);
     }
 
     #[test]

@@ -41,18 +41,8 @@ pub(crate) fn table(scene: &Scene<'_>) -> Result<Table, Failure> {
         "kept",
     ]);
     let mut row = |among: &str, took: &Sample| {
-        let (quartiles, longest) = (took.quartiles(), took.most());
-        let kept = took.values().len() == ROUNDS && longest < TIME_MAX;
-        table.row([
-            ROUNDS.to_string(),
-            among.to_owned(),
-            took.values().len().to_string(),
-            format!("{:.3}", quartiles.median),
-            format!("{:.3}–{:.3}", quartiles.lower, quartiles.upper),
-            format!("{longest:.3}"),
-            format!("under {TIME_MAX}"),
-            if kept { "yes" } else { "no" }.to_owned(),
-        ]);
+        let head = [ROUNDS.to_string(), among.to_owned()];
+        table.row(head.into_iter().chain(took.waits(ROUNDS, TIME_MAX)));
     };
     let mut alone = Sample::default();
     for round in 0..ROUNDS {

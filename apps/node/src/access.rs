@@ -104,7 +104,7 @@ const FEW: u64 = 100;
 /// The time between two log lines on refused peers.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Decides when the log says that many peers are refused: at once when it begins, and then once a minute for as long as it goes on.
+/// The log lines about floods of refused peers: one when a flood begins, and then one a minute while it lasts.
 #[derive(Debug)]
 pub(crate) struct FloodLog {
     since: Instant,

@@ -23,7 +23,7 @@ const CHANGES_MAX: usize = 128;
 const OF_STRANGERS_MAX: usize = 8;
 /// and of all together.
 const OF_ALL_MAX: usize = 512;
-/// A holder at the second link of a chain has half of what the first may have, at the third a quarter, and so on to this depth: so a delegate's flood leaves room for its delegator.
+/// The depth of a chain up to which each holder has half of its delegator's room, so that a delegate's flood leaves room for its delegator.
 const DEPTH_MAX: usize = 3;
 
 /// Who asks, as far as it matters here.
@@ -85,7 +85,7 @@ impl Asked {
         Self { party, decision, is_change }
     }
 
-    /// Of a request that was not read.
+    /// The record of a request that was not read.
     pub(crate) fn unread(asker: &Asker) -> Self {
         Self::of(asker, &Request::Show, None).called("(not read)")
     }
@@ -232,7 +232,7 @@ impl Decisions {
         }
         let there = self.changes.entry(party.clone()).or_default();
         let has_room = *there < CHANGES_MAX >> depth;
-        // What has no room takes none from those who have.
+        // A change without room takes no room from later ones.
         *there += usize::from(has_room);
         has_room
     }

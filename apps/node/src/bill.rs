@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// What the books say of a node.
+/// Sessions, reservations and tiers as the ledger has them.
 impl Node {
     pub(crate) fn billed(&self, session: &Name) -> Option<Billed> {
         self.sessions.get(session).map(|there| Billed { name: session.clone(), id: there.id })

@@ -26,9 +26,9 @@ pub const SOCKET: &str = "/run/weir/node.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take to reach a node elsewhere, and to find out who it is.
 const REACHING: Duration = Duration::from_secs(10);
-/// The pause before a client that is held off tries again; it doubles each time,
+/// The first pause before a client that is held off tries again. Each later one is twice as long, up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_millis(200);
-/// up to this.
+/// The longest pause of a client that is held off.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// The port of a node of which only the host is said.
 pub const PORT: u16 = 7353;
@@ -113,7 +113,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns true if the same request may come to something else a moment later: the node was not reached, or had no room.
+    /// Returns true if the same request may succeed a moment later: the node was not reached, or had no room.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Remote(error) => !matches!(error, ConnectError::Handshake(_)),

@@ -165,7 +165,7 @@ impl CpuConfig {
         vec![u16::try_from(count - 1).unwrap_or(0)]
     }
 
-    /// The cores of this thread for what no module waits for: compilers and requests of holders. Without the core that receives packets, where others are left. Nothing where
+    /// This thread's cores for work that no module waits for: compilers and requests of holders. The core that receives packets is left out if others remain. None if
     /// modules run on all cores.
     pub(crate) fn other_cores(&self) -> Option<Cores> {
         let modules = self.module_cores();

@@ -165,7 +165,7 @@ pub enum DaemonError {
     Socket {
         /// Where.
         path: PathBuf,
-        /// What is there, or what the system said.
+        /// The file that is there, or the system's error.
         source: weir_confine::socket::SocketError,
     },
     /// Metrics cannot be served.
@@ -327,11 +327,11 @@ pub(crate) struct Daemon {
     delegated_pace: Mutex<DelegatedPace>,
     /// Counters of delivered revocation lists.
     deliveries: Deliveries,
-    /// Decisions on requests that stand in no entry yet,
+    /// Decisions on requests that stand in no entry yet.
     decisions: Mutex<Decisions>,
-    /// and the processor time of requests.
+    /// The processor time of requests.
     requests: Mutex<Accounts>,
-    /// The cores for what no module waits for; any where there are none.
+    /// The cores for work that no module waits for; all cores where there are none.
     cores: Option<Cores>,
     /// Counters of access from elsewhere.
     pub(crate) access: Access,
@@ -693,7 +693,7 @@ impl Daemon {
         self.trust().is_some_and(|trust| trust.is_operator(key))
     }
 
-    /// Returns true if somebody with this key is a root of trust here.
+    /// Returns true if this key is a root of trust here.
     pub(crate) fn is_root(&self, key: &PublicKey) -> bool {
         self.trust().is_some_and(|trust| trust.roots().contains(key))
     }
@@ -710,14 +710,14 @@ impl Daemon {
         lock(&self.node).sessions.get(session)?.owner.clone()
     }
 
-    /// Whose a session is, and the rights over it that they share.
+    /// The owner of a session, and the rights over it that they share. None for the operator's sessions.
     fn shared(&self, session: &Name) -> Option<Shared> {
         let node = lock(&self.node);
         let there = node.sessions.get(session)?;
         Some(Shared { owner: there.owner.clone()?, share: there.spec.share.clone() })
     }
 
-    /// Whether an asker still has the right over a session by which a request was permitted that goes on: their own, or the share.
+    /// Checks that an asker still has the right by which a running request was permitted: the session is theirs, or is still shared with them.
     pub(crate) fn still_over(
         &self,
         asker: &Asker,

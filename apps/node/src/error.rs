@@ -354,7 +354,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// The words for the holder of a credential: without sums over the sessions of others. That there is no room tells how little is left at most, and no more.
+    /// The message for the holder of a credential, without sums over the sessions of others. It tells only that less is left than was asked for.
     pub(crate) fn for_holder(&self) -> String {
         match self {
             Self::Memory { wanted, .. } => format!("{wanted} of memory are more than is left on the node"),

@@ -4,6 +4,7 @@
 //! held, so that others go on asking the node meanwhile; then the programs are ready.
 
 use crate::error::NodeError;
+use crate::metered::metered;
 use crate::plan::PlanError;
 use crate::view::Lens;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_confine::Meter;
 use weir_demux::Program;
 use weir_netio::compile_filter;
-use weir_sandbox::thread_time;
 use weir_session::Name;
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
@@ -80,16 +80,16 @@ impl Filters {
         Some(compiled)
     }
 
-    /// Compiles all of these. The first that cannot be is an error, and the rest is not looked at. Takes the processor time that it used off `meter`.
+    /// Compiles all of these, and takes the processor time off `meter`. Stops at the first filter that cannot be compiled, and returns its error.
     pub(crate) fn compile(&self, wanted: Vec<Wanted>, meter: &mut dyn Meter) -> Result<Compiled, NodeError> {
         let mut compiled = Compiled::default();
         for wanted in wanted {
             let (of, key) = match wanted {
                 Wanted::Filter { of, key } => (of, key),
                 Wanted::Lens(lens, key) => {
-                    let begin = thread_time();
-                    compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
-                    meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
+                    metered(meter, |_| {
+                        compiled.transforms.entry(lens).or_insert_with(|| Transform::new(lens.view, &key));
+                    });
                     continue;
                 }
             };
@@ -113,14 +113,11 @@ impl Filters {
         if let Some((_, program)) = lock(&self.kept).iter().find(|(kept, _)| kept == key) {
             return Ok(Arc::clone(program));
         }
-        // The compiler's work is bounded by the text's length, so it is looked at before each text and not in between.
+        // The text's length bounds the compiler's work, so the budget is checked before each text and not in between.
         if meter.left() == Nanos(0) {
             return Err(PlanError::Budget(meter.limit()));
         }
-        let begin = thread_time();
-        let compiled = compile_filter(&key.0, key.1);
-        meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
-        let program = Arc::new(compiled?);
+        let program = Arc::new(metered(meter, |_| compile_filter(&key.0, key.1))?);
         let mut kept = lock(&self.kept);
         // Somebody else may have asked for the same meanwhile.
         if !kept.iter().any(|(there, _)| there == key) {

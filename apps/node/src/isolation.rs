@@ -11,7 +11,7 @@ use weir_confine::spawner::{GroupSetting, PROCESSES_MAX, Refused, Settings, Spaw
 use weir_confine::{Isolation, Launcher};
 use weir_session::ledger::Digest;
 
-/// The lowest user of a process: those below are for the system's own services and people.
+/// The lowest user of a process. Lower numbers are for the system's own services and people.
 pub const FIRST_USER_MIN: u32 = 65_536;
 /// The highest: user numbers have 32 bits, of which the highest is not for use.
 pub const FIRST_USER_MAX: u32 = i32::MAX.unsigned_abs() - PROCESSES_MAX;
@@ -25,7 +25,7 @@ const SAID: Duration = Duration::from_secs(60);
 pub struct IsolationConfig {
     /// The first of 1,024 users that are these processes' alone, where the node is started as root.
     pub first_user: u32,
-    /// Where each process gets a control group: `delegated` (where a service manager has given the node its own), `none`, or a folder.
+    /// The place of the processes' control groups: `delegated` (where a service manager has given the node its own), `none`, or a folder.
     #[serde(deserialize_with = "group")]
     pub cgroup: GroupSetting,
 }
@@ -59,7 +59,7 @@ fn label(state: &Path) -> String {
 pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let (first_user, group) = (config.first_user, config.cgroup.clone());
     let settings = Settings { first_user, group, label: label(state), key };
-    // The program that runs, also where another one has its name by now.
+    // The running program itself, even if its file was replaced.
     let spawner = Spawner::start(Path::new("/proc/self/exe"), &settings)
         .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })?;
     let isolation = spawner.isolation();

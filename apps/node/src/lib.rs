@@ -32,6 +32,7 @@ mod lineage;
 pub mod link;
 mod log;
 mod memory;
+mod metered;
 pub mod metrics;
 pub mod node;
 pub mod offers;

@@ -139,8 +139,8 @@ pub enum Request {
     Rate(Rate),
     /// What a credential allows on this node, and whether a request would be fulfilled: [`Reply::Explained`]. With a module's file as the body where that is about one.
     Explain(Box<Explain>),
-    /// What the ledger says: [`Reply::Entries`] until all of it is told, and [`Reply::Done`]. The holder of a credential is told of their own sessions, and of the
-    /// bills of those of their delegates.
+    /// Reads the ledger: [`Reply::Entries`] until its end, then [`Reply::Done`]. The holder of a credential gets the entries about their own sessions, and the
+    /// bills of their delegates' sessions.
     Ledger(LedgerAsk),
     /// A revocation list; its text is the body: [`Reply::Done`]. Every peer may deliver one that a root has signed. A body that is the header of a list alone is an
     /// offer: [`Reply::Uploaded`] where the node wants the whole list.
@@ -221,8 +221,8 @@ pub struct Explanation {
     /// What it allows, part by part, in words.
     #[serde(default)]
     pub allows: Vec<(String, String)>,
-    /// The sum over the sessions of the credential's holder and of those below, of what it allows. For the operator also the sums under each earlier holder of the chain, and under the
-    /// root.
+    /// Usage under the credential: the sum over the sessions of its holder and of the holder's delegates. For the operator also the sums under each earlier holder of the chain, and under
+    /// the root.
     #[serde(default)]
     pub used: Vec<UsedShot>,
     /// Rights over sessions that the holder shares with others, and that others share with the holder.

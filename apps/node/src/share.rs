@@ -1,4 +1,4 @@
-//! Rights over a session that its owner gives to those from whom the owner has their credential.
+//! Rights over a session that its owner gives to earlier holders in the chain of the owner's credential.
 
 use crate::authority::{Owner, Refusal};
 use crate::error::NodeError;
@@ -38,13 +38,13 @@ impl Right {
 pub struct Share {
     /// The right.
     pub right: Right,
-    /// The key of a holder through whom the owner of the session has their credential.
+    /// The key of an earlier holder in the chain of the session owner's credential.
     pub key: PublicKey,
 }
 
 /// A text that is no share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of one of those from whom you have the credential", .0.escape_debug())]
+#[error("`{}` shares nothing: write follow=KEY or manage=KEY, with the public key of an earlier holder of your credential", .0.escape_debug())]
 pub struct ShareError(String);
 
 impl fmt::Display for Share {

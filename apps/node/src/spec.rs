@@ -99,7 +99,7 @@ pub struct SessionSpec {
     /// Named tables that its modules may read.
     #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<TableGrant>,
-    /// Rights over the session that its owner shares with those from whom they have their credential.
+    /// Rights over the session that its owner shares with earlier holders in their credential's chain.
     #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<Share>,
 }

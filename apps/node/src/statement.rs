@@ -1,9 +1,9 @@
-//! What of the ledger is for whoever asks for it.
+//! The part of the ledger that a reader may see.
 //!
-//! The operator is told all of it. The holder of a credential is told of their own sessions: what they used, what became of them, and what was decided on requests of theirs, and on requests of
-//! those from whom they have their credential where these were about them. Of the sessions of delegates they are told the bill, the reservations, the beginning and the end, and the requests of
-//! others than the owner about them; not what they run, nor what their owners ask for. Nothing in it tells of others: entries and sessions have numbers
-//! of their own, as the ledger's count what others did. His own sessions are called as he calls them.
+//! The operator reads all of it. The holder of a credential reads about their own sessions: usage, events, and decisions on their own requests. They also read decisions on requests of earlier
+//! holders of their chain about these sessions. Of a delegate's session they read the bill, the reservations, the beginning and the end, and requests of others than its owner about it. They do not
+//! read which modules it runs, nor its owner's requests. Nothing tells of other holders: entries and sessions are renumbered for each reader, as the ledger's numbers count what others
+//! did. Readers see their own sessions under the names that they gave them.
 
 use crate::protocol::{LedgerAsk, LedgerPart};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,9 +123,9 @@ struct Concern {
     there: BTreeMap<Session, Name>,
     /// Sessions that are there where the ledger is now, by what it calls them, as he is told of them.
     sessions: BTreeMap<Session, Session>,
-    /// The sessions of delegates that are on the node now, and
+    /// The sessions of delegates that are on the node now.
     there_below: BTreeSet<Session>,
-    /// those that are there where the ledger is now.
+    /// The sessions of delegates that exist at the ledger's present entry.
     below: BTreeSet<Session>,
     /// What he calls sessions, by what the ledger calls them.
     names: BTreeMap<Name, Name>,
@@ -174,7 +174,7 @@ impl Concern {
         Some(if is_own { holder.called.clone() } else { session.name.clone() })
     }
 
-    /// Whether a session of this holder is his own.
+    /// Returns true if a session of this holder is the reader's own.
     fn is_own(&self, holder: &Holder) -> bool {
         self.chain.last().zip(holder.credentials.last()).is_some_and(|(his, id)| is_same(id, his))
     }
@@ -222,9 +222,10 @@ impl Concern {
                 return Ok(told.map(|idle| Entry { event: Event::Idle { idle }, ..entry }));
             }
             Event::Decision(decision) => return Ok(self.is_told(decision).then_some(entry)),
-            // His own, and those of whoever got the right from him.
+            // The reader's own, and those of their delegates.
             Event::Requests { credentials, .. } => {
-                let is_below = self.chain.last().is_some_and(|his| credentials.contains(his));
+                let own = self.chain.last();
+                let is_below = own.is_some_and(|own| credentials.iter().any(|id| is_same(id, own)));
                 return Ok(is_below.then_some(entry));
             }
             Event::SessionCreated { session, holder: Some(holder), .. } => {
@@ -240,7 +241,7 @@ impl Concern {
             _ => {}
         }
         let is_end = matches!(entry.event, Event::SessionClosed { .. });
-        // What a session runs is its owner's.
+        // The modules of a session are its owner's business.
         let is_run = matches!(
             entry.event,
             Event::ModuleLoaded { .. } | Event::ModuleUnloaded { .. } | Event::ModuleRefused { .. }
@@ -273,7 +274,7 @@ impl Concern {
             let name = Name::new(name.as_str()).ok()?;
             self.names.get(&name).map(|called| Text::new(called.as_str()))
         });
-        // Of his own requests; those of delegates are theirs.
+        // The reader's own requests; delegates read their own.
         let is_own = his.zip(decision.credentials.last()).is_some_and(|(his, id)| is_same(id, his));
         // Nobody but the operator has no credential where it is about a session: strangers are asked for nothing about any.
         let is_above = known.is_some()
@@ -294,7 +295,7 @@ impl Concern {
     }
 }
 
-/// Compares identifiers, whatever time stands behind them: entries of earlier versions have none.
+/// Compares identifiers without the times behind them: entries of earlier versions have none.
 fn is_same(one: &Text, other: &Text) -> bool {
     fn id(text: &Text) -> &str {
         text.as_str().split_once('@').map_or(text.as_str(), |(id, _)| id)
@@ -393,6 +394,29 @@ mod tests {
             }
             let beside = ["weir-id:first", "weir-id:hi@2027-01-01T00:00:00Z"];
             assert_eq!(told(&mut statement, Event::Decision(Box::new(decided(&beside)))), None);
+        }
+    }
+
+    #[test]
+    fn requests_are_told_with_those_of_delegates_also_where_several_holders_are_added_up() {
+        const FIRST: &str = "weir-id:first@2027-01-01T00:00:00Z";
+        let mut statement = statement(LedgerPart::Entries);
+        statement.concern = Some(Concern::by(vec![Text::new(FIRST)]));
+        let requests = |key: Option<&str>, credentials: &[&str]| Event::Requests {
+            key: key.map(Text::new),
+            credentials: credentials.iter().map(|id| Text::new(id)).collect(),
+            count: 1,
+            refused: 0,
+            cpu: Nanos(1),
+        };
+        // A holder's own, a delegate's, and those of further delegates: their sum has the first link, without a time.
+        for (key, chain) in
+            [(Some("k"), &[FIRST][..]), (Some("d"), &[FIRST, "weir-id:below"]), (None, &["weir-id:first"])]
+        {
+            assert!(told(&mut statement, requests(key, chain)).is_some(), "{chain:?}");
+        }
+        for chain in [&["weir-id:other"][..], &["weir-id:other", "weir-id:below"], &[]] {
+            assert_eq!(told(&mut statement, requests(None, chain)), None, "{chain:?}");
         }
     }
 

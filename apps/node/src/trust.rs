@@ -127,7 +127,7 @@ impl Trust {
         self.limits.get(root).unwrap_or(&NONE)
     }
 
-    /// The same with a list that was delivered, and what has changed. `shown` is the credential of its deliverer.
+    /// The same with a delivered list, and the changes. `shown` is the credential of the deliverer.
     ///
     /// # Errors
     /// The list does not count here.
@@ -142,7 +142,7 @@ impl Trust {
         Ok((Self { revocations, ..self.clone() }, accepted))
     }
 
-    /// The same with what was known before, of the roots that count now; and the number of entries that found no room. What was known comes first.
+    /// The same with earlier revocations of the roots that count now, and the number of entries that found no room. The earlier ones come first.
     pub(crate) fn remembering<'a>(
         &self,
         known: impl IntoIterator<Item = &'a Revocations>,

@@ -212,8 +212,8 @@ fn make_room(uploads: &mut Vec<Upload>, chain: &[PrefixId], size: usize) -> Resu
     Ok(())
 }
 
-/// Makes room among the files under one link of a chain. Those of the sender's descendants give way first, then the sender's own; of siblings, those of the one that takes up most,
-/// where the sender would still have less. Files of ancestors never give way.
+/// Makes room among the files under one link of a chain. Files of the sender's descendants give way first. Then files of the sibling that takes up most give way, if the sender would
+/// still have less; otherwise the sender's own. Files of ancestors never give way.
 fn make_room_under(
     uploads: &mut Vec<Upload>,
     chain: &[PrefixId],

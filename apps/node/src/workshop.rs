@@ -12,7 +12,7 @@ use crate::tenant::Tenant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_confine::{Launcher, Meter};
-use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward, thread_time};
+use weir_sandbox::{Engine, Instance, LoadError, Means, Post, Ward};
 use weir_session::{Admitted, Assessment, MemoryReservation, Name, Terms, Tier};
 use weir_units::{Bytes, Nanos};
 
@@ -83,24 +83,9 @@ impl Workshop {
         self.profiles.keys().cloned().collect()
     }
 
-    /// Admits, compiles and starts a module, whose file's bytes are given unless it is one that comes with weir. This is what takes long; all the processor time that
-    /// it uses is taken off `meter`, also where it fails.
+    /// Admits, compiles and starts a module, whose file's bytes are given unless it comes with weir. This takes long. The processor time of the
+    /// compiler's process is taken off `meter`, also where it fails. The caller takes off that of its own thread.
     pub(crate) fn prepare(
-        &self,
-        session: &SessionSpec,
-        memory: &Arc<MemoryReservation>,
-        limits: &Limits,
-        spec: &ModuleSpec,
-        file: Option<Vec<u8>>,
-        meter: &mut dyn Meter,
-    ) -> Result<Prepared, NodeError> {
-        let begin = thread_time();
-        let prepared = self.prepare_with(session, memory, limits, spec, file, meter);
-        meter.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
-        prepared
-    }
-
-    fn prepare_with(
         &self,
         session: &SessionSpec,
         memory: &Arc<MemoryReservation>,

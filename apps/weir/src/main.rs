@@ -88,7 +88,7 @@ fn main() -> ExitCode {
 
 /// Returns true for a command that can have private keys, secrets or others' traffic in its memory.
 fn holds_secrets(command: &Command) -> bool {
-    // Whoever runs a module, writes one or measures may want to look at the process with a debugger.
+    // Users who run, write or measure modules may want to attach a debugger.
     !matches!(
         command,
         Command::Run(_)

@@ -1,5 +1,5 @@
-//! Files that weir writes are its user's alone, whatever the umask; key files that others can have touched are refused; a node hides its memory, and leaves
-//! alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
+//! Private files and private memory. Files that weir writes are its user's alone, whatever the umask. Key files that others can have touched are refused. A node hides
+//! its memory, and leaves alone what is at its socket's path. Where the tests run as root, the node is another user's: so both are tried.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Nothing takes longer than this, on the slowest of machines with the most to do.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A user that is neither root nor who runs the tests.
+/// A user that is neither root nor the one that runs the tests.
 const OTHER: u32 = 65534;
 
 fn mode(path: &Path) -> u32 {

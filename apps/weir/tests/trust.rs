@@ -197,7 +197,7 @@ fn last_block(file: &Path) -> Grant {
     credential.claimed_links().last().unwrap().grant.clone()
 }
 
-/// The sentences about a new credential, without those who it is for and through.
+/// The sentences about a new credential, without its holders.
 fn sentences(folder: &Path, line: &str) -> Vec<String> {
     let output = weir(folder, line);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -236,7 +236,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
         [
             "It begins at once and ends on 2100-01-01T00:00:00Z.",
             "It holds at all nodes that trust this root.",
-            "Any module may be loaded, whoever wrote it.",
+            "Any module may be loaded, by any author.",
             "Modules are admitted by any profile of the node.",
             "They get packets from, and send into, all interfaces of these nodes.",
             "They get every packet.",
@@ -275,7 +275,7 @@ fn a_grant_gives_only_what_is_written_and_the_credential_states_each_default() {
         [
             "It begins on 2026-01-01T00:00:00Z and ends on 2100-01-01T00:00:00Z.",
             "It holds at these nodes: ix-1.example, *.ix.example.",
-            "Any module may be loaded, whoever wrote it.",
+            "Any module may be loaded, by any author.",
             "Modules are admitted by this profile of the node: strict.",
             "They get packets from, and send into, these interfaces: eth0, eth1.",
             "They get the packets that `udp` selects.",

@@ -4,7 +4,8 @@ use crate::channels::ChannelSet;
 use crate::classes::{NO_VALUE, Tree};
 use crate::expression::{Expression, Expressions, Id};
 use crate::interpret::header_length;
-use crate::packet::{Lack, MoreBytes, Packet, Width};
+use crate::machine::Width;
+use crate::packet::{Lack, MoreBytes, Packet};
 use crate::program::Program;
 
 /// Words of a leaf's rows are looked at in groups of so many.

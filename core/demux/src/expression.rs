@@ -1,8 +1,9 @@
 //! What filters compute from a packet, each expression once, however many filters compute it.
 
-use crate::interpret::{compute, header_length, holds};
-use crate::packet::{Lack, Packet, Width};
-use crate::program::{Alu, Test};
+use crate::interpret::{header_length, holds};
+use crate::machine::{Alu, Width};
+use crate::packet::{Lack, Packet};
+use crate::program::Test;
 use crate::values::Bit;
 use std::collections::HashMap;
 
@@ -115,7 +116,7 @@ impl Expressions {
     pub(crate) fn alu(&mut self, alu: Alu, a: Id, b: Id) -> Result<Id, NoExpression> {
         match (self.constant_of(a), self.constant_of(b)) {
             (_, Some(0)) if matches!(alu, Alu::Div | Alu::Mod) => Err(NoExpression::Reject),
-            (Some(a), Some(b)) => self.constant(compute(alu, a, b).ok_or(NoExpression::Reject)?),
+            (Some(a), Some(b)) => self.constant(alu.compute(a, b).ok_or(NoExpression::Reject)?),
             (_, Some(0)) if !matches!(alu, Alu::Mul | Alu::And) => Ok(a),
             _ => self.make(Expression::Alu(alu, a, b)),
         }
@@ -238,7 +239,7 @@ impl Expressions {
                 packet.load(width, at)
             }
             Expression::Alu(alu, a, b) => {
-                compute(alu, self.value(a, packet)?, self.value(b, packet)?).ok_or(Lack::Reject)
+                alu.compute(self.value(a, packet)?, self.value(b, packet)?).ok_or(Lack::Reject)
             }
             Expression::Test(test, a, b) => {
                 Ok(u32::from(holds(test, self.value(a, packet)?, self.value(b, packet)?)))

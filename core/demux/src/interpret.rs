@@ -1,7 +1,8 @@
 //! A plain interpreter: for programs that cannot be joined with others, and what joined programs are tested against.
 
+use crate::machine::Width;
 use crate::packet::{Lack, MoreBytes, Packet};
-use crate::program::{Alu, Operand, Program, SCRATCH, Step, Test};
+use crate::program::{Operand, Program, SCRATCH, Step, Test};
 
 impl Program {
     /// Whether it accepts a packet. It executes at most [`longest`](Self::longest) instructions. Scratch memory is 0 in the beginning.
@@ -34,8 +35,8 @@ impl Program {
                 Step::Length { to_x } => put(to_x, packet.wire_len, &mut a, &mut x),
                 Step::Recall { to_x, word } => put(to_x, scratch[word], &mut a, &mut x),
                 Step::Store { from_x, word } => scratch[word] = if from_x { x } else { a },
-                Step::Alu(alu, Operand::K(k)) => a = compute(alu, a, k).ok_or(Lack::Reject)?,
-                Step::Alu(alu, Operand::X) => a = compute(alu, a, x).ok_or(Lack::Reject)?,
+                Step::Alu(alu, Operand::K(k)) => a = alu.compute(a, k).ok_or(Lack::Reject)?,
+                Step::Alu(alu, Operand::X) => a = alu.compute(a, x).ok_or(Lack::Reject)?,
                 Step::Negate => a = a.wrapping_neg(),
                 Step::Tax => x = a,
                 Step::Txa => a = x,
@@ -58,24 +59,7 @@ impl Program {
 /// Four times the lower half of the byte at `k`.
 #[inline(always)]
 pub(crate) fn header_length(packet: &Packet<'_>, k: u32) -> Result<u32, Lack> {
-    packet.load(crate::packet::Width::Byte, k).map(|byte| (byte & 0xf) << 2)
-}
-
-/// The result, if there is one: not for a division by 0.
-#[inline(always)]
-pub(crate) fn compute(alu: Alu, a: u32, b: u32) -> Option<u32> {
-    Some(match alu {
-        Alu::Add => a.wrapping_add(b),
-        Alu::Sub => a.wrapping_sub(b),
-        Alu::Mul => a.wrapping_mul(b),
-        Alu::Div => a.checked_div(b)?,
-        Alu::Mod => a.checked_rem(b)?,
-        Alu::And => a & b,
-        Alu::Or => a | b,
-        Alu::Xor => a ^ b,
-        Alu::Lsh => a.checked_shl(b).unwrap_or(0),
-        Alu::Rsh => a.checked_shr(b).unwrap_or(0),
-    })
+    packet.load(Width::Byte, k).map(|byte| (byte & 0xf) << 2)
 }
 
 #[inline(always)]

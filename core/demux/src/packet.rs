@@ -1,5 +1,7 @@
 //! A packet as filters see it.
 
+use crate::machine::Width;
+
 /// A packet of which the first bytes are at hand.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
@@ -29,24 +31,6 @@ pub(crate) enum Lack {
     Reject,
     /// It is not at hand.
     More(MoreBytes),
-}
-
-/// How many bytes a load reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Width {
-    Byte,
-    Half,
-    Word,
-}
-
-impl Width {
-    pub(crate) const fn bytes(self) -> u32 {
-        match self {
-            Self::Byte => 1,
-            Self::Half => 2,
-            Self::Word => 4,
-        }
-    }
 }
 
 impl Packet<'_> {

@@ -6,7 +6,8 @@
 
 use crate::budget::{Budget, Exceeded};
 use crate::expression::{Expression, Expressions, Id, NoExpression};
-use crate::program::{Alu, Operand, Program, SCRATCH, Step, Test};
+use crate::machine::Alu;
+use crate::program::{Operand, Program, SCRATCH, Step, Test};
 use crate::values::{ValueSet, Values};
 use std::collections::HashMap;
 

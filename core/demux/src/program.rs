@@ -3,12 +3,12 @@
 //! S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993. The instruction set is that of libpcap and of Linux without
 //! the latter's extensions (loads from negative offsets are loads beyond the packet's end here, and reject it).
 
-use crate::packet::Width;
+use crate::machine::{Alu, Width, code};
 
 /// Instructions that a program can have: what Linux allows (BPF_MAXINSNS).
 pub const INSTRUCTIONS_MAX: usize = 4096;
 /// Words of scratch memory.
-pub(crate) const SCRATCH: usize = 16;
+pub const SCRATCH: usize = 16;
 
 /// An instruction as it is encoded, `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -83,21 +83,6 @@ pub enum ProgramError {
 pub(crate) enum Operand {
     K(u32),
     X,
-}
-
-/// Arithmetic on the accumulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Alu {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    And,
-    Or,
-    Xor,
-    Lsh,
-    Rsh,
 }
 
 /// A test of the accumulator.
@@ -260,16 +245,6 @@ impl Program {
     }
 }
 
-/// The instructions that weir itself writes.
-mod code {
-    pub(super) const LD_IMM: u16 = 0x00;
-    pub(super) const ST: u16 = 0x02;
-    pub(super) const JA: u16 = 0x05;
-    pub(super) const JEQ: u16 = 0x15;
-    pub(super) const RET: u16 = 0x06;
-    pub(super) const TAX: u16 = 0x07;
-}
-
 fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, ProgramError> {
     let Instruction { code, jt, jf, k } = *instruction;
     let unknown = ProgramError::UnknownCode { at, code };
@@ -289,11 +264,10 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, 
     let operand = if code & 8 == 0 { Operand::K(k) } else { Operand::X };
     let to_x = class == 1;
     Ok(match (class, mode, width) {
-        (0, 0x20 | 0x40, 0 | 8 | 0x10) => {
-            let width = match width {
-                0 => Width::Word,
-                8 => Width::Half,
-                _ => Width::Byte,
+        (0, 0x20 | 0x40, _) => {
+            let widths = [Width::Byte, Width::Half, Width::Word];
+            let Some(width) = widths.into_iter().find(|known| known.code() == width) else {
+                return Err(unknown);
             };
             Step::Load { width, indexed: mode == 0x40, k }
         }
@@ -303,19 +277,11 @@ fn understand(at: usize, instruction: &Instruction, len: usize) -> Result<Step, 
         (1, 0xa0, 0x10) => Step::HeaderLength { k },
         (2 | 3, 0, 0) => Step::Store { from_x: class == 3, word: word()? },
         (4, ..) => {
-            let operation = match code & 0xf0 {
-                0x00 => Alu::Add,
-                0x10 => Alu::Sub,
-                0x20 => Alu::Mul,
-                0x30 => Alu::Div,
-                0x40 => Alu::Or,
-                0x50 => Alu::And,
-                0x60 => Alu::Lsh,
-                0x70 => Alu::Rsh,
-                0x80 if operand == Operand::K(k) => return Ok(Step::Negate),
-                0x90 => Alu::Mod,
-                0xa0 => Alu::Xor,
-                _ => return Err(unknown),
+            if code & 0xf0 == 0x80 && operand == Operand::K(k) {
+                return Ok(Step::Negate);
+            }
+            let Some(operation) = Alu::ALL.into_iter().find(|alu| alu.code() == code & 0xf0) else {
+                return Err(unknown);
             };
             match (operation, operand) {
                 (Alu::Div | Alu::Mod, Operand::K(0)) => return Err(ProgramError::DivisionByZero { at }),

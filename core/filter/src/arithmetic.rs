@@ -3,10 +3,11 @@
 use crate::condition::{ConditionId, Conditions};
 use crate::error::Fault;
 use crate::layers::{IP, IP6, Layers};
-use crate::value::{Operator, ValueId, Width};
+use crate::value::ValueId;
 use crate::word::Proto;
+use weir_demux::{Alu, Width};
 
-/// A number, with what has to hold so that it has a meaning.
+/// A number, and the condition under which it has a meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Number {
     pub(crate) value: ValueId,
@@ -21,12 +22,7 @@ impl Number {
 }
 
 /// `a operator b`. As in libpcap, only the header of the left operand is asked for.
-pub(crate) fn compute(
-    code: &mut Conditions,
-    operator: Operator,
-    a: Number,
-    b: Number,
-) -> Result<Number, Fault> {
+pub(crate) fn compute(code: &mut Conditions, operator: Alu, a: Number, b: Number) -> Result<Number, Fault> {
     Ok(Number { value: code.values.compute(operator, a.value, b.value)?, given: a.given })
 }
 
@@ -101,7 +97,7 @@ impl Layers {
             (Some(index), base) => code.values.load(base, place.constant.wrapping_add(index), width)?,
             (None, None) => code.values.load(Some(index.value), place.constant, width)?,
             (None, Some(base)) => {
-                let base = code.values.compute(Operator::Add, index.value, base)?;
+                let base = code.values.compute(Alu::Add, index.value, base)?;
                 code.values.load(Some(base), place.constant, width)?
             }
         };

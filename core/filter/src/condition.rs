@@ -2,14 +2,16 @@
 
 use crate::error::Fault;
 use crate::ranges::Ranges;
-use crate::value::{Operator, ValueId, Values, Width};
+use crate::value::{ValueId, Values};
+use weir_demux::{Alu, Width};
 
 /// Conditions of one filter, at most.
 const CONDITIONS_MAX: usize = 40_000;
 /// Words of scratch memory for offsets that depend on the packet; the others are for arithmetic.
 const STORED_WORDS: u8 = 8;
-/// The scratch memory of the machine.
+/// The words of scratch memory of the machine.
 pub(crate) const WORDS: u8 = 16;
+const _: () = assert!(WORDS as usize == weir_demux::SCRATCH);
 
 /// An index into [`Conditions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,7 +138,7 @@ impl Conditions {
     /// `value & mask = number`.
     pub(crate) fn masked(&mut self, value: ValueId, mask: u32, number: u32) -> Result<ConditionId, Fault> {
         let mask = self.values.constant(mask)?;
-        let masked = self.values.compute(Operator::And, value, mask)?;
+        let masked = self.values.compute(Alu::And, value, mask)?;
         self.equals(masked, number)
     }
 
@@ -178,7 +180,7 @@ impl Place {
         Self { constant, base: None }
     }
 
-    /// So many bytes further on.
+    /// The place so many bytes further on.
     pub(crate) const fn plus(self, bytes: u32) -> Self {
         Self { constant: self.constant.wrapping_add(bytes), base: self.base }
     }

@@ -1,39 +1,16 @@
-//! The graph as instructions. Registers keep what they hold where all ways to a node agree on it.
+//! Code generation: the graph becomes instructions. A register keeps its value at a node where all paths to the node agree on it.
 
 use crate::error::Fault;
 use crate::graph::{Graph, Node, NodeId};
 use crate::layout::{Label, Layout};
 use crate::ranges::Ranges;
-use crate::value::{Operator, Relation, Value, ValueId, Values, Width};
-
-/// Codes of the machine (S. McCanne, V. Jacobson: "The BSD Packet Filter", USENIX Winter 1993).
-mod code {
-    pub(super) const LD_IMM: u16 = 0x00;
-    pub(super) const LDX_IMM: u16 = 0x01;
-    pub(super) const LD_LEN: u16 = 0x80;
-    pub(super) const LDX_LEN: u16 = 0x81;
-    pub(super) const LD_MEM: u16 = 0x60;
-    pub(super) const LDX_MEM: u16 = 0x61;
-    pub(super) const LDX_MSH: u16 = 0xb1;
-    pub(super) const LD_ABS: u16 = 0x20;
-    pub(super) const LD_IND: u16 = 0x40;
-    pub(super) const ST: u16 = 0x02;
-    pub(super) const ALU: u16 = 0x04;
-    pub(super) const NEG: u16 = 0x84;
-    pub(super) const TAX: u16 = 0x07;
-    pub(super) const TXA: u16 = 0x87;
-    pub(super) const JEQ: u16 = 0x15;
-    pub(super) const JGT: u16 = 0x25;
-    pub(super) const JGE: u16 = 0x35;
-    pub(super) const JSET: u16 = 0x45;
-    /// The operand is the index register.
-    pub(super) const BY_X: u16 = 0x08;
-}
+use crate::value::{Relation, Value, ValueId, Values};
+use weir_demux::{Alu, code};
 
 /// Numbers that are compared one after the other; more are searched by halves.
 const ROW_MAX: usize = 4;
 
-/// What the registers hold.
+/// The values in the registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Registers {
     a: Option<ValueId>,
@@ -44,7 +21,7 @@ struct Emitter<'a> {
     values: &'a Values,
     layout: Layout,
     registers: Registers,
-    /// What they hold when a node is reached, as far as all ways agree.
+    /// The values in the registers at each node's entry, as far as all paths agree.
     entry: Vec<Option<Registers>>,
     row_max: usize,
     words: u8,
@@ -115,7 +92,7 @@ fn label(id: NodeId) -> Label {
 }
 
 impl Emitter<'_> {
-    /// A way to a node, with the registers as they are.
+    /// Records an edge to a node, with the registers' present values.
     fn reaches(&mut self, id: NodeId) {
         let here = self.registers;
         if let Some(entry) = self.entry.get_mut(id.index()) {
@@ -152,11 +129,6 @@ impl Emitter<'_> {
                 self.layout.push(code::TXA, 0);
             }
             Value::Load { base, offset, width } => {
-                let size = match width {
-                    Width::Word => 0x00,
-                    Width::Half => 0x08,
-                    Width::Byte => 0x10,
-                };
                 let mode = match base {
                     Some(base) => {
                         self.load_x(base, word)?;
@@ -164,14 +136,14 @@ impl Emitter<'_> {
                     }
                     None => code::LD_ABS,
                 };
-                self.layout.push(mode | size, offset);
+                self.layout.push(mode | width.code(), offset);
             }
             Value::Negate(of) => {
                 self.load_a(of, word)?;
                 self.layout.push(code::NEG, 0);
             }
             Value::Compute(operator, a, b) => {
-                let operation = code::ALU | operation(operator);
+                let operation = code::ALU | operator.code();
                 if let Some(number) = self.values.constant_of(b) {
                     self.load_a(a, word)?;
                     self.layout.push(operation, number);
@@ -251,7 +223,7 @@ impl Emitter<'_> {
         } else {
             None
         };
-        if let (Some((zero_to, other_to)), Value::Compute(Operator::And, of, mask)) =
+        if let (Some((zero_to, other_to)), Value::Compute(Alu::And, of, mask)) =
             (zero_to, self.values.get(value))
             && let Some(mask) = self.values.constant_of(mask)
             && self.registers.a != Some(value)
@@ -318,20 +290,5 @@ impl Emitter<'_> {
             self.layout.bind(left_at);
             self.search(left, middle.saturating_sub(1), (yes, no));
         }
-    }
-}
-
-const fn operation(operator: Operator) -> u16 {
-    match operator {
-        Operator::Add => 0x00,
-        Operator::Sub => 0x10,
-        Operator::Mul => 0x20,
-        Operator::Div => 0x30,
-        Operator::Or => 0x40,
-        Operator::And => 0x50,
-        Operator::Lsh => 0x60,
-        Operator::Rsh => 0x70,
-        Operator::Mod => 0x90,
-        Operator::Xor => 0xa0,
     }
 }

@@ -138,7 +138,7 @@ impl Graph {
         }
     }
 
-    /// All nodes that can be reached, each one before those that it leads to, and `yes` right behind its node where that is possible.
+    /// All reachable nodes in topological order. `yes` comes right behind its node where that is possible.
     pub(crate) fn order(&self) -> Vec<NodeId> {
         let (mut seen, mut order) = (vec![false; self.nodes.len()], Vec::new());
         let mut stack = vec![(self.root, 0)];
@@ -163,7 +163,7 @@ impl Graph {
         order
     }
 
-    /// Leaves out what cannot be reached, and makes one node of equal ones.
+    /// Removes unreachable nodes, and merges equal ones.
     pub(crate) fn tidy(&mut self) -> Result<(), Fault> {
         let mut builder = Builder::new();
         let mut new = vec![NodeId::REJECT; self.nodes.len()];

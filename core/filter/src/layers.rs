@@ -5,7 +5,8 @@ use crate::error::Fault;
 use crate::names::Transport;
 use crate::network::Direction;
 use crate::ranges::Ranges;
-use crate::value::{Operator, ValueId, Width};
+use crate::value::ValueId;
+use weir_demux::{Alu, Width};
 use weir_wire::LinkType;
 
 pub(crate) const IP: u32 = 0x0800;
@@ -13,8 +14,12 @@ pub(crate) const ARP: u32 = 0x0806;
 pub(crate) const RARP: u32 = 0x8035;
 pub(crate) const IP6: u32 = 0x86dd;
 pub(crate) const DECNET: u32 = 0x6003;
-const ATALK: u32 = 0x809b;
-const AARP: u32 = 0x80f3;
+pub(crate) const ATALK: u32 = 0x809b;
+pub(crate) const AARP: u32 = 0x80f3;
+pub(crate) const LAT: u32 = 0x6004;
+pub(crate) const MOPDL: u32 = 0x6001;
+pub(crate) const MOPRC: u32 = 0x6002;
+pub(crate) const SCA: u32 = 0x6007;
 const IPX: u32 = 0x8137;
 const MPLS: u32 = 0x8847;
 const PPPOE_SESSION: u32 = 0x8864;
@@ -63,7 +68,7 @@ impl Link {
     }
 }
 
-/// Where the headers of a packet lie. `vlan`, `mpls`, `pppoes` and `geneve` change that for everything behind them in the text.
+/// The offsets of a packet's headers. `vlan`, `mpls`, `pppoes` and `geneve` change them for everything behind them in the text.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
     pub(crate) link: Link,
@@ -71,11 +76,11 @@ pub(crate) struct Layers {
     pub(crate) header: Place,
     /// The protocol field of the link header, where there is one.
     pub(crate) protocol: Option<Place>,
-    /// What follows the link header.
+    /// The payload of the link header.
     pub(crate) payload: Place,
-    /// From there to the network header.
+    /// Bytes from the payload to the network header.
     pub(crate) network: u32,
-    /// The same behind an 802.2 header.
+    /// The same, where an 802.2 header follows the link header.
     pub(crate) behind_llc: u32,
     /// MPLS labels so far.
     pub(crate) labels: u32,
@@ -171,33 +176,17 @@ impl Layers {
         protocol: u32,
     ) -> Result<ConditionId, Fault> {
         let number = code.load(field, Width::Half)?;
-        let is_it = code.equals(number, protocol)?;
-        let has_length = code.test(number, Ranges::between(0, LENGTH_MAX))?;
-        match protocol {
-            SAP_ISO | SAP_IP | SAP_NETBEUI => {
-                let both = code.load_equals(self.payload, Width::Half, protocol << 8 | protocol)?;
-                code.and(has_length, both)
-            }
-            SAP_IPX => {
-                let is_it = code.equals(number, IPX)?;
-                let snap = self.snap(code, 0, IPX)?;
-                let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
-                let bare = code.load_equals(self.payload, Width::Half, 0xffff)?;
-                let any = code.any(&[snap, sap, bare])?;
-                let in_802_3 = code.and(has_length, any)?;
-                code.or(is_it, in_802_3)
-            }
-            ATALK | AARP => {
-                let snap = self.snap(code, if protocol == ATALK { 0x0008_0007 } else { 0 }, protocol)?;
-                let in_802_3 = code.and(has_length, snap)?;
-                code.or(is_it, in_802_3)
-            }
-            0..=LENGTH_MAX => {
-                let sap = code.load_equals(field.plus(2), Width::Byte, protocol)?;
-                code.and(has_length, sap)
-            }
-            _ => Ok(is_it),
+        let has_llc = code.test(number, Ranges::between(0, LENGTH_MAX))?;
+        if protocol != SAP_IPX {
+            return self.carried_by_type_or_llc(code, protocol, (number, has_llc), field.plus(2));
         }
+        let is_it = code.equals(number, IPX)?;
+        let snap = self.snap(code, 0, IPX)?;
+        let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
+        let bare = code.load_equals(self.payload, Width::Half, 0xffff)?;
+        let any = code.any(&[snap, sap, bare])?;
+        let in_802_3 = code.and(has_llc, any)?;
+        code.or(is_it, in_802_3)
     }
 
     fn carried_by_cooked(
@@ -207,31 +196,43 @@ impl Layers {
         protocol: u32,
     ) -> Result<ConditionId, Fault> {
         let number = code.load(field, Width::Half)?;
-        let is_it = code.equals(number, protocol)?;
         let has_llc = code.equals(number, COOKED_802_2)?;
+        if protocol != SAP_IPX {
+            let sap = self.header.plus(self.payload.constant);
+            return self.carried_by_type_or_llc(code, protocol, (number, has_llc), sap);
+        }
+        let is_it = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
+        let snap = self.snap(code, 0, IPX)?;
+        let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
+        let either = code.or(sap, snap)?;
+        let in_802_2 = code.and(has_llc, either)?;
+        code.or(is_it, in_802_2)
+    }
+
+    /// The packet carries a protocol other than IPX. The EtherType `number` names it, or where `has_llc` holds an 802.2 header, whose service access point is at `sap`.
+    fn carried_by_type_or_llc(
+        &self,
+        code: &mut Conditions,
+        protocol: u32,
+        (number, has_llc): (ValueId, ConditionId),
+        sap: Place,
+    ) -> Result<ConditionId, Fault> {
         match protocol {
             SAP_ISO | SAP_IP | SAP_NETBEUI => {
                 let both = code.load_equals(self.payload, Width::Half, protocol << 8 | protocol)?;
                 code.and(has_llc, both)
             }
-            SAP_IPX => {
-                let is_it = code.test(number, Ranges::of(&[IPX, COOKED_802_3]))?;
-                let snap = self.snap(code, 0, IPX)?;
-                let sap = code.load_equals(self.payload, Width::Byte, SAP_IPX)?;
-                let either = code.or(sap, snap)?;
-                let in_802_2 = code.and(has_llc, either)?;
-                code.or(is_it, in_802_2)
-            }
             ATALK | AARP => {
+                let is_it = code.equals(number, protocol)?;
                 let snap = self.snap(code, if protocol == ATALK { 0x0008_0007 } else { 0 }, protocol)?;
-                let in_802_2 = code.and(has_llc, snap)?;
-                code.or(is_it, in_802_2)
+                let in_llc = code.and(has_llc, snap)?;
+                code.or(is_it, in_llc)
             }
             0..=LENGTH_MAX => {
-                let sap = code.load_equals(self.header.plus(self.payload.constant), Width::Byte, protocol)?;
-                code.and(has_llc, sap)
+                let is_it = code.load_equals(sap, Width::Byte, protocol)?;
+                code.and(has_llc, is_it)
             }
-            _ => Ok(is_it),
+            _ => code.equals(number, protocol),
         }
     }
 
@@ -284,7 +285,7 @@ impl Layers {
         Ok(has_label)
     }
 
-    /// A PPPoE session. What follows is PPP.
+    /// A PPPoE session. PPP follows.
     pub(crate) fn pppoe(
         &mut self,
         code: &mut Conditions,
@@ -309,7 +310,7 @@ impl Layers {
         Ok(is_session)
     }
 
-    /// A Geneve tunnel over IPv4 or IPv6. What follows is an Ethernet frame, or what its EtherType says.
+    /// A Geneve tunnel over IPv4 or IPv6. An Ethernet frame follows, or the protocol of the tunnel's EtherType.
     pub(crate) fn geneve(
         &mut self,
         code: &mut Conditions,
@@ -335,10 +336,10 @@ impl Layers {
         let is_geneve = code.any(&either)?;
         let start = code.values.stored(start_word)?;
         let options = code.values.load(Some(start), 0, Width::Byte)?;
-        let options = compute(code, Operator::And, options, 0x3f)?;
-        let options = compute(code, Operator::Mul, options, 4)?;
-        let options = compute(code, Operator::Add, options, 8)?;
-        let header = code.values.compute(Operator::Add, options, start)?;
+        let options = compute(code, Alu::And, options, 0x3f)?;
+        let options = compute(code, Alu::Mul, options, 4)?;
+        let options = compute(code, Alu::Add, options, 8)?;
+        let header = code.values.compute(Alu::Add, options, start)?;
         let store_header = code.store(header_word, header)?;
         let header = code.values.stored(header_word)?;
         let field = code.values.load(Some(start), 2, Width::Half)?;
@@ -349,9 +350,9 @@ impl Layers {
             code.and(protocol, payload)
         };
         let (inner_protocol, inner_payload) =
-            (compute(code, Operator::Add, header, 12)?, compute(code, Operator::Add, header, 14)?);
+            (compute(code, Alu::Add, header, 12)?, compute(code, Alu::Add, header, 14)?);
         let ethernet = store(inner_protocol, inner_payload, code)?;
-        let own_protocol = compute(code, Operator::Add, start, 2)?;
+        let own_protocol = compute(code, Alu::Add, start, 2)?;
         let other = store(own_protocol, header, code)?;
         let places = code.if_else(is_ethernet, ethernet, other)?;
         let payload = code.values.stored(payload_word)?;
@@ -370,23 +371,23 @@ impl Layers {
         code.all(&[is_geneve, store_header, places])
     }
 
-    /// Where the packet has an Ethernet header: inside of Geneve it may have none.
+    /// The packet has an Ethernet header. Inside of Geneve it may have none.
     pub(crate) fn has_header(&self, code: &mut Conditions) -> Result<ConditionId, Fault> {
         let Some((header, payload)) = self.inner else { return code.always(true) };
         let (value, same) = code.values.relate(crate::value::Relation::Equal, header, payload)?;
         code.test(value, same.not())
     }
 
-    /// What follows an IPv4 header.
+    /// The place behind an IPv4 header.
     pub(crate) fn above_ip4(&self, code: &mut Conditions) -> Result<Place, Fault> {
         let network = self.network();
         let length = match network.base {
             None => code.values.header_length(network.constant)?,
             Some(base) => {
                 let first = code.load(network, Width::Byte)?;
-                let words = compute(code, Operator::And, first, 0xf)?;
-                let bytes = compute(code, Operator::Lsh, words, 2)?;
-                code.values.compute(Operator::Add, bytes, base)?
+                let words = compute(code, Alu::And, first, 0xf)?;
+                let bytes = compute(code, Alu::Lsh, words, 2)?;
+                code.values.compute(Alu::Add, bytes, base)?
             }
         };
         Ok(Place { constant: network.constant, base: Some(length) })
@@ -396,7 +397,7 @@ impl Layers {
 /// A place as a number.
 fn place_value(code: &mut Conditions, place: Place) -> Result<ValueId, Fault> {
     match place.base {
-        Some(base) => compute(code, Operator::Add, base, place.constant),
+        Some(base) => compute(code, Alu::Add, base, place.constant),
         None => code.values.constant(place.constant),
     }
 }
@@ -404,7 +405,7 @@ fn place_value(code: &mut Conditions, place: Place) -> Result<ValueId, Fault> {
 /// `value operator number`.
 pub(crate) fn compute(
     code: &mut Conditions,
-    operator: Operator,
+    operator: Alu,
     value: ValueId,
     number: u32,
 ) -> Result<ValueId, Fault> {
@@ -412,7 +413,7 @@ pub(crate) fn compute(
     code.values.compute(operator, value, number)
 }
 
-/// A number that has its limit, where there is one.
+/// A number that is checked against its limit, where there is a number.
 fn within(what: &'static str, value: Option<u32>, max: u32) -> Result<Option<u32>, Fault> {
     match value {
         Some(value) if value > max => Err(Fault::Limit { what, value, max }),

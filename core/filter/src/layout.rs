@@ -1,10 +1,8 @@
 //! Places of instructions. A test jumps over 255 instructions at most; further jumps take an instruction of their own.
 
 use std::collections::HashMap;
-use weir_demux::Instruction;
+use weir_demux::{Instruction, code};
 
-const JA: u16 = 0x05;
-const RET: u16 = 0x06;
 /// Rounds in which jumps become long, at most; then all are.
 const ROUNDS_MAX: usize = 32;
 
@@ -74,7 +72,7 @@ impl Layout {
         }
     }
 
-    /// Whether a label is bound at item `i`, with no instruction before it.
+    /// Returns true if a label is bound at item `i`, with no instruction before it.
     fn is_here(&self, mut i: usize, label: Label) -> bool {
         while let Some(Item::Bind(bound)) = self.items.get(i) {
             if *bound == label {
@@ -144,11 +142,14 @@ impl Layout {
             let next = all.len() + 1;
             let distance = labels.get(&to).map_or(0, |to| to.saturating_sub(next));
             all.push(match to {
-                Label::Accept => Instruction { code: RET, jt: 0, jf: 0, k: snap },
-                Label::Reject => Instruction { code: RET, jt: 0, jf: 0, k: 0 },
-                Label::At(_) => {
-                    Instruction { code: JA, jt: 0, jf: 0, k: u32::try_from(distance).unwrap_or(u32::MAX) }
-                }
+                Label::Accept => Instruction { code: code::RET, jt: 0, jf: 0, k: snap },
+                Label::Reject => Instruction { code: code::RET, jt: 0, jf: 0, k: 0 },
+                Label::At(_) => Instruction {
+                    code: code::JA,
+                    jt: 0,
+                    jf: 0,
+                    k: u32::try_from(distance).unwrap_or(u32::MAX),
+                },
             });
         };
         for (i, item) in self.items.iter().enumerate() {
@@ -180,7 +181,7 @@ impl Layout {
         }
         for (label, k) in [(Label::Accept, snap), (Label::Reject, 0)] {
             if labels.contains_key(&label) {
-                all.push(Instruction { code: RET, jt: 0, jf: 0, k });
+                all.push(Instruction { code: code::RET, jt: 0, jf: 0, k });
             }
         }
         all

@@ -17,7 +17,7 @@
 //!
 //! 1. The text becomes tokens, and these become conditions on values of the packet.
 //! 2. The conditions become a graph of decisions.
-//! 3. Decisions that are known already are left out, and tests of one value are put together.
+//! 3. Decisions that facts already decide are left out, and tests of one value are put together.
 //! 4. The graph becomes instructions.
 //!
 //! # Differences from libpcap
@@ -28,11 +28,11 @@
 //! - `protochain` follows eight headers, where libpcap goes on without end. Behind an authentication header it goes on where that ends; libpcap goes on
 //!   at a wrong place.
 //! - For NULL and LOOP captures, IPv6 is any of the numbers that Linux, NetBSD, FreeBSD and macOS have for it, and NULL captures may be of either byte order.
-//! - `inbound`, `outbound` and `ifindex` are refused where the link type does not say it. libpcap compiles them for live captures by the kernel.
+//! - `inbound`, `outbound` and `ifindex` are refused where the link type has no such field. libpcap compiles them for live captures by the kernel.
 //! - `byte N & M` and `byte N | M` test the byte; libpcap forgets to load it.
 //! - A division by 0 and a shift by more than 31 bits are refused wherever the number is constant.
 //! - Port numbers over 65,535 are refused in names too (`portrange 1-70000`).
-//! - libpcap's optimiser lets some tests go whose result does not count. Where such a test looks at bytes that were not captured, libpcap's unoptimised
+//! - libpcap's optimiser removes some tests whose result does not count. Where such a test reads bytes that were not captured, libpcap's unoptimised
 //!   program rejects the packet, and so does weir's.
 //! - A filter that selects no packet is refused where the compiler can show that. libpcap does the same, but shows it of other filters.
 //! - libpcap wrongly refuses some divisions and shifts by constants that are computed (`x << (40 - 39)`), and runs out of registers earlier.

@@ -1,5 +1,6 @@
 //! Names for numbers: a fixed table, so that one filter means the same on every machine, and an optional resolver.
 
+use crate::{layers, network};
 use core::net::IpAddr;
 
 /// A port by name: its number, and the protocol, where the name belongs to one only.
@@ -49,7 +50,7 @@ pub trait Names {
     fn service(&self, name: &str) -> Option<Service>;
 }
 
-/// No names but those of the fixed table.
+/// The names of the fixed table, and no others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FixedNames;
 
@@ -200,25 +201,26 @@ const PROTOCOLS: &[(&str, u32)] = &[
 
 /// Protocols above the link layer: EtherTypes, and below 1,500 service access points of IEEE 802.2.
 const LINK_PROTOCOLS: &[(&str, u32)] = &[
-    ("aarp", 0x80f3),
-    ("arp", 0x0806),
-    ("atalk", 0x809b),
-    ("decnet", 0x6003),
-    ("ip", 0x0800),
-    ("ip6", 0x86dd),
-    ("lat", 0x6004),
+    ("aarp", layers::AARP),
+    ("arp", layers::ARP),
+    ("atalk", layers::ATALK),
+    ("decnet", layers::DECNET),
+    ("ip", layers::IP),
+    ("ip6", layers::IP6),
+    ("lat", layers::LAT),
     ("loopback", 0x9000),
-    ("mopdl", 0x6001),
-    ("moprc", 0x6002),
-    ("rarp", 0x8035),
-    ("sca", 0x6007),
-    ("iso", 0xfe),
-    ("stp", 0x42),
-    ("ipx", 0xe0),
-    ("netbeui", 0xf0),
+    ("mopdl", layers::MOPDL),
+    ("moprc", layers::MOPRC),
+    ("rarp", layers::RARP),
+    ("sca", layers::SCA),
+    ("iso", layers::SAP_ISO),
+    ("stp", layers::SAP_STP),
+    ("ipx", layers::SAP_IPX),
+    ("netbeui", layers::SAP_NETBEUI),
 ];
 
-const OSI_PROTOCOLS: &[(&str, u32)] = &[("clnp", 0x81), ("esis", 0x82), ("isis", 0x83)];
+const OSI_PROTOCOLS: &[(&str, u32)] =
+    &[("clnp", network::CLNP), ("esis", network::ESIS), ("isis", network::ISIS)];
 
 fn number(list: &[(&str, u32)], name: &str) -> Option<u32> {
     list.iter().find(|(known, _)| *known == name).map(|&(_, number)| number)

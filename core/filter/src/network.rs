@@ -2,25 +2,29 @@
 
 use crate::condition::{ConditionId, Conditions};
 use crate::error::Fault;
-use crate::layers::{ARP, DECNET, IP, IP6, Layers, Link, RARP, SAP_ISO, compute};
+use crate::layers::{
+    AARP, ARP, ATALK, DECNET, IP, IP6, LAT, Layers, Link, MOPDL, MOPRC, RARP, SAP_IPX, SAP_ISO, SAP_NETBEUI,
+    SAP_STP, SCA, compute,
+};
 use crate::names::Transport;
 use crate::ranges::Ranges;
-use crate::value::{Operator, ValueId, Width};
+use crate::value::ValueId;
 use crate::word::Proto;
 use core::net::Ipv6Addr;
+use weir_demux::{Alu, Width};
 
 /// Headers that `protochain` follows, at most. libpcap follows them without end.
 const CHAIN_MAX: u32 = 8;
-/// Extension headers of IPv6 that say what follows them: hop-by-hop options, routing, fragment, destination options.
+/// Extension headers of IPv6 that name the next header: hop-by-hop options, routing, fragment, destination options.
 const EXTENSIONS: [u32; 4] = [0, 43, 44, 60];
 const AUTHENTICATION: u32 = 51;
 const FRAGMENT: u32 = 44;
 /// OSI network protocols.
-const ESIS: u32 = 0x82;
-const ISIS: u32 = 0x83;
-const CLNP: u32 = 0x81;
+pub(crate) const ESIS: u32 = 0x82;
+pub(crate) const ISIS: u32 = 0x83;
+pub(crate) const CLNP: u32 = 0x81;
 
-/// Which of a packet's two addresses or ports.
+/// The choice between a packet's two addresses or ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Src,
@@ -30,7 +34,7 @@ pub(crate) enum Direction {
 }
 
 impl Layers {
-    /// What holds for the source, the destination, either or both.
+    /// Applies a condition to the source, the destination, either or both.
     fn directed(
         &self,
         code: &mut Conditions,
@@ -174,7 +178,7 @@ impl Layers {
         code.load_masked(self.network().plus(6), Width::Half, 0x1fff, 0)
     }
 
-    /// `proto`: the number of the protocol that a header says follows.
+    /// `proto`: a header names this protocol as the next one.
     pub(crate) fn protocol(
         &self,
         code: &mut Conditions,
@@ -251,17 +255,17 @@ impl Layers {
             Proto::Ip6 => self.carries(code, IP6),
             Proto::Arp => self.carries(code, ARP),
             Proto::Rarp => self.carries(code, RARP),
-            Proto::Atalk => self.carries(code, 0x809b),
-            Proto::Aarp => self.carries(code, 0x80f3),
+            Proto::Atalk => self.carries(code, ATALK),
+            Proto::Aarp => self.carries(code, AARP),
             Proto::Decnet => self.carries(code, DECNET),
-            Proto::Sca => self.carries(code, 0x6007),
-            Proto::Lat => self.carries(code, 0x6004),
-            Proto::Mopdl => self.carries(code, 0x6001),
-            Proto::Moprc => self.carries(code, 0x6002),
+            Proto::Sca => self.carries(code, SCA),
+            Proto::Lat => self.carries(code, LAT),
+            Proto::Mopdl => self.carries(code, MOPDL),
+            Proto::Moprc => self.carries(code, MOPRC),
             Proto::Iso => self.carries(code, SAP_ISO),
-            Proto::Stp => self.carries(code, crate::layers::SAP_STP),
-            Proto::Ipx => self.carries(code, crate::layers::SAP_IPX),
-            Proto::Netbeui => self.carries(code, crate::layers::SAP_NETBEUI),
+            Proto::Stp => self.carries(code, SAP_STP),
+            Proto::Ipx => self.carries(code, SAP_IPX),
+            Proto::Netbeui => self.carries(code, SAP_NETBEUI),
             Proto::Esis => self.protocol(code, Some(Proto::Iso), ESIS),
             Proto::Isis => self.protocol(code, Some(Proto::Iso), ISIS),
             Proto::Clnp => self.protocol(code, Some(Proto::Iso), CLNP),
@@ -343,9 +347,9 @@ impl Layers {
                     let is_kind = code.test(protocol, kinds)?;
                     let next = code.values.load(Some(offset), base, Width::Byte)?;
                     let length = code.values.load(Some(offset), base.wrapping_add(1), Width::Byte)?;
-                    let length = compute(code, Operator::Add, length, more)?;
-                    let length = compute(code, Operator::Mul, length, unit)?;
-                    let end = code.values.compute(Operator::Add, length, offset)?;
+                    let length = compute(code, Alu::Add, length, more)?;
+                    let length = compute(code, Alu::Mul, length, unit)?;
+                    let end = code.values.compute(Alu::Add, length, offset)?;
                     let store_protocol = code.store(protocol_word, next)?;
                     let store_offset = code.store(offset_word, end)?;
                     let further = code.all(&[store_protocol, store_offset, rest])?;

@@ -1,8 +1,8 @@
 //! Decisions that are not made twice.
 //!
-//! What is known on a way through the graph decides later tests of the same values: their edges lead on at once (jump threading, as in A. Begel,
-//! S. McCanne, S. L. Graham: "BPF+", SIGCOMM 1999). Tests in a row that lead to one node are sorted by value and become tests of sets. Neither changes what
-//! is accepted: a test moves or goes only where all bytes that it looks at are known to be there.
+//! Facts along a path decide later tests of the same values, so edges skip these tests (jump threading, as in A. Begel,
+//! S. McCanne, S. L. Graham: "BPF+", SIGCOMM 1999). Tests in a row that lead to one node are grouped by value and become tests of sets. Neither changes
+//! which packets are accepted: a test moves or goes only where all bytes that it reads are known to be there.
 
 use crate::error::Fault;
 use crate::graph::{Graph, Node, NodeId};
@@ -14,10 +14,10 @@ use std::collections::HashMap;
 const ROUNDS_MAX: usize = 8;
 /// Values that are remembered at one place, at most. The first ones stay: they decide the most.
 const KNOWN_MAX: usize = 48;
-/// Units of work for one filter; a unit is about the comparison of two ranges. What is left undone costs the program length, and nothing else.
+/// Units of work for one filter; a unit is about the comparison of two ranges. An unfinished optimisation makes the program longer, and nothing else.
 const WORK_MAX: usize = 4_000_000;
 
-/// What is known of a packet at a place in the graph.
+/// Facts about a packet at a node of the graph.
 #[derive(Clone, Debug, Default)]
 struct Facts {
     /// The numbers that values can have. Sorted by value.
@@ -74,7 +74,7 @@ impl Facts {
         }
     }
 
-    /// What holds on this way and on another one.
+    /// Keeps the facts that hold on both of two paths.
     fn meet(&mut self, other: &Self) {
         self.known.retain_mut(|(value, numbers)| match other.numbers(*value) {
             Some(others) => {
@@ -100,7 +100,7 @@ impl Facts {
     }
 }
 
-/// Makes the graph smaller and its ways shorter.
+/// Makes the graph smaller and its paths shorter.
 pub(crate) fn optimise(graph: &mut Graph, values: &Values) -> Result<(), Fault> {
     let mut optimiser = Optimiser { values, demands: HashMap::new(), left: WORK_MAX };
     for _ in 0..ROUNDS_MAX {
@@ -140,7 +140,7 @@ impl Optimiser<'_> {
         left.is_some()
     }
 
-    /// Goes over the graph once, each node with what is known there. It says whether it has changed anything.
+    /// Visits each node once, with the facts that hold there. Returns true if it changed the graph.
     fn pass(&mut self, graph: &mut Graph, pass: Pass) -> bool {
         let order = graph.order();
         let mut facts: Vec<Option<Facts>> = Vec::new();
@@ -201,7 +201,7 @@ impl Optimiser<'_> {
                 Node::Accept | Node::Reject => {}
             }
             for (to, known) in edges {
-                // An edge that is never taken says nothing.
+                // An edge that is never taken adds no fact.
                 if known.known.iter().any(|(_, numbers)| numbers.is_empty())
                     && facts.get(to.index()).is_some_and(Option::is_some)
                 {
@@ -220,7 +220,7 @@ impl Optimiser<'_> {
         changed
     }
 
-    /// Where an edge leads, when all that is known already decides the tests at its end.
+    /// The target of an edge, behind all tests at its end that facts decide.
     fn thread(&mut self, graph: &Graph, mut to: NodeId, facts: &Facts) -> NodeId {
         while let Node::Branch { value, numbers, yes, no } = graph.get(to) {
             if !self.demands(*value).iter().all(|demand| facts.has(demand)) {
@@ -242,7 +242,7 @@ impl Optimiser<'_> {
         to
     }
 
-    /// Sorts a row of tests that begins here, and of which each leads to one node, or else to the next test.
+    /// Groups by value a row of tests that begins here. Each of them leads to one common node, or else to the next test. Returns true if it changed the graph.
     fn sort(
         &mut self,
         graph: &mut Graph,

@@ -10,8 +10,9 @@ use crate::network::Direction;
 use crate::qualified::{Identifiers, Qualifiers, Thing};
 use crate::ranges::Ranges;
 use crate::token::{Kind, Token, shown, tokens};
-use crate::value::{Operator, Relation};
+use crate::value::Relation;
 use crate::word::{Proto, Word};
+use weir_demux::{Alu, Width};
 
 /// The binding of operators: a greater number binds closer.
 const UNARY: u8 = 6;
@@ -255,7 +256,7 @@ impl<'a> Parser<'a> {
         self.relation(start, item)
     }
 
-    /// What follows arithmetic: more of it, and a comparison.
+    /// The rest of an arithmetic expression, and a comparison.
     fn relation(&mut self, start: usize, left: Item) -> Result<Item, FilterError> {
         let left = self.operators(start, left, 0)?;
         let (relation, is_reversed) = match self.peek() {
@@ -323,16 +324,16 @@ impl<'a> Parser<'a> {
         }
         loop {
             let (operator, binds, right) = match self.peek() {
-                Some(Kind::Bar) => (Operator::Or, 1, 2),
-                Some(Kind::Ampersand) => (Operator::And, 2, 3),
-                Some(Kind::ShiftLeft) => (Operator::Lsh, 3, 4),
-                Some(Kind::ShiftRight) => (Operator::Rsh, 3, 4),
-                Some(Kind::Plus) => (Operator::Add, 4, 5),
-                Some(Kind::Minus) => (Operator::Sub, 4, 5),
-                Some(Kind::Times) => (Operator::Mul, 5, UNARY),
-                Some(Kind::Slash) => (Operator::Div, 5, UNARY),
-                Some(Kind::Percent) => (Operator::Mod, u8::MAX, 0),
-                Some(Kind::Caret) => (Operator::Xor, u8::MAX, 0),
+                Some(Kind::Bar) => (Alu::Or, 1, 2),
+                Some(Kind::Ampersand) => (Alu::And, 2, 3),
+                Some(Kind::ShiftLeft) => (Alu::Lsh, 3, 4),
+                Some(Kind::ShiftRight) => (Alu::Rsh, 3, 4),
+                Some(Kind::Plus) => (Alu::Add, 4, 5),
+                Some(Kind::Minus) => (Alu::Sub, 4, 5),
+                Some(Kind::Times) => (Alu::Mul, 5, UNARY),
+                Some(Kind::Slash) => (Alu::Div, 5, UNARY),
+                Some(Kind::Percent) => (Alu::Mod, u8::MAX, 0),
+                Some(Kind::Caret) => (Alu::Xor, u8::MAX, 0),
                 _ => return Ok(left),
             };
             if binds < binding {
@@ -611,13 +612,13 @@ impl<'a> Parser<'a> {
     }
 
     fn byte_is(&mut self, offset: u32, operator: Option<Kind>, number: u32) -> Result<ConditionId, Fault> {
-        let byte = self.code.load(self.layers.header.plus(offset), crate::value::Width::Byte)?;
+        let byte = self.code.load(self.layers.header.plus(offset), Width::Byte)?;
         let numbers = match operator {
             Some(Kind::Equal) => Ranges::one(number),
             Some(Kind::Less) => Ranges::between(number, u32::MAX).not(),
             Some(Kind::Greater) => Ranges::between(0, number).not(),
             other => {
-                let operator = if other == Some(Kind::Ampersand) { Operator::And } else { Operator::Or };
+                let operator = if other == Some(Kind::Ampersand) { Alu::And } else { Alu::Or };
                 let number = self.code.values.constant(number)?;
                 let value = self.code.values.compute(operator, byte, number)?;
                 return self.code.test(value, Ranges::one(0).not());

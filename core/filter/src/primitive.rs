@@ -5,8 +5,8 @@ use crate::error::Fault;
 use crate::layers::{IP, IP6, LENGTH_MAX, Layers, Link};
 use crate::network::Direction;
 use crate::ranges::Ranges;
-use crate::value::Width;
 use crate::word::Proto;
+use weir_demux::Width;
 
 /// Packets that the capturing machine sent, in a cooked capture.
 const OUTGOING: u32 = 4;

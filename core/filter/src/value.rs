@@ -3,6 +3,7 @@
 use crate::error::Fault;
 use crate::ranges::Ranges;
 use std::collections::HashMap;
+use weir_demux::{Alu, Width};
 
 /// Values of one filter, at most. A filter of 4,096 bytes has a few thousand.
 const VALUES_MAX: usize = 16_384;
@@ -12,47 +13,6 @@ const DEPTH_MAX: u16 = 700;
 /// An index into [`Values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueId(usize);
-
-/// The bytes that a load reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Width {
-    Byte,
-    Half,
-    Word,
-}
-
-impl Width {
-    pub(crate) const fn bytes(self) -> u32 {
-        match self {
-            Self::Byte => 1,
-            Self::Half => 2,
-            Self::Word => 4,
-        }
-    }
-
-    const fn max(self) -> u32 {
-        match self {
-            Self::Byte => 0xff,
-            Self::Half => 0xffff,
-            Self::Word => u32::MAX,
-        }
-    }
-}
-
-/// Arithmetic of the machine, modulo 2^32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Operator {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    And,
-    Or,
-    Xor,
-    Lsh,
-    Rsh,
-}
 
 /// Comparisons of the machine, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +36,7 @@ pub(crate) enum Value {
     },
     /// Four times the lower half of the byte at the offset: the length of an IPv4 header.
     HeaderLength(u32),
-    Compute(Operator, ValueId, ValueId),
+    Compute(Alu, ValueId, ValueId),
     Negate(ValueId),
     /// 1 where the relation holds, else 0.
     Compare(Relation, ValueId, ValueId),
@@ -197,8 +157,8 @@ impl Values {
     }
 
     /// `a operator b`. Where a constant decides the result alone, nothing else is computed, as in libpcap.
-    pub(crate) fn compute(&mut self, operator: Operator, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
-        use Operator::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
+    pub(crate) fn compute(&mut self, operator: Alu, a: ValueId, b: ValueId) -> Result<ValueId, Fault> {
+        use Alu::{Add, And, Div, Lsh, Mod, Mul, Or, Rsh, Sub, Xor};
         let (left, right) = (self.constant_of(a), self.constant_of(b));
         match (operator, left) {
             (Add | Or | Xor, Some(0)) => return Ok(b),
@@ -215,18 +175,7 @@ impl Values {
             _ => {}
         }
         if let (Some(a), Some(b)) = (left, right) {
-            return self.constant(match operator {
-                Add => a.wrapping_add(b),
-                Sub => a.wrapping_sub(b),
-                Mul => a.wrapping_mul(b),
-                Div => a.checked_div(b).unwrap_or(0),
-                Mod => a.checked_rem(b).unwrap_or(0),
-                And => a & b,
-                Or => a | b,
-                Xor => a ^ b,
-                Lsh => a.checked_shl(b).unwrap_or(0),
-                Rsh => a.checked_shr(b).unwrap_or(0),
-            });
+            return self.constant(operator.compute(a, b).unwrap_or(0));
         }
         // A constant on the right is part of the instruction.
         let commutes = matches!(operator, Add | Mul | And | Or | Xor);
@@ -236,7 +185,7 @@ impl Values {
         self.make(Value::Compute(operator, a, b))
     }
 
-    /// Where the relation holds: a value, and the numbers that it has there.
+    /// A value, and the numbers that it has if the relation holds.
     pub(crate) fn relate(
         &mut self,
         relation: Relation,
@@ -270,7 +219,7 @@ impl Values {
     pub(crate) fn max(&self, id: ValueId) -> u32 {
         match self.get(id) {
             Value::Load { width, .. } => width.max(),
-            Value::Compute(Operator::And, a, b) => {
+            Value::Compute(Alu::And, a, b) => {
                 self.constant_of(b).unwrap_or(u32::MAX).min(match self.get(a) {
                     Value::Load { width, .. } => width.max(),
                     _ => u32::MAX,
@@ -298,7 +247,7 @@ impl Values {
                     demands.push(Demand::Bytes { base: None, end: u64::from(offset) + 1 });
                 }
                 Value::Compute(operator, a, b) => {
-                    if matches!(operator, Operator::Div | Operator::Mod) && self.constant_of(b).is_none() {
+                    if matches!(operator, Alu::Div | Alu::Mod) && self.constant_of(b).is_none() {
                         demands.push(Demand::Quotient(id));
                     }
                     left.extend([a, b]);

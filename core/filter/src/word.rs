@@ -76,7 +76,7 @@ pub(crate) enum Word {
     PppoeSession,
     Geneve,
     Llc,
-    /// Of filters on other captures than weir reads: the word, and which captures.
+    /// A word for captures that weir does not read, and the reason in words.
     Foreign(&'static str, &'static str),
 }
 

@@ -326,7 +326,7 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
     let others: Vec<_> = (2..20).map(|number| ask(v4(number, 1), 0)).collect();
     assert_eq!(others.iter().filter(|answer| answer.1).count(), 7);
     assert_eq!(others[7], (Ok(()), false));
-    // And who was not answered because of all has lost nothing of his own.
+    // A source that waited for the common rate has lost nothing of its own rate.
     assert_eq!((0..4).map(|_| ask(v4(9, 1), 200 * MS).1).collect::<Vec<_>>(), [true, true, true, false]);
     assert_eq!((gate.counters().refused_source, gate.counters().unanswered), (998, 11));
 }
@@ -334,7 +334,7 @@ fn one_source_is_answered_so_often_and_takes_nothing_from_others() {
 #[test]
 fn a_peer_behind_the_address_of_attackers_has_its_turn_after_those_that_wait() {
     let mut gate = Gate::new(Limits::default());
-    // Seven attackers behind one address, each of which comes again as soon as it was answered: the address has used up its burst, and asks for all of its rate.
+    // Seven attackers are behind one address, and each comes again as soon as it was answered. The address has used up its burst, and asks for all of its rate.
     let come = |gate: &mut Gate, now| {
         let ticket = gate.admit(honest(), Nanos(now)).ticket;
         assert_eq!(gate.first(ticket, Nanos(now)), Ok(()));

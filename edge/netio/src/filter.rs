@@ -65,7 +65,7 @@ impl Filter {
         Self::checked(expression, false)
     }
 
-    /// The same for the text of somebody who runs weir themselves: names of hosts and ports are looked up as the system does it.
+    /// The same for the text of the user who runs weir: the system's resolver looks up names of hosts and ports.
     ///
     /// # Errors
     ///

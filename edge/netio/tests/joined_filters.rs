@@ -182,7 +182,7 @@ fn by_libpcap(expression: &str, is_optimised: bool) -> Option<Vec<Instruction>> 
     Some(compiled.get_instructions().iter().map(|one| instruction(one.to_string())).collect())
 }
 
-/// Those that can be compiled for Ethernet.
+/// The filters that can be compiled for Ethernet.
 fn compiled(expressions: &[String]) -> Vec<Filter> {
     expressions
         .iter()

@@ -1,7 +1,7 @@
 //! A node's side: the acceptor, which takes connections and makes handshakes with them.
 //!
-//! One thread, in [`Acceptor::serve`], has all connections whose peer is not known: it reads first messages as they come, answers those that
-//! the gate names, and reads third messages (`rounds.rs`). A connection takes no other thread, and no more memory than a message, before its
+//! One thread, in [`Acceptor::serve`], has all connections whose peer is not known (`rounds.rs`). It reads first messages as they come, answers those that
+//! the gate names, and reads third messages. A connection takes no other thread, and no more memory than a message, before its
 //! third message is there as a whole. Then it is a [`PendingPeer`](crate::PendingPeer).
 
 use crate::rounds::Rounds;

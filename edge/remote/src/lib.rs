@@ -2,7 +2,7 @@
 //!
 //! What is said is `weir_trust`'s, here are the sockets, the clock and the system's randomness. A client has [`connect`]. A node has one
 //! [`Acceptor`] for all that connect to it. Its thread makes handshakes up to the third message, and hands each [`PendingPeer`] to a thread of
-//! its own, which calls [`PendingPeer::authenticate`] and, when it has read the peer's credentials, [`AuthenticatedPeer::accept`]. There are
+//! its own. That thread calls [`PendingPeer::authenticate`], reads the peer's credentials, and calls [`AuthenticatedPeer::accept`]. There are
 //! never more such threads than half-open handshakes ([`weir_trust::gate::Limits::half_open`]), peers that are told why they are refused, and
 //! clients.
 //!

@@ -100,7 +100,7 @@ impl Connection {
                 let Some(first) = input.read(&self.socket, Message::First)? else {
                     return Ok(Progress::None);
                 };
-                // What is no first message takes no turn.
+                // Only a first message takes a turn.
                 check_first(&first)?;
                 self.state = State::Waiting(first);
                 Ok(Progress::First)
@@ -138,7 +138,7 @@ impl Connection {
     }
 }
 
-/// What the acceptor's thread works with.
+/// The state of the acceptor's thread.
 pub(crate) struct Rounds<'a, F> {
     shared: &'a Arc<Shared>,
     signer: &'a dyn Signer,
@@ -198,7 +198,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
         Ok(())
     }
 
-    /// How long there is nothing to do, if nothing comes.
+    /// The time until something is due, if nothing comes.
     fn next_event(&self) -> Duration {
         let now = self.shared.now();
         let next = self.shared.lock().gate.next_event(now);
@@ -312,7 +312,7 @@ impl<'a, F: FnMut(PendingPeer)> Rounds<'a, F> {
                 continue;
             };
             match connection.answer(self.signer, self.shared.instant(turn.until)) {
-                // What came before the answer was not noticed.
+                // An event before the answer was not handled.
                 Ok(()) => self.go_on(number, false),
                 Err(error) => self.end(number, &error),
             }

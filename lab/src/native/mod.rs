@@ -4,13 +4,11 @@ mod build;
 mod host;
 mod library;
 mod process;
-mod socket;
 mod space;
 
 pub use build::{Build, Compiler, compile_program};
 pub use library::Native;
 pub use process::{Usage, process_time, run_measured, thread_time};
-pub use socket::connect_from;
 pub use space::Space;
 
 use weir_abi::Descriptor;

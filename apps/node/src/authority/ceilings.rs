@@ -23,7 +23,7 @@ pub(crate) fn hold<'a>(
     let mut beyond = Vec::new();
     let (of_root, under) = used_under(&owner.credential, others);
     for (link, before) in owner.credential.chain().iter().zip(&under) {
-        // Of its own sum the owner is told. That under an earlier holder has others in it, of whom the owner knows nothing.
+        // The owner reads their own sum. The sum under an earlier holder includes others, of whom the owner knows nothing.
         let is_told = link.id == owner.credential.id();
         beyond.extend(past_ceilings(&link.holder.to_string(), &link.grant.ceilings, before, &asked, is_told));
     }
@@ -235,7 +235,7 @@ struct Short {
     given: u64,
     whose: String,
     left: u64,
-    /// Whether the owner of the session is told how much is left.
+    /// The refusal tells the session's owner how much is left.
     is_told: bool,
 }
 
@@ -276,7 +276,7 @@ fn past_ceilings(
     shares(ceilings, before, asked).into_iter().filter_map(short)
 }
 
-/// Who reads what is used.
+/// The reader of a report on usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// The node's operator.
@@ -285,8 +285,8 @@ pub(crate) enum Reader {
     Holder,
 }
 
-/// What is used of what a credential allows, by its holder and those below together. The operator also reads what is used of all that is given to each earlier holder of the chain, and to the root:
-/// there are others in that. `sessions` are all of the node that are not the operator's.
+/// Usage under a credential: the sum over its holder and the holder's delegates. The operator also reads the sums under each earlier holder of the chain and under the root,
+/// which include other holders. `sessions` are all sessions of the node that belong to holders.
 pub(crate) fn usage<'a>(
     credential: &Verified,
     sessions: impl Iterator<Item = (&'a Owner, &'a SessionSpec)>,
@@ -302,7 +302,7 @@ pub(crate) fn usage<'a>(
         }
     };
     if reader == Reader::Holder {
-        // All ceilings of the chain and of the root hold for the holder, who reads of no one else's part in them.
+        // All ceilings of the chain and of the root hold for the holder, but other holders' parts in them are not shown.
         let own = under.last().copied().unwrap_or_default();
         say(credential.holder().to_string(), &credential.grant().ceilings, &own);
         return all;

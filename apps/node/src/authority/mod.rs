@@ -117,7 +117,7 @@ impl Owner {
         Some(Self { credential: Arc::clone(credential), given: given.clone() })
     }
 
-    /// Whether the session concerns the holder of `credential`: it is their own, or its owner has their credential from them. What they may do with it is said by [`needed`].
+    /// Returns true if the session is the own one of the holder of `credential`, or one of a delegate of theirs. [`needed`] names the right that each request takes.
     pub(crate) fn is_under(&self, credential: &Verified) -> bool {
         self.credential.chain().iter().any(|link| link.id == credential.id())
     }

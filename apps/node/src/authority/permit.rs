@@ -25,7 +25,7 @@ pub(crate) struct Permitted {
     pub(crate) ask: Request,
     /// Whose the session is that it creates or changes, or loads a module into, where a holder asks.
     pub(crate) owner: Option<Owner>,
-    /// The share by which a holder asks who is not the owner. The owner can take it back while the request is carried out.
+    /// The share by which another holder than the owner asks. The owner can take it back while the request is carried out.
     pub(crate) by: Option<Share>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn permit(
     if let Needed::Operator(what) = needed {
         return Err(Refusal::Operator(what));
     }
-    // A request that is about a session which is there is one about this one, by the node's name.
+    // From here on an existing session has the node's name for it.
     let found = match ask.session() {
         Some(called) if needed != Needed::New => Some(desk.session(called, needed)?),
         _ => None,
@@ -93,7 +93,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// A session over which the holder has the right that is needed: their own by the name that they gave it, or that of a delegate by the node's name.
+    /// A session over which the holder has the right that is needed. Holders name their own sessions as they created them, and a delegate's by the node's name.
     fn session(&self, called: &Name, needed: Needed) -> Result<Found, Refusal> {
         let own = Owner::name_of(self.credential, called);
         let concerns = |name: Name| {

@@ -53,7 +53,7 @@ pub enum Refusal {
         /// The share that is missing.
         share: Box<Share>,
     },
-    /// A delegator who would share a session of another.
+    /// A delegator's request to share a session of another holder.
     #[error(
         "session `{0}` belongs to a holder who has their credential from you: only its owner shares rights over it"
     )]

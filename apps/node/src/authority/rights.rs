@@ -9,9 +9,9 @@ use weir_trust::key::PublicKey;
 /// The right that a request needs from the holder of a credential. The node's operator needs none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needed {
-    /// None over a session: the answer, or the effect, is about the holder's own and what concerns them.
+    /// No right over a session: the answer or the effect concerns the holder alone.
     Nothing,
-    /// The operator's.
+    /// The operator's right.
     Operator(&'static str),
     /// To have sessions: the new one is the holder's own.
     New,
@@ -32,7 +32,7 @@ pub(crate) fn needed(ask: &Request) -> Needed {
         Request::Upload(_) => Needed::Nothing,
         // A list counts by its own signature.
         Request::Revoke => Needed::Nothing,
-        // Those of the root by whose right the holder is here.
+        // The answer has the revocations of the holder's root.
         Request::Revocations => Needed::Nothing,
         Request::Create(_) => Needed::New,
         Request::Change(change) if change.share.is_empty() && change.unshare.is_empty() => {
@@ -85,7 +85,7 @@ impl Owner {
     }
 }
 
-/// Whether the holder of a key is one of those through whom a credential came to its holder.
+/// Returns true if the key is that of an earlier holder in the credential's chain.
 pub(crate) fn is_from(credential: &Verified, key: &PublicKey) -> bool {
     let chain = credential.chain();
     chain.iter().take(chain.len().saturating_sub(1)).any(|link| link.holder == *key)

@@ -36,7 +36,7 @@ pub(crate) fn snapshot_of(
         if standing == Standing::Own {
             return Some(session);
         }
-        // A share is for its key and for the owner, and nobody else.
+        // A share is shown to the holder of its key and to the owner alone.
         session
             .share
             .retain(|share| share.parse().is_ok_and(|share: Share| share.key == *credential.holder()));
@@ -56,51 +56,15 @@ pub(crate) fn snapshot_of(
     }
 }
 
-/// A session as its delegator sees it: what is on its bill and what it has reserved, and nothing of what it runs, which packets it gets and where they go.
+/// A session as its delegator sees it: its bill and its reservations. Its modules, packets and outputs are not shown.
 fn sums(session: SessionShot) -> SessionShot {
-    let all = || "all".to_owned();
-    let channels = &session.channels;
-    let mut channel = ChannelShot { name: all(), ..ChannelShot::default() };
-    for one in channels {
-        add(&mut channel.waiting, one.waiting);
-        add(&mut channel.queue, one.queue);
-        add(&mut channel.packets, one.packets);
-        add(&mut channel.bytes, one.bytes);
-        one.drops
-            .iter()
-            .for_each(|(cause, packets)| add(channel.drops.entry(cause.clone()).or_default(), *packets));
-    }
-    let mut output = OutputShot { name: all(), ..OutputShot::default() };
-    for one in &session.outputs {
-        add(&mut output.reserved_bits, one.reserved_bits);
-        add(&mut output.cap_bits, one.cap_bits);
-        add(&mut output.waiting, one.waiting);
-        add(&mut output.queue, one.queue);
-        add(&mut output.packets, one.packets);
-        add(&mut output.bytes, one.bytes);
-        add(&mut output.wire_bytes, one.wire_bytes);
-        add(&mut output.reserved_wire_bytes, one.reserved_wire_bytes);
-        one.drops
-            .iter()
-            .for_each(|(cause, frames)| add(output.drops.entry(cause.clone()).or_default(), *frames));
-    }
-    let mut module = ModuleShot { name: all(), state: "running".to_owned(), ..ModuleShot::default() };
-    for one in &session.modules {
-        add(&mut module.packets, one.packets);
-        add(&mut module.records, one.records);
-        add(&mut module.records_lost, one.records_lost);
-        add(&mut module.faults, one.faults);
-        add(&mut module.strikes, one.strikes);
-        add(&mut module.used_ns, one.used_ns);
-        add(&mut module.memory, one.memory);
-    }
     let processor =
         |(number, one): (usize, &ProcessorShot)| ProcessorShot { name: number.to_string(), ..one.clone() };
     SessionShot {
         cpu: session.cpu.iter().enumerate().map(processor).collect(),
-        channels: vec![channel],
-        outputs: if session.outputs.is_empty() { Vec::new() } else { vec![output] },
-        modules: if session.modules.is_empty() { Vec::new() } else { vec![module] },
+        channels: vec![sum_of_channels(&session.channels)],
+        outputs: if session.outputs.is_empty() { Vec::new() } else { vec![sum_of_outputs(&session.outputs)] },
+        modules: if session.modules.is_empty() { Vec::new() } else { vec![sum_of_modules(&session.modules)] },
         limits: LimitsShot { writes: None, writes_refused: 0, ..session.limits },
         services: ServicesShot::default(),
         publish: Vec::new(),
@@ -122,6 +86,55 @@ fn sums(session: SessionShot) -> SessionShot {
     }
 }
 
+/// The name of a row of sums.
+const ALL: &str = "all";
+
+fn sum_of_channels(channels: &[ChannelShot]) -> ChannelShot {
+    let mut sum = ChannelShot { name: ALL.to_owned(), ..ChannelShot::default() };
+    for one in channels {
+        add(&mut sum.waiting, one.waiting);
+        add(&mut sum.queue, one.queue);
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.bytes, one.bytes);
+        add_each(&mut sum.drops, &one.drops);
+    }
+    sum
+}
+
+fn sum_of_outputs(outputs: &[OutputShot]) -> OutputShot {
+    let mut sum = OutputShot { name: ALL.to_owned(), ..OutputShot::default() };
+    for one in outputs {
+        add(&mut sum.reserved_bits, one.reserved_bits);
+        add(&mut sum.cap_bits, one.cap_bits);
+        add(&mut sum.waiting, one.waiting);
+        add(&mut sum.queue, one.queue);
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.bytes, one.bytes);
+        add(&mut sum.wire_bytes, one.wire_bytes);
+        add(&mut sum.reserved_wire_bytes, one.reserved_wire_bytes);
+        add_each(&mut sum.drops, &one.drops);
+    }
+    sum
+}
+
+fn sum_of_modules(modules: &[ModuleShot]) -> ModuleShot {
+    let mut sum = ModuleShot { name: ALL.to_owned(), state: "running".to_owned(), ..ModuleShot::default() };
+    for one in modules {
+        add(&mut sum.packets, one.packets);
+        add(&mut sum.records, one.records);
+        add(&mut sum.records_lost, one.records_lost);
+        add(&mut sum.faults, one.faults);
+        add(&mut sum.strikes, one.strikes);
+        add(&mut sum.used_ns, one.used_ns);
+        add(&mut sum.memory, one.memory);
+    }
+    sum
+}
+
 fn add(to: &mut u64, more: u64) {
     *to = to.saturating_add(more);
+}
+
+fn add_each(to: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    more.iter().for_each(|(cause, count)| add(to.entry(cause.clone()).or_default(), *count));
 }

@@ -4,6 +4,7 @@ use super::{Daemon, DaemonError, beside, lock, read};
 use crate::authority::{self, Owner};
 use crate::error::NodeError;
 use crate::filters::{Compiled, Wanted};
+use crate::metered::metered;
 use crate::node::Node;
 use crate::premises::Premises;
 use crate::protocol::Change;
@@ -13,8 +14,7 @@ use crate::turns;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use weir_confine::{Budget, Meter};
-use weir_sandbox::thread_time;
+use weir_confine::Budget;
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{MODULE_BYTES_MAX, Name};
 use weir_units::Nanos;
@@ -90,8 +90,8 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Filters that are wanted, compiled for a session of the owner's within the request's budget, and the processor time that it took. Only who asked waits for
-    /// that, and who has something compiled by the same right. What is wanted is asked while the node is not held.
+    /// Compiles the filters that a session of the owner's needs, within the request's budget. Also returns the processor time that it took. Only the requester waits, and
+    /// requests under the same grant. `wanted` is called without the node's lock.
     fn compiled(
         &self,
         owner: Option<&Owner>,
@@ -152,7 +152,8 @@ impl Daemon {
         Ok(owner)
     }
 
-    /// A module for a session. `permitted`: whose that was when it was permitted, and the share by which another holder asks; nobody's, where the operator asks.
+    /// Loads a module into a session. `permitted` is the session's owner when the request was permitted, and the share by which another holder asks. The operator's
+    /// request has neither.
     pub(crate) fn load(
         &self,
         session: &Name,
@@ -174,16 +175,17 @@ impl Daemon {
             (node.workshop(), node.spec(session)?.clone(), memory, limits)
         };
         // All of its bytes are hashed, and signatures are checked.
-        let begin = thread_time();
-        let signed = authority::signed(module, file.as_deref(), signatures, &self.setup.shipped);
-        let code =
-            Digest::of(file.as_deref().or_else(|| (self.setup.shipped)(&module.module)).unwrap_or_default());
-        turn.spend_here(Nanos(thread_time().0.saturating_sub(begin.0)));
-        // This takes long, so only who asked waits for it.
+        let (signed, code) = metered(&mut turn, |_| {
+            let shipped = || (self.setup.shipped)(&module.module);
+            let code = Digest::of(file.as_deref().or_else(shipped).unwrap_or_default());
+            (authority::signed(module, file.as_deref(), signatures, &self.setup.shipped), code)
+        });
+        // This takes long, so only the requester waits for it.
         let prepared = match signed {
-            Ok(signed) => workshop
-                .prepare(&spec, &memory, &limits, module, file, &mut turn)
-                .map(|prepared| (signed, prepared)),
+            Ok(signed) => {
+                metered(&mut turn, |turn| workshop.prepare(&spec, &memory, &limits, module, file, turn))
+                    .map(|prepared| (signed, prepared))
+            }
             Err(why) => Err(Box::new(why).into()),
         };
         let used = turn.used();

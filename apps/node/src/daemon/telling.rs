@@ -155,7 +155,7 @@ impl Telling<'_> {
         told
     }
 
-    /// The processor time of its turns since this was asked last: who asked for it has paid for that.
+    /// The processor time of its turns since the last call. The requester has paid for it.
     pub(crate) fn take_used(&mut self) -> Nanos {
         std::mem::take(&mut self.used)
     }

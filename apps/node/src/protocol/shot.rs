@@ -113,7 +113,7 @@ pub struct DelegatedShot {
 pub struct ProcessShot {
     /// `module`, `compiler` or `key-agent`.
     pub role: String,
-    /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` is what each has.
+    /// The walls around them, such as `uid+namespaces+cgroup+sealed`; `seccomp` if there are no more than each process has.
     pub isolation: String,
     /// Their number since the node was started.
     pub started: u64,
@@ -309,7 +309,7 @@ pub struct SessionShot {
     /// Rights over it that its owner shares: `follow=KEY` or `manage=KEY`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<String>,
-    /// It is of a delegate who shares no right over it with the asker, who sees its sums alone: one row for all channels, all output channels and all modules.
+    /// True for a delegate's session over which the delegate shares no right with the asker. It shows sums alone: one row for all channels, all output channels and all modules.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub sums_only: bool,
 }

@@ -1,8 +1,8 @@
 //! Deliveries of revocation lists.
 //!
-//! A list counts by the signature of its signer, whoever delivers it. A holder of a credential and an operator deliver over their own connection, as any other request. A peer that has
+//! A list counts by its signer's signature; its deliverer does not matter. A holder of a credential and an operator deliver over their own connection, as any other request. A peer that has
 //! proven to have a root's key has a place in a pool of its own ([`serve_root`]). Any other peer has a place in the small pool of peers without a credential ([`receive`]), for a short
-//! time, and for lists that a root has signed: of a list of another signer the node reads the header, and no more.
+//! time, and for lists that a root has signed. Of another signer's list the node reads the header alone.
 //!
 //! A request's body is the whole list, or its header alone. A header is an offer: the node answers that it wants the rest ([`Reply::Uploaded`]), that the list is known, or why it is refused.
 
@@ -46,7 +46,7 @@ pub(super) fn take(daemon: &Arc<Daemon>, shown: Option<&Verified>, bytes: &[u8])
     }
 }
 
-/// The credential that somebody who asks has shown.
+/// The credential of an asker; none for the operator.
 pub(super) fn shown_by(asker: &Asker) -> Option<&Verified> {
     match asker {
         Asker::Operator(_) => None,

@@ -14,10 +14,10 @@ pub(crate) enum Heard {
     Wrong(String),
 }
 
-/// The next line of a client, unread: its end where there is none. At most a byte more than a line may have.
+/// The next line of a client, not yet interpreted; empty at the end of its input. It has at most a byte more than a line may have.
 ///
 /// # Errors
-/// What comes cannot be read, or takes too long.
+/// The line cannot be read, or takes too long.
 pub(crate) fn listen(source: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     source.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
@@ -27,7 +27,7 @@ pub(crate) fn listen(source: &mut impl BufRead) -> io::Result<Vec<u8>> {
 /// The next line of a client, as a request.
 ///
 /// # Errors
-/// What comes cannot be read, or takes too long.
+/// The line cannot be read, or takes too long.
 pub(crate) fn hear(source: &mut impl BufRead) -> io::Result<Heard> {
     Ok(understand(&listen(source)?))
 }

@@ -1,7 +1,7 @@
-//! The pace of requests from elsewhere: each takes the node a moment, whatever comes of it.
+//! The pace of requests from elsewhere: each takes processor time of the node, granted or refused.
 //!
-//! A request waits for its turn before it is read, by [virtual clocks](crate::fair) of its chain. It moves the clocks by a hundredth of a second, by more where it is long, and
-//! afterwards by more where it took more processor time than a usual one. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
+//! A request waits for its turn before it is read, by [virtual clocks](crate::fair) of its chain. It moves the clocks by a hundredth of a second, and by more if it is long. If
+//! it takes more processor time than usual, it moves them again afterwards. So all requests under one first grant take a [small part of a core](CORE_PERCENT), an ancestor
 //! never waits for its descendants, and siblings get equal parts. A flood is not answered faster than that, and waits in the sender's own buffers.
 
 use crate::fair::Clocks;
@@ -12,7 +12,7 @@ use weir_units::Nanos;
 
 /// Requests in a second of a holder, and of all descendants of a holder.
 const EACH_SECOND: u64 = 100;
-/// How many of them can come at once after a while without. A file of 8 MiB comes in 32 parts.
+/// Requests that can come at once after a pause. A file of 8 MiB comes in 32 parts.
 const AT_ONCE: u64 = 400;
 /// Processor time of requests of a holder, and of all descendants of a holder, in percent of a core.
 const CORE_PERCENT: u64 = 5;
@@ -20,14 +20,14 @@ const CORE_PERCENT: u64 = 5;
 const BYTES_OF_ONE: usize = 64 << 10;
 /// The time by which clocks are moved by one request.
 const ONE: Nanos = Nanos(Nanos::SECOND.0 / EACH_SECOND);
-/// How far a clock may be ahead of time.
+/// The most by which a clock may be ahead of time.
 const AHEAD_MAX: Nanos = Nanos(ONE.0 * (AT_ONCE - 1));
-/// A request waits for its turn for so long at most.
+/// The longest wait of a request for its turn.
 const WAITING_MAX: Duration = Duration::from_secs(5);
-/// A request looks again after so long when another one is before it.
+/// The time after which a request looks again, when another one is before it.
 const LOOK: Nanos = Nanos::MILLISECOND;
 
-/// The clocks, and who waits.
+/// The clocks, and the requests that wait.
 #[derive(Debug)]
 pub(super) struct Pace {
     begun: Instant,
@@ -129,7 +129,7 @@ impl Queue {
     fn turn(&mut self, number: u64, cost: Nanos, now: Nanos) -> Option<Nanos> {
         let (_, chain) = self.waiting.iter().find(|(other, _)| *other == number)?;
         let beyond = |chain: &[PrefixId]| self.clocks.ahead(chain, now).0.saturating_sub(AHEAD_MAX.0);
-        // Those that one holder asked before have their turns first.
+        // Earlier requests of the same holder have their turns first.
         let before = self.waiting.iter().filter(|(other, chains)| *other < number && chains == chain).count();
         let rank = ONE.0.saturating_mul(u64::try_from(before).unwrap_or(u64::MAX));
         let wait = beyond(chain);
@@ -156,7 +156,7 @@ mod tests {
     use crate::fair::tests::chain;
     use std::collections::BTreeMap;
 
-    /// Holders that each have so many connections, over which they ask as fast as they are answered. How often each was answered.
+    /// The answers to each holder. Each has so many connections, and asks over them as fast as it is answered.
     fn served(
         queue: &mut Queue,
         holders: &[(&'static str, usize)],
@@ -195,7 +195,7 @@ mod tests {
         let most = AT_ONCE + 10 * EACH_SECOND;
         assert!(asked["b"] >= most - 2 && asked["b"] <= most, "{asked:?}");
         assert!(asked["a"] > most / 2 && asked["a"] <= most, "{asked:?}");
-        // Who asks seldom does not wait.
+        // A holder that asks seldom does not wait.
         let number = queue.enter(&chain("c"));
         assert_eq!(queue.turn(number, ONE, Nanos(10 * SECOND)), None);
     }
@@ -221,7 +221,7 @@ mod tests {
         let mut queue = Queue::default();
         let holders = [("ab", 1), ("abc", 8), ("ae", 8), ("af", 1)];
         served(&mut queue, &[("abc", 8)], ONE, (0, 10 * SECOND));
-        // Those who had nothing so far come first, until all had as much.
+        // Holders that had nothing so far come first, until all had as much.
         let asked = served(&mut queue, &holders, ONE, (10 * SECOND, 60 * SECOND));
         let all: u64 = asked.values().sum();
         assert!((40 * EACH_SECOND..=50 * EACH_SECOND + AT_ONCE).contains(&all), "{asked:?}");

@@ -28,19 +28,21 @@ use weir_trust::key::PublicKey;
 const CLIENTS_MAX: usize = 64;
 /// Clients with one key at a time, at most.
 const CLIENTS_OF_ONE_MAX: usize = 8;
-/// Clients at a time, at most, of all who have their right from one grant of a root: a quarter of the slots is left for others.
+/// Clients at a time, at most, under one grant of a root. A quarter of the slots is left for others.
 const CLIENTS_OF_PARTY_MAX: usize = 48;
 /// Connections of the node's operators at a time, at most.
 const OPERATORS_MAX: usize = 16;
 /// Peers without a valid credential that are told so at a time, at most.
 const REFUSED_MAX: usize = 16;
-/// The same, from one source.
+/// Such peers from one source at a time, at most.
 const REFUSED_OF_ONE_MAX: usize = 2;
 /// Holders that are told at a time that all slots are taken, at most.
 const CROWDED_MAX: usize = 16;
-/// The same, with one key.
+/// Such holders with one key at a time, at most.
 const CROWDED_OF_ONE_MAX: usize = 1;
 
+/// The time between two looks at the counters of refused peers, for the log: events come in rounds of milliseconds.
+const LOOK: Duration = Duration::from_millis(100);
 /// The time in which a peer that is refused can read why.
 const LETTING_GO: Duration = Duration::from_secs(2);
 /// The bytes that such a peer can send meanwhile, if it has no valid credential.
@@ -54,16 +56,17 @@ pub(super) struct RemoteServer {
     clients: Places<PublicKey>,
     /// The same, by the first grant of their chains.
     parties: Places<PrefixId>,
-    /// For holders that find no slot.
+    /// Places for holders that find no slot.
     crowded: Places<PublicKey>,
-    /// For the node's operators, with quotas of their own,
+    /// Places for the node's operators.
     operators: Places<PublicKey>,
+    /// The operators' own quotas.
     operators_office: Arc<Office>,
-    /// for peers with a root's key and no credential,
+    /// Places for peers with a root's key and no credential.
     roots: Places<PublicKey>,
-    /// for peers that show no credential,
+    /// Places for peers that show no credential.
     anonymous: Places<Source>,
-    /// and for peers whose credential is not valid.
+    /// Places for peers whose credential is not valid.
     refused: Places<Source>,
 }
 
@@ -93,6 +96,7 @@ impl RemoteServer {
 pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
     let daemon = &server.office.daemon;
     let mut log = FloodLog::new(Instant::now());
+    let mut looked = Instant::now();
     let mut failed = 0;
     let count = || {
         let now_failed = server.acceptor.counters().refused();
@@ -100,7 +104,12 @@ pub(super) fn accept(listener: TcpListener, server: &Arc<RemoteServer>) {
             daemon.handshakes_failed(now_failed - failed);
             failed = now_failed;
         }
-        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, Instant::now())) {
+        let now = Instant::now();
+        if now.saturating_duration_since(looked) < LOOK {
+            return;
+        }
+        looked = now;
+        if let Some(line) = daemon.access.shot().and_then(|shot| log.line(&shot.refused, now)) {
             warn(&line);
         }
     };
@@ -142,7 +151,7 @@ enum Right {
 
 fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
     let peer = peer.authenticate()?;
-    // In the half-open handshake's own place, so that no other peer can be in the way.
+    // The credential is verified in the half-open handshake's own place, which no other peer can take.
     match server.right_of(peer.peer()) {
         Right::Operator => {
             peer.is_proven();
@@ -161,7 +170,7 @@ fn serve(peer: PendingPeer, server: &RemoteServer) -> Result<(), AcceptError> {
             server.office.daemon.decided(asked.refused(&refusal.to_string()));
             server.refuse_unverified(peer, &refusal)
         }
-        Right::Closed => server.refuse_unverified(peer, &"nobody is let in here any more"),
+        Right::Closed => server.refuse_unverified(peer, &"this node lets no one in any more"),
     }
 }
 
@@ -191,7 +200,7 @@ impl RemoteServer {
 
     fn serve_operator(&self, peer: AuthenticatedPeer) -> Result<(), AcceptError> {
         let (daemon, key) = (&self.office.daemon, peer.peer().key);
-        // Other operators may have all slots; they look after that.
+        // Operators share these slots, and look after them themselves.
         let slot = self.operators.take(key);
         let mut line = Remote::accept(peer)?;
         let answered = if slot.is_some() {
@@ -295,8 +304,7 @@ impl Remote {
         Ok(Self { stream: peer.accept(&[])?, until: Instant::now() + PATIENCE })
     }
 
-    /// Takes what is still under way, for a moment: a connection that is closed over it would take with it what was said last. A connection that broke
-    /// has nothing under way.
+    /// Reads on for a moment: closing a connection with unread bytes would discard the last answer. A connection that broke is closed at once.
     fn let_go(&mut self, answered: io::Result<()>, bytes_max: usize) {
         if answered.is_err() {
             return;

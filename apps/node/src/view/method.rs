@@ -31,7 +31,7 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    /// Reads it.
+    /// Reads the note.
     pub(crate) fn before(state: &Path) -> Self {
         let there = std::fs::symlink_metadata(state.join(secret::FILE)).is_ok();
         match (noted(state), there) {

@@ -31,7 +31,7 @@ pub enum SecretError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The fault, and what to do.
         why: PrivateError,
     },
     /// Others can read it.
@@ -93,7 +93,7 @@ impl Secret {
     }
 }
 
-/// Why the file is not used.
+/// The error about a file that is not used.
 fn failed(path: &Path, error: PrivateError) -> SecretError {
     let path = path.to_owned();
     match error {

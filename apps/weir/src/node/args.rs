@@ -145,8 +145,8 @@ pub struct Create {
     /// The profile of the node's configuration by which modules are admitted
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
-    /// A right over the session for one of those from whom you have your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both let them see what it consists of.
-    /// Without it they can close it and read its sums, and nothing else. Can be given several times
+    /// A right over the session for an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change). Both show them its channels and modules.
+    /// Without a right they can close it and read its sums, and nothing else. Can be given several times
     #[arg(long, value_name = "RIGHT=KEY")]
     pub share: Vec<Share>,
     /// Take the session from this file: TOML as under [[session]] in the node's configuration. Options go before what it says; paths of modules are
@@ -226,10 +226,10 @@ pub struct Change {
     /// The profile of the node's configuration by which modules are admitted that are loaded from then on
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub profile: Option<Name>,
-    /// Share a right over the session with one of those from whom you have your credential: follow=KEY (read its records), manage=KEY (load, unload and change)
+    /// Share a right over the session with an earlier holder of your credential: follow=KEY (read its records), manage=KEY (load, unload and change)
     #[arg(long, value_name = "RIGHT=KEY")]
     pub share: Vec<Share>,
-    /// Share this right no longer: it ends at once, also for one who follows records
+    /// Share this right no longer: it ends at once, also for a `weir follow` that runs
     #[arg(long, value_name = "RIGHT=KEY")]
     pub unshare: Vec<Share>,
 }

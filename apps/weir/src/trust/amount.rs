@@ -60,9 +60,9 @@ impl<T: FromStr> FromStr for Same<T> {
 /// Nodes that an operator names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// Written `*`: all that trust the operator's key.
+    /// Written `*`: all nodes that trust the operator's key.
     Everywhere,
-    /// Those of this pattern.
+    /// The nodes that match this pattern.
     Nodes(NodePattern),
 }
 

@@ -274,7 +274,7 @@ Examples:
 
 Exit status: 0 when the list is written, and all nodes that are named have accepted it; 1 when not, with each node that has not.")]
     Revoke {
-        /// Files of credentials, or identifiers with the time at which they expire. None of them is worth anything any more, nor is what was passed on of it
+        /// Files of credentials, or identifiers with the time at which they expire. With each credential, all that was passed on from it is revoked
         #[arg(value_name = "CREDENTIAL", required_unless_present = "all_before")]
         credentials: Vec<Revoked>,
         /// Take back everything that the key signed before this time. A node accepts that even if it has no room for other entries
@@ -282,7 +282,7 @@ Exit status: 0 when the list is written, and all nodes that are named have accep
         all_before: Option<Second>,
         #[command(flatten)]
         signer: Signer,
-        /// The signer's own credential, where it is no root that takes back
+        /// The signer's own credential, where the signer is not the root
         #[arg(long, value_name = "FILE")]
         credential: Option<PathBuf>,
         /// The list, which is made where there is none
@@ -330,7 +330,7 @@ Exit status: 0 when all nodes have accepted it, or knew it; 1 when not, with eac
         /// The file of a credential for these nodes
         #[arg(long, value_name = "FILE", env = "WEIR_CREDENTIAL")]
         credential: Option<PathBuf>,
-        /// Where the key is sealed: the file with its passphrase in the first line; - is standard input
+        /// The file with the passphrase of a sealed key in its first line; - is standard input
         #[arg(long, value_name = "FILE", env = "WEIR_PASSPHRASE_FILE")]
         passphrase_file: Option<PathBuf>,
         /// The socket of the node on this machine

@@ -20,7 +20,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Nodes that are spoken with at a time.
 const AT_ONCE: usize = 16;
 
-/// The party that delivers: a root, an operator or a holder by their key and credential, or a key of nobody's.
+/// The party that delivers: a root, an operator or a holder, by their key and credential, or a new key without any right.
 pub(super) struct Deliverer {
     pub(super) identity: Identity,
     pub(super) credential: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct Deliverer {
 /// An attempt that failed.
 struct Failed {
     why: String,
-    /// Another attempt may come to something else.
+    /// Another attempt may succeed.
     may_pass: bool,
 }
 

@@ -111,7 +111,7 @@ fn show(out: &mut impl Write, explained: &Explanation, is_live: bool) -> io::Res
     Ok(())
 }
 
-/// A node's words for a terminal, all of them: they can hold what strangers wrote.
-fn plain(text: &str) -> String {
+/// A node's text for a terminal, without control characters: it can hold strangers' text.
+pub(super) fn plain(text: &str) -> String {
     text.chars().filter(|c| weir_units::is_plain(*c)).collect()
 }

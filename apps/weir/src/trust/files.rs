@@ -149,7 +149,7 @@ pub fn keep_secret(path: &Path, text: &str) -> Result<(), FileError> {
     fill(path, private::create_secret(path).map_err(io::Error::from), text)
 }
 
-/// Writes a new file that is to be passed on: the umask says who reads it.
+/// Writes a new file that is to be passed on: the umask decides about its readers.
 pub fn write_new(path: &Path, text: &str) -> Result<(), FileError> {
     fill(path, OpenOptions::new().write(true).create_new(true).mode(SHARED_MODE).open(path), text)
 }
@@ -163,8 +163,7 @@ fn fill(path: &Path, created: io::Result<File>, text: &str) -> Result<(), FileEr
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
 }
 
-/// Keeps other commands from changing files in the folder of this one, for as long as the result is there: a file that two commands read and replace would lose what one
-/// of them wrote.
+/// Locks the folder of a file against other commands, until the result is dropped. Otherwise two commands that read and replace one file could lose a change.
 pub fn lock_beside(path: &Path) -> Result<File, FileError> {
     let folder = File::open(folder_of(path)).map_err(|error| wrong(path, &error))?;
     match folder.lock() {

@@ -216,14 +216,13 @@ pub fn credential(out: &mut impl Write, act: &CredentialAct) -> Result<(), Failu
                 notes.iter().try_for_each(|note| writeln!(out, "{note}"))?;
                 return Ok(());
             }
-            let identity = match key {
-                Some(key) => identity_of(key, passphrase_file.as_deref())?,
-                None if credential.as_ref().is_some_and(|path| !path.as_os_str().is_empty()) => {
-                    return Err(Failure::Control(crate::node::NodeError::NoKey));
-                }
-                None => Identity::generate(&mut OsRng),
-            };
+            // An empty variable of the environment names no file.
             let credential = credential.as_deref().filter(|path| !path.as_os_str().is_empty());
+            let identity = match (key, credential) {
+                (Some(key), _) => identity_of(key, passphrase_file.as_deref())?,
+                (None, Some(_)) => return Err(Failure::Control(crate::node::NodeError::NoKey)),
+                (None, None) => Identity::generate(&mut OsRng),
+            };
             let credential = credential.map(credential_of).transpose()?;
             let credential = credential.map(|it| it.as_bytes().to_vec()).unwrap_or_default();
             delivering::deliver(out, &signed, nodes, &Deliverer { identity, credential })?;

@@ -1,5 +1,6 @@
 //! `weir credential revocations`.
 
+use super::explained::plain;
 use crate::Failure;
 use crate::node::args::Place;
 use std::io::{self, Write};
@@ -54,9 +55,4 @@ fn listed(
         writeln!(out, "{indent}everything before {}", plain(time))?;
     }
     entries.iter().try_for_each(|entry| writeln!(out, "{indent}{}", plain(entry)))
-}
-
-/// A node's words for a terminal: they can hold control characters.
-fn plain(text: &str) -> String {
-    text.chars().filter(|c| weir_units::is_plain(*c)).collect()
 }

@@ -38,30 +38,18 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     let mut said = Vec::new();
     let holds = before.as_ref().map(|list| list.revoked().clone()).unwrap_or_default();
     for named in args.credentials {
-        let entry = match named {
-            Revoked::Token(entry) => *entry,
-            Revoked::File(file) => {
-                let credential = credential_of(file)?;
-                let found = issuer_of(&credential, key).ok_or_else(|| TrustError::OtherRoot {
-                    what: file.clone(),
-                    of: *credential.claimed_root(),
-                    key,
-                })?;
-                same_issuer(&mut issuer, found, file)?;
-                let chain: Vec<DatedId> = DatedId::of_chain(credential.claimed_links()).collect();
-                let Some((entry, above)) = chain.split_last() else { continue };
-                // What it was passed on from is revoked, and so it is.
-                if let Some(earlier) = above.iter().find(|it| covers(&holds, it) || covers(&revoked, it)) {
-                    said.push(format!(
-                        "{entry} is revoked already, with {earlier}, from which it was passed on"
-                    ));
-                    continue;
-                }
-                *entry
+        let chain = chain_of(named, key, &mut issuer)?;
+        let Some((entry, above)) = chain.split_last() else { continue };
+        // With an ancestor this one is revoked, too.
+        said.push(match above.iter().find(|it| covers(&holds, it) || covers(&revoked, it)) {
+            Some(earlier) => {
+                format!("{entry} is revoked already, with {earlier}, from which it was passed on")
             }
-        };
-        revoked.insert(entry);
-        said.push(format!("{entry} is taken back"));
+            None => {
+                revoked.insert(*entry);
+                format!("{entry} is taken back")
+            }
+        });
     }
     if let Some(time) = args.all_before {
         revoked.revoke_all_before(time);
@@ -89,6 +77,20 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     }
     let credential = own.map(|own| own.as_bytes().to_vec()).unwrap_or_default();
     deliver(out, &signed, args.nodes, &Deliverer { identity, credential })
+}
+
+/// The identifiers of a credential's chain, root first; of a token its own alone.
+fn chain_of(named: &Revoked, key: PublicKey, issuer: &mut Option<Issuer>) -> Result<Vec<DatedId>, Failure> {
+    match named {
+        Revoked::Token(entry) => Ok(vec![*entry]),
+        Revoked::File(file) => {
+            let credential = credential_of(file)?;
+            let of = *credential.claimed_root();
+            let other = || TrustError::OtherRoot { what: file.clone(), of, key };
+            same_issuer(issuer, issuer_of(&credential, key).ok_or_else(other)?, file)?;
+            Ok(DatedId::of_chain(credential.claimed_links()).collect())
+        }
+    }
 }
 
 /// Returns true if an entry is in a set, for as long.

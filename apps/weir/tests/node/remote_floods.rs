@@ -83,9 +83,7 @@ fn holders_are_served_whatever_peers_with_invalid_credentials_hold() {
                     }
                 });
             }
-            while shown.load(Ordering::Acquire) < 10 {
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            net.place.until("attackers have come", |_| shown.load(Ordering::Acquire) >= 10);
             let mut waits: Vec<Duration> = Vec::new();
             let served = (0..49).map(|number| {
                 let begin = Instant::now();
@@ -154,9 +152,7 @@ fn a_flood_of_first_messages_takes_a_fixed_number_of_answers_and_keeps_no_valid_
                 }
             });
         }
-        while sent.load(Ordering::Acquire) < 2000 {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        net.place.until("the flood goes on", |_| sent.load(Ordering::Acquire) >= 2000);
         let served: Vec<_> = holders
             .iter()
             .map(|holder| {

@@ -455,8 +455,8 @@ fn a_thousand_versions_and_sessions_leave_nothing_behind() {
         put(&place, round);
         create(&place, round);
     }
-    // Threads that run at the same time make the C library begin arenas, of two areas each, and of 8 a core at most: more than 16 of a thousand rounds' areas
-    // can be theirs on a busy machine. A leak would be a thousand.
+    // Threads that run at the same time make the C library begin arenas: two areas each, and at most 8 arenas a core. On a busy machine these are more than
+    // 16 areas. A leak would be a thousand.
     place.holds_no_more(before, (4, 64));
     // Of all these names none is left.
     assert_eq!(place.snapshot()["tables"].as_array().unwrap().len(), 1);

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use weir_filter::Fault;
 use weir_wire::LinkType;
 
-/// Filters of the manual page, of this project's documents, and of people who look at packets.
+/// Filters of the manual page, of this project's documents, and of everyday use.
 pub(crate) const USUAL: &[&str] = &[
     "",
     "ip",
@@ -618,7 +618,7 @@ fn expression() -> impl Strategy<Value = String> {
     })
 }
 
-/// Texts that libpcap refuses as it has only 16 words of scratch memory, or as its optimiser takes a byte of the packet for 0; and divisions by 0 and
+/// Texts that libpcap refuses because it has only 16 words of scratch memory, or because its optimiser takes a byte of the packet for 0. Also divisions by 0 and
 /// shifts that weir finds, and libpcap does not.
 fn is_a_listed_difference(text: &str, link_type: LinkType) -> bool {
     if ours(text, link_type)

@@ -174,7 +174,7 @@ pub(crate) fn packet(link_type: LinkType) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The numbers of IPv6 that weir knows in NULL and LOOP headers, and that libpcap knows only in files, and NULL headers of the other byte order.
+/// NULL and LOOP headers that weir accepts and libpcap does not: other systems' numbers of IPv6, and NULL headers of the other byte order.
 pub(crate) fn is_beyond_libpcap(link_type: LinkType, packet: &[u8]) -> bool {
     let Some(&head) = packet.first_chunk::<4>() else { return false };
     let number = u32::from_be_bytes(head);

@@ -245,13 +245,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "wire::is_zero")]
         handshakes: u64,
     },
-    /// The processor time that requests of a holder took from `begin` to `end`, allowed or refused: connecting, reading, deciding and answering, without what stands on the bill
-    /// of a session. The holder pays for it as for compiling.
+    /// The processor time that requests of a holder took from `begin` to `end`, allowed or refused: connecting, reading, deciding and answering. Work on the bill of a session
+    /// is not in it. The holder pays for it as for compiling.
     Requests {
-        /// The holder's key. Nothing where those of several holders were added up, as there were too many of them.
+        /// The holder's key. None for the sum over several holders, where there were too many of them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<Text>,
-        /// The identifiers of all prefixes of the credential's chain, the operator's block first; of several holders, those that they have in common.
+        /// The identifiers of all prefixes of the credential's chain, the operator's block first. Several holders have the prefixes that they have in common.
         credentials: Vec<Text>,
         /// Requests, and connections.
         count: u64,

@@ -13,7 +13,7 @@ pub struct Summary {
     since: Timestamp,
     until: Timestamp,
     rows: BTreeMap<Session, SummaryRow>,
-    /// What requests took, by the holders' keys.
+    /// The cost of requests, by the holders' keys.
     requests: BTreeMap<Option<Text>, RequestsRow>,
     /// What could not be told apart.
     others: Option<SummaryRow>,
@@ -32,14 +32,14 @@ pub struct SummaryRow {
     pub usage: Usage,
 }
 
-/// What the requests of one holder took; or of several, where there are too many.
+/// The cost of one holder's requests; of several holders', where there are too many for a row each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestsRow {
-    /// By what right the holder asked last.
+    /// The chain of credentials of the last request.
     pub credentials: Vec<Text>,
-    /// How many there were.
+    /// The number of requests.
     pub count: u64,
-    /// Their processor time, with those that were refused.
+    /// Their processor time, including refused requests.
     pub row: SummaryRow,
 }
 
@@ -116,12 +116,12 @@ impl Summary {
         there.row.usage.merge(usage);
     }
 
-    /// What requests took, in the order of the holders' keys. Nothing of it is on the bill of a session.
+    /// The cost of requests, in the order of the holders' keys. It is on no session's bill.
     pub fn requests(&self) -> impl Iterator<Item = (Option<&Text>, &RequestsRow)> {
         self.requests.iter().map(|(key, row)| (key.as_ref(), row))
     }
 
-    /// The same, which is gone then.
+    /// Takes these rows out of the summary.
     pub fn take_requests(&mut self) -> impl Iterator<Item = (Option<Text>, RequestsRow)> {
         std::mem::take(&mut self.requests).into_iter()
     }

@@ -1,7 +1,7 @@
 //! The library's handshake, and the erasure of what it leaves in memory.
 //!
-//! snow wipes nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops; hash and cipher keep their
-//! states on the heap; and its functions leave copies of keys on the stack. So here
+//! snow erases nothing. The chaining key, from which the keys of an association follow, is in a struct that it moves and drops. Hash and cipher keep their
+//! states on the heap. Its functions leave copies of keys on the stack. So this module erases them:
 //!
 //! - the state stays in one place of the heap, and another state is written over it before that is freed;
 //! - ciphers get another key and hashes another state before they are freed ([`ErasedCipher`], [`ErasedHash`]);
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 const STACK_BYTES: usize = 32 << 10;
 /// Bytes of a key of the cipher.
 const KEY_BYTES: usize = 32;
-/// Bytes that a message is longer than what it says.
+/// Bytes of an authentication tag.
 const TAG_BYTES: usize = 16;
 
 /// A handshake of the library. Its secrets are erased when it ends, or is dropped.
@@ -85,14 +85,14 @@ impl fmt::Debug for Handshake {
     }
 }
 
-/// Does a step, and writes over what it has left on the stack.
+/// Does a step, and overwrites its traces on the stack.
 pub(super) fn with_erased_stack<R>(step: impl FnOnce() -> R) -> R {
     let result = apart(step);
     erase_stack();
     result
 }
 
-/// Does a step in a frame of its own, so that what it leaves is below the caller's.
+/// Does a step in a frame of its own, so that its traces are below the caller's frame.
 #[inline(never)]
 fn apart<R>(step: impl FnOnce() -> R) -> R {
     black_box(step())

@@ -5,7 +5,7 @@ use crate::grant::Second;
 use std::fmt;
 use std::str::FromStr;
 
-/// The identifier of a credential, and the time at which the credential expires: all that a revocation has to name. As text one token, such as
+/// The identifier of a credential, and the time at which the credential expires. A revocation needs nothing else. As text it is one token, such as
 /// `weir-id:…@2027-01-01T00:00:00Z`, which `weir credential revoke` takes in place of the credential's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatedId {

@@ -52,7 +52,7 @@ impl Credential {
         Self::minted(root, holder, grant, None, random)
     }
 
-    /// A credential from an operator: `root` grants this to `holder`. `random` makes the throw-away key that keeps others from cutting blocks off; `issued` is the time.
+    /// A credential from an operator: `root` grants this to `holder`, at the time `issued`. `random` makes the throw-away key that keeps others from cutting blocks off.
     ///
     /// # Errors
     /// A grant that no block can have, or that does not say until when; and lists and filters that make it too long.
@@ -101,10 +101,10 @@ impl Credential {
         self.delegated(holder, next, grant, None, random)
     }
 
-    /// The same for another one: its holder passes this much of it on to `next`, at the time `issued`. Needs no help, and no network.
+    /// A credential for `next`, to whom its holder passes on this grant at the time `issued`. Takes no network.
     ///
     /// # Errors
-    /// Where `holder` is not the last holder, the signatures do not hold, it cannot be passed on any more, or the grant is more than what he has.
+    /// `holder` is not the last holder, the signatures do not hold, or the credential cannot be passed on any more. The grant is more than the holder has.
     pub fn delegate_at(
         &self,
         holder: &Identity,

@@ -19,7 +19,7 @@ const TEXT_CHARACTERS: usize = BYTES * 8 / 5;
 /// (from its holder, or from a node that he showed it to) has the throw-away key as well, and can append the same block once more with another identifier. The
 /// signature of a holder nobody else can make, and nobody can make a second one of it. So a holder can neither shed a revocation nor split an account.
 ///
-/// A holder who delegates the same to the same key twice within one second makes the same signature, and so the same identifier: a block has the time of its signing.
+/// A holder who delegates the same grant to the same key twice within one second makes the same signature, and so the same identifier. A block has the time of its signing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixId([u8; BYTES]);
 

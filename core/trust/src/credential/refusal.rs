@@ -4,9 +4,8 @@ use super::{BLOCKS_MAX, CREDENTIAL_BYTES_MAX, PrefixId};
 use crate::grant::{Excess, GrantError, NodeName, Nodes, Second};
 use crate::key::PublicKey;
 
-/// Why a credential is worth nothing to a peer, at a node, at a time. Blocks are counted from 0, the operator's. To blame is whoever shows it, or whoever made it for
-/// him; only [`Refusal::UnknownRoot`], [`Refusal::Node`] and those that
-/// [`Refusal::is_revocation`] names are the node's decisions.
+/// The reason for which a node refuses a credential of a peer, at a time. Blocks are counted from 0, the operator's. To blame is the peer, or the issuer of the credential.
+/// Only [`Refusal::UnknownRoot`], [`Refusal::Node`] and those that [`Refusal::is_revocation`] names are the node's decisions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No text of a credential.

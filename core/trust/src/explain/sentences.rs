@@ -36,7 +36,7 @@ fn of_grant(grant: &Grant) -> Vec<String> {
         None => "at all nodes that trust this root".to_owned(),
     };
     let modules = if modules.is_any() {
-        "Any module may be loaded, whoever wrote it".to_owned()
+        "Any module may be loaded, by any author".to_owned()
     } else {
         format!("These modules may be loaded: {}", of_modules(modules))
     };

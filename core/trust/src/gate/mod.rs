@@ -1,7 +1,7 @@
-//! What is done for peers that connect, before any of them has shown a valid credential.
+//! Limits on the work for peers that connect, before any of them has shown a valid credential.
 //!
 //! A connection costs memory until its handshake is over, and processor time when its first message is answered. [`Gate`] limits both, and
-//! divides what there is so that peers who send much, or never finish, do not keep out a peer that means it:
+//! divides them so that peers that send much, or never finish, do not keep out a peer with a valid credential:
 //!
 //! - **Half-open handshakes** are limited in number. Where there is no room, one gives way: of the network with the most of them, the
 //!   source with the most of them loses one. A *source* is an IPv4 address or an IPv6 /64 (which is what one host or one customer
@@ -15,9 +15,9 @@
 //! - **Proven sources.** A source from which a valid credential has come is proven for [`Limits::proven_for`]. Proven sources share a rate of
 //!   their own, which other sources cannot use up, and a few half-open handshakes of each do not give way.
 //!
-//! What remains: attackers with more networks than there are places can push a handshake out before it is over, and attackers with
-//! new sources all the time can use up the rate for sources that are not proven. A peer from elsewhere is then closed as they are, and
-//! tries again.
+//! Two attacks remain. Attackers with more networks than there are places can push a handshake out before it is over. Attackers with
+//! new sources all the time can use up the rate for sources that are not proven. The connection of another peer is then closed like theirs,
+//! and the peer tries again.
 //!
 //! The gate has no clock and no sockets: time is an argument, and its caller closes the connections that give way.
 
@@ -51,7 +51,7 @@ pub struct Limits {
     pub deadline: Nanos,
     /// Answers to one source.
     pub source: Rate,
-    /// First messages of one source that wait though it has no turn at the moment. A peer that shares its address with a few attackers has its turn after them.
+    /// First messages of one source that may wait while the source has no turn. A peer that shares its address with a few attackers has its turn after them.
     pub waiting: usize,
     /// Answers to all sources that are not proven, together.
     pub unproven: Rate,
@@ -66,8 +66,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 half-open handshakes of twice 5 s at most; 50 answers a second to one source, 50 to all unproven ones after a burst of 250, and 250
-    /// to proven ones (`bench handshake` says what one takes). 1024 proven sources are remembered for a day.
+    /// 256 half-open handshakes of twice 5 s at most. 50 answers a second go to one source, 50 to all unproven ones after a burst of 250, and 250
+    /// to proven ones. (`bench handshake` measures the time of one.) 1024 proven sources are remembered for a day.
     fn default() -> Self {
         Self {
             half_open: 256,
@@ -168,7 +168,7 @@ struct Open {
     until: Nanos,
     stage: Stage,
     is_proven: bool,
-    /// When its source is out of debt, as it was before this handshake.
+    /// The time at which its source is out of debt, as it was before this handshake.
     debt: Nanos,
     /// Half-open handshakes of its source, and of its network, this one among them.
     of_source: usize,
@@ -176,7 +176,7 @@ struct Open {
 }
 
 impl Open {
-    /// Its order among those that may have to give way: the greatest one goes.
+    /// The order of eviction: the greatest one goes first.
     fn weight(&self) -> (bool, usize, usize, Nanos) {
         let is_protected = self.is_proven && self.of_source <= PROTECTED;
         (!is_protected, self.of_network, self.of_source, self.debt)
@@ -344,7 +344,7 @@ impl Gate {
         late
     }
 
-    /// When there is something to do again, if nothing new comes: an answer, or a handshake that is late.
+    /// The time of the next answer or late handshake, if nothing new comes.
     pub fn next_event(&self, now: Nanos) -> Option<Nanos> {
         let deadline = self.open.iter().map(|open| open.until).min();
         let of = |rate: &Rates<()>| Nanos(now.0.saturating_add(rate.wait(&(), now).max(AGAIN).0));
@@ -372,7 +372,7 @@ impl Gate {
         self.open.iter().filter(|open| open.source == *source && open.stage == Stage::Waiting).count()
     }
 
-    /// When a source is out of debt; zero where it has none.
+    /// The time at which a source is out of debt; zero where it has none.
     fn debt_of(&self, source: &Source, now: Nanos) -> Nanos {
         Some(self.debts.due(source)).filter(|due| *due > now).unwrap_or_default()
     }

@@ -4,7 +4,7 @@ use super::source::{Network, Source};
 use std::collections::BTreeMap;
 use weir_units::Nanos;
 
-/// A bounded memory of proven sources. Only valid credentials put sources into it; where it is full the network with the most sources loses its
+/// A bounded memory of proven sources. Only valid credentials put sources into it. When it is full, the network with the most sources loses its
 /// oldest one, so that one network does not push out the others.
 #[derive(Debug)]
 pub(super) struct Proven {

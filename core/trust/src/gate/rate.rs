@@ -46,7 +46,7 @@ impl<K: Ord + Copy> Rates<K> {
         Nanos(self.due.get(who).map_or(0, |due| due.0.saturating_sub(early)))
     }
 
-    /// When it is on schedule again; the beginning of time where nothing is remembered of it.
+    /// The time at which it is on schedule again; the beginning of time where it is not remembered.
     pub fn due(&self, who: &K) -> Nanos {
         self.due.get(who).copied().unwrap_or(Nanos(0))
     }

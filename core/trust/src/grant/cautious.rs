@@ -4,7 +4,7 @@ use super::{Grant, View};
 use std::collections::BTreeSet;
 
 impl Grant {
-    /// The block by which the holder of this grant passes it on without saying more: rights are taken out, amounts are shared.
+    /// The block by which the holder of this grant passes it on by default: rights are taken out, amounts are shared.
     ///
     /// Payload, fields to write and further delegation are rights, so the block states that there are none. The next holder uses amounts out of the same ceilings, so the block leaves
     /// them as they are.

@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// A key for each direction. Both are erased when this is dropped: the ciphers that the library was given do it.
+/// A key for each direction. The ciphers that the library was given erase both when this is dropped.
 pub(crate) struct Keys {
     noise: StatelessTransportState,
     role: Role,

@@ -57,6 +57,27 @@ fn who_says_what_is_so_is_let_in() {
 }
 
 #[test]
+fn an_initiator_that_repeats_itself_gets_other_keys_each_time() {
+    let keys_with = |answer| {
+        let mut raw = Raw::initiator(2);
+        let (responder, second) = Responder::begin(&node(), &raw.first(), &mut Seeded(answer)).unwrap();
+        raw.read(&second[1..]);
+        let payload = proof(&guest(), &statement(VERSION, INITIATOR, &raw.hash(), &raw.own));
+        let third = raw.write(&payload);
+        responder.third(&third).unwrap();
+        let keys = raw.keys.clone();
+        raw.transport();
+        let mut keys = keys.lock().unwrap().clone();
+        keys.retain(|key| *key != [0; 32]);
+        keys
+    };
+    let (one, other) = (keys_with(1), keys_with(3));
+    assert!(one.len() >= 5, "three keys of the handshake, two of the association: {}", one.len());
+    assert!(one.iter().all(|key| !other.contains(key)));
+    assert_eq!(keys_with(1), one, "the responder's randomness alone is another one");
+}
+
+#[test]
 fn an_x25519_key_that_is_not_the_identitys_is_nobodys() {
     // The guest's own statement of this very handshake, beside another key than the one that it signed.
     let other = Raw::initiator(99).own;

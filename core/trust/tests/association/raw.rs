@@ -23,7 +23,6 @@ pub struct Raw {
     /// Its X25519 key.
     pub own: [u8; 32],
     /// All keys that its ciphers were given. The last two are those of the association, the initiator's first.
-    #[allow(dead_code, reason = "tests with sockets read it")]
     pub keys: CipherKeys,
 }
 

@@ -1,5 +1,5 @@
-//! Which address stands for which: [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan), with what is precomputed and remembered to make
-//! it fast, and the addresses that name nobody.
+//! Pseudonyms of addresses, by [ipcrypt-pfx](super::ipcrypt_pfx) or [Crypto-PAn](super::crypto_pan). Tables of precomputed and recent results make them fast.
+//! Addresses that name no host are exceptions.
 //!
 //! Addresses that mean the same everywhere are left as they are (RFC 6235, section 7.2, recommends it: what stood for them would be recognised by when it
 //! occurs, and would so tell how the addresses were made that have a prefix in common with them): in IPv4 0.0.0.0, 127.0.0.1, 255.255.255.255 and
@@ -12,8 +12,8 @@
 //! So that no two addresses become one, what would become one of those of IPv4 that stay is anonymised once more. That concerns 259 of 2^32
 //! addresses, and only they have no prefix in common with their neighbours.
 //!
-//! Places in tables depend on a key: an address that pushes another one out of its place costs time when that comes again, and which addresses do so to each other
-//! would otherwise tell of them.
+//! Places in tables depend on a key. An address that pushes another one out of its place costs time when the other one comes again. Without a key, these
+//! collisions would tell about the addresses.
 
 use super::Addresses;
 use super::crypto_pan::CryptoPan;
@@ -77,7 +77,7 @@ pub(super) struct Anonymiser {
 }
 
 impl Anonymiser {
-    /// The one for a view that shows addresses like this; none where they are visible or zeroed.
+    /// The anonymiser of a view that shows addresses like this; none where they are visible or zeroed.
     pub(super) fn of(addresses: Addresses, key: &ViewKey) -> Option<Self> {
         match addresses {
             Addresses::Anonymised => Some(Scheme::IpcryptPfx(IpcryptPfx::new(&key.pfx))),

@@ -72,7 +72,7 @@ impl Scene<'_> {
         self.finish(&Rest::Payload { at: at + 8, end });
     }
 
-    /// Kind, code and checksum stay; the next four bytes belong to what is not understood.
+    /// Shows kind, code and checksum. The parser does not know the rest, from the next four bytes on.
     fn unknown_message(&mut self, at: usize, end: usize) {
         self.finish(&Rest::Unknown { at: at + 4, end });
         if self.shown() == at + 4 {

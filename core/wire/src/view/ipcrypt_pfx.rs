@@ -2,7 +2,7 @@
 //!
 //! Each bit of an address is flipped or not by a pseudo-random function of the bits before it. The function encrypts a block under two independent AES-128
 //! keys, and takes the lowest bit of the XOR of both. The block is the prefix as a number with a 1 in front of it, so the prefix length is part of the
-//! block: no two prefixes have the same block, and two flips have nothing in common. In [`crypto_pan`](super::crypto_pan) neighbouring flips often have the same block.
+//! block. No two prefixes have the same block, and flips are independent. In [`crypto_pan`](super::crypto_pan) neighbouring flips often have the same block.
 //!
 //! An IPv4 address has the prefix ::ffff:0:0/96 in front of it, which stays.
 
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Nothing would be encrypted by them.
+    /// Equal keys would encrypt nothing.
     #[test]
     fn two_equal_keys_are_made_different() {
         let scheme = IpcryptPfx::new(&[5; 32]);

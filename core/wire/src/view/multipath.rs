@@ -19,7 +19,7 @@ mod subtype {
 }
 
 impl Scene<'_> {
-    /// Says of an option of multipath TCP whether RFC 8684 has it, and whether it announces no address or port that is hidden.
+    /// Returns true for an option of multipath TCP that RFC 8684 defines and that announces no hidden address or port.
     #[inline(never)]
     pub(super) fn keeps_multipath(&self, len: usize, at: usize) -> bool {
         let hides_ends = self.hides_addresses || self.view.ports == Exposure::Zeroed;
@@ -42,7 +42,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The length of a data sequence signal by its flags (RFC 8684, 3.3), without a checksum; and whether it has a mapping, which can have a checksum.
+    /// The length of a data sequence signal by its flags (RFC 8684, 3.3), without a checksum. The second result is true if it has a mapping, which can have a checksum.
     fn len_of_signal(&self, at: usize) -> Option<(usize, bool)> {
         let &[_, _, _, flags] = self.read::<4>(at)?;
         let number = |is_there: u8, is_long: u8| match (flags & is_there != 0, flags & is_long != 0) {

@@ -121,7 +121,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Replaces the options that are not known, and those that have to be hidden, by "no operation". Gives whether a source route is left.
+    /// Replaces unknown and hidden options by "no operation". Returns true if a source route is left.
     #[inline(never)]
     fn options_v4(&mut self, from: usize, data: usize) -> bool {
         let end = self.limit(data);
@@ -205,7 +205,7 @@ impl Scene<'_> {
             protocol::ROUTING => self.routing(at, len),
             // SPI and sequence number stay; the value that covers everything does not.
             protocol::AH => self.zero(at + 12, len.saturating_sub(12)),
-            // These have addresses, checksums and options of their own.
+            // Others have addresses, checksums and options of their own.
             _ => self.zero(at + 2, len - 2),
         }
     }
@@ -218,7 +218,7 @@ impl Scene<'_> {
         }
         let known = match self.read::<5>(at) {
             Some([_, _, routing::SOURCE | routing::HOME, ..]) => len,
-            // What follows the list is somebody's own.
+            // Options follow the list, and none of them is known.
             Some([_, _, routing::SEGMENTS, _, last]) => 8 + (usize::from(*last) + 1) * 16,
             _ => 4,
         };
@@ -226,7 +226,7 @@ impl Scene<'_> {
         self.zero(at + known, len - known);
     }
 
-    /// Makes padding of the options that are not known, and of those that have to be hidden.
+    /// Replaces unknown and hidden options by padding.
     fn options_v6(&mut self, from: usize, to: usize) {
         let end = self.limit(to);
         if self.hides(Field::IpOptions) {

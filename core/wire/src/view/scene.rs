@@ -65,7 +65,7 @@ pub(super) struct Scene<'a> {
     /// As long as `from`.
     to: &'a mut [u8],
     shown: usize,
-    /// The end of the packet that is looked at, as far as it is captured: what is behind belongs to the packets around it, or to nothing.
+    /// The captured end of the present packet. Later bytes belong to the packets around it, or to none.
     limit: usize,
     /// The view hides something besides payload.
     pub(super) hides_fields: bool,
@@ -73,7 +73,7 @@ pub(super) struct Scene<'a> {
     pub(super) hides_addresses: bool,
     /// What is looked at is quoted by an error message, and goes no further than its headers, as far as anything is understood.
     is_quoted: bool,
-    /// The packet that is looked at goes on elsewhere: it is in the first fragment of a datagram, or says that it is longer than the packet around it.
+    /// The present packet goes on elsewhere: it is in the first fragment of a datagram, or claims to be longer than the packet around it.
     pub(super) is_in_part: bool,
     /// Hidden addresses that stood in lists.
     listed: usize,
@@ -253,13 +253,13 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Says whether these bytes are shown as they are in the packet.
+    /// Returns true if these bytes are shown as they are in the packet.
     #[inline(always)]
     pub(super) fn is_as_captured(&self, from: usize, end: usize) -> bool {
         self.to.get(from..end.min(self.shown)) == self.from.get(from..end)
     }
 
-    /// Makes a checksum right, or 0 where it would cover what is not shown. All that it covers has been shown by then, and has its final form.
+    /// Makes a checksum right, or 0 where it would cover hidden bytes. All bytes that it covers have their final form by then.
     pub(super) fn seal(&mut self, sum: &Sum) {
         let Some(&stored) = self.read::<2>(sum.field) else { return self.zero(sum.field, 2) };
         let is_udp = matches!(sum.pseudo, Some((_, protocol::UDP)));
@@ -411,7 +411,7 @@ struct Listener<'s, 'a> {
 const LABEL: usize = 4;
 
 impl Listener<'_, '_> {
-    /// Shows of a stack of labels without an IP packet behind it the first label alone: it is the only one of which another header says that it is one.
+    /// Shows the first label alone of a stack without an IP packet behind it. Another header announces that label, and no other one.
     /// The next words could be labels, or anything else behind a stack whose bottom is not marked.
     fn end_labels(&mut self) {
         if let Some((first, _)) = self.heard.labels.take() {

@@ -56,7 +56,7 @@ impl Scene<'_> {
         };
         self.show(inner);
         match tunnel {
-            // Options and extension headers are somebody's own.
+            // Options and extension headers can have private meanings.
             Tunnel::Geneve => self.zero(at + 8, inner.saturating_sub(at + 8)),
             Tunnel::Gtp if self.hides_fields => self.zero(at + 8, inner.saturating_sub(at + 8)),
             Tunnel::Gtp => self.gtp_extensions(at + 12, inner),

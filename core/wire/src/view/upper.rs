@@ -30,8 +30,8 @@ mod option_tcp {
     pub(super) const FAST_OPEN: u8 = 34;
 }
 
-/// Where transport protocols that are not shown, or not there as a whole, have their only checksum, and of how many bytes. Nothing of others: OSPF, PIM, DCCP
-/// and many more have some in other places too.
+/// The offset and length of the only checksum of a transport protocol that is not shown, or not there as a whole. None for others: OSPF, PIM, DCCP
+/// and many more have checksums in other places, too.
 fn checksum_of(protocol: u8) -> Option<(usize, usize)> {
     const ESP: u8 = 50;
     const SCTP: u8 = 132;
@@ -138,7 +138,7 @@ impl Scene<'_> {
         if self.hides(Field::TcpSequence) {
             self.zero(at + 4, 4);
         }
-        // Of options that are not there as a whole nothing is understood.
+        // Truncated options are not understood.
         self.finish(&Rest::Transport { at: at + TCP_QUOTED, end: end.min(at + TCP_OPTIONS) });
         self.zero(at + 16, 2);
     }
@@ -179,7 +179,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Says whether an option is shown. An unknown one could have anything in it, so it is not.
+    /// Returns true if an option is shown. An unknown one could have anything in it, so it is not shown.
     #[inline(always)]
     fn keeps_option(&self, kind: u8, len: usize, at: usize) -> bool {
         let hides_numbers = self.hides(Field::TcpSequence) || self.hides(Field::TcpAcknowledgement);

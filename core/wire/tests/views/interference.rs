@@ -254,8 +254,8 @@ fn nested_packets_have_right_checksums() {
     );
 }
 
-/// An error message quotes an IP header and a UDP header. The checksum in the quoted header covers a payload that is hidden, so it is zeroed; with the
-/// message's own checksum as it was, everybody could compute it from the bytes that are shown.
+/// An error message quotes an IP header and a UDP header. The checksum in the quoted header covers a payload that is hidden, so it is zeroed. From the
+/// message's own original checksum and the bytes that are shown it could be computed.
 #[test]
 fn two_hidden_bytes_cannot_be_computed_from_the_checksum_of_an_error() {
     let mut transform = transform("payload=none");

@@ -296,8 +296,8 @@ impl Leaf {
             Self::TcpTimestamps => Some(tcp(&cat(&[&[1, 1, 8, 10], &values.timestamps]), secret)),
             Self::TcpUnknownOption => Some(tcp(&cat(&[&[253, 26], secret, &[1, 1]]), b"")),
             Self::TcpMultipathSum => {
-                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3): what the mapping covers has
-                // a checksum of its own, over the data and over numbers that stand in the option.
+                // A data sequence signal with acknowledgement, mapping and checksum (RFC 8684, 3.3). The mapped data have
+                // a checksum of their own, which also covers numbers of the option.
                 let mapping = cat(&[&[0, 0, 0, 1], &[0, 0, 0, 2], &be(secret.len())]);
                 let sum = ones_sum(&[&[0; 4], &mapping, &[0, 0], secret]).to_be_bytes();
                 Some(tcp(&cat(&[&[30, 20, 0x20, 5, 9, 9, 9, 9], &mapping, &sum]), secret))
@@ -341,7 +341,7 @@ impl Leaf {
                 let options = cat(&[&[82, 26], secret, &[1, 0]]);
                 ip_with(values, false, 6, &options, segment(values, &[], b""), Some(16))
             }),
-            // Flags of a timestamp option that nobody has defined.
+            // Undefined flags of a timestamp option.
             Self::UnknownTimestampV4 => (!is_v6).then(|| {
                 let options = cat(&[&[68, 28, 5, 7], secret]);
                 ip_with(values, false, 6, &options, segment(values, &[], b""), Some(16))

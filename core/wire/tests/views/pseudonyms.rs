@@ -1,7 +1,7 @@
-//! The addresses that views show in place of others: what an attacker computes from those that they know, under either construction.
+//! Pseudonyms of addresses under attack: an attacker who knows some addresses computes others, under either construction.
 //!
-//! A flip is the XOR of a bit of an address with the bit that is shown for it. Under Crypto-PAn the flip of bit i + 1 is that of bit i wherever bit i of the address is
-//! bit i of a secret pad: both are computed from the same block. Under ipcrypt-pfx flips have nothing in common.
+//! A flip is the XOR of a bit of an address with the bit that is shown for it. Under Crypto-PAn bits i and i + 1 have the same flip where bit i of the address is
+//! bit i of a secret pad: both are computed from the same block. Under ipcrypt-pfx flips are independent.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_wire::view::{Transform, ViewKey};

@@ -1,4 +1,4 @@
-//! Names as the system looks them up: for the filters of somebody who runs weir themselves.
+//! Names that the system's resolver looks up, for the filters of the user who runs weir.
 
 use std::io::Read;
 use std::net::{IpAddr, ToSocketAddrs};

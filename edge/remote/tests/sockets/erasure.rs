@@ -1,5 +1,5 @@
-//! Keys of an association in memory: this program once more, as a process that has an association with a test which knows its keys, and looks for them in
-//! its own memory while it lasts and after it was closed.
+//! Keys of an association in memory. The test starts this program once more, has an association with it, and knows the keys. The other process looks for them in
+//! its own memory while the association lasts, and after it was closed.
 
 use crate::node::{PATIENCE, guest, identity};
 use crate::pair::Seeded;
@@ -104,8 +104,8 @@ fn message(socket: &mut TcpStream) -> Vec<u8> {
     message
 }
 
-/// Has an association with a process on that side, and returns how often it found each key while it lasted and afterwards: those of the handshake first,
-/// the two of the association last.
+/// Has an association with a process on that side, and returns how often the process found each key, while it lasted and afterwards. Keys of the handshake come
+/// first, the two of the association last.
 fn searched(side: &str) -> [Vec<usize>; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())

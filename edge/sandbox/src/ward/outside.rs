@@ -107,8 +107,8 @@ pub struct Ward {
 
 impl Ward {
     /// Has a module that was admitted with these settings compiled, and started in a process of its own. All of its memory is taken from the session's, with what the process has beside it. One
-    /// that fails at its start is there all the same, but [ended](Self::has_ended). What `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
-    /// What compiling took of another process, and admitting and starting it of its own, is taken off `meter`, also where it comes to nothing.
+    /// that fails at its start is there all the same, but [ended](Self::has_ended). The program that `launcher` starts answers the argument [`WARD`] as it should, and is this very version.
+    /// The processor time of the compiler, and that of the new process for admitting and starting the module, is taken off `meter`, also where this fails.
     ///
     /// # Errors
     /// It cannot be compiled, there is no process, or the session has not the memory.
