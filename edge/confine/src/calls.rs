@@ -46,11 +46,11 @@ const COMPUTING: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// What it takes beside to run modules: memory that others give it comes by the first, and calls that do not end are broken off by the second, which signals to
-/// nobody but the process itself ([`to_itself`]). The others close what loading code takes ([`no_new_code`]).
+/// Further calls of a process that runs modules. It gets memory of others by the first. The second aborts endless calls, and signals to the process itself
+/// alone ([`to_itself`]). The others end the loading of code ([`no_new_code`]).
 const RUNNING: &[libc::c_long] =
     &[libc::SYS_recvmsg, libc::SYS_tgkill, libc::SYS_prctl, libc::SYS_seccomp, crate::code::SEAL];
-/// What changes code, or makes it.
+/// Rights to memory that change code, or make it.
 const CODE: u64 = (libc::PROT_WRITE | libc::PROT_EXEC).unsigned_abs() as u64;
 const EXECUTES: u64 = libc::PROT_EXEC.unsigned_abs() as u64;
 const WRITES: u64 = libc::PROT_WRITE.unsigned_abs() as u64;
@@ -154,7 +154,7 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// What a spawner needs of what nothing in a node needs: what it starts empties its root by these.
+/// Calls of a spawner alone: the processes that it starts empty their roots by them.
 const OF_ROOT: &[libc::c_long] = &[libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
 
 /// Denied calls fail as if a right was missing: programs expect that, and go on or say so. (Killing them would make a fault of weir look like one of
@@ -206,7 +206,7 @@ fn only_if(argument: u8, is: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule
     Ok(vec![SeccompRule::new(vec![condition])?])
 }
 
-/// What a program needs that computes, threads and no processes among it, and no code but its own.
+/// Calls of a program that computes: it has threads, no processes, and no code but its own.
 fn computing() -> Result<Rules, ConfineError> {
     let thread = u64::from(THREAD.unsigned_abs());
     let mut rules = all_of(COMPUTING);
@@ -275,7 +275,7 @@ pub(crate) fn only_signing() -> Result<(), ConfineError> {
     apply(rules, SeccompAction::Allow, denied())
 }
 
-/// What nothing in a node needs, with memory that can be written and executed at the same time.
+/// Calls that nothing in a node needs, and memory that is writable and executable at the same time.
 fn of_others() -> Result<Rules, ConfineError> {
     let mut rules = all_of(OF_OTHERS);
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {

@@ -76,7 +76,7 @@ impl Cores {
         Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
     }
 
-    /// Whether `core` is one of them.
+    /// Returns true if `core` is one of them.
     pub fn has(&self, core: u16) -> bool {
         usize::from(core) < CpuSet::MAX_CPU && self.0.is_set(usize::from(core))
     }
@@ -196,7 +196,7 @@ pub fn ask(
 fn clock(child: &Child) -> Option<libc::clockid_t> {
     let number = libc::pid_t::try_from(child.id()).ok()?;
     let mut clock = 0;
-    // SAFETY: the pointer is to a live local. The child has not been waited for, so its number is nobody else's.
+    // SAFETY: the pointer is to a live local. The child has not been waited for, so no other process has its number.
     (unsafe { libc::clock_getcpuclockid(number, &raw mut clock) } == 0).then_some(clock)
 }
 
@@ -282,7 +282,7 @@ impl Running {
     fn so_far(&self) -> Nanos {
         let Some(clock) = self.clock.filter(|_| self.ended.is_none()) else { return Nanos(0) };
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live local. The child has not been waited for, so the clock is nobody else's.
+        // SAFETY: the pointer is to a live local. The child has not been waited for, so the clock is still the child's.
         if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
             return Nanos(0);
         }
@@ -295,7 +295,7 @@ impl Running {
         else {
             return;
         };
-        // SAFETY: takes no pointers. The child has not been waited for, so its number is nobody else's.
+        // SAFETY: takes no pointers. The child has not been waited for, so no other process has its number.
         unsafe { libc::kill(number, signal) };
     }
 

@@ -32,7 +32,7 @@ fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
 }
 
-/// Whether the kernel can seal.
+/// Returns true if the kernel can seal memory.
 pub(crate) fn can_seal() -> bool {
     // An empty range is sealed at once.
     // SAFETY: takes no pointers that are looked at; no page is concerned.

@@ -48,10 +48,10 @@ pub(crate) fn own(written: &[&Path]) -> Result<Files, ConfineError> {
     enforce(rules)
 }
 
-/// Whether the system's own rights let this process make files in a folder.
+/// Checks that the system's own rights let this process make files in a folder.
 ///
 /// # Errors
-/// What the system says where they do not.
+/// The system's error, if they do not.
 pub fn may_write(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;

@@ -30,7 +30,7 @@ impl Isolation {
         Self(self.0 | other.0)
     }
 
-    /// Whether all walls of `other` are there.
+    /// Returns true if all walls of `other` are there.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

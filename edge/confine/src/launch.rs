@@ -47,7 +47,7 @@ impl From<&Path> for Launcher {
     }
 }
 
-/// What a process may use that is started.
+/// The resources of a process that is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allotment {
     /// Processor time in seconds, from the limit that it is told of to the one that kills it; none where it is 0.

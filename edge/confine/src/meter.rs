@@ -24,7 +24,7 @@ pub trait Meter {
     /// Takes off processor time that was used.
     fn spend(&mut self, used: Nanos);
 
-    /// Takes off processor time of the calling thread, so that nobody charges for it twice.
+    /// Takes off processor time of the calling thread, so that it is not charged twice.
     fn spend_here(&mut self, used: Nanos) {
         self.spend(used);
     }

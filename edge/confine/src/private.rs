@@ -156,7 +156,7 @@ fn opened(result: io::Result<File>, kind: Kind) -> Result<File, PrivateError> {
 /// # Errors
 /// It cannot be opened, is a link or no regular file, has another owner or several names, or others can read or write it.
 pub fn open_secret(path: &Path) -> Result<File, PrivateError> {
-    // Not waiting either: it may be a pipe that nobody writes into.
+    // Without waiting: it may be a pipe without a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     secret(opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::File)?)
 }
@@ -302,7 +302,7 @@ impl Folder {
         check_owner(&known)?;
         let mode = known.mode() & 0o7777;
         let is_shared = mode & WRITE_OF_OTHERS != 0;
-        // A folder that all may write in, such as /tmp, is none of weir's own, whoever runs it.
+        // A folder that all may write in, such as /tmp, is none of weir's own, whichever user runs it.
         if is_shared && (known.uid() != effective_user() || mode & libc::S_ISVTX != 0) {
             return Err(PrivateError::Writable(mode));
         }

@@ -105,7 +105,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
             continue;
         }
         let identity = identity(path)?;
-        // Nobody can connect before it listens, whatever mode the umask gave it.
+        // No client can connect before it listens, whatever mode the umask gave it.
         std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
         // SAFETY: takes no pointers; the descriptor is open.
         if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } != 0 {
@@ -182,7 +182,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) => return Err(SocketError::Locked(path)),
                 Err(TryLockError::Error(error)) => return Err(failed(error.into())),
             }
-            // One that its last holder has removed meanwhile keeps nobody out.
+            // A lock file that its last holder has removed meanwhile locks nothing.
             let held = file.metadata().map(|known| (known.dev(), known.ino()))?;
             if gone(identity(&path))? == Some(held) {
                 return Ok(Self { path, _held: file });

@@ -242,7 +242,7 @@ fn field(process: u32, name: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a process is there, and not only waited for.
+/// Returns true if a process is alive, and no zombie.
 fn lives(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/status"))
         .is_ok_and(|status| !status.contains("\nState:\tZ") && !status.contains("\nState:\tX"))
@@ -578,7 +578,7 @@ fn where_the_system_allows_less_the_level_says_so() {
     assert_eq!(dropped.as_deref(), Some("seccomp"), "without any");
 }
 
-/// Where version two of control groups is mounted, if it can be written.
+/// The mount of version two of control groups, if it can be written.
 fn groups() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
     let mount = mounts.lines().find_map(|line| {

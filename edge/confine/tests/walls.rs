@@ -87,7 +87,7 @@ impl Memory {
         unsafe { libc::mprotect(self.0, 4096, rights) == 0 }
     }
 
-    /// Whether memory can be mapped to be written and executed at once, or can come to be; and whether it can be executed when it was written before.
+    /// Three attempts to make code: memory that is mapped writable and executable, memory that becomes so, and written memory that becomes executable.
     fn is_made_code(&self) -> [bool; 3] {
         let (read, both) = (libc::PROT_READ, libc::PROT_WRITE | libc::PROT_EXEC);
         [Self::mapped(both).0 != libc::MAP_FAILED, self.can(read | both), self.can(read | libc::PROT_EXEC)]
@@ -105,7 +105,7 @@ fn code_of_files() -> Vec<*mut libc::c_void> {
     .collect()
 }
 
-/// Whether this kernel can seal pages (mseal(2), the same number everywhere).
+/// Returns true if this kernel can seal pages (mseal(2), the same number everywhere).
 fn can_seal() -> bool {
     // SAFETY: of no page at all.
     unsafe { libc::syscall(462, 0, 0, 0) == 0 }

@@ -236,7 +236,7 @@ impl<'a, L: Line> Conversation<'a, L> {
         self.answer(ask.ask, body)
     }
 
-    /// Whether a request is looked at, before its file has come: not with a file that is too long or of no use. The file, where it has come before.
+    /// Decides on a request before its file has come: a file that is too long or of no use is refused. Returns the file if it has come before.
     fn admitted(&self, ask: &Ask, len: usize) -> Result<Option<Arc<Vec<u8>>>, String> {
         if let Some(why) = self.not_for_him(&ask.ask, len) {
             self.office.daemon.decided(Asked::of(&self.asker, &ask.ask, None).refused(&why));
@@ -448,7 +448,7 @@ impl<'a, L: Line> Conversation<'a, L> {
         }
     }
 
-    /// The same of somebody who is told of a session, who may have no right over it any more.
+    /// The same for a follower of a session, who may have lost the right over it.
     fn has_ended_over(&mut self, session: &Name, by: Option<&Share>) -> io::Result<bool> {
         if self.has_ended()? {
             return Ok(true);

@@ -55,7 +55,7 @@ impl Mode {
     }
 }
 
-/// What each process is started from.
+/// The program and settings from which each process is started.
 #[derive(Debug)]
 pub(super) struct Origin {
     /// This program.
@@ -78,7 +78,7 @@ pub(super) struct Plan<'a> {
     pub(super) user: u32,
     /// The folder of its control group.
     pub(super) group: Option<&'a Path>,
-    /// Whether it is the child of the spawner's own parent.
+    /// True for a child of the spawner's own parent.
     pub(super) is_of_parent: bool,
     /// How long it may take to execute its program.
     pub(super) within: Duration,
@@ -322,7 +322,7 @@ fn clone(flags: libc::c_int, group: Option<RawFd>) -> io::Result<Option<Forked>>
     }
 }
 
-/// What a new process needs, made before there is one: from clone to exec it only makes system calls.
+/// The parts of a new process, made before it is: from clone to exec it only makes system calls.
 struct Prepared {
     program: RawFd,
     arguments: [*const libc::c_char; 4],

@@ -23,7 +23,7 @@ const BESIDE: u64 = 64 << 20;
 /// statfs(2) of such a folder.
 const CGROUP2_SUPER_MAGIC: u32 = 0x6367_7270;
 
-/// Where control groups are made.
+/// The place of control groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Setting {
     /// In the node's own group, if a service manager has delegated it.

@@ -50,7 +50,7 @@ pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 
 /// Descriptors of a spawner: a handle for each process, and a few.
 const DESCRIPTORS: u64 = PROCESSES_MAX as u64 + 64;
-/// How long a spawner may take to begin, and to start a process, on the slowest of machines.
+/// The longest time for a spawner to begin, and to start a process, on the slowest of machines.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The wait for an answer that was not there within [`PATIENCE`], before anything else is asked.
 const LATE: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Role {
 pub struct Settings {
     /// The first of [`PROCESSES_MAX`] users that no one else has. Used where the spawner is root's.
     pub first_user: u32,
-    /// Where control groups are made.
+    /// The place of control groups.
     pub group: GroupSetting,
     /// The part of the names of this node's control groups by which they differ from other nodes': at most 32 ASCII letters and digits.
     pub label: String,

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a process on trial may take.
+/// The longest time of a process on trial.
 const TRIAL: Duration = Duration::from_secs(20);
 /// How long a process may take from its beginning until it executes its program: less than the node waits for an answer.
 const START: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const PAUSES_MAX: u32 = 500;
 /// A group whose process has just ended may not be empty yet: how long until it is looked again.
 const AGAIN: libc::c_int = 20;
-/// How long what is left may take to end when the node has.
+/// The longest time for the other processes to end after the node.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Why a spawner ends before the node does. To blame is the node, or its system.
@@ -66,7 +66,7 @@ struct Server {
     entries: Vec<Entry>,
 }
 
-/// What a spawner does: tries which walls there can be, and starts processes as it is told until the node is gone. These are its arguments behind
+/// Runs a spawner: it tries the walls that the system allows, and starts processes on request until the node is gone. `arguments` are those behind
 /// [`SPAWNER`](super::SPAWNER).
 ///
 /// # Errors
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Starts a process that has nobody to ask it, and waits until it has ended in order: it has put up all of its walls by then.
+    /// Starts a process without a client, and waits until it has ended in order: it has put up all of its walls by then.
     fn tries(&self, mode: Mode, allotment: &Allotment, has_group: bool) -> io::Result<()> {
         let groups = self.groups.as_ref().filter(|_| has_group);
         let group = groups.map(|groups| groups.make(0, allotment.memory)).transpose()?;
@@ -345,7 +345,7 @@ fn passes(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS))
 }
 
-/// What goes where: those that stay have a line for standard input, and those that answer once have all three.
+/// The standard streams of a role: processes that stay have a line for standard input, and those that answer once have all three.
 fn streams(role: Role, mut given: Vec<OwnedFd>) -> Option<Streams> {
     match (role, given.len()) {
         (Role::Module | Role::KeyAgent, 1) => Some(Streams { input: given.pop(), ..Streams::default() }),
