@@ -6,21 +6,32 @@
 //!
 //! A link has two clocks: one for its own requests, and one for these and all of its descendants'. A holder waits for its own clock and for its ancestors' second ones. So
 //! an ancestor never waits for what its descendants had, its descendants wait for what it had, and all of them together have no more than one holder could.
+//!
+//! Clocks are forgotten where there are too many, those of the longest chains first. A holder can delegate to any number of keys, and erases no clock of their own link or one above it
+//! by that.
 
 use std::collections::BTreeMap;
 use weir_trust::credential::PrefixId;
 use weir_units::Nanos;
 
-/// Clocks that are remembered. Those that are least ahead are forgotten first, which makes their links as those that never asked.
-const CLOCKS_MAX: usize = 4096;
+/// Clocks that are remembered. A link whose clock is forgotten is as one that never asked.
+pub(crate) const CLOCKS_MAX: usize = 4096;
+
+/// A link's clock.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// The number of links before it in its chain.
+    depth: usize,
+    time: Nanos,
+}
 
 /// The clocks of all links that were served lately. `now` never decreases from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
     /// Of a link's own requests.
-    own: BTreeMap<PrefixId, Nanos>,
+    own: BTreeMap<PrefixId, Clock>,
     /// Of its requests and its descendants'.
-    all: BTreeMap<PrefixId, Nanos>,
+    all: BTreeMap<PrefixId, Clock>,
 }
 
 impl Clocks {
@@ -28,8 +39,8 @@ impl Clocks {
     pub(crate) fn ahead(&self, chain: &[PrefixId], now: Nanos) -> Nanos {
         let Some((own, ancestors)) = chain.split_last() else { return Nanos(0) };
         let ancestors = ancestors.iter().filter_map(|id| self.all.get(id));
-        let latest = ancestors.chain(self.own.get(own)).max();
-        Nanos(latest.map_or(0, |clock| clock.0.saturating_sub(now.0)))
+        let latest = ancestors.chain(self.own.get(own)).map(|clock| clock.time.0).max();
+        Nanos(latest.map_or(0, |time| time.saturating_sub(now.0)))
     }
 
     /// The next one of these, each a number and a chain. An ancestor comes before its descendants; of siblings, the one whose clock is least ahead, or was caught up with first; of
@@ -43,7 +54,7 @@ impl Clocks {
                 return own;
             }
             let of = |chain: &[PrefixId]| chain.get(depth).copied();
-            let clock = |id: PrefixId| self.all.get(&id).copied().unwrap_or_default();
+            let clock = |id: PrefixId| self.all.get(&id).map_or(Nanos(0), |clock| clock.time);
             let (_, _, next) = left
                 .iter()
                 .filter_map(|(number, chain)| of(chain).map(|id| (clock(id), *number, id)))
@@ -53,32 +64,38 @@ impl Clocks {
         }
     }
 
-    /// The holder of a chain was served. `costs` says for each link by how much its clocks move.
+    /// Moves the clocks of all links of a chain, as its holder was served. Each link comes with the time by which its clocks move.
     pub(crate) fn charge(&mut self, links: impl Iterator<Item = (PrefixId, Nanos)>, now: Nanos) {
-        let moved = |clock: Option<&Nanos>, cost: Nanos| {
-            let from = clock.map_or(now.0, |clock| clock.0.max(now.0));
-            Nanos(from.saturating_add(cost.0))
-        };
         let mut last = None;
-        for (id, cost) in links {
-            let clock = moved(self.all.get(&id), cost);
-            self.all.insert(id, clock);
-            last = Some((id, cost));
+        for (depth, (id, cost)) in links.enumerate() {
+            advance(&mut self.all, (depth, id), cost, now);
+            last = Some(((depth, id), cost));
         }
-        if let Some((id, cost)) = last {
-            let clock = moved(self.own.get(&id), cost);
-            self.own.insert(id, clock);
+        if let Some((link, cost)) = last {
+            advance(&mut self.own, link, cost, now);
         }
-        for clocks in [&mut self.own, &mut self.all] {
-            if clocks.len() > CLOCKS_MAX {
-                clocks.retain(|_, clock| *clock > now);
-            }
-            while clocks.len() > CLOCKS_MAX
-                && let Some(least) = clocks.iter().min_by_key(|(_, clock)| **clock).map(|(id, _)| *id)
-            {
-                clocks.remove(&least);
-            }
-        }
+    }
+
+    /// Moves the clocks of the last link of a chain alone, which has so many links before it.
+    pub(crate) fn charge_last(&mut self, depth: usize, id: PrefixId, cost: Nanos, now: Nanos) {
+        advance(&mut self.all, (depth, id), cost, now);
+        advance(&mut self.own, (depth, id), cost, now);
+    }
+}
+
+/// Moves one clock, and forgets others where there are too many.
+fn advance(clocks: &mut BTreeMap<PrefixId, Clock>, (depth, id): (usize, PrefixId), cost: Nanos, now: Nanos) {
+    let from = clocks.get(&id).map_or(now.0, |clock| clock.time.0.max(now.0));
+    clocks.insert(id, Clock { depth, time: Nanos(from.saturating_add(cost.0)) });
+    if clocks.len() > CLOCKS_MAX {
+        clocks.retain(|_, clock| clock.time > now);
+    }
+    // Of the deepest ones, the clock that is least ahead.
+    let order = |clock: &Clock| (std::cmp::Reverse(clock.depth), clock.time);
+    while clocks.len() > CLOCKS_MAX
+        && let Some(next) = clocks.iter().min_by_key(|(_, clock)| order(clock)).map(|(id, _)| *id)
+    {
+        clocks.remove(&next);
     }
 }
 
@@ -94,6 +111,14 @@ pub(crate) mod tests {
     /// The chain that a word stands for: `abc` got its right from `ab`, and that from `a`.
     pub(crate) fn chain(word: &str) -> Vec<PrefixId> {
         word.chars().map(id).collect()
+    }
+
+    /// The identifier that stands for a number, and for no letter.
+    pub(crate) fn numbered(number: usize) -> PrefixId {
+        // The digits of base 32 that stand for those of the number.
+        let digits = format!("{number:0>31}");
+        let letters = digits.bytes().map(|digit| char::from(digit - b'0' + b'a'));
+        format!("weir-id:p{}", letters.collect::<String>()).parse().unwrap()
     }
 
     fn serve(clocks: &mut Clocks, word: &str, cost: u64, now: u64) {
@@ -166,13 +191,24 @@ pub(crate) mod tests {
         }
         assert_eq!(order, "baabab");
         for number in 1..2 * CLOCKS_MAX {
-            // The digits of base 32 that stand for those of the number.
-            let digits = format!("{number:0>32}");
-            let letters = digits.bytes().map(|digit| char::from(digit - b'0' + b'a'));
-            let id: PrefixId = format!("weir-id:{}", letters.collect::<String>()).parse().unwrap();
-            clocks.charge(std::iter::once((id, Nanos(10))), Nanos(1000));
+            clocks.charge(std::iter::once((numbered(number), Nanos(10))), Nanos(1000));
         }
         assert!(clocks.own.len() <= CLOCKS_MAX && clocks.all.len() <= CLOCKS_MAX);
         assert_eq!(clocks.ahead(&chain("a"), Nanos(2000)), Nanos(0));
+    }
+
+    #[test]
+    fn many_delegates_with_small_shares_erase_no_clock_of_those_above_them() {
+        let mut clocks = Clocks::default();
+        serve(&mut clocks, "ab", 1000, 0);
+        serve(&mut clocks, "c", 1000, 0);
+        for number in 0..2 * CLOCKS_MAX {
+            let fresh = chain("ab").into_iter().map(|id| (id, Nanos(1)));
+            clocks.charge(fresh.chain([(numbered(number), Nanos(1_000_000))]), Nanos(0));
+        }
+        assert!(clocks.own.len() <= CLOCKS_MAX && clocks.all.len() <= CLOCKS_MAX);
+        let ahead = |word| clocks.ahead(&chain(word), Nanos(0)).0;
+        let all = 1000 + 2 * CLOCKS_MAX as u64;
+        assert_eq!(["a", "ab", "ac", "c", "ca"].map(ahead), [0, all, all, 1000, 1000]);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Analysing and compiling take a processor for as long as a stranger's module or filter makes them. So holders of credentials do that in turns, by a [fair queue](queue) over
 //! processor time: one at a time under each first grant, so many at a time in all, and the holder goes first who has used the least of their share. A turn can be interrupted:
-//! its compiler is stopped while others are before it. The processor time is paid from the shares of the holder's chain before their next turn begins. All
+//! its compiler is stopped while others are before it. The processor time is paid from the shares of the holder's chain before their next turn begins; that of requests outside
+//! of turns is paid from the share of the asker alone. All
 //! compilation of one request shares one [budget](REQUEST). Reading the ledger is done in turns of a moment each. The operator waits for nobody.
 
 mod queue;
@@ -132,13 +133,10 @@ impl Turns {
         }
     }
 
-    /// A holder has used processor time outside of any turn: their next one begins when it is paid.
+    /// Charges a holder for processor time outside of turns: their next turn, and the next one of their descendants, begins when it is paid. Ancestors and siblings do not wait for it.
     pub(crate) fn charge_outside(&self, holder: &Verified, used: Nanos) {
         let chain: Vec<Payer> = line(holder).collect();
-        let mut queue = self.lock();
-        let number = queue.enter(&chain);
-        queue.charge(number, used, self.now());
-        queue.leave(number);
+        self.lock().charge_outside(&chain, used, self.now());
     }
 }
 

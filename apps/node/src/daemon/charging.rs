@@ -8,8 +8,8 @@ use weir_trust::credential::Verified;
 use weir_trust::grant::ModuleHash;
 
 impl Daemon {
-    /// A request of a holder's took processor time that is on the bill of no session: it is on the holder's account, missing in the slices of their oldest session, and paid from the
-    /// shares of their chain before they have something compiled again.
+    /// Charges a holder for a request that took processor time which is on the bill of no session. The time is on the holder's account, missing in the slices of their oldest session, and
+    /// paid from their own share before they, or their descendants, have something compiled again.
     pub(crate) fn asked(&self, holder: &Verified, work: Work) {
         lock(&self.requests).add(holder, work);
         self.turns.charge_outside(holder, work.cpu);

@@ -153,7 +153,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fair::tests::chain;
+    use crate::fair::CLOCKS_MAX;
+    use crate::fair::tests::{chain, numbered};
     use std::collections::BTreeMap;
 
     /// The answers to each holder. Each has so many connections, and asks over them as fast as it is answered.
@@ -240,6 +241,33 @@ mod tests {
         let part = 100 * SECOND * CORE_PERCENT / 100;
         assert!(used <= part + AHEAD_MAX.0 * CORE_PERCENT / 100 + 8 * Nanos::MILLISECOND.0, "{used}");
         assert_eq!((cost_of(100), cost_of(1 << 20).0), (ONE, 17 * ONE.0));
+    }
+
+    #[test]
+    fn requests_of_many_fresh_delegates_take_no_more_processor_time_together() {
+        let mut queue = Queue::default();
+        // Each delegate asks once, for what takes 8 ms, and is charged for that afterwards.
+        let used = Nanos(8 * Nanos::MILLISECOND.0);
+        let (mut now, mut all) = (0, 0);
+        for number in 0..3 * CLOCKS_MAX {
+            let chain: Vec<PrefixId> = chain("ab").into_iter().chain([numbered(number)]).collect();
+            let number = queue.enter(&chain);
+            while let Some(wait) = queue.turn(number, ONE, Nanos(now)) {
+                now += wait.0;
+            }
+            queue.charge(&chain, Nanos(cost_of_time(used).0 - ONE.0), Nanos(now));
+            all += used.0;
+        }
+        let part = now * CORE_PERCENT / 100;
+        assert!(all <= part + AHEAD_MAX.0 * CORE_PERCENT / 100 + 2 * used.0, "{all} of {part}");
+        // Their delegators are answered at once.
+        for word in ["ab", "a"] {
+            let number = queue.enter(&chain(word));
+            assert!(
+                queue.turn(number, ONE, Nanos(now)).is_none_or(|wait| wait.0 <= cost_of_time(used).0),
+                "{word}"
+            );
+        }
     }
 
     #[test]

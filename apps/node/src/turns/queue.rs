@@ -4,6 +4,10 @@
 //! they had begun. A clock moves by the processor time that a job uses, divided by its holder's share of a core, while the job runs. So a job with a small share runs alone as
 //! fast as any other, and rests as soon as a holder comes who has used less of their share.
 //!
+//! Processor time outside of jobs, for requests that are refused or answered, moves clocks of its own, and those of the asker's link alone. So the asker and its descendants wait until it is
+//! paid before their next job begins, and neither its ancestors nor its siblings do. A holder who delegates to many keys and asks with each escapes that, and is bounded elsewhere:
+//! all requests under one first grant take a twentieth of a core at most, and all jobs are paid from every share of the chain.
+//!
 //! Jobs that have begun keep their memory, so there is a limit to them. Where it is reached, the begun job that is furthest ahead gives way to one that is to run.
 
 use crate::fair::Clocks;
@@ -42,7 +46,10 @@ struct Job {
 /// The queue. It has no clock: `now` is the time since some moment, and never decreases.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// Moved by jobs, for all links of a chain.
     clocks: Clocks,
+    /// Moved by processor time outside of jobs, for the last link of a chain alone.
+    outside: Clocks,
     jobs: Vec<Job>,
     next: u64,
     /// Jobs that run at a time,
@@ -54,7 +61,14 @@ pub(super) struct Queue {
 impl Queue {
     /// A queue of which `running` jobs run at a time, and `begun` have begun.
     pub(super) fn new(running: usize, begun: usize) -> Self {
-        Self { clocks: Clocks::default(), jobs: Vec::new(), next: 0, running, begun: begun.max(running) }
+        Self {
+            clocks: Clocks::default(),
+            outside: Clocks::default(),
+            jobs: Vec::new(),
+            next: 0,
+            running,
+            begun: begun.max(running),
+        }
     }
 
     /// A job comes. Its number.
@@ -78,10 +92,22 @@ impl Queue {
         }
     }
 
+    /// Charges a holder for processor time outside of jobs.
+    pub(super) fn charge_outside(&mut self, chain: &[Payer], used: Nanos, now: Nanos) {
+        if let Some(((id, share), ancestors)) = chain.split_last() {
+            let cost = time_of(used, share.unwrap_or(CORE));
+            self.outside.charge_last(ancestors.len(), *id, cost, now);
+        }
+    }
+
     /// The time until the holder of a job has paid for what was compiled before.
     pub(super) fn unpaid(&self, number: u64, now: Nanos) -> Nanos {
         let job = self.jobs.iter().find(|job| job.number == number);
-        job.map_or(Nanos(0), |job| self.clocks.ahead(&job.chain, now))
+        job.map_or(Nanos(0), |job| self.unpaid_by(&job.chain, now))
+    }
+
+    fn unpaid_by(&self, chain: &[PrefixId], now: Nanos) -> Nanos {
+        self.clocks.ahead(chain, now).max(self.outside.ahead(chain, now))
     }
 
     /// The state of a job now. One that may run has begun from then on.
@@ -113,7 +139,7 @@ impl Queue {
             let can_run = |job: &&Job| {
                 !job.gives_way
                     && !parties.contains(&job.chain.first())
-                    && (job.has_begun || self.clocks.ahead(&job.chain, now) == Nanos(0))
+                    && (job.has_begun || self.unpaid_by(&job.chain, now) == Nanos(0))
             };
             let candidates = self.jobs.iter().filter(can_run).map(|job| (job.number, job.chain.as_slice()));
             let Some(number) = self.clocks.first(candidates) else { break };
@@ -159,7 +185,8 @@ fn time_of(used: Nanos, share: CpuShare) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fair::tests::chain;
+    use crate::fair::CLOCKS_MAX;
+    use crate::fair::tests::{chain, numbered};
     use std::collections::BTreeMap;
 
     /// A step of simulated time: the interval in which a compiler's meter is asked.
@@ -358,5 +385,65 @@ mod tests {
             now += SECOND;
         }
         assert_eq!(order, ["a", "b", "c", "a", "a"]);
+    }
+
+    /// Requests outside of turns, which take the processor time that the pace of requests leaves: a twentieth of a core. Returns the time at which they end.
+    fn flood(queue: &mut Queue, chains: impl Iterator<Item = Vec<Payer>>, begin: u64) -> u64 {
+        chains.fold(begin, |now, chain| {
+            queue.charge_outside(&chain, Nanos(Nanos::MILLISECOND.0), Nanos(now));
+            now + STEP
+        })
+    }
+
+    #[test]
+    fn a_delegates_requests_delay_no_turn_of_its_siblings_or_delegator_and_the_delegate_pays() {
+        let mut simulation = Simulation::new(2, 6);
+        // A minute of requests takes 3 s of a core, of which the grant gives 1 %.
+        let queue = &mut simulation.queue;
+        simulation.now = flood(queue, std::iter::repeat_n(payers("ab", 1), 3000), 0);
+        for (name, word) in [("sibling", "ac"), ("its delegate", "acd"), ("delegator", "a")] {
+            simulation.come(name, &payers(word, 1), 5 * STEP);
+        }
+        let end = simulation.now + 30 * SECOND;
+        simulation.run(end);
+        // The delegator comes first, and has its turn at once. The others wait for what is compiled before, as without the flood.
+        let waited = ["delegator", "sibling", "its delegate"].map(|name| simulation.waited(name));
+        assert_eq!(waited[0], 5 * STEP);
+        assert!(waited[1] <= 10 * SECOND + 10 * STEP && waited[2] <= 20 * SECOND + 15 * STEP, "{waited:?}");
+        let (queue, now) = (&mut simulation.queue, Nanos(simulation.now));
+        let mut unpaid = |word: &str| {
+            let number = queue.enter(&payers(word, 1));
+            let unpaid = queue.unpaid(number, now);
+            queue.leave(number);
+            unpaid.0
+        };
+        // The one that asked waits for all of it, and so do those to whom it passes its right on now.
+        for word in ["ab", "abd", "abde"] {
+            assert!(unpaid(word) > 200 * SECOND, "{word}: {}", unpaid(word));
+        }
+    }
+
+    #[test]
+    fn requests_of_many_fresh_delegates_keep_no_sibling_from_a_turn_and_erase_no_debt() {
+        let mut queue = Queue::new(2, 6);
+        let number = queue.enter(&payers("ab", 1));
+        assert_eq!(queue.state(number, Nanos(0)), State::Runs);
+        queue.charge(number, Nanos(20 * SECOND), Nanos(0));
+        queue.leave(number);
+        let number = queue.enter(&payers("c", 1));
+        queue.charge(number, Nanos(10 * SECOND), Nanos(0));
+        queue.leave(number);
+        // Each delegate asks once, and states the smallest share, so that its own clock is farther ahead than any other.
+        let fresh = (0..2 * CLOCKS_MAX).map(|number| {
+            let own = (numbered(number), Some(CpuShare(1)));
+            payers("ab", 1).into_iter().chain([own]).collect()
+        });
+        let now = flood(&mut queue, fresh, 0);
+        // The debt of the compilation is what is left of it, no more and no less.
+        for (word, debt) in [("ab", 2000), ("abd", 2000), ("ac", 2000), ("c", 1000), ("a", 0), ("d", 0)] {
+            let number = queue.enter(&payers(word, 1));
+            assert_eq!(queue.unpaid(number, Nanos(now)).0, (debt * SECOND).saturating_sub(now), "{word}");
+            queue.leave(number);
+        }
     }
 }
