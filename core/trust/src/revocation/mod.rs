@@ -10,6 +10,7 @@
 //! | of two times for one identifier the later one holds; a time holds against none | the state does not depend on the order in which lists come |
 //! | an entry without a time (from a list of version 1) is kept until a later list gives a time | nothing that was revoked is valid again by a guess |
 //! | an entry is kept for a day after its time ([`KEPT_AFTER_SECONDS`]) while there is room | a clock that is set back a little gives nothing back |
+//! | a list is known, and answered by its header, only while every entry of it is held | a list that came while the clock was ahead is taken again when the clock is right |
 //! | a root has at most [`LIVE_MAX`] entries, of which those of delegators are at most [`DELEGATED_MAX`] | memory is bounded; delegators cannot keep a root from revoking |
 //! | `all-before` of a root counts as no entry | a root can always revoke everything that it has signed |
 //!

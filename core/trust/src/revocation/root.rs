@@ -16,18 +16,34 @@ pub(super) struct Issued {
     pub(super) set: RevokedSet,
     /// The highest sequence number that was seen: for messages.
     pub(super) sequence: u64,
-    /// Digests of the last lists that were taken whole, oldest first.
+    /// Digests of the last lists of which every entry is held, oldest first.
     pub(super) taken: VecDeque<[u8; 32]>,
 }
 
 impl Issued {
-    fn note(&mut self, list: &RevocationList, is_whole: bool) {
+    /// Remembers a list. It is known from then on where every entry of it is held: an entry that was skipped because it had expired may be needed when the clock is set back.
+    fn note(&mut self, list: &RevocationList, left_out: usize, now: Second) {
+        let is_whole = left_out == 0 && !list.revoked().iter().any(|entry| has_expired(entry, now));
         self.sequence = self.sequence.max(list.sequence());
         if is_whole && !self.taken.contains(list.digest()) {
             if self.taken.len() >= TAKEN_MAX {
                 self.taken.pop_front();
             }
             self.taken.push_back(*list.digest());
+        }
+    }
+
+    /// Forgets entries that expired a while ago, and with them the lists that are known: any list may have had these entries.
+    fn forget(&mut self, now: Second) {
+        if self.set.forget(now) {
+            self.taken.clear();
+        }
+    }
+
+    /// Forgets all entries that have expired, in the same way.
+    fn forget_expired(&mut self, now: Second) {
+        if self.set.forget_expired(now) {
+            self.taken.clear();
         }
     }
 }
@@ -99,7 +115,7 @@ impl RootRevocations {
     /// Adds a root's list. Returns true if anything changes, and the number of entries that found no room.
     pub(super) fn add_own(&mut self, list: &RevocationList, now: Second) -> (bool, usize) {
         let counted = self.join_own(list.revoked(), now);
-        self.own.note(list, counted.1 == 0);
+        self.own.note(list, counted.1, now);
         counted
     }
 
@@ -109,7 +125,7 @@ impl RootRevocations {
         let most = LIVE_MAX.saturating_sub(self.delegated());
         for entry in revoked.iter().filter(|entry| !has_expired(*entry, now)) {
             if !self.own.set.contains(&entry.id) && self.own.set.len() >= most {
-                self.own.set.forget_expired(now);
+                self.own.forget_expired(now);
                 if self.own.set.len() >= most {
                     left_out += 1;
                     continue;
@@ -132,7 +148,7 @@ impl RootRevocations {
         let Standing { holder, above, until } = standing;
         let mut counted = self.join_delegated(under, Standing { holder, above, until }, list.revoked(), now);
         if let Some(delegator) = self.delegators.get_mut(&under) {
-            delegator.issued.note(list, counted.1 == 0);
+            delegator.issued.note(list, counted.1, now);
         } else if counted.1 == 0 && !list.revoked().is_empty() {
             // All of it had expired, or is revoked higher up.
             counted.0 = false;
@@ -195,9 +211,9 @@ impl RootRevocations {
 
     /// Forgets entries whose credentials expired a while ago.
     pub(super) fn forget(&mut self, now: Second) {
-        self.own.set.forget(now);
+        self.own.forget(now);
         for delegator in self.delegators.values_mut() {
-            delegator.issued.set.forget(now);
+            delegator.issued.forget(now);
         }
         let is_over =
             |until: Second| until.number().saturating_add(super::KEPT_AFTER_SECONDS) <= now.number();

@@ -70,18 +70,20 @@ impl RevokedSet {
         self.all_before.filter(|before| link.issued.is_none_or(|issued| issued < *before))
     }
 
-    /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`] ago.
-    pub(super) fn forget(&mut self, now: Second) {
-        self.retain_since(now.number().saturating_sub(KEPT_AFTER_SECONDS));
+    /// Removes entries that expired more than [`KEPT_AFTER_SECONDS`] ago. Returns true if there were any.
+    pub(super) fn forget(&mut self, now: Second) -> bool {
+        self.retain_since(now.number().saturating_sub(KEPT_AFTER_SECONDS))
     }
 
-    /// Removes all entries that have expired.
-    pub fn forget_expired(&mut self, now: Second) {
-        self.retain_since(now.number());
+    /// Removes all entries that have expired. Returns true if there were any.
+    pub fn forget_expired(&mut self, now: Second) -> bool {
+        self.retain_since(now.number())
     }
 
-    fn retain_since(&mut self, second: u64) {
+    fn retain_since(&mut self, second: u64) -> bool {
+        let before = self.ids.len();
         self.ids.retain(|_, expires| expires.is_none_or(|expires| expires.number() > second));
+        self.ids.len() < before
     }
 }
 

@@ -145,6 +145,31 @@ fn entries_of_a_delegator_end_with_the_link_and_are_dropped_when_the_link_is_rev
     assert_eq!(known.of(&root()).unwrap().delegated(), 0);
 }
 
+#[test]
+fn a_delegators_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock_is_taken_again() {
+    let [first, second, third] = chain();
+    let researchers = verified(&first, RESEARCHER);
+    let revoked: RevokedSet =
+        [dated(last(&second), "2026-12-01"), dated(last(&third), "2026-12-20")].into_iter().collect();
+    let revoking = by(&RESEARCHER.identity(), last(&first), 1, revoked);
+    let at = |known: &mut Revocations, list: &RevocationList, time: Second| {
+        let roots = [root()];
+        known.accept(list, &Reception { roots: &roots, shown: Some(&researchers), now: time }).unwrap()
+    };
+    let mut known = Revocations::default();
+    // The clock is ahead when the list comes, and then when the next one comes.
+    let later = crate::people::second("2026-12-10");
+    assert!(at(&mut known, &revoking, later).has_changed);
+    assert!(show(&second, STUDENT, &known).is_ok());
+    assert!(at(&mut known, &revoking, now()).has_changed);
+    assert!(show(&second, STUDENT, &known).is_err());
+    assert!(!at(&mut known, &revoking, now()).has_changed);
+    at(&mut known, &by(&RESEARCHER.identity(), last(&first), 2, [crate::id(1)]), later);
+    assert!(show(&second, STUDENT, &known).is_ok());
+    assert!(at(&mut known, &revoking, now()).has_changed);
+    assert!(show(&second, STUDENT, &known).is_err());
+}
+
 fn party(number: u8) -> (Identity, Credential) {
     let who = Identity::from_seed(&[100 + number; 32]);
     let grant = until_2027(|_| ());

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use weir_trust::credential::{Credential, DatedId, Refusal};
 use weir_trust::grant::Grant;
 use weir_trust::revocation::{
-    DELEGATED_MAX, KEPT_AFTER_SECONDS, LIVE_MAX, Reception, RevocationError, RevocationList, Revocations,
-    RevokedSet, RootRevocations, StateError,
+    DELEGATED_MAX, KEPT_AFTER_SECONDS, LIVE_MAX, ListHeader, Offered, Reception, RevocationError,
+    RevocationList, Revocations, RevokedSet, RootRevocations, StateError,
 };
 
 #[test]
@@ -169,6 +169,56 @@ fn a_list_is_known_by_its_header_and_one_of_another_root_is_none() {
     let theirs = RevocationList::sign(&OTHER_OPERATOR.identity(), 1, now(), [id(3)].into()).unwrap();
     assert!(known.accept(&theirs, &Reception::new(&both, now())).unwrap().has_changed);
     assert!(known.contains(&both[1], &id(3)) && !known.contains(&both[0], &id(3)));
+}
+
+/// The use of a root's list, by its header.
+fn offered(known: &Revocations, list: &RevocationList) -> Offered {
+    let header = list.header().unwrap();
+    let (header, _) = ListHeader::read(&header).unwrap();
+    known.offered(&header, &Reception::new(&[root()], now())).unwrap()
+}
+
+#[test]
+fn a_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock_is_taken_again() {
+    let later = second("2100-01-01");
+    let revoked: RevokedSet = [dated(id(1), "2027-01-01"), dated(id(2), "2500-01-01")].into_iter().collect();
+    let first = list(1, revoked);
+    let is_held = |known: &Revocations| [id(1), id(2)].map(|id| known.contains(&root(), &id));
+    // The clock is ahead when the list comes.
+    let mut known = Revocations::default();
+    assert!(taken(&mut known, &first, later).unwrap().has_changed);
+    assert_eq!(is_held(&known), [false, true]);
+    assert_eq!(offered(&known, &first), Offered::Wanted);
+    assert!(taken(&mut known, &first, now()).unwrap().has_changed);
+    assert_eq!((is_held(&known), offered(&known, &first)), ([true, true], Offered::Known));
+    // The clock is ahead when the next list comes: entries of the first one are forgotten.
+    taken(&mut known, &list(2, [id(3)]), later).unwrap();
+    assert_eq!(is_held(&known), [false, true]);
+    assert!(taken(&mut known, &first, now()).unwrap().has_changed);
+    assert_eq!((is_held(&known), offered(&known, &first)), ([true, true], Offered::Known));
+    // The same in the text of the state.
+    taken(&mut known, &list(4, [id(4)]), later).unwrap();
+    let (of, kept) = RootRevocations::from_text(&known.of(&root()).unwrap().to_text(&root())).unwrap();
+    let mut known = Revocations::default();
+    known.insert(of, kept);
+    assert!(taken(&mut known, &first, now()).unwrap().has_changed);
+    assert_eq!(is_held(&known), [true, true]);
+}
+
+#[test]
+fn a_list_whose_entries_were_forgotten_to_make_room_is_taken_again() {
+    let mut known = Revocations::default();
+    let most = u32::try_from(LIVE_MAX).unwrap();
+    let first = list(1, dated(id(1), "2027-01-01"));
+    taken(&mut known, &first, now()).unwrap();
+    let full = list(2, ids(0, most).map(|id| dated(id, "2500-01-01")).collect::<RevokedSet>());
+    // The entry has expired by a clock that is less than a day ahead, so it is kept until there is no room.
+    let later = second("2027-01-01T01:00:00Z");
+    taken(&mut known, &list(3, [id(2)]), later).unwrap();
+    assert!(known.contains(&root(), &id(1)));
+    taken(&mut known, &full, later).unwrap();
+    assert!(!known.contains(&root(), &id(1)));
+    assert_eq!(offered(&known, &first), Offered::Wanted);
 }
 
 #[test]
