@@ -30,6 +30,7 @@ use crate::source::Notice;
 use crate::tables::{FileError, Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
 use crate::turns::Turns;
+use crate::unkept::Unkept;
 use crate::uploads::Uploads;
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
@@ -323,6 +324,8 @@ pub(crate) struct Daemon {
     is_ledger_broken: AtomicBool,
     /// Held while what is known to have been taken back changes, and is kept.
     revoking: Mutex<()>,
+    /// Roots whose state could not be written.
+    unkept: Mutex<Unkept>,
     /// The rate of revocation lists of delegators.
     delegated_pace: Mutex<DelegatedPace>,
     /// Counters of delivered revocation lists.
@@ -472,6 +475,7 @@ impl Daemon {
             turns: Turns::default(),
             is_ledger_broken: AtomicBool::new(false),
             revoking: Mutex::default(),
+            unkept: Mutex::default(),
             delegated_pace: Mutex::default(),
             deliveries: Deliveries::default(),
             decisions: Mutex::default(),
@@ -532,6 +536,7 @@ impl Daemon {
                 if Instant::now() >= next {
                     next += interval;
                     self.end_interval();
+                    self.keep_again();
                     self.unload_ended();
                 }
                 if fed.elapsed() >= FEED {
@@ -578,6 +583,7 @@ impl Daemon {
             }
         }
         lock(&self.node).end_records();
+        self.keep_again();
         let mut books = lock(&self.books);
         let (begin, end) = (books.since, now());
         for event in lock(&self.requests).due().0 {

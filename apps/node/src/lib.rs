@@ -61,6 +61,7 @@ mod tenant;
 mod trace;
 pub mod trust;
 mod turns;
+mod unkept;
 mod uploads;
 mod view;
 pub mod workshop;

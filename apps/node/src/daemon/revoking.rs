@@ -31,6 +31,11 @@ pub(crate) enum NotTaken {
     /// Lists of delegators come too often.
     #[error("revocation lists of those who share this grant come too often: try again in {0} s")]
     TooOften(u64),
+    /// The state of the list's root cannot be written.
+    #[error(
+        "the revocations of this root hold, and are forgotten when the node ends, as they cannot be kept: {0}; deliver the list again when the node's operator has made room in the folder of its state"
+    )]
+    NotKept(String),
     /// The list.
     #[error(transparent)]
     List(#[from] RevocationError),
@@ -41,6 +46,7 @@ impl NotTaken {
         match self {
             Self::Alone => "alone",
             Self::TooOften(_) => "too-often",
+            Self::NotKept(_) => "not-kept",
             Self::List(error) => error.counter(),
         }
     }
@@ -73,11 +79,15 @@ impl DelegatedPace {
 }
 
 impl Daemon {
-    /// Tells by the header of a list if the rest is of use. What is of none is counted.
+    /// Tells by the header of a list if the rest is of use. What is of none is counted. A known list is refused while the state of its root cannot be written.
     pub(crate) fn offered(&self, header: &ListHeader, shown: Option<&Verified>) -> Result<Offered, NotTaken> {
         let offered = self.trust().ok_or(NotTaken::Alone).and_then(|trust| {
             let reception = Reception { roots: trust.roots(), shown, now: Second::of(now()) };
-            Ok(trust.revocations().offered(header, &reception)?)
+            let offered = trust.revocations().offered(header, &reception)?;
+            if offered == Offered::Known {
+                self.kept_again(header.issuer().of())?;
+            }
+            Ok(offered)
         });
         if offered.as_ref().is_ok_and(|offered| *offered == Offered::Known) {
             self.deliveries.accepted("known");
@@ -113,12 +123,14 @@ impl Daemon {
             lock(&self.delegated_pace).take(own.id)?;
         }
         let (trust, accepted) = trust.with_list(list, shown, Second::of(now()))?;
+        let root = list.issuer().of();
         if !accepted.has_changed {
+            self.write_again();
+            self.is_kept(root)?;
             return accepted
                 .left_out
                 .map_or_else(|| Ok((false, "this list is known already".to_owned())), |why| Err(why.into()));
         }
-        let root = list.issuer().of();
         let trust = Arc::new(trust);
         *lock(&self.trust) = Some(Arc::clone(&trust));
         let live = trust.revocations().of(root).map_or(0, |root| root.live());
@@ -131,20 +143,47 @@ impl Daemon {
         let signer = Text::new(&list.issuer().signer().to_string());
         let ids = list.revoked().len() as u64;
         lock(&self.books).enter(Event::Revoked { root: signer, list: list.sequence(), ids });
-        let lost = self.keep_root(&trust, root).err().map(|error| {
-            let lost = format!("it is forgotten when the node ends, as it cannot be kept: {error}");
-            warn(&lost);
-            lost
-        });
-        if let Some(why) = accepted.left_out {
-            return Err(why.into());
-        }
-        Ok((true, lost.map_or(said.clone(), |lost| format!("{said}; {lost}"))))
+        self.write(&trust, root);
+        self.write_again();
+        self.is_kept(root)?;
+        accepted.left_out.map_or_else(|| Ok((true, said)), |why| Err(why.into()))
     }
 
-    fn keep_root(&self, trust: &Trust, root: &PublicKey) -> std::io::Result<()> {
+    /// Writes the state of a root. A failure is remembered, so that it is tried again.
+    fn write(&self, trust: &Trust, root: &PublicKey) {
         let folder = self.with_node(|node| node.config.node.state.clone());
-        trust.revocations().of(root).map_or(Ok(()), |revoked| revoked::keep(&folder, root, revoked))
+        // A root that is not trusted any more has nothing to write.
+        let written =
+            trust.revocations().of(root).map_or(Ok(()), |revoked| revoked::keep(&folder, root, revoked));
+        let line = lock(&self.unkept).note(root, &written, Instant::now());
+        line.iter().for_each(|line| warn(line));
+    }
+
+    /// Writes all states again that could not be written, if the last try was not a moment ago. `revoking` is held.
+    fn write_again(&self) {
+        let due = lock(&self.unkept).due(Instant::now());
+        if let Some(trust) = self.trust().filter(|_| !due.is_empty()) {
+            due.iter().for_each(|root| self.write(&trust, root));
+        }
+    }
+
+    fn is_kept(&self, root: &PublicKey) -> Result<(), NotTaken> {
+        let why = lock(&self.unkept).why(root).map(str::to_owned);
+        why.map_or(Ok(()), |why| Err(NotTaken::NotKept(why)))
+    }
+
+    /// Writes all states again that could not be written. Returns an error if that of this root still is not.
+    fn kept_again(&self, root: &PublicKey) -> Result<(), NotTaken> {
+        self.keep_again();
+        self.is_kept(root)
+    }
+
+    /// Writes all states again that could not be written.
+    pub(super) fn keep_again(&self) {
+        if !lock(&self.unkept).is_empty() {
+            let _revoking = lock(&self.revoking);
+            self.write_again();
+        }
     }
 
     /// A trust that forgets nothing: with all that holds now, and all that was kept.
@@ -175,11 +214,8 @@ impl Daemon {
         let Some(trust) = self.trust() else { return };
         let state = self.with_node(|node| node.config.node.state.clone());
         let kept = revoked::kept(&state).unwrap_or_default();
-        for (root, revoked) in trust.revocations().roots().filter(|(root, it)| kept.of(root) != Some(*it)) {
-            if let Err(error) = revoked::keep(&state, root, revoked) {
-                warn(&format_args!("the revocations of {root} cannot be kept: {error}"));
-            }
-        }
+        let roots = trust.revocations().roots().filter(|(root, it)| kept.of(root) != Some(*it));
+        roots.for_each(|(root, _)| self.write(&trust, root));
     }
 
     /// Counters of delivered lists, and of the entries that each root has; nothing where no credentials count.

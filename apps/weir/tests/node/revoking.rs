@@ -1,5 +1,6 @@
 //! Revocation at a node: lists of several machines, tokens, delegators, and deliveries while other peers flood the node.
 
+use crate::adversaries::associated;
 use crate::place::{PATIENCE, is_inside};
 use crate::remote::{AT, Net, Person, SESSION, modest, person, seconds_from_now};
 use rand_core::OsRng;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_trust::credential::{Credential, DatedId};
 use weir_trust::grant::{Grant, Second};
 use weir_trust::key::{Context, Identity};
-use weir_trust::revocation::{RevocationList, RevokedSet};
+use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
 
 fn weir(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -266,6 +267,109 @@ fn a_holder_revokes_what_they_passed_on_and_delivers_it_themselves() {
     assert!(net.place.stop().success());
 }
 
+#[test]
+fn a_delegate_that_has_used_up_its_rate_delays_no_list_of_its_delegator() {
+    if !is_inside("revoking::a_delegate_that_has_used_up_its_rate_delays_no_list_of_its_delegator") {
+        return;
+    }
+    let mut net = Net::new();
+    let researcher = net.granted("researcher", modest());
+    let student = net.delegated(&researcher, "student", Grant::default());
+    // A list of a holder beneath their own link, delivered once: `weir credential deliver` would try again.
+    let deliver = |who: &Person, number: u64, what: DatedId| {
+        let under = token(who).parse::<DatedId>().unwrap().id;
+        let issuer = Issuer::delegator(net.operator.identity.public(), who.identity.public(), under);
+        let list = RevocationList::sign_as(&who.identity, issuer, number, seconds_from_now(0), what.into());
+        let (mut stream, list) = (associated(&net, who), list.unwrap().to_string());
+        let ask = json!({"weir": 1, "ask": "revoke", "body": list.len()});
+        std::io::Write::write_all(&mut stream, format!("{ask}\n{list}").as_bytes()).unwrap();
+        stream.finish().unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        serde_json::from_str::<Value>(&said).unwrap()["reply"].clone()
+    };
+    // Each list of the student revokes another credential, until there are too many.
+    let mut taken = 0;
+    let why = loop {
+        let digits: String = (0..32).map(|at| char::from(b'a' + (taken >> (at % 5) & 1) as u8)).collect();
+        let what = DatedId { id: format!("weir-id:{digits}").parse().unwrap(), expires: None };
+        let reply = deliver(&student, taken, what);
+        if let Some(refused) = reply.get("refused") {
+            break refused["why"].to_string();
+        }
+        taken += 1;
+        assert!(taken < 32, "so many lists were taken");
+    };
+    assert!(taken >= 8 && why.contains("come too often"), "{taken}: {why}");
+    // The researcher's list is taken at the first attempt.
+    let reply = deliver(&researcher, 1, token(&student).parse().unwrap());
+    assert!(reply.get("done").is_some(), "{reply}");
+    net.refused(&student, &["session", "list"], "revoked");
+    let counts = &net.place.snapshot()["revocations"]["deliveries"];
+    assert_eq!(counts["too-often"], 1, "{counts}");
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_list_that_cannot_be_written_is_not_accepted_until_it_is_and_a_restart_loses_nothing() {
+    if !is_inside(
+        "revoking::a_list_that_cannot_be_written_is_not_accepted_until_it_is_and_a_restart_loses_nothing",
+    ) {
+        return;
+    }
+    let mut net = Net::new();
+    let [alice, bob] = ["alice", "bob"].map(|name| net.granted(name, modest()));
+    // A file stands in the place of the folder, so that nothing can be written into it.
+    let folder = net.place.path().join("state/revoked");
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::write(&folder, "").unwrap();
+    let (list, node) = (net.folder.path().join("first"), format!("{}@{AT}", net.node));
+    let end = ["--key", text(&net.operator.key), "--list", text(&list), "--node", &node];
+    let said = failed(&[&["credential", "revoke", text(&alice.credential)], &end[..]].concat());
+    assert!(said.contains("cannot be kept") && said.contains("1 of 1 nodes"), "{said}");
+    // It holds all the same, and is refused again as long as it cannot be written.
+    net.refused(&alice, &["session", "list"], "revoked");
+    let deliver = ["credential", "deliver", text(&list), "--node", &node];
+    assert!(failed(&deliver).contains("cannot be kept"));
+    // The same list whole, without an offer.
+    let whole = std::fs::read(&list).unwrap();
+    let said = net.place.ask_with(json!("revoke"), &whole)["refused"]["why"].to_string();
+    assert!(said.contains("cannot be kept"), "{said}");
+    // Another list is written when there is room, and the first one with it.
+    std::fs::remove_file(&folder).unwrap();
+    revoked(&net, &net.operator, "second", &[text(&bob.credential)], &[]);
+    let said = done(&deliver);
+    assert!(said.contains("known already"), "{said}");
+    let counts = &net.place.snapshot()["revocations"]["deliveries"];
+    assert_eq!((&counts["not-kept"], &counts["taken"], &counts["known"]), (&json!(3), &json!(1), &json!(1)));
+    let said = net.place.said();
+    assert_eq!(
+        (said.matches("hold, and cannot be kept").count(), said.matches("kept again").count()),
+        (1, 1)
+    );
+    net.place.kill();
+    net.place.start();
+    for person in [&alice, &bob] {
+        net.refused(person, &["session", "list"], "revoked");
+    }
+    // A known list is enough.
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    let carol = net.granted("carol", modest());
+    let third = net.folder.path().join("third");
+    let end = ["--key", text(&net.operator.key), "--list", text(&third), "--node", &node];
+    failed(&[&["credential", "revoke", text(&carol.credential)], &end[..]].concat());
+    std::fs::remove_file(&folder).unwrap();
+    let deliver = ["credential", "deliver", text(&third), "--node", &node];
+    net.place.until("the state is written", |_| weir(&deliver).status.success());
+    net.place.kill();
+    net.place.start();
+    for person in [&alice, &bob, &carol] {
+        net.refused(person, &["session", "list"], "revoked");
+    }
+    assert!(net.place.stop().success());
+}
+
 /// A relay, from which connections reach the node from this address.
 fn relayed(from: Ipv4Addr) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -337,8 +441,11 @@ fn deliveries_arrive_while_peers_without_a_credential_flood_the_node() {
         } else {
             vec!["--key", text(&holder.key), "--credential", text(&holder.credential)]
         };
-        let said = done(&[&["credential", "deliver", text(&list), "--node", &node], &by[..]].concat());
-        assert!(said.contains(&format!("with {entries} taken back")), "{said}");
+        let output = weir(&[&["credential", "deliver", text(&list), "--node", &node], &by[..]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(&format!("with {entries} taken back")), "{output:?}");
+        // At the first attempt.
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("attempt"), "{output:?}");
     }
     // Without any right, from a third address, too.
     let relay = format!("{}@{}", net.node, relayed(Ipv4Addr::new(127, 9, 9, 9)));
