@@ -63,6 +63,15 @@ fn invalid(number: usize) -> String {
     format!("{}\n", json!({"weir": 1, "ask": asks[number % asks.len()]}))
 }
 
+/// Ends a flood, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays() {
     if !is_inside("asking::a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays") {
@@ -97,7 +106,7 @@ fn a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays() {
                 }
             });
         }
-        let mut own = own;
+        let (mut own, ends) = (own, Ends(&is_over));
         // Until the flood has used up all that it could have at once.
         while refused.load(Ordering::Acquire) < 150 {
             assert!(begin.elapsed() < crate::place::PATIENCE, "{refused:?}");
@@ -106,28 +115,37 @@ fn a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays() {
         let mut longest = Duration::ZERO;
         let create = json!({"create": {"name": "s", "memory": "1 MiB", "channel": [{"interface": "b"}]}});
         let asks = [json!("show"), create, json!({"close": {"session": "s"}}), json!("show")];
-        let mut answered = 0;
-        for ask in asks.iter().cycle().take(48) {
-            let asked_at = Instant::now();
-            let answer = &asked(&mut own, std::slice::from_ref(ask))[0];
-            longest = longest.max(asked_at.elapsed());
-            assert!(answer.get("refused").is_none(), "{ask}: {answer}");
-            answered += 1;
+        let (mut answered, mut meanwhile) = (0, Vec::new());
+        // In turn with eight connections of the delegate, each of its requests would wait for eight others. Where the machine is busy with something else, others may come in between.
+        for _ in 0..3 {
+            let before = refused.load(Ordering::Acquire);
+            for ask in asks.iter().cycle().take(48) {
+                let asked_at = Instant::now();
+                let answer = &asked(&mut own, std::slice::from_ref(ask))[0];
+                longest = longest.max(asked_at.elapsed());
+                assert!(answer.get("refused").is_none(), "{ask}: {answer}");
+                answered += 1;
+            }
+            meanwhile.push(refused.load(Ordering::Acquire) - before);
         }
+        assert!(
+            meanwhile.iter().any(|others| *others < 4 * 48),
+            "{meanwhile:?} of the delegate's came before 48"
+        );
         // Over connections of their own, too.
         for _ in 0..4 {
             net.done(&delegator, &["session", "list"]);
             answered += 1;
         }
-        is_over.store(true, Ordering::Release);
-        assert_eq!(answered, 52);
+        drop(ends);
+        assert_eq!(answered, 148);
         longest
     });
     let (elapsed, refused) = (begin.elapsed(), refused.load(Ordering::Acquire));
     let share = (net.place.processor() - processor) as f64 / 100.0 / elapsed.as_secs_f64();
     _ = writeln!(
         std::io::stderr(),
-        "{MEASURED}52 of 52 requests were answered, after {longest:?} at most, beside {refused} that were refused in {elapsed:?}; the node used {share:.3} of a core"
+        "{MEASURED}148 of 148 requests were answered, after {longest:?} at most, beside {refused} that were refused in {elapsed:?}; the node used {share:.3} of a core"
     );
     assert_eq!(node, net.place.process());
     assert!(net.place.stop().success());
@@ -140,7 +158,7 @@ fn a_delegator_is_answered_under_its_delegates_flood_and_the_delegate_pays() {
     };
     assert_eq!(sum(&key, "refused"), refused as u64);
     assert_eq!(sum(&delegators, "refused"), 0);
-    assert!(sum(&key, "cpu_ns") > 0 && sum(&delegators, "count") >= 52);
+    assert!(sum(&key, "cpu_ns") > 0 && sum(&delegators, "count") >= 148);
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["ledger", "--csv"])
         .arg(net.place.path().join("state/ledger"))

@@ -111,27 +111,35 @@ fn what_the_owner_of_a_session_shares_its_delegator_may_do_until_it_is_taken_bac
     let (mut net, researcher, student, name) = scene();
     let key = researcher.identity.public().to_string();
     let (manage, follow) = (format!("manage={key}"), format!("follow={key}"));
-    let change = |option: &str, share: &str| {
+    let change = |net: &Net, option: &str, share: &str| {
         net.done(&student, &["session", "change", "study", option, share]);
     };
     // To follow is not to manage, and the other way round.
-    change("--share", &follow);
+    change(&net, "--share", &follow);
     net.refused(&researcher, &["unload", &name, "port-count"], "--share manage=");
     let mut command = net.command(&researcher, &["follow", &name, "port-count", "counts"]);
-    let following = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut following = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     for who in [&researcher, &student] {
         let session = if std::ptr::eq(who, &researcher) { name.as_str() } else { "study" };
         let said = net.done(who, &["session", "show", session]);
         assert!(said.contains(&format!("shared: {follow}")) && said.contains("port-count"), "{said}");
     }
-    // It ends for one who follows when it is taken back.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    change("--unshare", &follow);
+    // It ends for one who follows when it is taken back. The ledger has the request once records go to its sender.
+    net.place.until("the researcher follows", |place| {
+        let follows = |entry: &Value| {
+            entry["kind"] == "decision"
+                && (&entry["request"], &entry["key"]) == (&"follow".into(), &key.as_str().into())
+                && entry["outcome"] == "allowed"
+        };
+        place.ledger().iter().any(follows)
+    });
+    change(&net, "--unshare", &follow);
+    net.place.until("following has ended", |_| following.try_wait().unwrap().is_some());
     let followed = following.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&followed.stderr);
     assert!(followed.status.code() == Some(1) && said.contains("--share follow="), "{said}");
 
-    change("--share", &manage);
+    change(&net, "--share", &manage);
     net.refused(&researcher, &["follow", &name, "port-count", "counts"], "--share follow=");
     net.done(&researcher, &["unload", &name, "port-count"]);
     net.done(&researcher, &["load", &name, "port-count,ports=53", "--name", "second"]);
@@ -139,7 +147,7 @@ fn what_the_owner_of_a_session_shares_its_delegator_may_do_until_it_is_taken_bac
     assert_eq!(net.sessions()[0]["memory_reserved"], 6 << 20);
     assert_eq!(net.place.part(&name, "modules", "second")["state"], "running");
     net.refused(&researcher, &["session", "change", &name, "--share", &follow], "only its owner shares");
-    change("--unshare", &manage);
+    change(&net, "--unshare", &manage);
     net.refused(&researcher, &["unload", &name, "second"], "--share manage=");
 
     // A session can be shared from its beginning.
