@@ -43,8 +43,8 @@ impl Clocks {
         Nanos(latest.map_or(0, |time| time.saturating_sub(now.0)))
     }
 
-    /// The next one of these, each a number and a chain. An ancestor comes before its descendants; of siblings, the one whose clock is least ahead, or was caught up with first; of
-    /// equals, the lowest number.
+    /// The next one of these candidates, each a number and a chain. An ancestor comes before its descendants. Of siblings, that with the earliest clock comes first, and of
+    /// equals that with the lowest number.
     pub(crate) fn first<'a>(&self, candidates: impl Iterator<Item = (u64, &'a [PrefixId])>) -> Option<u64> {
         let mut left: Vec<(u64, &[PrefixId])> = candidates.collect();
         let mut depth = 0;

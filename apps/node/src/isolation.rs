@@ -101,7 +101,7 @@ pub(crate) fn refused() -> u64 {
     }
 }
 
-/// What the node knows of its spawner.
+/// The node's knowledge of its spawner.
 #[derive(Debug, Default)]
 pub(crate) struct SpawnerWatch {
     /// Refusals that the log has.

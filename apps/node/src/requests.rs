@@ -16,7 +16,7 @@ const PARTIES_MAX: usize = 256;
 pub(crate) struct Work {
     /// Requests.
     pub(crate) count: u64,
-    /// Those of them that were refused or failed.
+    /// The refused and failed requests among them.
     pub(crate) refused: u64,
     /// Processor time.
     pub(crate) cpu: Nanos,

@@ -4,7 +4,7 @@
 //! processor time: one at a time under each first grant, so many at a time in all, and the holder goes first who has used the least of their share. A turn can be interrupted:
 //! its compiler is stopped while others are before it. The processor time is paid from the shares of the holder's chain before their next turn begins; that of requests outside
 //! of turns is paid from the share of the asker alone. All
-//! compilation of one request shares one [budget](REQUEST). Reading the ledger is done in turns of a moment each. The operator waits for nobody.
+//! compilation of one request shares one [budget](REQUEST). Reading the ledger is done in turns of a moment each. The operator never waits.
 
 mod queue;
 
@@ -143,7 +143,7 @@ impl Turns {
 /// A turn. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    /// None for the operator, who waits for nobody and for whom nobody waits.
+    /// None for the operator, who never waits and keeps no one waiting.
     turns: Option<&'a Turns>,
     number: u64,
     since: Instant,

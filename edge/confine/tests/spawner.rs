@@ -70,7 +70,7 @@ fn threads() -> usize {
     std::iter::from_fn(|| std::thread::Builder::new().stack_size(16 << 10).spawn(stay).ok()).count()
 }
 
-/// What a process does to others that was taken over: it signals, sends a descriptor, makes a process and limits others. Those of it that were not refused.
+/// The attacks of a process that was taken over: it signals, sends a descriptor, makes a process and limits others. Returns those that were not refused.
 fn others() -> String {
     let byte = [0u8; 64];
     // SAFETY: zeros are values of all of it.

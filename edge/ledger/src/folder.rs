@@ -48,7 +48,7 @@ impl Folder {
     }
 }
 
-/// Whether another process writes to a ledger's folder now. Makes nothing, and holds nothing afterwards.
+/// Returns true if another process writes to a ledger's folder now. It makes nothing, and holds nothing afterwards.
 pub fn is_in_use(path: &Path) -> bool {
     let lock = File::open(path.join(LOCK));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))

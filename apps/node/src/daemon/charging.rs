@@ -18,7 +18,7 @@ impl Daemon {
     /// Has the calling thread work for holders: on cores that no module runs on, where there are any.
     pub(crate) fn work_beside_modules(&self) {
         if let Some(cores) = &self.cores {
-            // A core that has been switched off meanwhile is no reason to answer nobody.
+            // Without these cores (one may have been switched off) requests are answered on any core.
             _ = cores.bind();
         }
     }

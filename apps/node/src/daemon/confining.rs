@@ -1,4 +1,4 @@
-//! What a node gives up before it looks at what strangers wrote.
+//! The rights that a node gives up before it reads anything that strangers wrote.
 
 use super::DaemonError;
 use crate::config::Config;

@@ -17,7 +17,7 @@ use weir_trust::key::PublicKey;
 use weir_trust::revocation::{ListHeader, Offered, Reception, RevocationError, RevocationList, RevokedSet};
 use weir_units::Nanos;
 
-/// How often lists of delegators are taken: each changes the state, which is kept anew. For each credential that delivers.
+/// The rate of delegators' lists for each credential that delivers: each list changes the state, which is written anew.
 const DELEGATED_RATE: Rate = Rate { every: Nanos(10 * Nanos::SECOND.0), burst: 8 };
 /// Grants of which it is remembered how often lists came.
 const REMEMBERED: usize = 4096;

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_much_is_in_turn_with_those_who_ask_for_little() {
+    fn holders_that_ask_for_much_take_turns_with_those_that_ask_for_little() {
         let mut queue = Queue::new(1, 2);
         let mut order = Vec::new();
         let names: BTreeMap<u64, &str> = ["a", "a", "a", "b", "c"]

@@ -1,4 +1,4 @@
-//! Those who have passed a credential on, and the sessions of those who got it: what they may do with these, and what they see.
+//! Delegators and the sessions of their delegates: the requests that a delegator may make about these, and the parts of them that a delegator sees.
 
 use crate::place::{is_inside, udp};
 use crate::remote::{Net, Person, SESSION, modest};
@@ -42,7 +42,7 @@ fn a_delegator_closes_the_sessions_of_delegates_and_does_nothing_else_to_them() 
     assert_eq!(net.place.count(&name, "port-count", "records_lost"), 0);
     let there = net.sessions();
     assert_eq!((there.len(), &there[0]["memory_reserved"]), (1, &Value::from(8 << 20)));
-    // The student shares with nobody else than those from whom the credential came.
+    // The student shares with earlier holders of the credential alone.
     let stranger = net.operator.identity.public().to_string();
     let to_stranger = ["session", "change", "study", "--share", &format!("manage={stranger}")];
     net.refused(&student, &to_stranger, "shared only with those from whom");
@@ -124,7 +124,7 @@ fn what_the_owner_of_a_session_shares_its_delegator_may_do_until_it_is_taken_bac
         let said = net.done(who, &["session", "show", session]);
         assert!(said.contains(&format!("shared: {follow}")) && said.contains("port-count"), "{said}");
     }
-    // It ends for one who follows when it is taken back. The ledger has the request once records go to its sender.
+    // A follower's records end when the right is taken back. The ledger has the request once records go to its sender.
     net.place.until("the researcher follows", |place| {
         let follows = |entry: &Value| {
             entry["kind"] == "decision"

@@ -56,7 +56,7 @@ fn capabilities(process: u32) -> [u64; 5] {
     all
 }
 
-/// Whether a process is there, and not only waited for.
+/// Returns true if a process runs: one that has ended and is not waited for does not.
 fn lives(id: &u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/status")).is_ok_and(|status| !status.contains("\nState:\tZ"))
 }

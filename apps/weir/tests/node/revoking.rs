@@ -54,7 +54,7 @@ fn token(person: &Person) -> String {
     DatedId::of_chain(credential.claimed_links()).last().unwrap().to_string()
 }
 
-/// What the node holds, for somebody.
+/// The revocations that the node shows to a caller.
 fn held(net: &Net, with: &[&str]) -> Vec<Value> {
     let node = format!("{}@{AT}", net.node);
     let shown = done(&[&["credential", "revocations", "--json", "--node", &node], with].concat());

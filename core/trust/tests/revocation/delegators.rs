@@ -79,7 +79,7 @@ fn a_right_to_revoke_is_shown_by_a_credential_that_has_the_link() {
     assert_eq!(shown(&mut known, &list, None), Err(refused.clone()));
     let other = granted_at("2026-11-05T00:00:00Z", |_| ());
     assert_eq!(shown(&mut known, &list, Some(&verified(&other, RESEARCHER))), Err(refused));
-    // A link of somebody else, whose holder the signer claims to be.
+    // Another holder's link, as which the signer poses.
     let claimed = by(&THIEF.identity(), last(&first), 1, [last(&second)]);
     assert!(matches!(
         shown(&mut known, &claimed, Some(&verified(&first, RESEARCHER))),
@@ -237,7 +237,7 @@ fn a_delegator_with_many_keys_is_one_party_and_keeps_room_for_itself() {
             .unwrap();
         all += filled(&mut known, &next, &passed_on, u32::from(number) << 16);
     }
-    // All keys together, then the one who passed on to them, then another party.
+    // All keys together, then their delegator, then another party.
     assert!((2_600..=DELEGATED_MAX / 3).contains(&all), "{all}");
     let own = filled(&mut known, &who, &credential, 40 << 16);
     assert!(own > 1_000, "{own}");

@@ -80,7 +80,7 @@ pub(super) struct Plan<'a> {
     pub(super) group: Option<&'a Path>,
     /// True for a child of the spawner's own parent.
     pub(super) is_of_parent: bool,
-    /// How long it may take to execute its program.
+    /// The time within which it executes its program.
     pub(super) within: Duration,
 }
 
@@ -201,7 +201,7 @@ fn begun(result: &mut PipeReader, within: Duration) -> Result<(), Failed> {
     }
 }
 
-/// What a new process tells the spawner: the step that failed, and the error.
+/// A new process's message to the spawner: the step that failed, and the error.
 struct Said;
 
 impl Said {
@@ -221,7 +221,7 @@ impl Said {
     }
 }
 
-/// Whether there is something to read, or an end, within this time. For the handle of a process that is its end.
+/// Waits for something to read, or an end; returns true if it comes within this time. The handle of a process is readable when the process has ended.
 fn is_ready(from: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     let until = Instant::now() + within;
     loop {

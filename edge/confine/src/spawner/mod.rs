@@ -45,7 +45,7 @@ pub const SPAWNER: &str = "start-processes";
 
 /// Processes that a spawner has at a time.
 pub const PROCESSES_MAX: u32 = 1024;
-/// Those of them that run modules. The others are for compilers and the key agent.
+/// The most processes that run modules. The others are for compilers and the key agent.
 pub const PROCESSES_OF_MODULES_MAX: u32 = PROCESSES_MAX - 64;
 
 /// Descriptors of a spawner: a handle for each process, and a few.
@@ -169,9 +169,9 @@ pub enum SpawnError {
     Wall {
         /// The wall.
         wall: &'static str,
-        /// What the node announced.
+        /// The isolation that the node announced.
         announced: Isolation,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
         /// The settings of the system that limit the wall.
         see: &'static str,

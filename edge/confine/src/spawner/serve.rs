@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// The longest time of a process on trial.
 const TRIAL: Duration = Duration::from_secs(20);
-/// How long a process may take from its beginning until it executes its program: less than the node waits for an answer.
+/// The time from a process's beginning until it executes its program, at most: less than the node waits for an answer.
 const START: Duration = Duration::from_secs(10);
 /// Groups that are tried for one process. Those that are passed over hold what cannot be killed.
 const GROUPS_TRIED: usize = 4;
@@ -340,7 +340,7 @@ fn free_number(entries: &[Entry], role: Role) -> Option<u32> {
     (0..PROCESSES_MAX).find(|number| !taken.contains(number))
 }
 
-/// Whether an error is one of a moment: a system without memory, or a signal.
+/// Returns true for an error that may pass: a system without memory, or a signal.
 fn passes(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOMEM | libc::ENOBUFS))
 }
