@@ -385,10 +385,8 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     }
     let key_file = loaded.config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
     let state = &loaded.config.node.state;
-    if weir_ledger::is_in_use(&state.join(LEDGER)) {
-        // Before anything that it has started is taken for what an earlier one has left.
-        return Err(LedgerError::Busy(state.join(LEDGER)).into());
-    }
+    // Held before anything that a running node has started is taken for what an earlier one has left.
+    let ledger = weir_ledger::Folder::open(&state.join(LEDGER))?;
     crate::isolation::start(&loaded.config.isolation, state, key_file)?;
     let key = match &loaded.config.remote {
         Some(remote) => Some(trust::keeper(&beside(&setup.config, &remote.key))?),
@@ -401,7 +399,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     crate::service::catch_signals(signals)
         .map_err(|source| DaemonError::System { what: "waiting for signals", source })?;
     end_with_a_panic();
-    let (daemon, notices) = Daemon::start(setup, loaded, cache)?;
+    let (daemon, notices) = Daemon::start(setup, loaded, ledger, cache)?;
     let daemon = Arc::new(daemon);
     let service = Service::start(&daemon, key)?;
     crate::service::notify("READY=1");
@@ -430,6 +428,7 @@ impl Daemon {
     fn start(
         setup: Setup,
         mut loaded: Loaded,
+        ledger: weir_ledger::Folder,
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();
@@ -449,8 +448,7 @@ impl Daemon {
             configuration: loaded.digest,
             at: now(),
         };
-        let folder = loaded.config.node.state.join(LEDGER);
-        let (ledger, opened) = Ledger::open(&folder, start, LedgerOptions::default())?;
+        let (ledger, opened) = Ledger::with_storage(ledger, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
         }
@@ -583,7 +581,7 @@ impl Daemon {
             }
         }
         lock(&self.node).end_records();
-        self.keep_again();
+        self.keep_at_end();
         let mut books = lock(&self.books);
         let (begin, end) = (books.since, now());
         for event in lock(&self.requests).due().0 {

@@ -29,13 +29,18 @@ impl Unkept {
         self.roots.get(root).map(String::as_str)
     }
 
+    /// The roots whose state is not written.
+    pub(crate) fn roots(&self) -> Vec<PublicKey> {
+        self.roots.keys().copied().collect()
+    }
+
     /// The roots whose state is to be written now: all of them, and none where the last try was a moment ago.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<PublicKey> {
         if self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < AGAIN) {
             return Vec::new();
         }
         self.tried = Some(now);
-        self.roots.keys().copied().collect()
+        self.roots()
     }
 
     /// Takes the result of a try. Returns the log line that is due: at the first failure, one a minute while writing fails, and one when all is written again.

@@ -48,12 +48,6 @@ impl Folder {
     }
 }
 
-/// Returns true if another process writes to a ledger's folder now. It makes nothing, and holds nothing afterwards.
-pub fn is_in_use(path: &Path) -> bool {
-    let lock = File::open(path.join(LOCK));
-    lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
-}
-
 impl Storage for Folder {
     fn segments(&self) -> io::Result<Vec<u64>> {
         segments(self.folder.path())

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 use support::*;
 use weir_sandbox::{Batch, Control, During, EXIT_STUCK, Engine, FaultKind, Instance, Options, thread_time};
@@ -205,11 +205,18 @@ fn endless_bulk_operations() {
     panic!("it came back: {:?}", instance.incidents());
 }
 
+/// A signal that arrives between two bulk operations breaks the call off after all, which is as good an end. It is rare, so the call is tried again.
 #[test]
 fn the_process_ends_where_a_call_cannot_be_broken_off() {
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output =
-        child.args(["--ignored", "--exact", "--nocapture", "endless_bulk_operations"]).output().unwrap();
+    let endless = || {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--ignored", "--exact", "--nocapture", "endless_bulk_operations"]).output().unwrap()
+    };
+    let was_broken_off = |output: &Output| {
+        String::from_utf8_lossy(&output.stderr).contains("it came back: [Incident { fault: Fault { kind: Overrun")
+    };
+    let output = (0..4).map(|_| endless()).find(|output| !was_broken_off(output));
+    let output = output.expect("the call was broken off each time");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(EXIT_STUCK.into()), "{said}");
     assert!(said.contains("weir: m: in one of the packets 1128 to 1191, it has taken"), "{said}");

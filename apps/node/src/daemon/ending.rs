@@ -233,7 +233,8 @@ mod tests {
         std::fs::write(&config, text).unwrap();
         let setup = Setup { config, calibration: Calibration::default(), shipped: |_| None };
         let loaded = load(&setup.config, &setup.calibration, setup.shipped).unwrap();
-        Daemon::start(setup, loaded, None).unwrap().0
+        let ledger = weir_ledger::Folder::open(&state.join(super::super::LEDGER)).unwrap();
+        Daemon::start(setup, loaded, ledger, None).unwrap().0
     }
 
     #[test]

@@ -130,15 +130,7 @@ impl Daemon {
         }
         notes.extend(links.iter().map(link::note));
         notes.extend(come.iter().map(|session| format!("session {} is created", session.name)));
-        {
-            let _revoking = lock(&self.revoking);
-            // A list may have come meanwhile.
-            if let Ok(trust) = self.remembered(new.trust.clone()) {
-                new.trust = trust;
-            }
-            (*lock(&self.trust)).clone_from(&new.trust);
-            self.keep_lists();
-        }
+        new.trust = self.trust_anew(new.trust.take());
         self.is_limited_anew.store(true, Ordering::Release);
         let configuration = new.digest;
         *lock(&self.loaded) = new;

@@ -14,7 +14,9 @@ use weir_trust::credential::{PrefixId, Verified};
 use weir_trust::gate::{Rate, Rates};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
-use weir_trust::revocation::{ListHeader, Offered, Reception, RevocationError, RevocationList, RevokedSet};
+use weir_trust::revocation::{
+    ListHeader, Offered, Reception, RevocationError, RevocationList, Revocations, RevokedSet,
+};
 use weir_units::Nanos;
 
 /// The rate of delegators' lists for each credential that delivers: each list changes the state, which is written anew.
@@ -124,6 +126,9 @@ impl Daemon {
         }
         let (trust, accepted) = trust.with_list(list, shown, Second::of(now()))?;
         let root = list.issuer().of();
+        let trust = Arc::new(trust);
+        // Also where nothing is revoked that was not: the list is known by its header from now on.
+        *lock(&self.trust) = Some(Arc::clone(&trust));
         if !accepted.has_changed {
             self.write_again();
             self.is_kept(root)?;
@@ -131,8 +136,6 @@ impl Daemon {
                 .left_out
                 .map_or_else(|| Ok((false, "this list is known already".to_owned())), |why| Err(why.into()));
         }
-        let trust = Arc::new(trust);
-        *lock(&self.trust) = Some(Arc::clone(&trust));
         let live = trust.revocations().of(root).map_or(0, |root| root.live());
         let said = format!(
             "revocation list {} of {} holds, with {live} taken back in all of its root",
@@ -162,8 +165,24 @@ impl Daemon {
     /// Writes all states again that could not be written, if the last try was not a moment ago. `revoking` is held.
     fn write_again(&self) {
         let due = lock(&self.unkept).due(Instant::now());
-        if let Some(trust) = self.trust().filter(|_| !due.is_empty()) {
-            due.iter().for_each(|root| self.write(&trust, root));
+        self.write_all(&due);
+    }
+
+    fn write_all(&self, roots: &[PublicKey]) {
+        if let Some(trust) = self.trust().filter(|_| !roots.is_empty()) {
+            roots.iter().for_each(|root| self.write(&trust, root));
+        }
+    }
+
+    /// Writes all states that could not be written a last time, as the node ends.
+    pub(super) fn keep_at_end(&self) {
+        let _revoking = lock(&self.revoking);
+        let roots = lock(&self.unkept).roots();
+        self.write_all(&roots);
+        for root in lock(&self.unkept).roots() {
+            warn(&format_args!(
+                "the revocations of {root} are forgotten, as they could not be kept: deliver its lists again"
+            ));
         }
     }
 
@@ -192,13 +211,27 @@ impl Daemon {
         let state = self.with_node(|node| node.config.node.state.clone());
         let kept = revoked::kept(&state)?;
         let now = Second::of(now());
+        Ok(Some(self.joined(&trust, &kept, now)))
+    }
+
+    /// A trust with what was kept, and with all that holds now.
+    fn joined(&self, trust: &Trust, kept: &Revocations, now: Second) -> Arc<Trust> {
         // What has no room is in a file: what holds already comes first.
         let before = self.trust().map(|before| before.revocations().clone()).unwrap_or_default();
-        let (trust, left_out) = trust.remembering([&kept, &before], now);
+        let (trust, left_out) = trust.remembering([kept, &before], now);
         if left_out > 0 {
             warn(&RevocationError::Full { left_out });
         }
-        Ok(Some(Arc::new(trust)))
+        Arc::new(trust)
+    }
+
+    /// Has a new trust count, without forgetting a list that has come since it was made.
+    pub(super) fn trust_anew(&self, trust: Option<Arc<Trust>>) -> Option<Arc<Trust>> {
+        let _revoking = lock(&self.revoking);
+        let trust = trust.map(|trust| self.joined(&trust, &Revocations::default(), Second::of(now())));
+        (*lock(&self.trust)).clone_from(&trust);
+        self.keep_lists();
+        trust
     }
 
     /// Takes over what was kept, at the start.
@@ -209,11 +242,14 @@ impl Daemon {
         Ok(())
     }
 
-    /// Keeps the state that holds, so that it does not depend on the operator's files.
+    /// Keeps the state that holds, so that it does not depend on the operator's files. A folder that cannot be read is left as it is: it may have more than holds now.
     pub(super) fn keep_lists(&self) {
         let Some(trust) = self.trust() else { return };
         let state = self.with_node(|node| node.config.node.state.clone());
-        let kept = revoked::kept(&state).unwrap_or_default();
+        let kept = match revoked::kept(&state) {
+            Ok(kept) => kept,
+            Err(error) => return warn(&format_args!("revocations are not written again: {error}")),
+        };
         let roots = trust.revocations().roots().filter(|(root, it)| kept.of(root) != Some(*it));
         roots.for_each(|(root, _)| self.write(&trust, root));
     }

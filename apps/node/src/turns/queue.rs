@@ -92,11 +92,11 @@ impl Queue {
         }
     }
 
-    /// Charges a holder for processor time outside of jobs.
+    /// Charges a holder for processor time outside of jobs: by the least share that a link of their chain states, as a link that states none has no more than those above it.
     pub(super) fn charge_outside(&mut self, chain: &[Payer], used: Nanos, now: Nanos) {
-        if let Some(((id, share), ancestors)) = chain.split_last() {
-            let cost = time_of(used, share.unwrap_or(CORE));
-            self.outside.charge_last(ancestors.len(), *id, cost, now);
+        if let Some(((id, _), ancestors)) = chain.split_last() {
+            let share = chain.iter().filter_map(|(_, share)| *share).min().unwrap_or(CORE);
+            self.outside.charge_last(ancestors.len(), *id, time_of(used, share), now);
         }
     }
 
@@ -421,6 +421,21 @@ mod tests {
         for word in ["ab", "abd", "abde"] {
             assert!(unpaid(word) > 200 * SECOND, "{word}: {}", unpaid(word));
         }
+    }
+
+    #[test]
+    fn a_holder_whose_credential_states_no_share_pays_by_that_of_those_above_it() {
+        let mut queue = Queue::new(2, 6);
+        let mut links = payers("abc", 1);
+        links.iter_mut().skip(1).for_each(|(_, share)| *share = None);
+        queue.charge_outside(&links, Nanos::SECOND, Nanos(0));
+        let number = queue.enter(&links);
+        assert_eq!(queue.unpaid(number, Nanos(0)), Nanos(100 * SECOND));
+        // Nothing above states one.
+        let free: Vec<Payer> = chain("de").into_iter().map(|id| (id, None)).collect();
+        queue.charge_outside(&free, Nanos::SECOND, Nanos(0));
+        let number = queue.enter(&free);
+        assert_eq!(queue.unpaid(number, Nanos(0)), Nanos::SECOND);
     }
 
     #[test]

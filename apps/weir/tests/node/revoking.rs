@@ -370,6 +370,57 @@ fn a_list_that_cannot_be_written_is_not_accepted_until_it_is_and_a_restart_loses
     assert!(net.place.stop().success());
 }
 
+#[test]
+fn a_list_that_changes_nothing_is_known_by_its_header_afterwards() {
+    if !is_inside("revoking::a_list_that_changes_nothing_is_known_by_its_header_afterwards") {
+        return;
+    }
+    let mut net = Net::new();
+    let alice = net.granted("alice", modest());
+    let credential: Credential = std::fs::read_to_string(&alice.credential).unwrap().parse().unwrap();
+    let entry = DatedId::of_chain(credential.claimed_links()).last().unwrap();
+    let [first, second] = [1, 2].map(|number| {
+        RevocationList::sign(&net.operator.identity, number, Second::default(), entry.into()).unwrap()
+    });
+    let deliver = |list: &RevocationList| net.place.ask_with(json!("revoke"), list.to_string().as_bytes());
+    let offer =
+        |list: &RevocationList| net.place.ask_with(json!("revoke"), list.header().unwrap().as_bytes());
+    for list in [&first, &second] {
+        assert!(offer(list).get("uploaded").is_some());
+        assert!(deliver(list).get("done").is_some());
+        let reply = offer(list);
+        assert!(reply["done"]["notes"][0].as_str().is_some_and(|note| note.contains("known")), "{reply}");
+    }
+    assert!(net.place.stop().success());
+}
+
+#[test]
+fn a_list_that_could_not_be_written_is_written_when_the_node_ends() {
+    if !is_inside("revoking::a_list_that_could_not_be_written_is_written_when_the_node_ends") {
+        return;
+    }
+    let mut net = Net::new();
+    let alice = net.granted("alice", modest());
+    let folder = net.place.path().join("state/revoked");
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::write(&folder, "").unwrap();
+    let (list, node) = (net.folder.path().join("list"), format!("{}@{AT}", net.node));
+    let end = ["--key", text(&net.operator.key), "--list", text(&list), "--node", &node];
+    failed(&[&["credential", "revoke", text(&alice.credential)], &end[..]].concat());
+    // The last try was a moment ago.
+    let list = std::fs::read(&list).unwrap();
+    net.place.until("a try has failed", |place| {
+        place.ask_with(json!("revoke"), &list)["refused"]["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("cannot be kept"))
+    });
+    std::fs::remove_file(&folder).unwrap();
+    assert!(net.place.stop().success());
+    net.place.start();
+    net.refused(&alice, &["session", "list"], "revoked");
+    assert!(net.place.stop().success());
+}
+
 /// A relay, from which connections reach the node from this address.
 fn relayed(from: Ipv4Addr) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

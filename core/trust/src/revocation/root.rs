@@ -23,7 +23,8 @@ pub(super) struct Issued {
 impl Issued {
     /// Remembers a list. It is known from then on where every entry of it is held: an entry that was skipped because it had expired may be needed when the clock is set back.
     fn note(&mut self, list: &RevocationList, left_out: usize, now: Second) {
-        let is_whole = left_out == 0 && !list.revoked().iter().any(|entry| has_expired(entry, now));
+        let is_skipped = |entry: DatedId| has_expired(entry, now) && !self.set.contains(&entry.id);
+        let is_whole = left_out == 0 && !list.revoked().iter().any(is_skipped);
         self.sequence = self.sequence.max(list.sequence());
         if is_whole && !self.taken.contains(list.digest()) {
             if self.taken.len() >= TAKEN_MAX {

@@ -206,6 +206,22 @@ fn a_list_whose_entries_were_skipped_or_forgotten_under_a_wrong_clock_is_taken_a
 }
 
 #[test]
+fn a_list_is_known_again_while_entries_that_have_expired_are_still_held() {
+    let mut known = Revocations::default();
+    let first =
+        list(1, [dated(id(1), "2027-01-01"), dated(id(2), "2500-01-01")].into_iter().collect::<RevokedSet>());
+    taken(&mut known, &first, now()).unwrap();
+    // An entry of another list is forgotten, and with it the lists that are known. That of the first list expired an hour ago.
+    taken(&mut known, &list(2, dated(id(3), "2026-12-30")), now()).unwrap();
+    let later = second("2027-01-01T01:00:00Z");
+    assert!(!taken(&mut known, &list(3, []), later).unwrap().has_changed);
+    assert!(!known.contains(&root(), &id(3)) && known.contains(&root(), &id(1)));
+    assert_eq!(offered(&known, &first), Offered::Wanted);
+    assert!(!taken(&mut known, &first, later).unwrap().has_changed);
+    assert_eq!(offered(&known, &first), Offered::Known);
+}
+
+#[test]
 fn a_list_whose_entries_were_forgotten_to_make_room_is_taken_again() {
     let mut known = Revocations::default();
     let most = u32::try_from(LIVE_MAX).unwrap();

@@ -31,7 +31,7 @@ pub enum Setting {
     Delegated,
     /// Not at all.
     None,
-    /// In this folder, which is for this node alone.
+    /// In this folder, which only nodes use.
     At(PathBuf),
 }
 
@@ -121,7 +121,7 @@ impl Groups {
             }
             made => made?,
         }
-        match limit(&group, memory) {
+        match limit(&group, memory, self.has_limits) {
             Ok(()) => Ok(group),
             Err(error) => {
                 _ = fs::remove_dir(&group);
@@ -162,18 +162,18 @@ fn clear(group: &Path) {
     }
 }
 
-/// Gives a group its limits.
-fn limit(group: &Path, memory: u64) -> io::Result<()> {
+/// Gives a group its limits. Where memory and tasks `must` be limited, it is an error that the folder has lost the controllers for them.
+fn limit(group: &Path, memory: u64, must: bool) -> io::Result<()> {
     let limits = [
-        ("memory.max", memory.saturating_add(BESIDE)),
-        ("memory.swap.max", 0),
-        ("memory.oom.group", 1),
-        ("pids.max", TASKS_MAX.into()),
+        ("memory.max", memory.saturating_add(BESIDE), must),
+        ("memory.swap.max", 0, false),
+        ("memory.oom.group", 1, false),
+        ("pids.max", TASKS_MAX.into(), must),
     ];
-    for (file, value) in limits {
+    for (file, value, must) in limits {
         // Kernels differ in what there is.
         match put(&group.join(file), &value.to_string()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if must || error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
