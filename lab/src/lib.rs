@@ -15,6 +15,7 @@ pub mod crafted;
 mod deliveries;
 pub mod demultiplexing;
 pub mod document;
+pub mod durable;
 pub mod error;
 pub mod figure;
 pub mod finite;

@@ -239,7 +239,8 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
         add("floods", floods::table()?);
     }
     if wants(Part::Live) {
-        add("live", live::table(if cli.quick { 5 } else { 15 })?);
+        let rounds = if cli.quick { 5 } else { 15 };
+        add("live", format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?));
     }
     if wants(Part::Idle) {
         add("idle", idle::table()?);

@@ -199,7 +199,8 @@ impl Node {
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
         let cores = cores.collect::<Result<_, _>>()?;
         let rotation = Rotation { bytes: config.node.records_bytes, time: config.node.records_time };
-        let writer = Writer::start(rotation).map_err(NodeError::Writer)?;
+        let records = config.node.state.join("records");
+        let writer = Writer::start(rotation, &records).map_err(NodeError::Writer)?;
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {
             let (polls, core) = (config.cpu.poll, config.cpu.receive);
@@ -210,7 +211,6 @@ impl Node {
         for link in &config.links {
             links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
         }
-        let records = config.node.state.join("records");
         let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);
         method.tell(&config.node.state);

@@ -8,12 +8,12 @@ use crate::followers::{Follower, Following, fields};
 use crate::guest::Output;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_session::{Manifest, Name, Record, Records};
 use weir_units::{Bytes, Nanos};
@@ -66,6 +66,8 @@ struct Sink {
     files: Option<ModuleFiles>,
     since: Instant,
     bytes: u64,
+    /// When the rows in the present files were last brought to the log.
+    flushed: Instant,
     /// Rows in the present files, and not counted yet.
     rows: u64,
     numbers: Arc<Numbers>,
@@ -106,18 +108,27 @@ pub struct Writer {
     numbers: Arc<Numbers>,
     outputs: Option<Sender<Output>>,
     thread: Option<JoinHandle<()>>,
+    recovery: Option<Recovery>,
+}
+
+/// The thread that completes the files of a node that crashed. It ends early when this is dropped: the next start goes on.
+#[derive(Debug)]
+struct Recovery {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread.
-    pub fn start(rotation: Rotation) -> std::io::Result<Self> {
+    /// Starts the thread, and one that completes what an earlier life of the node left in `records` when it crashed.
+    pub fn start(rotation: Rotation, records: &Path) -> std::io::Result<Self> {
         let (outputs, waiting) = channel();
         let modules = Modules::default();
         let theirs = Arc::clone(&modules);
         let thread = std::thread::Builder::new()
             .name("weir-records".to_owned())
             .spawn(move || work(&waiting, &theirs, rotation))?;
-        Ok(Self { modules, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread) })
+        let recovery = Some(Recovery::start(records)?);
+        Ok(Self { modules, numbers: Arc::default(), outputs: Some(outputs), thread: Some(thread), recovery })
     }
 
     /// Where modules put what comes out of them.
@@ -150,6 +161,7 @@ impl Writer {
             files: None,
             since: Instant::now(),
             bytes: 0,
+            flushed: Instant::now(),
             rows: 0,
             numbers: Arc::clone(&self.numbers),
             unused: None,
@@ -193,6 +205,7 @@ pub(crate) fn close(outputs: &Sender<Output>, guest: u64) {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        self.recovery = None;
         self.outputs = None;
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
@@ -236,8 +249,51 @@ fn work(waiting: &Receiver<Output>, modules: &Modules, rotation: Rotation) {
         }
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
-            written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).rotate(rotation)));
+            written.retain(|module| sink(*module).is_some_and(|sink| lock(&sink).look(rotation)));
         }
+    }
+}
+
+impl Recovery {
+    fn start(records: &Path) -> std::io::Result<Self> {
+        let (ends, records) = (Arc::new(AtomicBool::new(false)), records.to_owned());
+        let ended = Arc::clone(&ends);
+        let thread = std::thread::Builder::new().name("weir-recovery".to_owned()).spawn(move || {
+            for session in folders(&records) {
+                for files in folders(&session) {
+                    if ended.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    weir_records::recover(&files).into_iter().for_each(say_recovered);
+                }
+            }
+        })?;
+        Ok(Self { ends, thread: Some(thread) })
+    }
+}
+
+impl Drop for Recovery {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// The folders in a folder. Links are not followed.
+fn folders(of: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+fn say_recovered(found: Result<Recovered, RecordsError>) {
+    match found {
+        Ok(Recovered { path, rows }) => crate::log::say(&format!(
+            "an earlier life of the node ended without warning; the {rows} rows that it had written to {} are complete",
+            path.display()
+        )),
+        Err(error) => crate::log::warn(&error),
     }
 }
 
@@ -258,7 +314,7 @@ impl Sink {
             let number =
                 number.unwrap_or_else(|| self.numbers.next(&self.folder, &self.session, &self.module));
             let label = format!("{}-{number}", self.module);
-            let files = ModuleFiles::create(Some(&self.folder), &label, &self.manifest);
+            let files = ModuleFiles::create(Some(&self.folder), &label, &self.manifest, Durability::Seconds);
             // What could not be made is tried again.
             self.unused = Some(number);
             self.files = Some(files?);
@@ -306,6 +362,21 @@ impl Sink {
         if self.failed.replace(Instant::now()).is_none() {
             self.say(&format!("records are lost: {error}"));
         }
+    }
+
+    /// Ends its files if they are due, or brings their rows to the log. Says whether they have something in them and are not ended.
+    fn look(&mut self, rotation: Rotation) -> bool {
+        let begin = thread_time();
+        if self.flushed.elapsed() >= FLUSH {
+            self.flushed = Instant::now();
+            if let Some(Err(error)) = self.files.as_mut().map(ModuleFiles::flush) {
+                self.fail(&error);
+                self.end();
+            }
+        }
+        let goes_on = self.rotate(rotation);
+        self.account.charge(Nanos(thread_time().0.saturating_sub(begin.0)));
+        goes_on
     }
 
     /// Ends its files if they are due. Says whether they have something in them and are not.
@@ -371,7 +442,7 @@ mod tests {
     fn a_file_is_ended_in_time_however_much_others_write() {
         let folder = tempfile::tempdir().unwrap();
         let rotation = Rotation { bytes: Bytes(u64::MAX), time: Nanos(300 * Nanos::MILLISECOND.0) };
-        let writer = Writer::start(rotation).unwrap();
+        let writer = Writer::start(rotation, folder.path()).unwrap();
         let manifest = Manifest::parse(MANIFEST.as_bytes()).unwrap();
         let [quiet, busy] = [(1, "quiet"), (2, "busy")].map(|(guest, module)| {
             let (session, module) = (Name::new("s").unwrap(), Name::new(module).unwrap());

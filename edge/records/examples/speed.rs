@@ -1,7 +1,7 @@
 //! How many rows a second go into a file, in the shape of the module rtt: `cargo run --release -p weir-records --example speed`.
 
 use std::time::Instant;
-use weir_records::ModuleFiles;
+use weir_records::{Durability, ModuleFiles};
 use weir_session::{Manifest, Order, Record};
 
 const ROWS: u64 = 4_000_000;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let manifest = Manifest::parse(text.as_bytes())?;
     let stream = &manifest.streams[0];
     let dir = tempfile::tempdir()?;
-    let mut files = ModuleFiles::create(Some(dir.path()), "rtt", &manifest)?;
+    let mut files = ModuleFiles::create(Some(dir.path()), "rtt", &manifest, Durability::AtEnd)?;
     let mut row = vec![0; stream.row_bytes()];
     let begin = Instant::now();
     for n in 0..ROWS {

@@ -45,6 +45,16 @@ pub enum RecordsError {
         /// Why.
         cause: WriteCause,
     },
+    /// What a crashed process left cannot be completed.
+    #[error(
+        "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.display()
+    )]
+    Recover {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        cause: WriteCause,
+    },
     /// A row for a file that failed before.
     #[error("{} was given up after an error: this row is lost", .0.display())]
     Stopped(PathBuf),

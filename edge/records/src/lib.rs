@@ -7,6 +7,10 @@
 //!
 //! Records show traffic: files have mode 0600 and folders 0700 ([`weir_confine::private`]).
 //!
+//! Files of a node and of a live run survive crashes ([`Durability::Seconds`]): rows that are in no complete row group yet are in a write-ahead log beside the file,
+//! `STREAM.parquet.wal`, at most a second after they came. [`recover`] completes what a crashed process left. After a crash of the machine, files have all complete
+//! row groups: each is synced before the log that holds its rows is replaced.
+//!
 //! Memory is bounded: a stream holds at most one row group, whatever the number of rows.
 
 #![forbid(unsafe_code)]
@@ -15,20 +19,37 @@ mod columns;
 mod error;
 mod file;
 mod folder;
+mod log;
+mod recovery;
 mod schema;
 
 pub use error::RecordsError;
+pub use recovery::{Recovered, recover};
 
 use file::StreamFile;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use weir_session::{Manifest, Name, Record};
+
+/// What a crash leaves of the rows so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Complete row groups: those who can run again lose time, not data.
+    AtEnd,
+    /// Rows that [`ModuleFiles::flush`] was called for. Whoever writes calls it each [`FLUSH`].
+    Seconds,
+}
+
+/// How often rows are brought to the log. With the time that they wait for the thread that writes, none is older than five seconds when a crash loses it.
+pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// The streams of one module, each a Parquet file.
 #[derive(Debug)]
 pub struct ModuleFiles {
     module: Name,
     streams: Vec<StreamOut>,
+    recovered: Vec<Recovered>,
 }
 
 #[derive(Debug)]
@@ -54,19 +75,44 @@ impl ModuleFiles {
     /// Opens a file for each stream of the manifest in `dir`/`label`, which replaces what is there under its name when it is
     /// finished. Without a folder, rows are only counted. The label is the module's name, or a name of its own where a module runs twice.
     ///
+    /// Rows that an earlier process left in a log there are [recovered](Self::recovered) into files of their own.
+    ///
     /// # Errors
-    /// The folder or a file cannot be made or is another user's, another run is writing there, or the label is not one.
-    pub fn create(dir: Option<&Path>, label: &str, manifest: &Manifest) -> Result<Self, RecordsError> {
+    /// The folder or a file cannot be made or is another user's, another run is writing there, the label is not one, or rows of an earlier process cannot be recovered.
+    pub fn create(
+        dir: Option<&Path>,
+        label: &str,
+        manifest: &Manifest,
+        durability: Durability,
+    ) -> Result<Self, RecordsError> {
         let folder = dir.map(|dir| folder::make(dir, label).map(Arc::new)).transpose()?;
-        let open = |stream| {
-            folder.as_ref().map(|folder| StreamFile::create(folder, label, manifest, stream)).transpose()
-        };
-        let streams = manifest
-            .streams
-            .iter()
-            .map(|stream| Ok(StreamOut { name: stream.name.clone(), rows: 0, file: open(stream)? }))
-            .collect::<Result<_, RecordsError>>()?;
-        Ok(Self { module: manifest.name.clone(), streams })
+        let (mut streams, mut recovered) = (Vec::new(), Vec::new());
+        for stream in &manifest.streams {
+            let file = match &folder {
+                Some(folder) => {
+                    let (file, found) = StreamFile::create(folder, label, manifest, stream, durability)?;
+                    recovered.extend(found);
+                    Some(file)
+                }
+                None => None,
+            };
+            streams.push(StreamOut { name: stream.name.clone(), rows: 0, file });
+        }
+        Ok(Self { module: manifest.name.clone(), streams, recovered })
+    }
+
+    /// Files with the rows that an earlier process left where these are written.
+    pub fn recovered(&self) -> &[Recovered] {
+        &self.recovered
+    }
+
+    /// Has the rows so far survive a crash of the process, with [`Durability::Seconds`].
+    ///
+    /// # Errors
+    /// As [`Self::write`]; the first that occurs. The other streams are flushed all the same.
+    pub fn flush(&mut self) -> Result<(), RecordsError> {
+        let flushed = self.streams.iter_mut().flat_map(|stream| &mut stream.file).map(StreamFile::flush);
+        flushed.fold(Ok(()), |first, result| first.and(result))
     }
 
     /// Appends a record to its stream.

@@ -8,6 +8,10 @@ use std::collections::HashMap;
 use weir_abi::row::FieldType;
 use weir_session::{Field, Manifest, Stream};
 
+/// The key of a column's unit, and the unit of times that state none.
+const UNIT: &str = "unit";
+const NANOSECONDS: &str = "ns";
+
 /// The columns of a stream, with units and descriptions as metadata. No column has nulls.
 pub(crate) fn schema(label: &str, manifest: &Manifest, stream: &Stream) -> Schema {
     let columns: Vec<Column> = stream.fields.iter().map(column).collect();
@@ -47,10 +51,10 @@ fn column(field: &Field) -> Column {
         FieldType::Bytes => DataType::Binary,
     };
     let unit = match (field.unit.as_str(), field.ty) {
-        ("", FieldType::Timestamp | FieldType::Duration) => "ns",
+        ("", FieldType::Timestamp | FieldType::Duration) => NANOSECONDS,
         (unit, _) => unit,
     };
-    let metadata: HashMap<_, _> = [("unit", unit), ("description", field.summary.as_str())]
+    let metadata: HashMap<_, _> = [(UNIT, unit), ("description", field.summary.as_str())]
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -59,7 +63,7 @@ fn column(field: &Field) -> Column {
 }
 
 /// How the columns are encoded.
-pub(crate) fn properties(stream: &Stream) -> WriterProperties {
+pub(crate) fn properties(schema: &Schema) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         // Statistics per row group let readers skip; those per page would be held in memory until the end of the run.
@@ -70,14 +74,16 @@ pub(crate) fn properties(stream: &Stream) -> WriterProperties {
         // Row groups are ended by the file, which writes a footer behind each.
         .set_max_row_group_row_count(None)
         .set_max_row_group_bytes(None);
-    for field in &stream.fields {
-        let path = ColumnPath::from(field.name.as_str());
-        let encoding = match field.ty {
+    for field in schema.fields() {
+        let is_time = field.metadata().get(UNIT).is_some_and(|unit| unit == NANOSECONDS);
+        let encoding = match field.data_type() {
             // Times rise in small steps, and hardly ever repeat.
-            FieldType::Timestamp | FieldType::Duration => Encoding::DELTA_BINARY_PACKED,
-            FieldType::F32 | FieldType::F64 => Encoding::PLAIN,
+            DataType::Timestamp(..) => Encoding::DELTA_BINARY_PACKED,
+            DataType::Int64 if is_time => Encoding::DELTA_BINARY_PACKED,
+            DataType::Float32 | DataType::Float64 => Encoding::PLAIN,
             _ => continue,
         };
+        let path = ColumnPath::from(field.name().as_str());
         properties =
             properties.set_column_dictionary_enabled(path.clone(), false).set_column_encoding(path, encoding);
     }

@@ -6,9 +6,10 @@ use super::forward::Forwarder;
 use super::outputs::Outputs;
 use super::work::{Matter, Output, Work};
 use std::io::Write;
+use std::time::Instant;
 use weir_abi::flag;
 use weir_netio::{Block, PacketWriter, WriteError};
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::Patch;
 use weir_session::{Record, Records};
@@ -56,13 +57,16 @@ pub struct Collector {
     pub unpatched: u64,
     /// The time of the last packet, or what the clock said since.
     now: Timestamp,
+    /// When rows were last brought to their logs, where they have to survive crashes.
+    flushed: Option<Instant>,
     failed: bool,
 }
 
 impl Collector {
     /// Collects into these.
-    pub fn new(sinks: Vec<Sink>, ways: Ways, report: Option<Report>) -> Self {
-        Self { sinks, ways, report, unpatched: 0, now: Timestamp(0), failed: false }
+    pub fn new(sinks: Vec<Sink>, ways: Ways, report: Option<Report>, durability: Durability) -> Self {
+        let flushed = (durability == Durability::Seconds).then(Instant::now);
+        Self { sinks, ways, report, unpatched: 0, now: Timestamp(0), flushed, failed: false }
     }
 
     /// Takes what the instances made of a block. After an error nothing more is written, so that what was written stays.
@@ -72,7 +76,7 @@ impl Collector {
         if self.failed {
             return Ok(());
         }
-        let result = self.write(work, &outputs);
+        let result = self.write(work, &outputs).and_then(|()| self.flush());
         self.failed = result.is_err();
         result
     }
@@ -107,6 +111,15 @@ impl Collector {
                 }
             }
             self.unpatched += self.ways.pass(block, outputs)?;
+        }
+        Ok(())
+    }
+
+    /// Brings rows to their logs where that is due.
+    fn flush(&mut self) -> Result<(), CollectError> {
+        if let Some(flushed) = self.flushed.as_mut().filter(|flushed| flushed.elapsed() >= FLUSH) {
+            *flushed = Instant::now();
+            self.sinks.iter_mut().try_for_each(|sink| sink.files.flush())?;
         }
         Ok(())
     }

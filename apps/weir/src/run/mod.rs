@@ -37,12 +37,14 @@ use summary::{ModuleSummary, Summary};
 use tables::{TableError, Tables};
 use weir_netio::{Filter, FilterError, PacketWriter, WriteError};
 use weir_node::seat::SeatError;
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
 use weir_session::{Kind, Parallel};
 use weir_units::Nanos;
 
+/// The period at which rows are brought to their logs, as a period of ticks.
+const FLUSH_NANOS: u64 = FLUSH.as_nanos() as u64;
 /// Threads at most where nobody says how many: more cost more memory than they gain time.
 const JOBS_DEFAULT_MAX: usize = 16;
 
@@ -340,10 +342,21 @@ fn assemble(
     };
     let writer = args.write.as_ref().map(|path| PacketWriter::create(path, origin.capture())).transpose()?;
     let mut report = args.report.is_some().then(Report::new);
+    // Packets of an interface do not come again.
+    let durability = if args.interface.is_some() { Durability::Seconds } else { Durability::AtEnd };
     let mut sinks: Vec<Sink> = Vec::new();
     for ((program, label), instances) in programs.iter().zip(labels).zip(instances) {
         let manifest = program.admitted().manifest();
-        let files = ModuleFiles::create(args.out.as_deref(), &label, manifest)?;
+        let files = ModuleFiles::create(args.out.as_deref(), &label, manifest, durability)?;
+        for found in files.recovered() {
+            // A closed standard error must not end the run.
+            let _ = writeln!(
+                std::io::stderr(),
+                "weir: {label}: an earlier run ended without warning; its {} rows are in {}",
+                found.rows,
+                found.path.display()
+            );
+        }
         let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));
         let outputs = Outputs::create(args.out.as_deref(), &label, manifest)?;
         sinks.push(Sink { label, files, outputs, instances, in_report, is_parallel: is_parallel(program) });
@@ -352,10 +365,12 @@ fn assemble(
     let interrupted = if args.interface.is_some() { interruptible()? } else { Arc::default() };
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
     let limits = Limits { count: args.count, duration, interrupted };
-    let ticks =
-        programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0).collect();
+    let ticks = programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0);
+    // Rows are brought to their logs also while no packets come.
+    let flushes = (durability == Durability::Seconds).then_some(FLUSH_NANOS);
+    let ticks = ticks.chain(flushes).collect();
     let source = Source::new(origin, filter, limits, shards.len(), ticks, progress);
-    let collector = Collector::new(sinks, Ways::new(writer, forwarder), report);
+    let collector = Collector::new(sinks, Ways::new(writer, forwarder), report, durability);
     Ok((Crew { source, shards, collector }, page))
 }
 

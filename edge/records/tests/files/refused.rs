@@ -2,14 +2,14 @@
 
 use crate::rows::{manifest, write_extremes};
 use std::os::unix::fs::symlink;
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, ModuleFiles, RecordsError};
 use weir_session::{Order, Record};
 
 #[test]
 fn a_label_cannot_leave_the_folder() {
     let dir = tempfile::tempdir().unwrap();
     for label in ["", "..", "a/b", "/etc", "A", "a\n", &"x".repeat(65)] {
-        let error = ModuleFiles::create(Some(dir.path()), label, &manifest()).unwrap_err();
+        let error = ModuleFiles::create(Some(dir.path()), label, &manifest(), Durability::AtEnd).unwrap_err();
         assert!(matches!(error, RecordsError::Label(_)), "{label:?}: {error}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -21,20 +21,20 @@ fn links_inside_the_folder_are_not_followed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let out = dir.path();
     symlink(elsewhere.path(), out.join("probe")).unwrap();
-    let error = ModuleFiles::create(Some(out), "probe", &manifest()).unwrap_err();
+    let error = ModuleFiles::create(Some(out), "probe", &manifest(), Durability::AtEnd).unwrap_err();
     assert!(matches!(error, RecordsError::NotAFolder(_)), "{error}");
 
     let victim = elsewhere.path().join("victim");
     std::fs::write(&victim, "precious").unwrap();
     std::fs::create_dir(out.join("probe-2")).unwrap();
     symlink(&victim, out.join("probe-2/all.parquet.part")).unwrap();
-    let error = ModuleFiles::create(Some(out), "probe-2", &manifest()).unwrap_err();
+    let error = ModuleFiles::create(Some(out), "probe-2", &manifest(), Durability::AtEnd).unwrap_err();
     assert!(matches!(error, RecordsError::Create { .. }), "{error}");
 
     // Where the complete file goes, a link is replaced.
     std::fs::create_dir(out.join("probe-3")).unwrap();
     symlink(&victim, out.join("probe-3/all.parquet")).unwrap();
-    ModuleFiles::create(Some(out), "probe-3", &manifest()).unwrap().finish().unwrap();
+    ModuleFiles::create(Some(out), "probe-3", &manifest(), Durability::AtEnd).unwrap().finish().unwrap();
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
     assert!(out.join("probe-3/all.parquet").symlink_metadata().unwrap().is_file());
 }
@@ -42,8 +42,8 @@ fn links_inside_the_folder_are_not_followed() {
 #[test]
 fn two_runs_do_not_write_the_same_file() {
     let dir = tempfile::tempdir().unwrap();
-    let first = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
-    let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap_err();
+    let first = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
+    let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap_err();
     assert!(error.to_string().contains("is being written by another run"), "{error}");
     first.finish().unwrap();
 }
@@ -53,7 +53,7 @@ fn an_older_file_stays_until_a_complete_one_takes_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = write_extremes(dir.path());
     let rows = || crate::round_trip::batches(&path).iter().map(|b| b.num_rows()).sum::<usize>();
-    let create = || ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let create = || ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     let (older, part) = (rows(), path.with_extension("parquet.part"));
     assert!(older > 0);
     // A run that fails changes nothing about it, and what it had lies beside it.
@@ -70,7 +70,7 @@ fn an_older_file_stays_until_a_complete_one_takes_its_place() {
 fn a_folder_in_the_place_of_a_file_is_told_before_there_are_rows() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("probe/small.parquet")).unwrap();
-    let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap_err();
+    let error = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap_err();
     assert!(error.to_string().contains("small.parquet: "), "{error}");
 }
 
@@ -78,14 +78,16 @@ fn a_folder_in_the_place_of_a_file_is_told_before_there_are_rows() {
 fn a_folder_that_cannot_be_made_is_named() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
-    let error = ModuleFiles::create(Some(&dir.path().join("file/x")), "probe", &manifest()).unwrap_err();
+    let error =
+        ModuleFiles::create(Some(&dir.path().join("file/x")), "probe", &manifest(), Durability::AtEnd)
+            .unwrap_err();
     assert!(error.to_string().contains("file/x: ") && error.to_string().contains("--out"), "{error}");
 }
 
 #[test]
 fn a_row_of_another_layout_is_refused_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     let record = |stream, row| Record { order: Order::packet(0), stream, row, tail: &[] };
     let error = files.write(&record(2, &[0; 15])).unwrap_err();
     assert!(error.to_string().contains("field `noise`"), "{error}");

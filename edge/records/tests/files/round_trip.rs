@@ -7,7 +7,7 @@ use arrow_array::types as t;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::path::Path;
-use weir_records::ModuleFiles;
+use weir_records::{Durability, ModuleFiles};
 use weir_session::{Order, Record};
 
 pub fn batches(path: &Path) -> Vec<RecordBatch> {
@@ -68,7 +68,7 @@ fn addresses_are_written_as_the_standard_library_writes_them() {
         b"name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n[[stream.field]]\nname='a'\ntype='ip'\n",
     )
     .unwrap();
-    let mut files = ModuleFiles::create(Some(dir.path()), "m", &manifest).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "m", &manifest, Durability::AtEnd).unwrap();
     let wanted: Vec<String> = (0..=255u8)
         .map(|i| std::net::Ipv4Addr::new(i, i.wrapping_mul(7), i.wrapping_add(99), 255 - i).to_string())
         .chain(["::".into(), "::1".into(), "fe80::1:2".into(), "0.0.0.0".into(), "255.255.255.255".into()])
@@ -88,7 +88,7 @@ fn text_that_is_not_utf8_is_replaced_and_the_file_stays_readable() {
     let manifest = manifest();
     let mut cells = crate::rows::extremes()[0].clone();
     cells[12] = Cell::Text(b"a\xffb");
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest, Durability::AtEnd).unwrap();
     write(&mut files, &manifest, 0, &cells).unwrap();
     let path = files.finish().unwrap().remove(0).path.unwrap();
     assert_eq!(
@@ -113,7 +113,7 @@ fn a_stream_without_rows_has_a_file_with_its_columns() {
 fn a_million_rows_come_back_in_order_from_row_groups_of_bounded_size() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = manifest();
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe-2", &manifest).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe-2", &manifest, Durability::AtEnd).unwrap();
     for n in 0..1_000_000u64 {
         let row = [n.to_le_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()].concat();
         files.write(&Record { order: Order::packet(0), stream: 2, row: &row, tail: &[] }).unwrap();
@@ -150,7 +150,7 @@ fn long_texts_end_a_row_group_by_their_bytes() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         state.to_be_bytes()[0]
     };
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest, Durability::AtEnd).unwrap();
     for _ in 0..500 {
         let mut cells = crate::rows::extremes()[0].clone();
         let text: Vec<u8> = std::iter::repeat_with(&mut noise).take(60_000).collect();
@@ -167,7 +167,7 @@ fn long_texts_end_a_row_group_by_their_bytes() {
 #[test]
 fn without_a_folder_rows_are_counted() {
     let manifest = manifest();
-    let mut files = ModuleFiles::create(None, "probe", &manifest).unwrap();
+    let mut files = ModuleFiles::create(None, "probe", &manifest, Durability::AtEnd).unwrap();
     for cells in crate::rows::extremes() {
         write(&mut files, &manifest, 0, &cells).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, ModuleFiles, RecordsError};
 use weir_session::{Manifest, Order, Record, Stream};
 
 /// What a row holds.
@@ -119,7 +119,7 @@ pub fn extremes() -> [Vec<Cell<'static>>; 2] {
 /// Writes the extremes into `dir`/probe and returns the path of the stream `all`.
 pub fn write_extremes(dir: &Path) -> std::path::PathBuf {
     let manifest = manifest();
-    let mut files = ModuleFiles::create(Some(dir), "probe", &manifest).unwrap();
+    let mut files = ModuleFiles::create(Some(dir), "probe", &manifest, Durability::AtEnd).unwrap();
     for cells in extremes() {
         write(&mut files, &manifest, 0, &cells).unwrap();
     }

@@ -6,10 +6,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use std::path::Path;
 use std::process::Command;
-use weir_records::{ModuleFiles, RecordsError};
+use weir_records::{Durability, ModuleFiles, RecordsError};
 use weir_session::{Order, Record};
 
-fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError> {
+pub fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError> {
     for n in from..to {
         let row = [n.to_le_bytes(), n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()].concat();
         files.write(&Record { order: Order::packet(0), stream: 2, row: &row, tail: &[] })?;
@@ -18,7 +18,7 @@ fn noise(files: &mut ModuleFiles, from: u64, to: u64) -> Result<(), RecordsError
 }
 
 /// The rows of a file of [`noise`], which must be 0, 1, 2 … without a gap.
-fn rows(path: &Path) -> u64 {
+pub fn rows(path: &Path) -> u64 {
     let mut next = 0;
     for batch in batches(path) {
         for n in batch.column(0).as_primitive::<UInt64Type>().values() {
@@ -32,7 +32,7 @@ fn rows(path: &Path) -> u64 {
 #[test]
 fn a_file_that_nobody_finished_keeps_its_rows_and_does_not_look_complete() {
     let dir = tempfile::tempdir().unwrap();
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     noise(&mut files, 0, 300_000).unwrap();
     drop(files);
     assert!(!dir.path().join("probe/small.parquet").exists());
@@ -42,7 +42,7 @@ fn a_file_that_nobody_finished_keeps_its_rows_and_does_not_look_complete() {
 #[test]
 fn a_killed_run_leaves_its_row_groups_readable() {
     let dir = tempfile::tempdir().unwrap();
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     let part = dir.path().join("probe/small.parquet.part");
     assert_eq!(rows(&part), 0);
     noise(&mut files, 0, 300_000).unwrap();
@@ -58,7 +58,7 @@ fn a_killed_run_leaves_its_row_groups_readable() {
 #[test]
 fn what_files_hold_is_said_when_they_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest()).unwrap();
+    let mut files = ModuleFiles::create(Some(dir.path()), "probe", &manifest(), Durability::AtEnd).unwrap();
     noise(&mut files, 0, 1000).unwrap();
     // A complete file cannot get its name, and holds its rows all the same.
     std::fs::create_dir(dir.path().join("probe/small.parquet")).unwrap();
@@ -73,7 +73,7 @@ fn on_a_full_disk_what_was_written_stays_readable() {
     const DIR: &str = "WEIR_RECORDS_TEST_DIR";
     if let Some(dir) = std::env::var_os(DIR) {
         let dir = Path::new(&dir);
-        let mut files = ModuleFiles::create(Some(dir), "probe", &manifest()).unwrap();
+        let mut files = ModuleFiles::create(Some(dir), "probe", &manifest(), Durability::AtEnd).unwrap();
         let error = noise(&mut files, 0, 5_000_000).unwrap_err();
         let RecordsError::Write { kept: Some(kept), .. } = &error else { panic!("{error}") };
         assert!(error.to_string().contains("the largest file size that is allowed here"), "{error}");
