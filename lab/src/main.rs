@@ -240,7 +240,7 @@ fn measure(cli: &Cli) -> Result<(), BenchError> {
     }
     if wants(Part::Live) {
         let rounds = if cli.quick { 5 } else { 15 };
-        add("live", format!("{}\n{}", live::table(rounds)?, durable::table(rounds)?));
+        add("live", format!("{}\n{}", live::table(rounds)?, weir_lab::durable::table(rounds)?));
     }
     if wants(Part::Idle) {
         add("idle", idle::table()?);

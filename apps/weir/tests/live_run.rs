@@ -121,6 +121,45 @@ fn an_interface_gives_what_a_file_of_the_same_packets_gives() {
 }
 
 #[test]
+fn rows_of_a_live_run_that_is_killed_are_kept_by_the_next_one() {
+    if !cables(&[("a", "b")]) {
+        return;
+    }
+    let modules = tempfile::tempdir().unwrap();
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i64.store (i32.const 64) (i64.const 7))
+        (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+        (i32.const 0))"#;
+    let emitter = write(modules.path(), "emitter", body);
+    let out = tempfile::tempdir().unwrap();
+    let arguments = ["-i", "b", "-m", emitter.to_str().unwrap(), "--out", out.path().to_str().unwrap()];
+    let packets = traffic(1_000);
+    let mut killed = Going::start(&arguments);
+    send("a", bytes(&packets));
+    let folder = out.path().join("emitter");
+    // What would be recovered if it were killed now. A copy that is made while the files are written is made again.
+    let safe = || {
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            _ = fs::copy(entry.path(), copy.path().join(entry.file_name()));
+        }
+        weir_records::recover(copy.path()).into_iter().flatten().map(|found| found.rows).sum::<u64>()
+    };
+    wait_for(|| safe() == 1_000);
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+
+    let next = Going::start(&arguments);
+    interrupt(&next.child);
+    let (ended, _) = next.end();
+    let said = ended.good().stderr;
+    assert!(said.contains("an earlier run ended without warning; its 1000 rows are in"), "{said}");
+    let mut left = files_below(&folder).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    left.sort();
+    assert_eq!(left, ["rows.parquet", "rows.recovered-1.parquet", "texts.parquet"]);
+}
+
+#[test]
 fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
     let packets = traffic(3_000);
     for (filter, wanted, total) in [("", "1500", 1_500), ("udp port 123", "150", 1_498), ("tcp", "1", 9)] {

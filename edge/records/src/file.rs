@@ -148,9 +148,13 @@ impl StreamFile {
         self.part.clone()
     }
 
-    /// After an error: ends the file behind the last row group for which there is room, and writes no more.
+    /// After an error: ends the file behind the last row for which there is room, and writes no more.
     fn give_up(&mut self, cause: WriteCause) -> RecordsError {
-        let kept = self.open.take().and_then(Open::salvage);
+        let kept = self.open.take().and_then(|mut open| {
+            // On a full disk, the rows in the log have room where the log was.
+            let is_room = open.log.take().is_some_and(|log| log.remove().is_ok());
+            if is_room && open.end(&mut self.columns).is_ok() { Some(self.rows) } else { open.salvage() }
+        });
         self.kept = kept.unwrap_or(0);
         RecordsError::Write { path: self.part.clone(), kept, cause }
     }
@@ -234,7 +238,7 @@ impl Open {
         Ok(self)
     }
 
-    /// Hands the rows to the log and to the Parquet writer, and ends the row group when it is large or old enough.
+    /// Hands the rows to the Parquet writer and to the log, and ends the row group when it is large or old enough.
     fn batch(&mut self, columns: &mut Columns) -> Result<(), WriteCause> {
         self.write(&columns.take().map_err(parquet::errors::ParquetError::from)?)?;
         let is_old = || self.begun.is_some_and(|begun| begun.elapsed() >= GROUP_TIME_MAX);
@@ -252,10 +256,10 @@ impl Open {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteCause> {
         if batch.num_rows() > 0 {
+            self.writer.write(batch)?;
             if let Some(log) = &mut self.log {
                 log.append(batch)?;
             }
-            self.writer.write(batch)?;
             self.begun.get_or_insert_with(Instant::now);
         }
         Ok(())

@@ -8,6 +8,7 @@ mod asking;
 mod changing;
 mod channels;
 mod compiling;
+mod crashes;
 mod delegators;
 mod disk;
 mod fairness;

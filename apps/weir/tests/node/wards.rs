@@ -48,7 +48,7 @@ fn memory_files(process: u32) -> BTreeSet<String> {
 }
 
 /// All rows of the files in a folder.
-fn rows(folder: &Path) -> Vec<String> {
+pub fn rows(folder: &Path) -> Vec<String> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "parquet"));
     files.sort();

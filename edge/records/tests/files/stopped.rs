@@ -71,14 +71,21 @@ fn what_files_hold_is_said_when_they_end() {
 #[test]
 fn on_a_full_disk_what_was_written_stays_readable() {
     const DIR: &str = "WEIR_RECORDS_TEST_DIR";
+    const FLUSHES: &str = "WEIR_RECORDS_TEST_FLUSHES";
     if let Some(dir) = std::env::var_os(DIR) {
         let dir = Path::new(&dir);
-        let mut files = ModuleFiles::create(Some(dir), "probe", &manifest(), Durability::AtEnd).unwrap();
-        let error = noise(&mut files, 0, 5_000_000).unwrap_err();
+        let flushes = std::env::var_os(FLUSHES).is_some();
+        let durability = if flushes { Durability::Seconds } else { Durability::AtEnd };
+        let mut files = ModuleFiles::create(Some(dir), "probe", &manifest(), durability).unwrap();
+        let mut written = (0..500).map(|part| {
+            noise(&mut files, part * 10_000, (part + 1) * 10_000).and_then(|()| files.flush())
+        });
+        let error = written.find_map(Result::err).unwrap();
         let RecordsError::Write { kept: Some(kept), .. } = &error else { panic!("{error}") };
         assert!(error.to_string().contains("the largest file size that is allowed here"), "{error}");
         assert!(error.to_string().contains("small.parquet.part"), "{error}");
         assert!(*kept >= 500_000, "{error}");
+        assert!(!dir.join("probe/small.parquet.wal").exists());
         assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
         assert!(matches!(noise(&mut files, 0, 1), Err(RecordsError::Stopped(_))));
         // The module's other streams are completed.
@@ -90,7 +97,7 @@ fn on_a_full_disk_what_was_written_stays_readable() {
         assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
         return;
     }
-    for blocks in [20_000, 20_001, 20_007, 24_001] {
+    for (blocks, flushes) in [20_000, 20_001, 20_007, 24_001].into_iter().flat_map(|b| [(b, false), (b, true)]) {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("sh")
             .arg("-c")
@@ -99,6 +106,7 @@ fn on_a_full_disk_what_was_written_stays_readable() {
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "stopped::on_a_full_disk_what_was_written_stays_readable"])
             .env(DIR, dir.path())
+            .envs(flushes.then_some((FLUSHES, "yes")))
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
