@@ -213,7 +213,8 @@ fn the_process_ends_where_a_call_cannot_be_broken_off() {
         child.args(["--ignored", "--exact", "--nocapture", "endless_bulk_operations"]).output().unwrap()
     };
     let was_broken_off = |output: &Output| {
-        String::from_utf8_lossy(&output.stderr).contains("it came back: [Incident { fault: Fault { kind: Overrun")
+        String::from_utf8_lossy(&output.stderr)
+            .contains("it came back: [Incident { fault: Fault { kind: Overrun")
     };
     let output = (0..4).map(|_| endless()).find(|output| !was_broken_off(output));
     let output = output.expect("the call was broken off each time");
