@@ -385,6 +385,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     }
     let key_file = loaded.config.remote.as_ref().map(|remote| beside(&setup.config, &remote.key));
     let state = &loaded.config.node.state;
+    confining::make_private(state)?;
     // Held before anything that a running node has started is taken for what an earlier one has left.
     let ledger = weir_ledger::Folder::open(&state.join(LEDGER))?;
     crate::isolation::start(&loaded.config.isolation, state, key_file)?;

@@ -117,7 +117,8 @@ fn an_interface_gives_what_a_file_of_the_same_packets_gives() {
     assert_eq!(counts(&again), counts(&live));
     let (one, two) = (contents(&folder.path().join("out")), contents(&other.path().join("out")));
     assert!(one.len() > 8, "{}", one.len());
-    assert!(one == two);
+    let differ = one.iter().filter(|file| !two.contains(file)).map(|(name, _)| name);
+    assert!(one == two, "these differ: {:?}", differ.collect::<Vec<_>>());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::log::warn;
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_confine::Files;
-use weir_confine::private::Folder;
+use weir_confine::private::{Folder, PrivateError};
 use weir_sandbox::Cache;
 
 /// Says at the start what would fail at a reload: a node that root has started may not read what is another user's alone.
@@ -19,15 +19,18 @@ pub(super) fn readable_again(config: &Path) {
     }
 }
 
+/// Makes a folder of the node's own, or checks the one that is there: it is no link, and no other user's.
+pub(super) fn make_private(folder: &Path) -> Result<(), DaemonError> {
+    let refused = |why: PrivateError| DaemonError::Read { path: folder.to_owned(), source: why.into() };
+    Folder::make(folder).map(drop).map_err(refused)
+}
+
 /// From here on this process writes beneath the node's own folders, and starts no program.
 pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
     let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut folders = vec![config.node.state.as_path()];
     folders.extend(config.cpu.trace.as_deref());
-    for folder in &folders {
-        Folder::make(folder)
-            .map_err(|why| DaemonError::Read { path: PathBuf::from(folder), source: why.into() })?;
-    }
+    folders.iter().try_for_each(|folder| make_private(folder))?;
     // The socket's folder is its group's to enter, and may be one that others use, too.
     let socket = socket.unwrap_or(Path::new("."));
     weir_confine::socket::make_folder(socket)

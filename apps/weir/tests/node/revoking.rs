@@ -376,18 +376,25 @@ fn a_list_that_changes_nothing_is_known_by_its_header_afterwards() {
         return;
     }
     let mut net = Net::new();
-    let alice = net.granted("alice", modest());
-    let credential: Credential = std::fs::read_to_string(&alice.credential).unwrap().parse().unwrap();
-    let entry = DatedId::of_chain(credential.claimed_links()).last().unwrap();
-    let [first, second] = [1, 2].map(|number| {
-        RevocationList::sign(&net.operator.identity, number, Second::default(), entry.into()).unwrap()
-    });
+    let entry = |name: &str| {
+        let guest = net.granted(name, modest());
+        let credential: Credential = std::fs::read_to_string(&guest.credential).unwrap().parse().unwrap();
+        DatedId::of_chain(credential.claimed_links()).last().unwrap()
+    };
+    let (alice, bob) = (entry("alice"), entry("bob"));
+    // The second one says less than the first.
+    let [first, second] =
+        [(1, RevokedSet::from_iter([alice, bob])), (2, alice.into())].map(|(number, revoked)| {
+            RevocationList::sign(&net.operator.identity, number, Second::default(), revoked).unwrap()
+        });
     let deliver = |list: &RevocationList| net.place.ask_with(json!("revoke"), list.to_string().as_bytes());
     let offer =
         |list: &RevocationList| net.place.ask_with(json!("revoke"), list.header().unwrap().as_bytes());
     for list in [&first, &second] {
-        assert!(offer(list).get("uploaded").is_some());
-        assert!(deliver(list).get("done").is_some());
+        let reply = offer(list);
+        assert!(reply.get("uploaded").is_some(), "{reply}");
+        let reply = deliver(list);
+        assert!(reply.get("done").is_some(), "{reply}");
         let reply = offer(list);
         assert!(reply["done"]["notes"][0].as_str().is_some_and(|note| note.contains("known")), "{reply}");
     }
