@@ -53,6 +53,8 @@ struct Open {
     footer: Footer,
     /// Where rows have to survive a crash.
     log: Option<Log>,
+    /// Rows could not be appended to the log.
+    is_log_short: bool,
     /// The first row of the current row group came then.
     begun: Option<Instant>,
 }
@@ -151,9 +153,15 @@ impl StreamFile {
     /// After an error: ends the file behind the last row for which there is room, and writes no more.
     fn give_up(&mut self, cause: WriteCause) -> RecordsError {
         let kept = self.open.take().and_then(|mut open| {
-            // On a full disk, the rows in the log have room where the log was.
-            let is_room = open.log.take().is_some_and(|log| log.remove().is_ok());
-            if is_room && open.end(&mut self.columns).is_ok() { Some(self.rows) } else { open.salvage() }
+            // Where the log could not grow on a full disk, its rows have room in the file when the log is gone.
+            if open.is_log_short
+                && let Some(log) = open.log.take()
+                && log.remove().is_ok()
+                && open.end(&mut self.columns).is_ok()
+            {
+                return Some(open.rows());
+            }
+            open.salvage()
         });
         self.kept = kept.unwrap_or(0);
         RecordsError::Write { path: self.part.clone(), kept, cause }
@@ -224,7 +232,7 @@ impl Open {
             ends: vec![begin],
         };
         footer.write(&footer.encode(&[])?)?;
-        Ok(Self { writer, footer, log: None, begun: None })
+        Ok(Self { writer, footer, log: None, is_log_short: false, begun: None })
     }
 
     fn with_log(
@@ -258,7 +266,7 @@ impl Open {
         if batch.num_rows() > 0 {
             self.writer.write(batch)?;
             if let Some(log) = &mut self.log {
-                log.append(batch)?;
+                log.append(batch).inspect_err(|_| self.is_log_short = true)?;
             }
             self.begun.get_or_insert_with(Instant::now);
         }
@@ -293,8 +301,12 @@ impl Open {
 
     /// The state that a log begins at.
     fn base(&self, footer: Vec<u8>) -> Base {
-        let rows = self.writer.flushed_row_groups().iter().map(RowGroupMetaData::num_rows).sum::<i64>();
-        Base { rows: u64::try_from(rows).unwrap_or(0), end: self.footer.end(), footer }
+        Base { rows: self.rows(), end: self.footer.end(), footer }
+    }
+
+    /// Rows in complete row groups.
+    fn rows(&self) -> u64 {
+        rows_of(self.writer.flushed_row_groups())
     }
 
     /// Ends the file. The log is not needed any more.
@@ -323,7 +335,7 @@ impl Open {
             let groups = groups.get(..count)?;
             footer.ends.truncate(count + 1);
             footer.write(&footer.encode(groups).ok()?).ok()?;
-            u64::try_from(groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>()).ok()
+            Some(rows_of(groups))
         });
         // The rows behind are told to be lost. Without a footer the log stays: a file is made of it later.
         if let Some(log) = log.filter(|_| kept.is_some()) {
@@ -331,6 +343,11 @@ impl Open {
         }
         kept
     }
+}
+
+/// Rows in these row groups.
+pub(crate) fn rows_of(groups: &[RowGroupMetaData]) -> u64 {
+    u64::try_from(groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>()).unwrap_or(0)
 }
 
 /// A Parquet writer that leaves the footer to [`Footer`].

@@ -4,7 +4,7 @@
 
 use crate::RecordsError;
 use crate::error::WriteCause;
-use crate::file::{Footer, lock, logged, partial, whole, writer};
+use crate::file::{Footer, lock, logged, partial, rows_of, whole, writer};
 use crate::log::{self, Base, Frames};
 use arrow_ipc::reader::StreamReader;
 use parquet::errors::ParquetError;
@@ -227,10 +227,6 @@ fn end_of(group: &RowGroupMetaData) -> Result<u64, ParquetError> {
     let ends: Option<Vec<i64>> = group.columns().iter().map(end).collect();
     let end = ends.and_then(|ends| ends.into_iter().max()).and_then(|end| u64::try_from(end).ok());
     end.ok_or_else(|| damaged("a row group has no place in the file"))
-}
-
-fn rows_of(groups: &[RowGroupMetaData]) -> u64 {
-    u64::try_from(groups.iter().map(RowGroupMetaData::num_rows).sum::<i64>()).unwrap_or(0)
 }
 
 fn damaged(what: &str) -> ParquetError {

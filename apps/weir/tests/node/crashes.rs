@@ -33,7 +33,9 @@ fn emitted() -> Place {
     let frames: Vec<Vec<u8>> = (0..PACKETS).map(|i| udp(53, &i.to_le_bytes())).collect();
     place.send(&frames);
     place.until("all have seen all", |place| {
-        ["here", "apart"].iter().all(|session| place.count(session, "emitter", "records") == PACKETS.into())
+        ["here", "apart"]
+            .iter()
+            .all(|session| place.count(session, "emitter", "records") == u64::from(PACKETS))
     });
     place
 }
@@ -59,7 +61,7 @@ fn safe(folder: &Path) -> usize {
 /// Each row is there once.
 fn complete(folder: &Path) -> bool {
     let rows = rows(folder);
-    rows.len() == PACKETS.into() && rows.iter().collect::<BTreeSet<_>>().len() == rows.len()
+    rows.len() == usize::from(PACKETS) && rows.iter().collect::<BTreeSet<_>>().len() == rows.len()
 }
 
 #[test]
@@ -69,7 +71,9 @@ fn rows_of_a_node_that_is_killed_are_complete_after_the_next_start() {
     }
     let mut place = emitted();
     let folders = ["here", "apart"].map(|session| folder(&place, session));
-    place.until("all rows are in the log", |_| folders.iter().all(|folder| safe(folder) == PACKETS.into()));
+    place.until("all rows are in the log", |_| {
+        folders.iter().all(|folder| safe(folder) == usize::from(PACKETS))
+    });
     // Nothing is complete yet: there is one file for an hour.
     assert!(folders.iter().all(|folder| rows(folder).is_empty()));
     place.kill();

@@ -77,9 +77,8 @@ fn on_a_full_disk_what_was_written_stays_readable() {
         let flushes = std::env::var_os(FLUSHES).is_some();
         let durability = if flushes { Durability::Seconds } else { Durability::AtEnd };
         let mut files = ModuleFiles::create(Some(dir), "probe", &manifest(), durability).unwrap();
-        let mut written = (0..500).map(|part| {
-            noise(&mut files, part * 10_000, (part + 1) * 10_000).and_then(|()| files.flush())
-        });
+        let mut written = (0..500)
+            .map(|part| noise(&mut files, part * 10_000, (part + 1) * 10_000).and_then(|()| files.flush()));
         let error = written.find_map(Result::err).unwrap();
         let RecordsError::Write { kept: Some(kept), .. } = &error else { panic!("{error}") };
         assert!(error.to_string().contains("the largest file size that is allowed here"), "{error}");
@@ -97,7 +96,9 @@ fn on_a_full_disk_what_was_written_stays_readable() {
         assert_eq!(rows(&dir.join("probe/small.parquet.part")), *kept);
         return;
     }
-    for (blocks, flushes) in [20_000, 20_001, 20_007, 24_001].into_iter().flat_map(|b| [(b, false), (b, true)]) {
+    for (blocks, flushes) in
+        [20_000, 20_001, 20_007, 24_001].into_iter().flat_map(|b| [(b, false), (b, true)])
+    {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("sh")
             .arg("-c")
