@@ -111,8 +111,9 @@ impl ModuleFiles {
     /// # Errors
     /// As [`Self::write`]; the first that occurs. The other streams are flushed all the same.
     pub fn flush(&mut self) -> Result<(), RecordsError> {
-        let flushed = self.streams.iter_mut().flat_map(|stream| &mut stream.file).map(StreamFile::flush);
-        flushed.fold(Ok(()), |first, result| first.and(result))
+        let files = self.streams.iter_mut().flat_map(|stream| &mut stream.file);
+        let errors: Vec<RecordsError> = files.filter_map(|file| file.flush().err()).collect();
+        errors.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// Appends a record to its stream.

@@ -44,7 +44,7 @@ use weir_session::{Kind, Parallel};
 use weir_units::Nanos;
 
 /// The period at which rows are brought to their logs, as a period of ticks.
-const FLUSH_NANOS: u64 = FLUSH.as_nanos() as u64;
+const FLUSH_NANOS: u64 = FLUSH.as_secs() * 1_000_000_000;
 /// Threads at most where nobody says how many: more cost more memory than they gain time.
 const JOBS_DEFAULT_MAX: usize = 16;
 
