@@ -242,7 +242,8 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
     use std::io::Read;
     let mut bytes = Vec::new();
     let failed = |source| DaemonError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    // A reload must not wait for the writer of a FIFO.
+    let file = weir_confine::private::open_regular(path).map_err(failed)?;
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }

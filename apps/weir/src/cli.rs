@@ -187,11 +187,18 @@ Examples:
   weir run -i eth0 -m port-count --duration 1h 'udp'  for an hour, or until Ctrl-C
   weir run -i eth0 -m dscp-mark,source=10.0.0.0/8,dscp=46 --send eth1 --rate 100Mbit/s
 
-A live run ends with -c, --duration, Ctrl-C or SIGTERM, and when its interface is removed: modules are told, and records, report and \
-summary are complete. A second Ctrl-C ends it at once. It needs CAP_NET_RAW (AF_XDP: more): run it as root, or give the program the \
-capability once, by `setcap cap_net_raw+ep`.
+A run ends with its capture or interface, with -c or --duration, and by Ctrl-C, SIGTERM or SIGHUP: modules are told, and records, report \
+and summary are complete. By a signal, the rest of a file is not read; of a pipe, what its writer writes within two seconds is. A second \
+signal ends the program at once.
 
-Exit status: 0 when the run went to its end, also where modules failed or the capture is cut short; 1 when it did not; 2 for wrong usage.",
+A live run needs CAP_NET_RAW (AF_XDP: more): run it as root, or give the program the capability once, by `setcap cap_net_raw+ep`.
+
+Exit status:
+  0  the run went to its end, also by a signal or where the capture is cut short
+  1  the run did not go to its end, or its results could not be written
+  2  wrong usage
+  3  a module did not start or was ended, and the others saw all packets; with --strict: a module had a fault, which ended the run
+  70 a module could not be stopped, and the program ended itself",
     group = clap::ArgGroup::new("source").required(true))]
 pub struct Run {
     /// Read packets from this capture: pcap or pcapng, also gzip or zstd; - is standard input
@@ -237,6 +244,10 @@ pub struct Run {
     /// Neither use nor keep compiled modules
     #[arg(long)]
     pub no_cache: bool,
+    /// End the run at a module's first fault, with status 3. Without it a module that has faults goes on until it has had too many, and the others go on
+    /// without it
+    #[arg(long)]
+    pub strict: bool,
     /// No progress bar
     #[arg(short, long)]
     pub quiet: bool,

@@ -60,8 +60,10 @@ enum Failure {
 }
 
 impl Failure {
+    /// The exit status: 1 in general, 2 for wrong usage, 3 where modules failed.
     fn code(&self) -> ExitCode {
         let usage = match self {
+            Self::Run(error) if error.is_of_modules() => return ExitCode::from(3),
             Self::Run(error) => error.is_usage(),
             Self::Spec(error) => error.is_usage(),
             Self::Terms(_) => true,

@@ -358,3 +358,17 @@ fn colours_are_for_terminals_and_can_be_turned_off() {
         assert!(!on_a_terminal(environment).contains('\u{1b}'), "{environment}");
     }
 }
+
+#[test]
+fn a_module_is_a_regular_file_and_nothing_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("module.wasm");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (fifo, sample) = (fifo.to_str().unwrap(), run::sample());
+    let sample = sample.to_str().unwrap();
+    for module in [fifo, "/dev/zero", "/dev/stdin"] {
+        for command in [&["check", module][..], &["run", "-r", sample, "-m", module]] {
+            run::run_with(b"", command).fails(1, &[module, "is no regular file"]);
+        }
+    }
+}

@@ -44,7 +44,10 @@ fn every_command_has_help_and_the_program_a_version() {
     {
         assert!(help.text().contains(option), "{option}");
     }
-    assert!(help.text().contains("Exit status: 0") && help.text().contains("Examples:"));
+    assert!(help.text().contains("Exit status:\n") && help.text().contains("Examples:"));
+    for status in ["0", "1", "2", "3", "70"] {
+        assert!(help.text().lines().any(|line| line.starts_with(&format!("  {status:<3}"))), "{status}");
+    }
     assert_eq!(run(["--version"]).good().text(), concat!("weir ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 

@@ -63,8 +63,11 @@ impl Bench {
     /// Runs a module named `bad` with this body. The good ones must not notice, whatever happens.
     fn suffer(&self, body: &str) -> Suffered {
         let path = write(self.path(), "bad", body);
-        let ended = self.run(&["-m", path.to_str().unwrap()]).good();
+        let ended = self.run(&["-m", path.to_str().unwrap()]);
         let document = ended.json();
+        let has_ended = module(&document, "bad")["ended"] == true;
+        let ended =
+            if has_ended { ended.fails(3, &["not all modules saw all packets: bad "]) } else { ended.good() };
         assert_eq!(number(&document["capture"], "packets"), PACKETS);
         for label in GOOD {
             let good = module(&document, label);
@@ -258,8 +261,35 @@ fn a_start_that_fails_or_never_ends_ends_the_module_alone() {
             (suffered.of(["packets", "faults", "records"]), &suffered.bad["ended"]),
             ([0, 1, 0], &true.into())
         );
-        suffered.says(&format!("bad: start: {says}")).says("the module was ended");
+        let suffered = suffered.says(&format!("bad: start: {says}")).says("the module was ended");
+        suffered.says("bad did not start");
     }
+}
+
+#[test]
+fn a_strict_run_ends_at_the_first_fault_and_keeps_what_was_recorded() {
+    let bench = Bench::new();
+    for (body, fault, most) in [
+        (at_packet(1_000, "(unreachable)"), "bad: packet 1000: `unreachable` executed", PACKETS),
+        (format!("{} (func $s (unreachable)) (start $s)", answering("(i32.const 0)")), "bad: start: ", 0),
+        (
+            format!(
+                r#"{} (func (export "weir_stop") (param i64) (unreachable))"#,
+                answering("(i32.const 0)")
+            ),
+            "bad: stop: ",
+            PACKETS,
+        ),
+    ] {
+        let path = write(bench.path(), "bad", &body);
+        let ended = bench.run(&["--strict", "-m", path.to_str().unwrap()]);
+        let ended = ended.fails(3, &[fault, "the run ended there, as --strict asks"]);
+        assert!(number(&ended.json()["capture"], "packets") <= most, "{}", ended.text());
+        // Records of a run that ended early do not look complete.
+        assert!(bench.records(GOOD[0]).iter().all(|(name, _)| name.ends_with(".part")));
+    }
+    bench.run(&["--strict"]).good();
+    assert!(bench.is_good_unharmed());
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn a_count_ends_a_run_of_an_interface_and_of_a_file_after_the_same_packet() {
 
 #[test]
 fn ctrl_c_ends_a_run_with_everything_that_came_before_it() {
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         if !cables(&[("a", "b")]) {
             return;
         }

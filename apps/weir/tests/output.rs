@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod run;
+#[path = "output/signals.rs"]
+mod signals;
 
 use run::module::{at_packet, write, write_as};
 use run::packets::{Packet, pcap, read_pcap, traffic};
@@ -57,7 +59,8 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(marked.stderr, "");
     let document = ended.json();
     assert_eq!(keys(&document), ["capture", "modules"].into());
-    let capture = ["packets", "bytes", "duration_ns", "truncated", "tcp", "udp", "ipv6", "tcp_syn"];
+    let capture =
+        ["packets", "bytes", "duration_ns", "truncated", "interrupted", "tcp", "udp", "ipv6", "tcp_syn"];
     assert_eq!(keys(&document["capture"]), capture.into());
     let of_module =
         ["name", "packets", "records", "dropped_records", "faults", "ns_per_packet", "cycles_per_packet"];

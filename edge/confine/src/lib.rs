@@ -33,6 +33,7 @@ mod meter;
 pub mod private;
 mod privileges;
 mod root;
+mod signals;
 pub mod socket;
 pub mod spawner;
 
@@ -40,6 +41,7 @@ pub use files::may_write;
 pub use isolation::Isolation;
 pub use launch::Launcher;
 pub use meter::{Budget, Meter, Order};
+pub use signals::is_ignored;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 

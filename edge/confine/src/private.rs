@@ -15,7 +15,7 @@
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -201,6 +201,35 @@ pub fn create_named(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
 }
 
+/// Opens an input that the user names, for reading, where it is a regular file, also by a link. Never waits: a FIFO without a writer is refused at once.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
+        // A socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(not_regular()),
+        file => file?,
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(
+        ErrorKind::InvalidInput,
+        "is no regular file: copy its content to a file, and name that one",
+    )
+}
+
+/// Locks an open file for this process, so that no second run writes it. Returns false where another process holds the lock. A pipe or a device is not
+/// locked, as several processes may write it; a file system without locks is used without them.
+///
+/// # Errors
+/// The system does not say what the file is.
+pub fn lock(file: &File) -> io::Result<bool> {
+    Ok(!file.metadata()?.is_file() || !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// Makes a folder that the user names, private, with the folders above it that are missing. One that is there stays as it is.
 ///
 /// # Errors
@@ -324,6 +353,25 @@ impl Folder {
     /// It cannot be created or opened, or is not a private file.
     pub fn create(&self, name: &str) -> Result<File, PrivateError> {
         self.file(name, libc::O_RDWR | libc::O_CREAT)
+    }
+
+    /// Opens a file as [`create`](Self::create) does, and locks it for this process. Returns `None` where another process holds the lock.
+    ///
+    /// # Errors
+    /// It cannot be created or opened, or is not a private file.
+    pub fn create_locked(&self, name: &str) -> Result<Option<File>, PrivateError> {
+        loop {
+            let file = self.create(name)?;
+            if !lock(&file)? {
+                return Ok(None);
+            }
+            let known = file.metadata()?;
+            // The process that held the lock before may have given the file another name meanwhile, or removed it.
+            match self.create(name)?.metadata()? {
+                now if (now.dev(), now.ino()) == (known.dev(), known.ino()) => return Ok(Some(file)),
+                _ => {}
+            }
+        }
     }
 
     /// Creates a new file for reading and writing.

@@ -13,6 +13,7 @@ use crate::window::Window;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_units::Bytes;
 
 /// What [`Capture::next_block`] finds.
@@ -44,6 +45,8 @@ pub struct Capture {
     pub(crate) total: Option<Bytes>,
     /// Device and inode number of a file.
     pub(crate) identity: Option<(u64, u64)>,
+    /// Of a pipe: set where its rest was left unread, because the program was interrupted.
+    pub(crate) pipe: Option<Arc<AtomicBool>>,
     pub(crate) ring: DescriptorRing,
     /// Offset of the next record.
     pub(crate) offset: u64,
@@ -74,6 +77,16 @@ impl Capture {
     pub fn reads(&self, path: &Path) -> bool {
         let Ok(there) = std::fs::metadata(path) else { return false };
         there.is_file() && self.identity == Some((there.dev(), there.ino()))
+    }
+
+    /// Returns true for a pipe, FIFO, socket or device: its bytes come when its writer gives them.
+    pub fn is_pipe(&self) -> bool {
+        self.pipe.is_some()
+    }
+
+    /// Returns true where the rest of a pipe was left unread, because the program was interrupted.
+    pub fn is_cut(&self) -> bool {
+        self.pipe.as_ref().is_some_and(|cut| cut.load(Ordering::Relaxed))
     }
 
     /// Where the descriptors of all blocks are.

@@ -1,5 +1,6 @@
 //! Streams, compressed or not.
 
+use crate::pipe::Pipe;
 use crate::totals::Reason;
 use std::fs::File;
 use std::io::{self, BufReader, Chain, Cursor, Read};
@@ -37,6 +38,7 @@ impl Compression {
 /// Where bytes come from.
 pub(crate) enum Origin {
     File(File),
+    Pipe(Pipe),
     Memory(Cursor<Vec<u8>>),
 }
 
@@ -44,6 +46,7 @@ impl Read for Origin {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read(to),
+            Self::Pipe(pipe) => pipe.read(to),
             Self::Memory(bytes) => bytes.read(to),
         }
     }

@@ -64,6 +64,12 @@ pub enum OpenError {
         /// What the system says.
         error: io::Error,
     },
+    /// The program was told to end before a pipe had a capture's header.
+    #[error("{file}: ended by a signal before a capture began there")]
+    Interrupted {
+        /// Which capture.
+        file: SourceName,
+    },
     /// A directory.
     #[error("{file} is a directory: name a capture file in it")]
     Directory {

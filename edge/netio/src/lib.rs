@@ -60,6 +60,7 @@ mod open;
 mod pcap;
 mod pcapng;
 mod pin;
+mod pipe;
 mod reader;
 mod ring;
 mod room;

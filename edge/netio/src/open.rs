@@ -6,14 +6,17 @@ use crate::decode::{Compression, Decoded, MAGIC_BYTES, Origin, read_up_to};
 use crate::error::{OpenError, SourceName};
 use crate::file::{Extend, MappedFile, WINDOW_BYTES};
 use crate::format::{AnyFormat, HEADER_BYTES};
+use crate::pipe::{Interruption, Opened, Pipe};
 use crate::ring::DescriptorRing;
 use crate::stream::Stream;
 use crate::totals::{Counts, Reason, Truncation};
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{IsTerminal, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weir_units::Bytes;
 
 /// Where a capture comes from.
@@ -27,18 +30,21 @@ pub enum Input {
     Bytes(Vec<u8>),
 }
 
-/// What tests and measurements want to be otherwise.
-#[derive(Clone, Copy, Debug)]
+/// Options of a capture. The defaults suit everything but tests, measurements and programs that catch signals.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The most of a file that is mapped at once. Records larger than that get a window of their own size.
     pub window: Bytes,
     /// Read files as streams, through an arena.
     pub stream: bool,
+    /// Set when the program is to end. A pipe is then read for two seconds more, as its writer may be about to end, too; after them it is at its end. Files
+    /// end when their reader stops to ask for blocks.
+    pub is_interrupted: Arc<AtomicBool>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { window: Bytes(WINDOW_BYTES), stream: false }
+        Self { window: Bytes(WINDOW_BYTES), stream: false, is_interrupted: Arc::default() }
     }
 }
 
@@ -61,8 +67,10 @@ impl Capture {
         match input {
             Input::File(path) => {
                 let name = SourceName::File(path.clone());
-                let file = File::open(path).map_err(|error| OpenError::Open { file: name.clone(), error })?;
-                Self::open_file(name, file, options)
+                // Without waiting: a FIFO may have no writer yet.
+                let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+                let file = opened.map_err(|error| OpenError::Open { file: name.clone(), error })?;
+                Self::open_file(name, file, Opened::ByName, options)
             }
             Input::Stdin => {
                 let stdin = std::io::stdin();
@@ -71,7 +79,8 @@ impl Capture {
                 let mut file = file.map_err(|error| OpenError::Open { file: name.clone(), error })?;
                 // Somebody may have read from it already; then it is no file to begin at the begin of.
                 let at_begin = file.stream_position().is_ok_and(|position| position == 0);
-                Self::open_file(name, file, Options { stream: options.stream || !at_begin, ..options })
+                let options = Options { stream: options.stream || !at_begin, ..options };
+                Self::open_file(name, file, Opened::Before, options)
             }
             Input::Bytes(bytes) if options.stream => {
                 let total = Some(Bytes(bytes.len() as u64));
@@ -81,34 +90,45 @@ impl Capture {
                 let size = Bytes(bytes.len() as u64);
                 let file =
                     crate::memory::file_of(&bytes).map_err(|error| OpenError::Memory { size, error })?;
-                Self::open_file(SourceName::Memory, file, options)
+                Self::open_file(SourceName::Memory, file, Opened::Before, options)
             }
         }
     }
 
-    fn open_file(name: SourceName, file: File, options: Options) -> Result<Capture, OpenError> {
+    fn open_file(
+        name: SourceName,
+        file: File,
+        opened: Opened,
+        options: Options,
+    ) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
         let metadata = file.metadata().map_err(refused)?;
-        let identity = metadata.is_file().then(|| (metadata.dev(), metadata.ino()));
-        Ok(Self { identity, ..Self::open_kind(name, file, &metadata, options)? })
+        if metadata.is_dir() {
+            return Err(OpenError::Directory { file: name });
+        }
+        if metadata.is_file() {
+            let identity = Some((metadata.dev(), metadata.ino()));
+            return Ok(Self { identity, ..Self::open_regular(name, file, &metadata, options)? });
+        }
+        if file.is_terminal() {
+            return Err(OpenError::Terminal { file: name });
+        }
+        let interruption = Interruption { has_come: options.is_interrupted, cut: Arc::default() };
+        let cut = Arc::clone(&interruption.cut);
+        let pipe = Origin::Pipe(Pipe::new(file, opened, interruption));
+        match Self::open_stream(name.clone(), pipe, None) {
+            Err(_) if cut.load(Ordering::Relaxed) => Err(OpenError::Interrupted { file: name }),
+            capture => Ok(Self { pipe: Some(cut), ..capture? }),
+        }
     }
 
-    fn open_kind(
+    fn open_regular(
         name: SourceName,
         file: File,
         metadata: &Metadata,
         options: Options,
     ) -> Result<Capture, OpenError> {
         let refused = |error| OpenError::Open { file: name.clone(), error };
-        if metadata.is_dir() {
-            return Err(OpenError::Directory { file: name });
-        }
-        if !metadata.is_file() {
-            if file.is_terminal() {
-                return Err(OpenError::Terminal { file: name });
-            }
-            return Self::open_stream(name, Origin::File(file), None);
-        }
         let size = metadata.len();
         if size == 0 {
             return Err(OpenError::Empty { file: name });
@@ -160,6 +180,7 @@ impl Capture {
             source,
             total,
             identity: None,
+            pipe: None,
             ring,
             offset,
             skipped: offset,

@@ -23,6 +23,12 @@ pub enum WriteError {
         /// What the system says.
         error: io::Error,
     },
+    /// Another run writes the file.
+    #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.display())]
+    Busy {
+        /// Which file.
+        file: PathBuf,
+    },
     /// The file is the one that is being read.
     #[error("{} is the capture that is being read: write to another file", .file.display())]
     Input {
@@ -110,7 +116,8 @@ pub struct Written {
 }
 
 impl PacketWriter {
-    /// Creates the file, for its owner alone, or empties it; `-` is standard output. It is refused if it is the one that `input` reads.
+    /// Creates the file, for its owner alone, or empties it; `-` is standard output. A file that `input` reads, or another run writes, is refused and stays
+    /// as it is.
     ///
     /// # Errors
     ///
@@ -128,20 +135,26 @@ impl PacketWriter {
             if input.is_some_and(|input| input.reads(path)) {
                 return Err(WriteError::Input { file });
             }
-            private::create_named(path).and_then(emptied).map_err(failed)?
+            let output = private::create_named(path).map_err(failed)?;
+            if !private::lock(&output).map_err(failed)? {
+                return Err(WriteError::Busy { file });
+            }
+            emptied(output).map_err(failed)?
         };
         Ok(Self::new(path, output))
     }
 
-    /// Creates the file `name` in a private folder, or empties it.
+    /// Creates the file `name` in a private folder, or empties it. A file that another run writes is refused and stays as it is.
     ///
     /// # Errors
     ///
     /// [`WriteError`], where it cannot be created.
     pub fn create_in(folder: &Folder, name: &str) -> Result<PacketWriter, WriteError> {
         let path = folder.path().join(name);
-        let output = folder.create(name).map_err(io::Error::from).and_then(emptied);
-        let output = output.map_err(|error| WriteError::Create { file: path.clone(), error })?;
+        let failed = |error| WriteError::Create { file: path.clone(), error };
+        let output = folder.create_locked(name).map_err(|error| failed(error.into()))?;
+        let Some(output) = output else { return Err(WriteError::Busy { file: path }) };
+        let output = emptied(output).map_err(failed)?;
         Ok(Self::new(&path, output))
     }
 

@@ -30,7 +30,7 @@ fn three_threads_see_every_packet_as_it_was_written() {
     for options in [Options::default(), streamed, windowed] {
         let (send, receive) = sync_channel::<Block>(6);
         let receive = std::sync::Mutex::new(receive);
-        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options).unwrap();
+        let mut capture = Capture::open_with(Input::Bytes(bytes.clone()), options.clone()).unwrap();
         let check = || {
             let (mut packets, mut copy) = (0, Vec::new());
             loop {

@@ -13,7 +13,7 @@ use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter, RowGroupMetaData,
 };
 use parquet::schema::types::SchemaDescPtr;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -206,14 +206,11 @@ fn claim(folder: &Folder, stream: &Name, path: &Path) -> Result<(File, Option<Re
 
 /// Opens a file for writing that no other run writes.
 fn open(folder: &Folder, stream: &Name, path: &Path) -> Result<File, RecordsError> {
-    let create = |source| RecordsError::Create { path: path.to_owned(), source };
-    let file = folder.create(&partial(stream)).map_err(|error| create(error.into()))?;
-    if lock(&file) { Ok(file) } else { Err(RecordsError::Busy(path.to_owned())) }
-}
-
-/// Locks a file for this process. Returns false where another process holds the lock; file systems without locks are used without one.
-pub(crate) fn lock(file: &File) -> bool {
-    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+    match folder.create_locked(&partial(stream)) {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(RecordsError::Busy(path.to_owned())),
+        Err(error) => Err(RecordsError::Create { path: path.to_owned(), source: error.into() }),
+    }
 }
 
 impl Open {

@@ -4,7 +4,7 @@
 
 use crate::RecordsError;
 use crate::error::WriteCause;
-use crate::file::{Footer, lock, logged, partial, rows_of, whole, writer};
+use crate::file::{Footer, logged, partial, rows_of, whole, writer};
 use crate::log::{self, Base, Frames};
 use arrow_ipc::reader::StreamReader;
 use parquet::errors::ParquetError;
@@ -54,9 +54,11 @@ pub fn recover(folder: &Path) -> Vec<Result<Recovered, RecordsError>> {
     };
     let one = |stream: &Name| {
         let path = folder.path().join(partial(stream));
-        let create = |source: io::Error| RecordsError::Create { path, source };
-        let part = folder.create(&partial(stream)).map_err(|error| create(error.into()))?;
-        if lock(&part) { recover_stream(&folder, stream, &part, true) } else { Ok(None) }
+        match folder.create_locked(&partial(stream)) {
+            Ok(Some(part)) => recover_stream(&folder, stream, &part, true),
+            Ok(None) => Ok(None),
+            Err(error) => Err(RecordsError::Create { path, source: error.into() }),
+        }
     };
     streams.iter().filter_map(|stream| one(stream).transpose()).collect()
 }

@@ -27,6 +27,9 @@ pub enum CrewError {
     /// Writing.
     #[error(transparent)]
     Collect(#[from] CollectError),
+    /// The instance of this number had a fault, and the run is strict.
+    #[error("a module had a fault")]
+    Fault(usize),
 }
 
 /// Everything that takes part, before and after the run.
@@ -52,6 +55,8 @@ struct State {
     /// Number of the first of `works`.
     first: u64,
     error: Option<CrewError>,
+    /// The first fault of an instance ends the run.
+    is_strict: bool,
     panicked: bool,
 }
 
@@ -62,8 +67,12 @@ enum Job {
 }
 
 impl Crew {
-    /// Runs on so many threads until the source ends or fails. Results are collected either way.
-    pub fn run(self, jobs: usize) -> (Self, Result<(), CrewError>) {
+    /// Runs on so many threads until the source ends or fails, or, where the run is strict, an instance has a fault. Results are collected either way.
+    pub fn run(mut self, jobs: usize, is_strict: bool) -> (Self, Result<(), CrewError>) {
+        let faulty = self.shards.iter().position(|shard| is_strict && !shard.troubles.is_empty());
+        if faulty.is_some() {
+            self.source.stop();
+        }
         let state = Mutex::new(State {
             source: Some(Box::new(self.source)),
             source_ended: false,
@@ -73,7 +82,8 @@ impl Crew {
             collector: Some(Box::new(self.collector)),
             works: VecDeque::new(),
             first: 0,
-            error: None,
+            error: faulty.map(CrewError::Fault),
+            is_strict,
             panicked: false,
         });
         let wake = Condvar::new();
@@ -222,9 +232,10 @@ impl State {
                 }
             }
             Done::Process(index, shard, result) => {
+                let fault = (self.is_strict && !shard.troubles.is_empty()).then_some(CrewError::Fault(index));
                 self.shards[index] = Some(shard);
                 self.next[index] += 1;
-                failed = result.err().map(CrewError::from);
+                failed = result.err().map(CrewError::from).or(fault);
             }
             Done::Collect(collector, result) => {
                 self.collector = Some(collector);

@@ -8,6 +8,7 @@ mod outputs;
 mod page;
 pub mod progress;
 mod shard;
+mod signals;
 mod source;
 mod summary;
 mod tables;
@@ -25,13 +26,13 @@ use origin::{Origin, OriginError};
 use outputs::Outputs;
 use page::Page;
 use progress::Progress;
-use shard::{PARTS_MAX, Shard};
+use shard::{PARTS_MAX, Shard, Trouble};
+use signals::Signals;
 use source::{Limits, Source};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use summary::{ModuleSummary, Summary};
 use tables::{TableError, Tables};
@@ -111,18 +112,37 @@ pub enum RunError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Another run is about to write the report's file.
+    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.display())]
+    ReportBusy(PathBuf),
     /// The report would take the place of the capture.
     #[error("{} is the capture that is being read: write the report to another file", .0.display())]
     ReportOntoCapture(PathBuf),
     /// Packets and report would go to one file.
     #[error("{}: named by both -w and --report; the report would replace the packets", .0.display())]
     SameFile(PathBuf),
+    /// The run went to its end, but not all modules did.
+    #[error("not all modules saw all packets: {0}")]
+    Modules(String),
+    /// The run was ended by the first fault of a module.
+    #[error("{module}: {fault}; the run ended there, as --strict asks")]
+    Strict {
+        /// The module.
+        module: String,
+        /// Its first fault.
+        fault: String,
+    },
     /// The summary cannot be printed.
     #[error("standard output: {0}")]
     Print(std::io::Error),
 }
 
 impl RunError {
+    /// Returns true where modules failed, rather than the run.
+    pub fn is_of_modules(&self) -> bool {
+        matches!(self, Self::Modules(_) | Self::Strict { .. })
+    }
+
     /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         match self {
@@ -152,21 +172,29 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let filter = filter(&args.filter)?;
     let tables = Tables::read(&args.tables)?;
     let (engine, programs) = load(args, &tables)?;
-    let origin = Origin::open(args)?;
+    let signals = Signals::default();
+    if args.interface.is_none() {
+        // Before a FIFO is waited for.
+        signals.catch().map_err(RunError::Signals)?;
+    }
+    let origin = Origin::open(args, &signals.interrupted)?;
     if let Some(filter) = &filter {
         for link_type in origin.link_types() {
             filter.check(link_type).map_err(|error| RunError::FilterOfCapture(error.to_string()))?;
         }
     }
-    let (crew, page) = assemble(args, jobs, &engine, &programs, &tables, origin, filter)?;
-    let (crew, result) = crew.run(jobs);
+    let (crew, page) =
+        assemble(args, jobs, &engine, &programs, &tables, Reading { origin, filter, signals })?;
+    let (crew, result) = crew.run(jobs, args.strict);
 
     let Crew { mut source, shards, mut collector } = crew;
-    let (totals, live) = (source.totals(), source.live_totals());
-    let sinks = std::mem::take(&mut collector.sinks);
+    let (totals, live, is_cut) = (source.totals(), source.live_totals(), source.is_cut());
     let (report, ways) = (collector.report.take(), std::mem::take(&mut collector.ways));
     let forwarded = ways.forwarder.map(Forwarder::finish);
-    let mut failure = result.err().map(RunError::from);
+    let mut failure = result.err().map(|error| match error {
+        CrewError::Fault(shard) => strict_failure(&collector.sinks, &shards, shard),
+        error => RunError::from(error),
+    });
     let written = ways.writer.map(|writer| writer.finish().map_err(RunError::from)).transpose();
     let written = written.unwrap_or_else(|error| {
         failure.get_or_insert(error);
@@ -175,7 +203,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let mut modules = Vec::new();
     let nanos_per_cycle = calibration.nanos_per_cycle();
     let is_complete = failure.is_none();
-    for (sink, program) in sinks.into_iter().zip(&programs) {
+    for (sink, program) in collector.sinks.into_iter().zip(&programs) {
         let rows: Vec<_> = sink.files.rows().map(|(name, rows)| (name.clone(), rows)).collect();
         // What is called complete has to be: the records of a failed run are kept beside those of an earlier one.
         let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
@@ -209,6 +237,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         jobs,
         written: args.write.clone().zip(written),
         unpatched: collector.unpatched,
+        is_cut,
         failure: failure.as_ref().map(RunError::to_string),
     };
     let report_written = report.zip(page).map_or(Ok(()), |(report, page)| {
@@ -224,10 +253,24 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     } else {
         summary.print(&mut std::io::stdout().lock(), args.json)
     };
+    if failure.is_none() {
+        let failed: Vec<String> = summary.modules.iter().filter_map(ModuleSummary::failure).collect();
+        failure = (!failed.is_empty()).then(|| RunError::Modules(failed.join(", ")));
+    }
     match (failure, result) {
         (Some(failure), _) => Err(failure),
         (None, Err(error)) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(RunError::Print(error)),
         _ => Ok(()),
+    }
+}
+
+/// Names the module of an instance that ended a strict run, and the instance's first fault.
+fn strict_failure(sinks: &[Sink], shards: &[Shard], shard: usize) -> RunError {
+    let sink = sinks.iter().find(|sink| sink.instances.contains(&shard));
+    let trouble = shards.get(shard).and_then(|shard| shard.troubles.first());
+    RunError::Strict {
+        module: sink.map(|sink| sink.label.clone()).unwrap_or_default(),
+        fault: trouble.map(Trouble::to_string).unwrap_or_default(),
     }
 }
 
@@ -297,6 +340,15 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
     Ok((engine, programs))
 }
 
+/// Packets to read.
+struct Reading {
+    origin: Origin,
+    /// Selects those that modules are called for.
+    filter: Option<Filter>,
+    /// End the run.
+    signals: Signals,
+}
+
 /// Starts the instances and opens everything that is written.
 fn assemble(
     args: &Run,
@@ -304,9 +356,9 @@ fn assemble(
     engine: &Engine,
     programs: &[Program],
     tables: &Tables,
-    origin: Origin,
-    filter: Option<Filter>,
+    reading: Reading,
 ) -> Result<(Crew, Option<Page>), RunError> {
+    let Reading { origin, filter, signals } = reading;
     if let Some(report) =
         args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
     {
@@ -362,7 +414,11 @@ fn assemble(
         sinks.push(Sink { label, files, outputs, instances, in_report, is_parallel: is_parallel(program) });
     }
     let progress = Progress::new(!args.quiet);
-    let interrupted = if args.interface.is_some() { interruptible()? } else { Arc::default() };
+    if args.interface.is_some() {
+        // Now that everything is open: until here a signal ends the process, which has nothing to lose.
+        signals.catch().map_err(RunError::Signals)?;
+    }
+    let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
     let limits = Limits { count: args.count, duration, interrupted };
     let ticks = programs.iter().filter_map(|program| program.admitted().tick()).map(|period| period.0);
@@ -377,18 +433,6 @@ fn assemble(
 /// Whether packets go anywhere after the modules.
 fn goes_on(args: &Run) -> bool {
     args.write.is_some() || args.live.send.is_some()
-}
-
-/// Becomes true with the first Ctrl-C or SIGTERM. The second ends the program as if nobody had cared about the first.
-fn interruptible() -> Result<Arc<AtomicBool>, RunError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the first signal finds the flag not yet set.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupted))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
-            .map_err(RunError::Signals)?;
-    }
-    Ok(interrupted)
 }
 
 fn is_parallel(program: &Program) -> bool {

@@ -3,10 +3,12 @@
 use super::progress::Progress;
 use crate::cli::{self, Run};
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
-    LiveTotals, Next, OpenError, ReadError, Totals,
+    LiveTotals, Next, OpenError, Options, ReadError, Totals,
 };
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Timestamp};
@@ -64,7 +66,11 @@ pub enum Origin {
 
 impl Origin {
     /// Opens what the command line names.
-    pub fn open(args: &Run) -> Result<Self, OriginError> {
+    pub fn open(args: &Run, interrupted: &Arc<AtomicBool>) -> Result<Self, OriginError> {
+        let capture = |input| {
+            let options = Options { is_interrupted: Arc::clone(interrupted), ..Options::default() };
+            Ok(Self::Capture(Box::new(Capture::open_with(input, options)?)))
+        };
         match (&args.interface, &args.read) {
             (Some(interface), _) => {
                 let live = Live::open(interface, options(&args.live))?;
@@ -74,10 +80,8 @@ impl Origin {
                 }
                 Ok(Self::Live(Box::new(live)))
             }
-            (None, Some(path)) if path.as_os_str() != "-" => {
-                Ok(Self::Capture(Box::new(Capture::open(Input::File(path.clone()))?)))
-            }
-            (None, _) => Ok(Self::Capture(Box::new(Capture::open(Input::Stdin)?))),
+            (None, Some(path)) if path.as_os_str() != "-" => capture(Input::File(path.clone())),
+            (None, _) => capture(Input::Stdin),
         }
     }
 

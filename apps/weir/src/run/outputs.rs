@@ -50,9 +50,15 @@ impl Outputs {
         let open = |name: &Name| {
             let Some(folder) = &folder else { return Ok(None) };
             let part = partial(name);
-            // What an earlier run or another user left there is replaced, not written to.
-            _ = folder.remove(&part);
-            PacketWriter::create_in(folder, &part).map(|writer| Some((writer, Arc::clone(folder))))
+            let writer = match PacketWriter::create_in(folder, &part) {
+                // A link or another user's file is replaced, not written to.
+                Err(WriteError::Create { .. }) => {
+                    _ = folder.remove(&part);
+                    PacketWriter::create_in(folder, &part)
+                }
+                writer => writer,
+            };
+            writer.map(|writer| Some((writer, Arc::clone(folder))))
         };
         let output = |name: &Name| {
             let opened = open(name)?;

@@ -21,8 +21,11 @@ impl Page {
             // Should it fail, opening the file says why.
             let _ = private::make_named_folder(folder);
         }
-        let file = private::create_named(path)
-            .map_err(|source| RunError::Report { path: path.to_owned(), source })?;
+        let failed = |source| RunError::Report { path: path.to_owned(), source };
+        let file = private::create_named(path).map_err(failed)?;
+        if !private::lock(&file).map_err(failed)? {
+            return Err(RunError::ReportBusy(path.to_owned()));
+        }
         Ok(Self { path: path.to_owned(), file })
     }
 

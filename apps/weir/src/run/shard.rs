@@ -1,6 +1,7 @@
 //! A module's instance and its place in the run.
 
 use super::work::{Matter, Output, Work};
+use std::fmt;
 use weir_netio::{Block, DescriptorRing};
 use weir_node::seat::{Seat, SeatError};
 use weir_sandbox::{During, Incident, Instance, thread_time};
@@ -21,6 +22,21 @@ pub struct Trouble {
     pub incident: Incident,
     /// The packet, if it was in one.
     pub packet: Option<u64>,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.incident.during, self.packet) {
+            (During::Packet(_), Some(packet)) => write!(f, "packet {packet}")?,
+            (During::Start | During::Packet(_), _) => f.write_str("start")?,
+            (During::Tick, _) => f.write_str("tick")?,
+            (During::Stop, _) => f.write_str("stop")?,
+            (During::News(entry), _) => f.write_str(entry.name())?,
+            (During::Lost, _) => f.write_str("weir_lost")?,
+            (During::Idle, _) => f.write_str("between two batches")?,
+        }
+        write!(f, ": {}", self.incident.fault)
+    }
 }
 
 /// One instance of a module: all its packets, or the flows of its share.

@@ -6,7 +6,7 @@ use super::work::{Matter, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_netio::{Block, Filter, FilterError, LiveTotals, Totals};
+use weir_netio::{Block, Capture, Filter, FilterError, LiveTotals, Totals};
 use weir_units::Timestamp;
 use weir_wire::LinkType;
 
@@ -47,7 +47,7 @@ pub struct Limits {
     pub count: Option<u64>,
     /// After so much time, of an interface.
     pub duration: Option<Duration>,
-    /// When somebody wants it, of an interface.
+    /// When a signal has come.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -71,6 +71,8 @@ pub struct Source {
     /// How often in a row there was no room.
     full: u32,
     over: bool,
+    /// A signal left a part of the capture unread.
+    is_cut: bool,
 }
 
 impl Source {
@@ -98,12 +100,18 @@ impl Source {
             packet: Vec::new(),
             full: 0,
             over: false,
+            is_cut: false,
         }
     }
 
     /// What it gave.
     pub fn totals(&mut self) -> Totals {
         self.cut.clone().unwrap_or_else(|| self.origin.totals())
+    }
+
+    /// Returns true where a signal left a part of a capture unread.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut || self.origin.capture().is_some_and(Capture::is_cut)
     }
 
     /// What it lost, of an interface.
@@ -119,6 +127,10 @@ impl Source {
     /// Reads on.
     pub fn next(&mut self) -> Result<Next, SourceError> {
         if self.over {
+            return Ok(Next::End);
+        }
+        if self.is_interrupted_file() {
+            (self.over, self.is_cut) = (true, true);
             return Ok(Next::End);
         }
         self.look_for_the_end();
@@ -157,7 +169,16 @@ impl Source {
         Arc::new(Work::new(matter, selected, self.instances))
     }
 
+    /// Returns true where a signal has come and packets are read from a file. A pipe ends by itself then, after its writer or soon.
+    fn is_interrupted_file(&self) -> bool {
+        self.limits.interrupted.load(Ordering::Relaxed)
+            && self.origin.capture().is_some_and(|capture| !capture.is_pipe())
+    }
+
     fn look_for_the_end(&mut self) {
+        if self.origin.capture().is_some() {
+            return;
+        }
         let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if self.ending.is_none() && (self.limits.interrupted.load(Ordering::Relaxed) || is_late()) {
             self.ending = Some(Ending::now());

@@ -45,6 +45,8 @@ pub struct Summary {
     pub written: Option<(PathBuf, Written)>,
     /// Patches that could not be made to packets that were written.
     pub unpatched: u64,
+    /// A signal left a part of the capture unread.
+    pub is_cut: bool,
     /// Why the run did not go to its end, where it did not.
     pub failure: Option<String>,
 }
@@ -91,6 +93,7 @@ struct CaptureDocument {
     bytes: u64,
     duration_ns: u64,
     truncated: bool,
+    interrupted: bool,
     tcp: u64,
     udp: u64,
     ipv6: u64,
@@ -207,20 +210,18 @@ impl ModuleSummary {
         Some(self.ns_per_packet()? / self.nanos_per_cycle)
     }
 
+    /// The module's name, and why it did not see all packets; none where it did.
+    pub fn failure(&self) -> Option<String> {
+        let has_started = !self.troubles.iter().any(|trouble| trouble.incident.during == During::Start);
+        let why = if has_started { "was ended" } else { "did not start" };
+        self.ended.then(|| format!("{} {why}", self.name))
+    }
+
     /// What an operator should know about it besides numbers.
     fn messages(&self) -> Vec<String> {
         let mut messages = Vec::new();
         for trouble in self.troubles.iter().take(TROUBLES_SHOWN) {
-            let place = match (trouble.incident.during, trouble.packet) {
-                (During::Packet(_), Some(packet)) => format!("packet {packet}"),
-                (During::Start | During::Packet(_), _) => "start".to_owned(),
-                (During::Tick, _) => "tick".to_owned(),
-                (During::Stop, _) => "stop".to_owned(),
-                (During::News(entry), _) => entry.name().to_owned(),
-                (During::Lost, _) => "weir_lost".to_owned(),
-                (During::Idle, _) => "between two batches".to_owned(),
-            };
-            messages.push(format!("{place}: {}", trouble.incident.fault));
+            messages.push(trouble.to_string());
         }
         let shown = self.troubles.len().min(TROUBLES_SHOWN) as u64;
         if self.faults > shown {
@@ -278,6 +279,12 @@ impl Summary {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if self.is_cut {
+            warnings.push(format!(
+                "ended by a signal after {} packets; the rest of the capture was not read",
+                self.totals.packets
+            ));
+        }
         if self.unpatched > 0 {
             warnings.push(format!(
                 "{} changes could not be made to the packets that were written, because the capture changed while it was read",
@@ -327,6 +334,7 @@ impl Summary {
                 bytes: totals.bytes.0,
                 duration_ns: self.duration().0,
                 truncated: totals.truncated.is_some(),
+                interrupted: self.is_cut,
                 tcp: totals.tcp,
                 udp: totals.udp,
                 ipv6: totals.ipv6,

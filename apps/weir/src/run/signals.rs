@@ -1,0 +1,32 @@
+//! Signals that end a run in order.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The signals that end a run: Ctrl-C, what a service manager sends, and the loss of the terminal.
+const ENDING: [i32; 3] =
+    [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
+
+/// What signals have told this run.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// Set by the first signal.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on the first of the signals that end a run sets [`interrupted`](Self::interrupted), and the second ends the process at once. Those that were
+    /// ignored when the process began stay ignored: nohup(1) asks for that.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn catch(&self) -> io::Result<()> {
+        for signal in ENDING.into_iter().filter(|signal| !weir_confine::is_ignored(*signal)) {
+            // In this order: the first signal finds the flag not yet set.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&self.interrupted))?;
+            signal_hook::flag::register(signal, Arc::clone(&self.interrupted))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Pipes, FIFOs, sockets and devices as captures: reading them ends when the run is interrupted, whatever their writers do.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The longest wait for bytes before an interruption is looked for.
+const LOOK_MS: libc::c_int = 100;
+/// The time after an interruption for which a pipe is still read. `tcpdump -w - | weir run -r -` ends by a Ctrl-C that both receive: tcpdump then writes
+/// the packets that it still has, and closes the pipe.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What can interrupt a run, and what the run did then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interruption {
+    /// Set from outside.
+    pub(crate) has_come: Arc<AtomicBool>,
+    /// Set where the rest of a pipe was left unread.
+    pub(crate) cut: Arc<AtomicBool>,
+}
+
+/// How a pipe was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opened {
+    /// Before this process began, as standard input is.
+    Before,
+    /// By its name, without waiting for a writer.
+    ByName,
+}
+
+/// A pipe that is read until its end, or until [`GRACE`] after an interruption.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    file: File,
+    interruption: Interruption,
+    /// When the interruption was first seen.
+    since: Option<Instant>,
+    /// A writer is or was there.
+    had_writer: bool,
+    /// A shell's pipe that was opened by a name as `/dev/stdin`: nothing tells a new reader that its writers have gone, except a read.
+    is_asked: bool,
+}
+
+impl Pipe {
+    pub(crate) fn new(file: File, opened: Opened, interruption: Interruption) -> Self {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+        let is_asked = opened == Opened::ByName && link.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
+        Self { file, interruption, since: None, had_writer: opened == Opened::Before || is_asked, is_asked }
+    }
+
+    /// Returns true where reading is to end although more bytes may come.
+    fn is_over(&mut self) -> bool {
+        if !self.interruption.has_come.load(Ordering::Relaxed) {
+            return false;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let is_over = since.elapsed() >= GRACE || !self.had_writer;
+        self.interruption.cut.fetch_or(is_over, Ordering::Relaxed);
+        is_over
+    }
+
+    /// Waits for bytes, or the end, for [`LOOK_MS`] at most. Returns false where neither came.
+    fn wait(&self) -> io::Result<bool> {
+        let mut poll = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which outlives the call, for a descriptor that `self` keeps open.
+        match unsafe { libc::poll(&raw mut poll, 1, LOOK_MS) } {
+            0 => Ok(self.is_asked),
+            ready if ready > 0 => Ok(true),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let is_ready = self.wait()?;
+            // A FIFO becomes ready by its first writer, or when that has gone.
+            self.had_writer |= is_ready;
+            if self.is_over() {
+                return Ok(0);
+            }
+            if !is_ready {
+                continue;
+            }
+            match self.file.read(to) {
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                result => return result,
+            }
+        }
+    }
+}
