@@ -9,6 +9,8 @@ use weir_units::Nanos;
 #[derive(Debug, Default)]
 pub struct Account {
     total: AtomicU64,
+    /// Of the total, on receiving and demultiplexing.
+    receiving: AtomicU64,
     owed: AtomicU64,
 }
 
@@ -17,6 +19,17 @@ impl Account {
     pub fn charge(&self, time: Nanos) {
         self.total.fetch_add(time.0, Ordering::Relaxed);
         self.owed.fetch_add(time.0, Ordering::Relaxed);
+    }
+
+    /// So much was spent on receiving and demultiplexing its packets.
+    pub fn charge_receiving(&self, time: Nanos) {
+        self.receiving.fetch_add(time.0, Ordering::Relaxed);
+        self.charge(time);
+    }
+
+    /// The time on receiving and demultiplexing since the beginning. It is part of the [total](Self::total).
+    pub fn receiving(&self) -> Nanos {
+        Nanos(self.receiving.load(Ordering::Relaxed))
     }
 
     /// What was spent since this was asked last.
@@ -101,11 +114,11 @@ impl Meter {
     }
 }
 
-/// Divides a channel's part among those who read it; where nobody does, it is the channel's own.
+/// Divides a channel's part of the time of receiving among those who read it; where nobody does, it is the channel's own.
 pub fn charge(route: &Route, time: Nanos) {
     match time.0.checked_div(route.readers.len() as u64) {
-        Some(part) => route.readers.iter().for_each(|reader| reader.account.charge(Nanos(part))),
-        None => route.account.charge(time),
+        Some(part) => route.readers.iter().for_each(|reader| reader.account.charge_receiving(Nanos(part))),
+        None => route.account.charge_receiving(time),
     }
 }
 
@@ -121,6 +134,9 @@ mod tests {
         assert_eq!([account.collect(), account.collect()], [Nanos(12), Nanos(0)]);
         account.charge(Nanos(1));
         assert_eq!((account.collect(), account.total()), (Nanos(1), Nanos(13)));
+        account.charge_receiving(Nanos(4));
+        let now = (account.collect(), account.total(), account.receiving());
+        assert_eq!(now, (Nanos(4), Nanos(17), Nanos(4)));
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! What sessions used since the last time, for the ledger.
 
+use crate::account::Account;
 use crate::link;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::runner::CoreThread;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_session::Name;
 use weir_session::ledger::{
     ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
 };
 use weir_trust::credential::PrefixId;
-use weir_units::{Bytes, Nanos};
+use weir_units::Nanos;
 
 /// What was billed of each session so far, by its number.
 #[derive(Debug, Default)]
@@ -69,6 +71,8 @@ impl Bill {
     fn part(&mut self, stats: &ProcessorStats, session: &Session, interval: Nanos) -> Usage {
         let mut usage = self.added(session.id, used(session, stats));
         usage.memory = ByteSeconds::of(session.memory.take_peak(), interval);
+        let mut told = lock(&session.told);
+        told.memory = told.memory.saturating_add(usage.memory);
         usage
     }
 
@@ -76,11 +80,11 @@ impl Bill {
     fn added(&mut self, session: u64, mut now: Usage) -> Usage {
         let before = self.before.entry(session).or_default();
         // What a core did not answer for is billed when it does, and not twice.
-        (now.cpu, now.stolen) = (now.cpu.max(before.cpu), now.stolen.max(before.stolen));
+        now.raise_to(before);
         if now == *before {
             return Usage::default();
         }
-        let usage = since(&now, before);
+        let usage = now.since(before);
         *before = now;
         usage
     }
@@ -155,7 +159,7 @@ fn take_from(cores: &[CoreThread], vp: &Vp, used: Nanos) {
 /// counted there.
 pub fn add_module(used: &mut Usage, module: &Module) {
     let (tally, written) = (&module.tally, &module.written);
-    used.cpu.0 = used.cpu.0.saturating_add(module.account.total().0);
+    add_account(used, &module.account);
     for (sum, counter) in [
         (&mut used.packets_in, &tally.packets),
         (&mut used.bytes_in.0, &tally.bytes),
@@ -181,10 +185,16 @@ pub fn add_module(used: &mut Usage, module: &Module) {
     }
 }
 
+/// Adds the time that others' threads spent.
+fn add_account(used: &mut Usage, account: &Account) {
+    used.cpu.0 = used.cpu.0.saturating_add(account.total().0);
+    used.receive.0 = used.receive.0.saturating_add(account.receiving().0);
+}
+
 /// Adds what was used and lost for a channel since it was made, beside what its modules did.
 pub fn add_channel(used: &mut Usage, channel: &Channel) {
     let tally = &channel.tally;
-    used.cpu.0 = used.cpu.0.saturating_add(channel.account.total().0);
+    add_account(used, &channel.account);
     used.packets_in = used.packets_in.saturating_add(tally.passed.load(Ordering::Relaxed));
     used.bytes_in.0 = used.bytes_in.0.saturating_add(tally.passed_bytes.load(Ordering::Relaxed));
     for (cause, count) in tally.drops() {
@@ -192,8 +202,8 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
     }
 }
 
-/// What a session used since it was created, but for its memory.
-fn used(session: &Session, stats: &ProcessorStats) -> Usage {
+/// The usage of a session since it was created: what metrics and status show, and what its bills add up to. Its memory is that of the intervals that have been billed.
+pub(crate) fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let mut used = session.gone.clone();
     used.refusals += session.refusals;
     used.compile.0 = used.compile.0.saturating_add(session.compiled.0);
@@ -201,35 +211,23 @@ fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     for (stats, account) in session.vps.values().filter_map(|vp| stats.of(vp)) {
         // What it did for others and they pay is on their bills.
         used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
-        used.stolen.0 += stats.stolen.0;
+        used.stolen.0 += stats.stolen.0 + account.stolen.0;
+        used.periods_missed += stats.periods_missed;
     }
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| add_module(&mut used, module));
     session.channels.values().for_each(|channel| add_channel(&mut used, channel));
     used.drops.add(DropCause::FrameLimit, session.limits.kept.state().refused);
     session.outputs.values().for_each(|output| output.add_to(&mut used));
+    let mut told = lock(&session.told);
+    // A core that does not answer takes nothing back.
+    used.raise_to(&told);
+    told.clone_from(&used);
     used
 }
 
-/// What was added to `before`.
-fn since(now: &Usage, before: &Usage) -> Usage {
-    let less = |now: u64, before: u64| now.saturating_sub(before);
-    Usage {
-        cpu: Nanos(less(now.cpu.0, before.cpu.0)),
-        stolen: Nanos(less(now.stolen.0, before.stolen.0)),
-        compile: Nanos(less(now.compile.0, before.compile.0)),
-        packets_in: less(now.packets_in, before.packets_in),
-        bytes_in: Bytes(less(now.bytes_in.0, before.bytes_in.0)),
-        packets_out: less(now.packets_out, before.packets_out),
-        bytes_out: Bytes(less(now.bytes_out.0, before.bytes_out.0)),
-        memory: ByteSeconds::default(),
-        records_emitted: less(now.records_emitted, before.records_emitted),
-        records_written: less(now.records_written, before.records_written),
-        faults: less(now.faults, before.faults),
-        strikes: less(now.strikes, before.strikes),
-        refusals: less(now.refusals, before.refusals),
-        drops: now.drops.since(&before.drops),
-    }
+fn lock(told: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -237,7 +235,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weir_session::ledger::{Entry, Summary};
-    use weir_units::Timestamp;
+    use weir_units::{Bytes, Timestamp};
 
     #[test]
     fn what_is_billed_in_parts_is_what_was_used() {
@@ -249,7 +247,7 @@ mod tests {
         };
         let mut sum = Usage::default();
         for pair in [0u64, 10, 10, 25, 1000].windows(2) {
-            sum.merge(&since(&total(pair[1]), &total(pair[0])));
+            sum.merge(&total(pair[1]).since(&total(pair[0])));
         }
         assert_eq!(sum, total(1000));
     }

@@ -4,9 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_trust::revocation::RevocationError;
 
 /// The time between two log lines on refused lists.
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// The outcomes of a node's own: lists that are taken, and those that are refused for another reason than [the list](RevocationError::COUNTERS).
+const OUTCOMES: [&str; 5] = ["taken", "known", "alone", "too-often", "not-kept"];
+
+/// All outcomes of deliveries.
+pub(crate) fn outcomes() -> impl Iterator<Item = &'static str> {
+    OUTCOMES.into_iter().chain(RevocationError::COUNTERS)
+}
 
 /// Counters of delivered lists, by outcome: `taken`, `known`, or the reason for which they were refused.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use weir_session::Name;
-use weir_session::ledger::Closed;
+use weir_session::ledger::{Closed, Unloaded};
 
 /// How long a module may take to stop, by the clock: its slices can be short. After that it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -101,18 +101,28 @@ impl Leaving {
 
 impl Node {
     /// Takes a module out: nothing comes for it any more, and it stops. To be [waited](wait_for) for, and then [ended](Self::end_unload). `guest`:
-    /// only the one with this number.
+    /// only the one with this number. One that ends for another reason than a request stays visible.
     pub(crate) fn begin_unload(
         &mut self,
         session: &Name,
         module: &Name,
         guest: Option<u64>,
+        reason: Unloaded,
     ) -> Result<Leaving, NodeError> {
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        let there = self.sessions.get_mut(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
         let is_it = |there: &Module| guest.is_none_or(|guest| there.guest == guest);
-        let is_there = there.modules.get(module).is_some_and(is_it);
+        let leaves = there.modules.get(module).filter(|module| is_it(module));
+        if let Some(leaves) = leaves {
+            there.ended.add(module, leaves, reason);
+        }
+        let is_there = leaves.is_some();
         let taken = is_there.then(|| self.take_out(session, &[module], false).pop()).flatten();
         taken.ok_or_else(|| NodeError::NoModule { session: session.clone(), module: module.clone() })
+    }
+
+    /// A module that was ended is shown no longer. False where there is none of that name.
+    pub(crate) fn forget_ended(&mut self, session: &Name, module: &Name) -> bool {
+        self.sessions.get_mut(session).is_some_and(|there| there.ended.forget(module))
     }
 
     /// Takes modules of a session out, all of them before any of them begins to stop. `is_silenced`: what they say at their ends goes nowhere but into records.

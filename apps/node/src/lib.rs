@@ -16,6 +16,7 @@ mod counted;
 pub mod daemon;
 mod deliveries;
 mod descriptors;
+mod ended;
 mod error;
 pub mod exercise;
 mod fair;

@@ -8,6 +8,7 @@ use crate::authority::{self, Owner, Refusal, Signed, ceilings};
 use crate::bell::Bell;
 use crate::change::leading;
 use crate::config::Config;
+use crate::ended::Ended;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::followers::Following;
@@ -32,9 +33,9 @@ use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::{PacketRoom, Screen};
@@ -129,6 +130,10 @@ pub(crate) struct Session {
     pub(crate) priority: Arc<AtomicU8>,
     /// What modules and virtual processors used that are no longer there.
     pub(crate) gone: Usage,
+    /// Its whole usage, as it was told last.
+    pub(crate) told: Mutex<Usage>,
+    /// Modules that were ended, and not by request.
+    pub(crate) ended: Ended,
     pub(crate) gone_services: ServiceTally,
 }
 
@@ -330,6 +335,8 @@ impl Node {
             memory,
             bell,
             gone: Usage::default(),
+            told: Mutex::default(),
+            ended: Ended::default(),
             gone_services: ServiceTally::default(),
         };
         self.sessions.insert(name.clone(), session);
@@ -489,6 +496,7 @@ impl Node {
             return Err(NodeError::Full(spec.cpu));
         }
         if let Some(session) = self.sessions.get_mut(session) {
+            session.ended.forget(&name);
             session.modules.insert(name.clone(), module);
         }
         self.route_all(session)?;

@@ -4,7 +4,7 @@
 //! while a module runs, and the scheduler sees everything in one order.
 
 use crate::guest::{Guest, Served};
-use crate::laps::Laps;
+use crate::laps::{Laps, Late};
 use crate::link::Outlet;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 use std::cell::RefCell;
@@ -36,9 +36,10 @@ type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 #[derive(Default)]
 struct Letters {
     jobs: Mutex<Vec<Job>>,
-    woken: Mutex<Vec<u64>>,
-    /// Modules that there is something else for than packets.
-    news: Mutex<BTreeSet<u64>>,
+    /// Modules that packets wait for, and since when.
+    woken: Mutex<Vec<(Instant, u64)>>,
+    /// Modules that there is something else for than packets, and since when.
+    news: Mutex<BTreeMap<u64, Instant>>,
     /// Modules that are to let go of what lies before this position, and that they have in hand.
     lagging: Mutex<BTreeMap<u64, u64>>,
     /// What others have worked for modules, ns.
@@ -122,13 +123,13 @@ impl std::fmt::Debug for Waker {
 impl Waker {
     /// Packets wait for a module.
     pub fn wake(&self, guest: u64) {
-        lock(&self.0.woken).push(guest);
+        lock(&self.0.woken).push((Instant::now(), guest));
         self.0.ring();
     }
 
     /// There is something else for a module than packets. However often it is said, it is looked at once.
     pub fn wake_for_news(&self, guest: u64) {
-        lock(&self.0.news).insert(guest);
+        lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
         self.0.ring();
     }
 
@@ -310,6 +311,8 @@ pub struct Account {
     pub owed: Nanos,
     /// Time of its own that others pay.
     pub earned: Nanos,
+    /// Time in which it had work, and others outside of the node had the core before it could run.
+    pub stolen: Nanos,
 }
 
 /// What a core did.
@@ -323,6 +326,8 @@ pub struct CoreStats {
     pub total: Stats,
     /// Processor time of its thread: what is more than they had went into deciding and waking.
     pub thread: Nanos,
+    /// Time that its thread was ready to run, and others outside of the node had the core.
+    pub stolen: Nanos,
 }
 
 /// The state of a core.
@@ -339,6 +344,7 @@ pub struct Runner {
     deadlines: BTreeSet<(Instant, u64)>,
     origin: Instant,
     laps: Laps,
+    late: Late,
     is_over: bool,
 }
 
@@ -363,6 +369,7 @@ impl Runner {
             deadlines: BTreeSet::new(),
             origin,
             laps: Laps::begin(),
+            late: Late::default(),
             is_over: false,
         }
     }
@@ -376,19 +383,24 @@ impl Runner {
             self.sound_alarms();
             let begin = self.now();
             match self.core.next(begin) {
-                Decision::Run { vp, budget, .. } => self.perform(vp, budget, begin),
+                Decision::Run { vp, budget, .. } => {
+                    // It had work all the time, and waited for its next period.
+                    self.was_late(vp, self.late.by);
+                    self.late = Late::default();
+                    self.perform(vp, budget, begin);
+                }
                 Decision::Idle { until } => {
                     let asleep = self.now();
                     self.wait(until);
-                    // Waiting is no processor time, so it is no time that was stolen either.
-                    self.laps.skip(asleep, self.now());
+                    // Waiting is no time that was stolen, but for what came between being woken and running.
+                    self.late = Late::by(self.laps.slept(asleep, self.now()));
                 }
             }
         }
     }
 
     fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        elapsed(self.origin)
     }
 
     fn read_letters(&mut self) {
@@ -397,15 +409,31 @@ impl Runner {
         let lagging = std::mem::take(&mut *lock(&self.letters.lagging));
         let debts = std::mem::take(&mut *lock(&self.letters.debts));
         let jobs = std::mem::take(&mut *lock(&self.letters.jobs));
-        woken.into_iter().for_each(|guest| self.notice(guest));
-        news.into_iter().for_each(|guest| self.notice_news(guest));
+        // In the order in which they came, and as of then: a thread that wakes up late has not kept those waiting any less who wait for it.
+        let news = news.into_iter().map(|(guest, at)| (at, guest, true));
+        let mut all: Vec<_> = woken.into_iter().map(|(at, guest)| (at, guest, false)).chain(news).collect();
+        all.sort_unstable();
+        for (at, guest, is_news) in all {
+            let at = nanos(at.saturating_duration_since(self.origin));
+            if is_news { self.notice_news(guest, at) } else { self.notice(guest, at) }
+        }
         lagging.into_iter().for_each(|(guest, position)| self.let_go(guest, position));
         debts.into_iter().for_each(|(guest, time)| self.pay(guest, Nanos(time)));
         jobs.into_iter().for_each(|job| job(self));
     }
 
-    /// A module has packets, if it is still here.
-    fn notice(&mut self, guest: u64) {
+    /// A virtual processor had work, and did not run for so long because others had the core.
+    fn was_late(&mut self, id: VpId, by: Nanos) {
+        if by.0 > 0
+            && self.late.is_news_to(id)
+            && let Some(vp) = self.vps.get_mut(&id)
+        {
+            vp.account.stolen.0 = vp.account.stolen.0.saturating_add(by.0);
+        }
+    }
+
+    /// A module has packets since then, if it is still here.
+    fn notice(&mut self, guest: u64, at: Nanos) {
         let Some(&id) = self.homes.get(&guest) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
         let Some(resident) = vp.residents.get_mut(&guest) else { return };
@@ -414,10 +442,10 @@ impl Runner {
         if is_new {
             resident.is_told = vp.pools.push(resident.pool, Event::Serve(guest)).is_ok();
         }
-        self.take_off(id, owed);
+        self.take_off(id, owed, at);
         if is_new {
-            let now = self.now();
-            _ = self.core.wake(id, now);
+            _ = self.core.wake(id, at);
+            self.was_late(id, self.late.by.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
         self.balance(id, guest);
     }
@@ -452,9 +480,8 @@ impl Runner {
     }
 
     /// What others' threads spent for a virtual processor is missing in its slices.
-    fn take_off(&mut self, id: VpId, owed: Nanos) {
+    fn take_off(&mut self, id: VpId, owed: Nanos, now: Nanos) {
         if owed.0 > 0 {
-            let now = self.now();
             _ = self.core.debit(id, owed, Debt::Imposed, now);
         }
     }
@@ -465,15 +492,15 @@ impl Runner {
         _ = self.core.debit(id, used, Debt::Agreed, now);
     }
 
-    /// There is something else for a module, if it is still here.
-    fn notice_news(&mut self, guest: u64) {
+    /// There is something else for a module since then, if it is still here.
+    fn notice_news(&mut self, guest: u64, at: Nanos) {
         let Some(&id) = self.homes.get(&guest) else { return };
         let Some(vp) = self.vps.get_mut(&id) else { return };
         let Some(resident) = vp.residents.get_mut(&guest) else { return };
         if !resident.has_news {
             resident.has_news = vp.pools.push(resident.pool, Event::News(guest)).is_ok();
-            let now = self.now();
-            _ = self.core.wake(id, now);
+            _ = self.core.wake(id, at);
+            self.was_late(id, self.late.by.min(Nanos(self.now().0.saturating_sub(at.0))));
         }
     }
 
@@ -505,7 +532,7 @@ impl Runner {
             if let Some(resident) = home.and_then(|vp| vp.residents.get_mut(&guest)) {
                 resident.deadline = None;
             }
-            self.notice_news(guest);
+            self.notice_news(guest, self.now());
         }
         if self.alarms.is_empty() {
             return;
@@ -586,7 +613,7 @@ impl Runner {
             vp.account.earned.0 = vp.account.earned.0.saturating_add(paid.0);
         }
         _ = self.core.charge(used, end, outcome);
-        self.take_off(id, owed);
+        self.take_off(id, owed, end);
         if let Some(guest) = ran {
             self.balance(id, guest);
         }
@@ -652,9 +679,9 @@ impl Runner {
         self.homes.insert(number, vp);
         // Packets and news may have come meanwhile.
         if home.residents.get(&number).is_some_and(|resident| resident.guest.has_packets()) {
-            self.notice(number);
+            self.notice(number, self.now());
         }
-        self.notice_news(number);
+        self.notice_news(number, self.now());
         Ok(())
     }
 
@@ -733,6 +760,7 @@ impl Runner {
             cap: self.core.core().config().cap,
             total: self.core.core().totals(),
             thread: thread_time(),
+            stolen: self.laps.stolen(now),
         }
     }
 }
@@ -743,26 +771,12 @@ pub(crate) fn wall_clock() -> Timestamp {
 }
 
 fn elapsed(since: Instant) -> Nanos {
-    Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    nanos(since.elapsed())
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
-        let core = CoreThread::start(0, Config::default(), None).unwrap();
-        let share = Share::BestEffort(weir_sched::cpu::Weight::USUAL);
-        let vp = core.ask(move |runner| runner.create(Terms { share, overrun: Nanos(0) })).unwrap().unwrap();
-        assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
-        assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
-        assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), None);
-    }
-
-    #[test]
-    fn a_core_that_is_not_there_is_refused() {
-        let error = CoreThread::start(60_000, Config::default(), None).unwrap_err();
-        assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
-    }
-}
+mod tests;

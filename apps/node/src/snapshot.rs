@@ -1,11 +1,12 @@
 //! How things are on a node, for whoever asks.
 
 use crate::authority::Owner;
-use crate::node::{Channel, Module, Node, Session, Vp};
+use crate::bill;
+use crate::ended;
+use crate::node::{Channel, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, ModuleShot, ProcessorShot, ServicesShot, SessionShot, Snapshot,
-    Taken,
+    ChannelShot, CoreShot, InterfaceShot, ProcessorShot, ServicesShot, SessionShot, Snapshot, Taken,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,7 @@ impl Node {
                 reservable_ppm: stats.cap.0,
                 busy_ns: used,
                 overhead_ns: stats.thread.0.saturating_sub(used),
-                stolen_ns: stats.total.stolen.0,
+                stolen_ns: stats.stolen.0,
             })
         });
         let cores = cores.collect();
@@ -68,6 +69,7 @@ impl Node {
                 bytes: state.bytes,
                 missed: state.drops.packets(),
                 unwanted: state.unwanted,
+                stolen_ns: state.stolen.0,
                 fragments: fragments(&state.fragments),
             }
         };
@@ -111,7 +113,9 @@ impl Node {
             cpu: cpu.collect(),
             channels: session.channels.iter().map(|(name, channel)| shot(name, channel, session)).collect(),
             outputs: self.output_shots(session),
-            modules: session.modules.iter().map(|(name, module)| module_shot(name, module)).collect(),
+            modules: session.modules.iter().map(|(name, module)| ended::shot(name, module)).collect(),
+            ended: session.ended.shots(),
+            used: bill::used(session, stats),
             services,
             publish: session.spec.publish.iter().map(ToString::to_string).collect(),
             read: session.spec.read.iter().map(ToString::to_string).collect(),
@@ -139,17 +143,22 @@ impl Node {
     }
 }
 
-/// Where fragments went, as far as there were any.
-fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
+/// The fates of fragments, by name.
+pub(crate) fn fates(counters: &FragmentCounters) -> [(&'static str, u64); 5] {
     let FragmentCounters { first, followed, unknown, displaced, repeated } = *counters;
-    let all = [
+    [
         ("first", first),
         ("followed", followed),
         ("unknown", unknown),
         ("displaced", displaced),
         ("repeated", repeated),
-    ];
-    all.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
+    ]
+}
+
+/// The fates of fragments, as far as there were any.
+fn fragments(counters: &FragmentCounters) -> BTreeMap<String, u64> {
+    let any = fates(counters).into_iter().filter(|(_, count)| *count > 0);
+    any.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
 fn get(counter: &AtomicU64) -> u64 {
@@ -176,28 +185,5 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
         drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
         findings: findings.map(|(name, count)| (name.to_owned(), count)).collect(),
         counts_others: !channel.screens.is_empty(),
-    }
-}
-
-fn module_shot(name: &Name, module: &Module) -> ModuleShot {
-    let tally = &module.tally;
-    ModuleShot {
-        name: name.to_string(),
-        module: module.title.clone(),
-        tier: module.tier.name().to_owned(),
-        state: if get(&tally.ended) != 0 { "unloaded" } else { "running" }.to_owned(),
-        packets: get(&tally.packets),
-        records: get(&tally.records),
-        records_lost: [&tally.refused, &tally.over_rate, &tally.unwritten, &module.written.lost]
-            .map(get)
-            .iter()
-            .sum(),
-        faults: get(&tally.faults),
-        isolation: module.isolation.clone(),
-        strikes: get(&tally.strikes),
-        used_ns: get(&tally.used),
-        memory: get(&tally.memory),
-        last_fault: tally.last_fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
-        streams: module.streams.iter().map(Name::to_string).collect(),
     }
 }

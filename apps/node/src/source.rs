@@ -1,6 +1,7 @@
 //! The thread of one interface: it takes packets, finds out who wants them, and puts them into queues.
 
 use crate::account::{Meter, charge};
+use crate::laps::RunDelay;
 use crate::link::Way;
 use crate::plan::{Plan, PlanError, Planner, Reader, Route, Sight};
 use crate::spec::Unattended;
@@ -73,6 +74,8 @@ pub struct SourceState {
     pub unwanted: u64,
     /// What became of fragments.
     pub fragments: FragmentCounters,
+    /// Time that its thread was ready to run, and others had the processor.
+    pub stolen: Nanos,
     /// Why it is no longer read.
     pub failed: Option<String>,
     /// What happened to it last.
@@ -271,6 +274,7 @@ struct Receiver {
     touched: ChannelSet,
     /// Channels of which packets of the present block went on without a module.
     passed: ChannelSet,
+    delay: RunDelay,
 }
 
 impl Receiver {
@@ -293,6 +297,7 @@ impl Receiver {
             masks: Vec::new(),
             touched: ChannelSet::NONE,
             passed: ChannelSet::NONE,
+            delay: RunDelay::of_this_thread(),
         }
     }
 
@@ -364,6 +369,7 @@ impl Receiver {
         state.drops = totals.drops;
         state.unwanted = self.unwanted;
         state.fragments = self.fragments.counters();
+        state.stolen = self.delay.total().unwrap_or_default();
     }
 
     /// Goes over to the latest plan.

@@ -8,6 +8,7 @@ use crate::protocol::{
 use crate::share::Share;
 use crate::view::Bounds;
 use std::collections::BTreeMap;
+use weir_session::ledger::Drops;
 use weir_trust::credential::Verified;
 use weir_wire::View;
 
@@ -31,6 +32,7 @@ pub(crate) fn snapshot_of(
                 (channel.packets, channel.bytes) = (0, 0);
                 channel.drops.clear();
                 channel.findings.clear();
+                session.used.drops = Drops::default();
             }
         }
         if standing == Standing::Own {
@@ -64,7 +66,9 @@ fn sums(session: SessionShot) -> SessionShot {
         cpu: session.cpu.iter().enumerate().map(processor).collect(),
         channels: vec![sum_of_channels(&session.channels)],
         outputs: if session.outputs.is_empty() { Vec::new() } else { vec![sum_of_outputs(&session.outputs)] },
-        modules: if session.modules.is_empty() { Vec::new() } else { vec![sum_of_modules(&session.modules)] },
+        modules: sum_of_modules(&session.modules, &session.ended).into_iter().collect(),
+        ended: Vec::new(),
+        used: session.used,
         limits: LimitsShot { writes: None, writes_refused: 0, ..session.limits },
         services: ServicesShot::default(),
         publish: Vec::new(),
@@ -117,18 +121,20 @@ fn sum_of_outputs(outputs: &[OutputShot]) -> OutputShot {
     sum
 }
 
-fn sum_of_modules(modules: &[ModuleShot]) -> ModuleShot {
-    let mut sum = ModuleShot { name: ALL.to_owned(), state: "running".to_owned(), ..ModuleShot::default() };
-    for one in modules {
+fn sum_of_modules(modules: &[ModuleShot], ended: &[ModuleShot]) -> Option<ModuleShot> {
+    let state = modules.first().map(|_| "running").or(ended.first().map(|_| "ended"))?;
+    let mut sum = ModuleShot { name: ALL.to_owned(), state: state.to_owned(), ..ModuleShot::default() };
+    for one in modules.iter().chain(ended) {
         add(&mut sum.packets, one.packets);
         add(&mut sum.records, one.records);
         add(&mut sum.records_lost, one.records_lost);
         add(&mut sum.faults, one.faults);
         add(&mut sum.strikes, one.strikes);
         add(&mut sum.used_ns, one.used_ns);
+        add(&mut sum.elsewhere_ns, one.elsewhere_ns);
         add(&mut sum.memory, one.memory);
     }
-    sum
+    Some(sum)
 }
 
 fn add(to: &mut u64, more: u64) {

@@ -82,7 +82,10 @@ impl Daemon {
         let (billed, leaving) = {
             let mut node = lock(&self.node);
             node.still_permitted(session, by)?;
-            (node.billed(session), node.begin_unload(session, module, None)?)
+            if node.forget_ended(session, module) {
+                return Ok(());
+            }
+            (node.billed(session), node.begin_unload(session, module, None, Unloaded::Asked)?)
         };
         self.let_leave(billed, vec![leaving], Unloaded::Asked)
     }
@@ -97,7 +100,7 @@ impl Daemon {
     ) -> Result<(), NodeError> {
         let (billed, leaving) = {
             let mut node = lock(&self.node);
-            (node.billed(session), node.begin_unload(session, module, Some(guest))?)
+            (node.billed(session), node.begin_unload(session, module, Some(guest), reason)?)
         };
         self.let_leave(billed, vec![leaving], reason)
     }

@@ -1,22 +1,28 @@
 //! Metrics for Prometheus: a snapshot in the OpenMetrics text format, and a small HTTP server for whoever scrapes it ([`serve`]).
 //!
-//! Names are by Prometheus's conventions: base units, the unit last in the name, `_total` for what only grows. A series ends when what it belongs to is
-//! closed, and begins at zero when it comes again.
+//! Names are by Prometheus's conventions: base units, the unit last in the name, `_total` for what only grows. Each series is there from the start of what it
+//! belongs to, at zero. It ends when that is closed, and begins at zero when it comes again. A module that was ended, and not by request, keeps its series.
 
 mod server;
 
 pub use server::{CONNECTION, serve, wake};
 
+use crate::deliveries;
+use crate::link::OutputTally;
+use crate::plan::ChannelTally;
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
     ProcessorShot, RemoteShot, SessionShot, Snapshot, TableShot,
 };
+use crate::snapshot;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
+use weir_demux::FragmentCounters;
+use weir_session::ledger::{DropCause, Thing, Usage};
 
 /// A snapshot in the OpenMetrics text format.
 pub fn render(snapshot: Snapshot) -> String {
@@ -47,18 +53,22 @@ fn of<T>(parts: impl IntoIterator<Item = (Labels, T)>, value: impl Fn(&T) -> u64
     parts.into_iter().map(|(labels, part)| (labels, value(&part))).collect()
 }
 
-/// The counts of each part of a node, told apart by one more label.
+/// The counts of each part of a node, told apart by one more label. All `known` names are there from the start: a rate needs the zero before the first loss.
 fn each<'a, T: 'a>(
     label: &'static str,
+    known: impl IntoIterator<Item = &'static str>,
     parts: impl Iterator<Item = (Labels, &'a T)>,
     counts: impl Fn(&'a T) -> &'a BTreeMap<String, u64>,
 ) -> Vec<(Labels, u64)> {
+    let known: Vec<&str> = known.into_iter().collect();
     let mut all = Vec::new();
     for (labels, part) in parts {
-        for (name, count) in counts(part) {
+        let mut now: BTreeMap<&str, u64> = known.iter().map(|name| (*name, 0)).collect();
+        now.extend(counts(part).iter().map(|(name, count)| (name.as_str(), *count)));
+        for (name, count) in now {
             let mut labels = labels.clone();
-            labels.push((label, name.clone()));
-            all.push((labels, *count));
+            labels.push((label, name.to_owned()));
+            all.push((labels, count));
         }
     }
     all
@@ -144,9 +154,9 @@ impl Shot {
     fn revocations(&self, to: &mut Writer<'_>) -> Result<(), Error> {
         let all = || self.0.revocations.iter();
         let lists =
-            Samples::Counts(each("outcome", all().map(|it| (Labels::new(), it)), |it| &it.deliveries));
+            each("outcome", deliveries::outcomes(), all().map(|it| (Labels::new(), it)), |it| &it.deliveries);
         let help = "Revocation lists that were delivered, by outcome";
-        to.family("weir_revocation_deliveries", "", help, lists)?;
+        to.family("weir_revocation_deliveries", "", help, Samples::Counts(lists))?;
         let entries = all().flat_map(|it| &it.entries);
         let entries = entries.map(|(root, entries)| (labels([("root", root)]), *entries));
         let help = "Entries of revocation lists that are held";
@@ -170,7 +180,7 @@ impl Shot {
         let help = "Peers elsewhere that have proven a right to be here";
         to.family("weir_remote_proven", "", help, counts(|it| it.proven))?;
         to.family("weir_remote_clients", "", "Clients elsewhere that are connected", level(|it| it.clients))?;
-        let refused = Samples::Counts(each("cause", all(), |it| &it.refused));
+        let refused = Samples::Counts(each("cause", [], all(), |it| &it.refused));
         let help = "Connections from elsewhere that were refused or given up, by cause";
         to.family("weir_remote_refused", "", help, refused)
     }
@@ -235,7 +245,11 @@ impl Shot {
         to.family("weir_interface_missed", "packets", help, counts(|it| it.missed))?;
         let help = "Packets that no channel wanted";
         to.family("weir_interface_unwanted", "packets", help, counts(|it| it.unwanted))?;
-        let fragments = Samples::Counts(each("fate", all(), |it| &it.fragments));
+        let help = "Time that the receiving thread was ready to run and did not get";
+        let stolen = Samples::Seconds(of(all(), |it| it.stolen_ns));
+        to.family("weir_interface_stolen", "seconds", help, stolen)?;
+        let fates = snapshot::fates(&FragmentCounters::default()).map(|(fate, _)| fate);
+        let fragments = Samples::Counts(each("fate", fates, all(), |it| &it.fragments));
         let help = "Fragments of datagrams, by what became of them";
         to.family("weir_interface_fragments", "packets", help, fragments)
     }
@@ -271,7 +285,36 @@ impl Shot {
         let help = "Processor time of others that the session pays";
         to.family("weir_session_service_owed", "seconds", help, seconds(|it| it.services.owed_ns))?;
         let help = "Processor time of its own that others pay";
-        to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))
+        to.family("weir_session_service_earned", "seconds", help, seconds(|it| it.services.earned_ns))?;
+        self.usages(to)
+    }
+
+    /// The usage of sessions: the counters of their bills, by the same table.
+    fn usages(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+        let all = || self.0.sessions.iter().map(|it| (labels([("session", &it.name)]), it));
+        for (at, counter) in Usage::counters().enumerate() {
+            let value = |it: &&SessionShot| it.used.counts().nth(at).map_or(0, |(_, value)| value);
+            let samples = of(all(), value);
+            let samples = match counter.metric_unit {
+                "seconds" => Samples::Seconds(samples),
+                _ => Samples::Counts(samples),
+            };
+            let name = format!("weir_session_{}", counter.metric);
+            to.family(&name, counter.metric_unit, counter.help, samples)?;
+        }
+        let memory = Samples::Counts(of(all(), |it: &&SessionShot| it.used.memory.whole()));
+        let help = "Reserved memory x time, as it has been billed";
+        to.family("weir_session_memory", "byte_seconds", help, memory)?;
+        for thing in [Thing::Packet, Thing::Record, Thing::Message, Thing::Event] {
+            let causes = || DropCause::ALL.iter().filter(|cause| cause.thing() == thing);
+            let lost = all().flat_map(|(_, it)| {
+                let of = move |cause: &DropCause| labels([("session", &it.name), ("cause", cause.name())]);
+                causes().map(move |cause| (of(cause), it.used.drops.get(*cause)))
+            });
+            let help = format!("Lost {}, by cause", thing.unit());
+            to.family("weir_session_dropped", thing.unit(), &help, Samples::Counts(lost.collect()))?;
+        }
+        Ok(())
     }
 
     /// What sessions are held to beside processor time and memory, of those that are.
@@ -339,9 +382,12 @@ impl Shot {
         to.family("weir_channel", "packets", "Packets that came for it", counts(|channel| channel.packets))?;
         let help = "Bytes of these packets on the link";
         to.family("weir_channel", "bytes", help, counts(|channel| channel.bytes))?;
-        let dropped = Samples::Counts(each("cause", all(), |channel| &channel.drops));
+        let tally = ChannelTally::default();
+        let causes = tally.drops().map(|(cause, _)| cause.name());
+        let dropped = Samples::Counts(each("cause", causes, all(), |channel| &channel.drops));
         to.family("weir_channel_dropped", "packets", "Packets that it lost, by cause", dropped)?;
-        let found = Samples::Counts(each("what", all(), |channel| &channel.findings));
+        let findings = tally.findings().map(|(what, _)| what);
+        let found = Samples::Counts(each("what", findings, all(), |channel| &channel.findings));
         let help = "What was found on the way to its modules: wrong checksums, and what became of fragments";
         to.family("weir_channel_found", "packets", help, found)
     }
@@ -427,12 +473,21 @@ impl Shot {
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
         let help = "Of the bytes on the wire, what its reservation let go";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
-        let dropped = Samples::Counts(each("cause", all(), |output| &output.drops));
-        to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)
+        let causes = OutputTally::default().drops().map(|(cause, _)| cause.name());
+        let dropped = Samples::Counts(each("cause", causes, all(), |output| &output.drops));
+        to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)?;
+        let taps = || all().filter(|(_, output)| output.tap.is_some());
+        let counts = |count: fn(&OutputShot) -> u64| Samples::Counts(of(taps(), |it| count(it)));
+        let help = "Packets that went to the programs behind its device";
+        to.family("weir_output_tap", "packets", help, counts(|it| it.tap_packets))?;
+        let help = "Packets that did not reach these programs";
+        to.family("weir_output_tap_lost", "packets", help, counts(|it| it.tap_lost))
     }
 
     fn modules(&self, to: &mut Writer<'_>) -> Result<(), Error> {
-        let all = || self.parts("module", |session| &session.modules, |module: &ModuleShot| &module.name);
+        let running = || self.parts("module", |session| &session.modules, |it: &ModuleShot| &it.name);
+        let ended = || self.parts("module", |session| &session.ended, |it: &ModuleShot| &it.name);
+        let all = || running().chain(ended());
         let counts = |count: fn(&ModuleShot) -> u64| Samples::Counts(of(all(), |module| count(module)));
         let isolated = self.0.sessions.iter().flat_map(|session| {
             let apart = session.modules.iter().filter(|module| !module.isolation.is_empty());
@@ -448,7 +503,8 @@ impl Shot {
             to.family("weir_module_isolation", "", help, Samples::Level(isolated))?;
         }
         let running = Samples::Level(of(all(), |module| u64::from(module.state == "running")));
-        to.family("weir_module_running", "", "Whether the module runs", running)?;
+        let help = "1 if the module runs; 0 after it was ended, until its name is given again";
+        to.family("weir_module_running", "", help, running)?;
         to.family("weir_module", "packets", "Packets that it has seen", counts(|module| module.packets))?;
         to.family("weir_module", "records", "Records that it has emitted", counts(|module| module.records))?;
         let help = "Records that were not taken, or could not be written";
@@ -461,7 +517,10 @@ impl Shot {
             counts(|module| module.strikes),
         )?;
         let seconds = Samples::Seconds(of(all(), |module| module.used_ns));
-        to.family("weir_module_cpu", "seconds", "Processor time in it", seconds)?;
+        to.family("weir_module_cpu", "seconds", "Time in it, with time that was stolen meanwhile", seconds)?;
+        let seconds = Samples::Seconds(of(all(), |module| module.elsewhere_ns));
+        let help = "Processor time of other threads for it: receiving its packets, writing its records";
+        to.family("weir_module_elsewhere", "seconds", help, seconds)?;
         let memory = Samples::Level(of(all(), |module| module.memory));
         to.family("weir_module_memory", "bytes", "Memory that it has", memory)
     }
@@ -511,6 +570,44 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn every_series_is_there_from_the_start_and_one_of_an_ended_module_stays() {
+        let session = SessionShot {
+            name: "s".to_owned(),
+            channels: vec![ChannelShot { name: "c".to_owned(), ..ChannelShot::default() }],
+            outputs: vec![OutputShot { name: "o".to_owned(), ..OutputShot::default() }],
+            ended: vec![ModuleShot { name: "m".to_owned(), faults: 9, ..ModuleShot::default() }],
+            ..SessionShot::default()
+        };
+        let interfaces = vec![InterfaceShot { name: "i".to_owned(), ..InterfaceShot::default() }];
+        let text = render(Snapshot { sessions: vec![session], interfaces, ..Snapshot::default() });
+        let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        for (cause, _) in ChannelTally::default().drops() {
+            has(&format!(
+                "weir_channel_dropped_packets_total{{session=\"s\",channel=\"c\",cause=\"{cause}\"}} 0"
+            ));
+        }
+        for (what, _) in ChannelTally::default().findings() {
+            has(&format!(
+                "weir_channel_found_packets_total{{session=\"s\",channel=\"c\",what=\"{what}\"}} 0"
+            ));
+        }
+        for (cause, _) in OutputTally::default().drops() {
+            has(&format!(
+                "weir_output_dropped_packets_total{{session=\"s\",output=\"o\",cause=\"{cause}\"}} 0"
+            ));
+        }
+        for cause in DropCause::ALL {
+            let unit = cause.thing().unit();
+            has(&format!("weir_session_dropped_{unit}_total{{session=\"s\",cause=\"{cause}\"}} 0"));
+        }
+        for fate in ["first", "followed", "unknown", "displaced", "repeated"] {
+            has(&format!("weir_interface_fragments_packets_total{{interface=\"i\",fate=\"{fate}\"}} 0"));
+        }
+        has("weir_module_running{session=\"s\",module=\"m\"} 0");
+        has("weir_module_faults_total{session=\"s\",module=\"m\"} 9");
     }
 
     #[test]

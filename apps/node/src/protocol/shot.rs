@@ -4,6 +4,7 @@ use crate::limits::LimitsShot;
 use crate::offers::{OfferSpec, UseSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use weir_session::ledger::Usage;
 
 /// How things are on a node. Counters count from the start of what they belong to and never go back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,6 +196,9 @@ pub struct InterfaceShot {
     pub missed: u64,
     /// Packets that no channel wanted.
     pub unwanted: u64,
+    /// Time that the receiving thread was ready to run and did not get, ns.
+    #[serde(default)]
+    pub stolen_ns: u64,
     /// Fragments of datagrams, by where they went.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fragments: BTreeMap<String, u64>,
@@ -291,6 +295,12 @@ pub struct SessionShot {
     pub outputs: Vec<OutputShot>,
     /// Its modules.
     pub modules: Vec<ModuleShot>,
+    /// Modules that were ended, and not by request, with their last counters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<ModuleShot>,
+    /// Its usage since it was created, as its bills add up.
+    #[serde(default)]
+    pub used: Usage,
     /// What its modules did by services, all together.
     #[serde(default)]
     pub services: ServicesShot,
@@ -424,8 +434,11 @@ pub struct ModuleShot {
     pub isolation: String,
     /// Strikes against it.
     pub strikes: u64,
-    /// Processor time in it, ns.
+    /// Time in it, ns. It includes time that was stolen meanwhile.
     pub used_ns: u64,
+    /// Processor time of the node's other threads for it, ns: receiving its packets, writing its records.
+    #[serde(default)]
+    pub elsewhere_ns: u64,
     /// Memory that it has, bytes.
     pub memory: u64,
     /// The last fault, in words.

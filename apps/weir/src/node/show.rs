@@ -7,6 +7,7 @@ use weir_node::protocol::{
     ChannelShot, InterfaceShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
 };
 use weir_session::Name;
+use weir_session::ledger::{Column, Counter};
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 
 /// A line for each session.
@@ -69,6 +70,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
     if let Some(credential) = &session.credential {
         writeln!(out, "credential: {}", shown(credential))?;
     }
+    used(out, session)?;
     limits(out, session)?;
     services(out, session)?;
     granted(out, session)?;
@@ -119,7 +121,8 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
         rows.extend(session.outputs.iter().map(sends));
         table(out, &rows, &[0, 1, 8, 9])?;
     }
-    if !session.modules.is_empty() {
+    let all = || session.modules.iter().chain(&session.ended);
+    if all().next().is_some() {
         writeln!(out)?;
         let heading = [
             "MODULE",
@@ -136,7 +139,7 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
             "STREAMS",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        rows.extend(session.modules.iter().map(|module| {
+        rows.extend(all().map(|module| {
             vec![
                 shown(&module.name),
                 shown(&module.module),
@@ -153,16 +156,31 @@ pub fn session(out: &mut impl Write, session: &SessionShot, interfaces: &[Interf
             ]
         }));
         table(out, &rows, &[0, 1, 2, 3, 11])?;
-        for module in session.modules.iter().filter(|module| !module.isolation.is_empty()) {
+        for module in all().filter(|module| !module.isolation.is_empty()) {
             writeln!(out, "{}: isolation: {}", shown(&module.name), shown(&module.isolation))?;
         }
-        for module in &session.modules {
+        for module in all() {
             if let Some(fault) = &module.last_fault {
                 writeln!(out, "{}: last fault: {}", shown(&module.name), shown(fault))?;
             }
         }
     }
     Ok(())
+}
+
+/// Its usage as its bills add up.
+fn used(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
+    let amount = |(counter, value): (&Counter, u64)| {
+        let Column { title, unit, .. } = counter.column;
+        match unit {
+            "s" => format!("{title} {}", Nanos(value)),
+            "B" => format!("{} {title}", Bytes(value)),
+            "" => format!("{value} {title}"),
+            unit => format!("{value} {unit} {title}"),
+        }
+    };
+    let used: Vec<String> = session.used.counts().filter(|(_, value)| *value > 0).map(amount).collect();
+    if used.is_empty() { Ok(()) } else { writeln!(out, "used: {}", used.join(", ")) }
 }
 
 /// What it is held to beside processor time and memory, and how often it was.
@@ -359,8 +377,9 @@ pub fn drops(channel: &ChannelShot) -> u64 {
 
 /// Whether all of a session's modules run, or what is the matter with one that does not.
 pub fn state(session: &SessionShot) -> String {
-    match session.modules.iter().find(|module| module.state != "running") {
-        _ if session.modules.is_empty() => "no module".to_owned(),
+    let all = || session.modules.iter().chain(&session.ended);
+    match all().find(|module| module.state != "running") {
+        _ if all().next().is_none() => "no module".to_owned(),
         None => "running".to_owned(),
         Some(module) => format!("{}: {}", shown(&module.name), shown(&module.state)),
     }

@@ -40,6 +40,6 @@ pub use reserved::{RESERVED_MAX, Reserved, ReservedLink, ReservedProcessor, TooM
 pub use summary::{RequestsRow, Summary, SummaryRow};
 pub use table::{Cell, Column, Table};
 pub use text::Text;
-pub use usage::Usage;
+pub use usage::{Counter, Usage};
 pub use verify::{Check, Damage, Fed, Origin, Place, Torn, Verified, Verifier, Wrong};
 pub use weir_units::{TimeError, parse_time, show_time};

@@ -1,6 +1,6 @@
 //! What sessions used over a time: for a bill.
 
-use super::{Cell, Column, DropCause, Entry, Event, Session, Table, Text, Thing, Usage, show_time};
+use super::{Cell, Column, Counter, DropCause, Entry, Event, Session, Table, Text, Thing, Usage, show_time};
 use std::collections::BTreeMap;
 use weir_units::Timestamp;
 
@@ -155,11 +155,7 @@ impl Summary {
     /// As a table: always the same columns, a row for each session, and one for the requests of each holder.
     pub fn table(&self) -> Table {
         let mut columns = COLUMNS.to_vec();
-        columns.extend(DropCause::ALL.iter().map(|cause| Column {
-            key: cause.name(),
-            title: cause.name(),
-            unit: cause.thing().unit(),
-        }));
+        columns.extend(Usage::columns());
         let sessions = self.rows().map(|(session, row)| cells(session, row));
         let requests = self.requests().map(|(key, requests)| {
             let mut cells = cells(None, &requests.row);
@@ -187,55 +183,34 @@ impl SummaryRow {
     }
 }
 
-/// The columns before those of the causes of loss. [`cells`] has the same order.
+/// The columns before those of [`Usage::columns`]. [`cells`] has the same order.
 const COLUMNS: &[Column] = &[
     Column { key: "session", title: "session", unit: "" },
     Column { key: "id", title: "id", unit: "" },
     Column { key: "begin", title: "from", unit: "" },
     Column { key: "end", title: "to", unit: "" },
     Column { key: "intervals", title: "intervals", unit: "" },
-    Column { key: "cpu_s", title: "CPU time", unit: "s" },
-    Column { key: "compile_s", title: "of it compiling", unit: "s" },
-    Column { key: "stolen_s", title: "stolen (not billed)", unit: "s" },
-    Column { key: "packets_in", title: "in", unit: "packets" },
-    Column { key: "bytes_in", title: "in", unit: "B" },
-    Column { key: "packets_out", title: "out", unit: "packets" },
-    Column { key: "bytes_out", title: "out", unit: "B" },
-    Column { key: "memory_mib_h", title: "memory", unit: "MiB·h" },
-    Column { key: "records_emitted", title: "emitted", unit: "records" },
-    Column { key: "records_written", title: "written", unit: "records" },
-    Column { key: "records_lost", title: "lost", unit: "records" },
-    Column { key: "faults", title: "faults", unit: "" },
-    Column { key: "strikes", title: "strikes", unit: "" },
-    Column { key: "refusals", title: "refusals", unit: "" },
-    Column { key: "packets_dropped", title: "dropped", unit: "packets" },
 ];
 
 fn cells(session: Option<&Session>, row: &SummaryRow) -> Vec<Cell> {
     let usage = &row.usage;
-    let seconds = |nanos: u64| Cell::Decimal { scaled: nanos.into(), decimals: 9 };
+    let amount = |(counter, value): &(&Counter, u64)| match counter.column.unit {
+        "s" => Cell::Decimal { scaled: (*value).into(), decimals: 9 },
+        _ => Cell::Count(*value),
+    };
+    let [before_memory, behind_memory] = usage.groups();
     let mut cells = vec![
         session.map_or(Cell::None, |session| Cell::Text(session.name.to_string())),
         session.map_or(Cell::None, |session| Cell::Count(session.id)),
         Cell::Text(show_time(row.begin)),
         Cell::Text(show_time(row.end)),
         Cell::Count(row.intervals),
-        seconds(usage.cpu.0),
-        seconds(usage.compile.0),
-        seconds(usage.stolen.0),
-        Cell::Count(usage.packets_in),
-        Cell::Count(usage.bytes_in.0),
-        Cell::Count(usage.packets_out),
-        Cell::Count(usage.bytes_out.0),
-        Cell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 },
-        Cell::Count(usage.records_emitted),
-        Cell::Count(usage.records_written),
-        Cell::Count(usage.records_lost()),
-        Cell::Count(usage.faults),
-        Cell::Count(usage.strikes),
-        Cell::Count(usage.refusals),
-        Cell::Count(usage.drops.of(Thing::Packet)),
     ];
+    cells.extend(before_memory.iter().map(amount));
+    cells.push(Cell::Decimal { scaled: usage.memory.micro_mib_hours(), decimals: 6 });
+    cells.extend(behind_memory.iter().map(amount));
+    cells.push(Cell::Count(usage.records_lost()));
+    cells.push(Cell::Count(usage.drops.of(Thing::Packet)));
     cells.extend(DropCause::ALL.iter().map(|cause| Cell::Count(usage.drops.get(*cause))));
     cells
 }

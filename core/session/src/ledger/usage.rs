@@ -1,107 +1,236 @@
-//! What a session used.
+//! The usage of a session: one table of counters, from which bills, ledgers, metrics and status follow.
 
-use super::{ByteSeconds, Drops, Thing, wire};
+use super::{ByteSeconds, Column, DropCause, Drops, Thing, wire};
 use serde::{Deserialize, Serialize};
 use weir_units::{Bytes, Nanos};
 
-/// What one session used in one interval. Adding up intervals in any order and grouping gives the same: all is counted in whole units, and
-/// a counter that reaches its largest value stays there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Usage {
+/// A counter of [`Usage`], as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its field in a line of the ledger: `cpu_ns`.
+    pub field: &'static str,
+    /// Its column in a bill.
+    pub column: Column,
+    /// Its family of metrics without the prefix and the unit: `billed`.
+    pub metric: &'static str,
+    /// The unit of that family: `seconds`; empty for plain numbers. Times are counted in nanoseconds.
+    pub metric_unit: &'static str,
+    /// Its meaning, in one line.
+    pub help: &'static str,
+}
+
+/// A quantity that is counted in whole units.
+trait Amount {
+    fn whole(&self) -> u64;
+    fn whole_mut(&mut self) -> &mut u64;
+}
+
+impl Amount for u64 {
+    fn whole(&self) -> u64 {
+        *self
+    }
+
+    fn whole_mut(&mut self) -> &mut u64 {
+        self
+    }
+}
+
+impl Amount for Nanos {
+    fn whole(&self) -> u64 {
+        self.0
+    }
+
+    fn whole_mut(&mut self) -> &mut u64 {
+        &mut self.0
+    }
+}
+
+impl Amount for Bytes {
+    fn whole(&self) -> u64 {
+        self.0
+    }
+
+    fn whole_mut(&mut self) -> &mut u64 {
+        &mut self.0
+    }
+}
+
+/// The counters, once: the field and its type, then names, titles, units and meanings. Memory stands between the two groups in each line of a ledger.
+macro_rules! counters {
+    (@group $name:ident: $($field:literal, $key:literal, $title:literal, $unit:literal, $metric:literal, $metric_unit:literal, $help:literal;)+) => {
+        const $name: &[Counter] = &[$(Counter {
+            field: $field,
+            column: Column { key: $key, title: $title, unit: $unit },
+            metric: $metric,
+            metric_unit: $metric_unit,
+            help: $help,
+        },)+];
+    };
+    (
+        $($(#[$first_attribute:meta])* $first:ident: $first_type:ty = [$($first_text:literal),+];)+
+        --
+        $($(#[$last_attribute:meta])* $last:ident: $last_type:ty = [$($last_text:literal),+];)+
+    ) => {
+        /// The usage of one session in one interval. Adding up intervals in any order and grouping gives the same: all is counted in whole units, and
+        /// a counter that reaches its largest value stays there.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Usage {
+            $($(#[$first_attribute])* pub $first: $first_type,)+
+            /// Memory that was reserved, x how long: what a session keeps from others, whether it uses it or not ("The Price of Safety", section VI).
+            #[serde(flatten)]
+            pub memory: ByteSeconds,
+            $($(#[$last_attribute])* pub $last: $last_type,)+
+            /// Losses, by cause.
+            #[serde(skip_serializing_if = "Drops::is_empty")]
+            pub drops: Drops,
+        }
+
+        counters!(@group BEFORE_MEMORY: $($($first_text),+;)+);
+        counters!(@group BEHIND_MEMORY: $($($last_text),+;)+);
+
+        impl Usage {
+            /// The values of all counters but memory and losses, in the order of [`Usage::counters`].
+            fn values(&self) -> impl Iterator<Item = u64> {
+                [$(self.$first.whole(),)+ $(self.$last.whole(),)+].into_iter()
+            }
+
+            fn values_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+                [$(self.$first.whole_mut(),)+ $(self.$last.whole_mut(),)+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
     /// Processor time of all work that was done for the session: receiving and demultiplexing its packets, running its modules, encoding and
     /// writing its records. This is billed.
     #[serde(rename = "cpu_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
-    pub cpu: Nanos,
+    cpu: Nanos = ["cpu_ns", "cpu_s", "CPU time", "s", "billed", "seconds",
+        "Processor time of all work for the session, as its bill has it"];
     /// Of that, on analysing and compiling its modules and filters.
     #[serde(rename = "compile_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
-    pub compile: Nanos,
-    /// Time that passed while the session's work was on a core, and that the hypervisor or the kernel gave to somebody else. Not billed.
+    compile: Nanos = ["compile_ns", "compile_s", "of it compiling", "s", "compile", "seconds",
+        "Of the billed time, on analysing and compiling modules and filters"];
+    /// Of the processor time, on receiving and demultiplexing its packets.
+    #[serde(rename = "receive_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
+    receive: Nanos = ["receive_ns", "receive_s", "of it receiving", "s", "receive", "seconds",
+        "Of the billed time, on receiving and demultiplexing packets"];
+    /// Time that passed while the session had work, and that the hypervisor or the kernel gave to others. Not billed.
     #[serde(rename = "stolen_ns", with = "wire::nanos", skip_serializing_if = "is_no_time")]
-    pub stolen: Nanos,
+    stolen: Nanos = ["stolen_ns", "stolen_s", "stolen (not billed)", "s", "stolen", "seconds",
+        "Time in which the session had work and others outside of the node had its core; not billed"];
     /// Packets that the session's channels received, and that reached a module or a reader.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub packets_in: u64,
+    packets_in: u64 = ["packets_in", "packets_in", "in", "packets", "received", "packets",
+        "Packets that reached a module, or went on without one"];
     /// Their bytes, as captured.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
-    pub bytes_in: Bytes,
+    bytes_in: Bytes = ["bytes_in", "bytes_in", "in", "B", "received", "bytes", "Bytes of these packets"];
     /// Packets that the session sent, and that left on a link.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub packets_out: u64,
+    packets_out: u64 = ["packets_out", "packets_out", "out", "packets", "sent", "packets",
+        "Packets that the session sent, and that left on a link"];
     /// Their bytes.
     #[serde(with = "wire::bytes", skip_serializing_if = "is_no_bytes")]
-    pub bytes_out: Bytes,
-    /// Memory that was reserved, x how long: what a session keeps from others, whether it uses it or not ("The Price of Safety", section VI).
-    #[serde(flatten)]
-    pub memory: ByteSeconds,
-    /// Records that the session's modules emitted, whatever became of them.
+    bytes_out: Bytes = ["bytes_out", "bytes_out", "out", "B", "sent", "bytes", "Bytes of these packets"];
+    --
+    /// Records that the session's modules emitted, written or lost.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub records_emitted: u64,
+    records_emitted: u64 = ["records_emitted", "records_emitted", "emitted", "records", "emitted", "records",
+        "Records that its modules emitted"];
     /// Records that were written.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub records_written: u64,
+    records_written: u64 = ["records_written", "records_written", "written", "records", "written", "records",
+        "Records that were written"];
     /// Calls that trapped.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub faults: u64,
+    faults: u64 = ["faults", "faults", "faults", "", "faults", "", "Calls of its modules that were lost"];
     /// Calls that were over their limit.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub strikes: u64,
+    strikes: u64 = ["strikes", "strikes", "strikes", "", "strikes", "",
+        "Calls of its modules that were over their limit"];
+    /// Periods in which the session had work all through and did not get its slice.
+    #[serde(skip_serializing_if = "wire::is_zero")]
+    periods_missed: u64 = ["periods_missed", "periods_missed", "missed", "periods", "missed", "periods",
+        "Periods in which it had work all the time and did not get its slice"];
     /// Requests that were refused: reservations, modules, rights.
     #[serde(skip_serializing_if = "wire::is_zero")]
-    pub refusals: u64,
-    /// What was not delivered, and why.
-    #[serde(skip_serializing_if = "Drops::is_empty")]
-    pub drops: Drops,
+    refusals: u64 = ["refusals", "refusals", "refusals", "", "refusals", "", "Requests that were refused"];
 }
 
 impl Usage {
-    /// Adds another interval or another session.
-    pub fn merge(&mut self, other: &Usage) {
-        // Taken apart, so that no counter can be forgotten.
-        let Usage {
-            cpu,
-            compile,
-            stolen,
-            packets_in,
-            bytes_in,
-            packets_out,
-            bytes_out,
-            memory,
-            records_emitted,
-            records_written,
-            faults,
-            strikes,
-            refusals,
-            drops,
-        } = other;
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        add(&mut self.cpu.0, cpu.0);
-        add(&mut self.compile.0, compile.0);
-        add(&mut self.stolen.0, stolen.0);
-        add(&mut self.packets_in, *packets_in);
-        add(&mut self.bytes_in.0, bytes_in.0);
-        add(&mut self.packets_out, *packets_out);
-        add(&mut self.bytes_out.0, bytes_out.0);
-        self.memory = self.memory.saturating_add(*memory);
-        add(&mut self.records_emitted, *records_emitted);
-        add(&mut self.records_written, *records_written);
-        add(&mut self.faults, *faults);
-        add(&mut self.strikes, *strikes);
-        add(&mut self.refusals, *refusals);
-        self.drops.merge(drops);
+    /// All counters but memory and losses.
+    pub fn counters() -> impl Iterator<Item = &'static Counter> {
+        BEFORE_MEMORY.iter().chain(BEHIND_MEMORY)
     }
 
-    /// Records that were emitted and not written, for whatever cause.
+    /// All counters but memory and losses, with their values: nanoseconds, bytes or plain numbers.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static Counter, u64)> {
+        Self::counters().zip(self.values())
+    }
+
+    /// The same, those that a bill has before memory, and those that it has behind it.
+    pub(super) fn groups(&self) -> [Vec<(&'static Counter, u64)>; 2] {
+        let mut first: Vec<_> = self.counts().collect();
+        let last = first.split_off(BEFORE_MEMORY.len());
+        [first, last]
+    }
+
+    /// The columns of a bill for what is used, with memory in its place.
+    pub(super) fn columns() -> Vec<Column> {
+        let memory = Column { key: "memory_mib_h", title: "memory", unit: "MiB·h" };
+        let lost = Column { key: "records_lost", title: "lost", unit: Thing::Record.unit() };
+        let dropped = Column { key: "packets_dropped", title: "dropped", unit: Thing::Packet.unit() };
+        let of = |counters: &'static [Counter]| counters.iter().map(|counter| counter.column);
+        let mut columns: Vec<Column> = of(BEFORE_MEMORY).collect();
+        columns.push(memory);
+        columns.extend(of(BEHIND_MEMORY));
+        columns.extend([lost, dropped]);
+        let cause =
+            |cause: &DropCause| Column { key: cause.name(), title: cause.name(), unit: cause.thing().unit() };
+        columns.extend(DropCause::ALL.iter().map(cause));
+        columns
+    }
+
+    /// Adds another interval or another session.
+    pub fn merge(&mut self, other: &Usage) {
+        for (sum, more) in self.values_mut().zip(other.values()) {
+            *sum = sum.saturating_add(more);
+        }
+        self.memory = self.memory.saturating_add(other.memory);
+        self.drops.merge(&other.drops);
+    }
+
+    /// The growth since `before`, without memory; nothing of a counter that is not higher than it was.
+    #[must_use]
+    pub fn since(&self, before: &Usage) -> Usage {
+        let drops = self.drops.since(&before.drops);
+        let mut grown = Usage { memory: ByteSeconds::default(), drops, ..self.clone() };
+        for (grown, before) in grown.values_mut().zip(before.values()) {
+            *grown = grown.saturating_sub(before);
+        }
+        grown
+    }
+
+    /// Raises each counter to that of `before`, memory too, since counters never go back.
+    pub fn raise_to(&mut self, before: &Usage) {
+        let missing = before.since(self);
+        self.merge(&missing);
+        self.memory = self.memory.max(before.memory);
+    }
+
+    /// Records that were emitted and not written, for all causes.
     pub fn records_lost(&self) -> u64 {
         self.drops.of(Thing::Record)
     }
 
-    /// Whether nothing was used but memory.
+    /// True if nothing was used but memory.
     pub fn is_idle(&self) -> bool {
         *self == Usage { memory: self.memory, ..Usage::default() }
     }
 
-    /// Whether nothing was used.
+    /// True if nothing was used.
     pub fn is_empty(&self) -> bool {
         *self == Usage::default()
     }
@@ -124,4 +253,47 @@ fn is_no_time(time: &Nanos) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_no_bytes(amount: &Bytes) -> bool {
     amount.0 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Each counter has another value.
+    fn numbered(by: u64) -> Usage {
+        let mut usage = Usage { memory: ByteSeconds::of(Bytes(by), Nanos(7)), ..Usage::default() };
+        (1..).zip(usage.values_mut()).for_each(|(n, value)| *value = n * by);
+        usage.drops.add(DropCause::QueueFull, by);
+        usage
+    }
+
+    #[test]
+    fn each_counter_is_in_lines_bills_and_metrics_by_one_name_each() {
+        let usage = numbered(1);
+        let line = serde_json::to_value(&usage).unwrap();
+        for (n, (counter, value)) in (1_u64..).zip(usage.counts()) {
+            assert_eq!(value, n);
+            assert_eq!(line[counter.field], n, "{}", counter.field);
+        }
+        assert_eq!(serde_json::from_value::<Usage>(line).unwrap(), usage);
+        let columns: BTreeSet<_> = Usage::columns().iter().map(|column| column.key).collect();
+        assert_eq!(columns.len(), Usage::columns().len());
+        let metrics: BTreeSet<_> =
+            Usage::counters().map(|counter| (counter.metric, counter.metric_unit)).collect();
+        assert_eq!(metrics.len(), Usage::counters().count());
+    }
+
+    #[test]
+    fn what_is_counted_is_added_and_taken_away_counter_by_counter() {
+        let (mut sum, seven) = (numbered(3), numbered(7));
+        sum.merge(&seven);
+        assert_eq!(sum.since(&numbered(3)), Usage { memory: ByteSeconds::default(), ..numbered(7) });
+        assert_eq!(numbered(3).since(&seven), Usage::default());
+        let mut raised = numbered(3);
+        raised.raise_to(&seven);
+        assert_eq!(raised, seven);
+        raised.raise_to(&numbered(2));
+        assert_eq!(raised, seven);
+    }
 }

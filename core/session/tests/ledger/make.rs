@@ -157,7 +157,7 @@ pub fn head(segments: &[Vec<Vec<u8>>]) -> Head {
 /// Any usage; mostly small numbers, some that overflow when they are added.
 pub fn any_usage() -> impl Strategy<Value = Usage> {
     let count = || prop_oneof![8 => 0..1_000u64, 1 => any::<u64>(), 1 => Just(u64::MAX)];
-    let counts = proptest::collection::vec(count(), 12);
+    let counts = proptest::collection::vec(count(), 14);
     let drops = proptest::collection::vec((0..DropCause::ALL.len(), count()), 0..4);
     (counts, count(), count(), drops).prop_map(|(counts, memory, time, drops)| {
         let mut usage = Usage {
@@ -174,6 +174,8 @@ pub fn any_usage() -> impl Strategy<Value = Usage> {
             strikes: counts[9],
             refusals: counts[10],
             compile: Nanos(counts[11]),
+            receive: Nanos(counts[12]),
+            periods_missed: counts[13],
             ..Usage::default()
         };
         for (cause, count) in drops {

@@ -73,6 +73,10 @@ pub enum RevocationError {
 }
 
 impl RevocationError {
+    /// The counters of refused lists.
+    pub const COUNTERS: [&str; 6] =
+        ["malformed", "forged", "unknown-signer", "not-shown", "full", "share-full"];
+
     /// The counter of refused lists that this one belongs to.
     pub fn counter(&self) -> &'static str {
         match self {

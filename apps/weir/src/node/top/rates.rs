@@ -47,9 +47,9 @@ pub struct InterfaceRates {
 /// Of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRates {
-    /// Share of a core that it has, all its virtual processors together.
+    /// Share of a core that it has, as its bill has it: receiving and compiling included.
     pub cpu: Rate,
-    /// Of that, beyond its reservations.
+    /// Share of a core that its virtual processors have beyond their reservations.
     pub spare: Rate,
     /// Packets that came, a second.
     pub packets: Rate,
@@ -222,7 +222,7 @@ fn session(time: Between, before: Option<&SessionShot>, now: &SessionShot) -> Se
     let channels: Vec<_> = channels.map(|(before, now)| channel(time, before, now)).collect();
     let modules: Vec<_> = modules.map(|(before, now)| module(time, before, now)).collect();
     SessionRates {
-        cpu: total(processors.iter().map(|cpu| cpu.used)),
+        cpu: time.each(before.map(|session| session.used.cpu.0), now.used.cpu.0),
         spare: total(processors.iter().map(|cpu| cpu.spare)),
         packets: total(channels.iter().map(|channel| channel.packets)),
         drops: total(channels.iter().map(|channel| channel.drops)),
@@ -304,6 +304,7 @@ mod tests {
         modest.cpu[0].used_ns += 400_000_000;
         modest.cpu[0].spare_ns += 100_000_000;
         modest.channels[0].packets += 1_000;
+        modest.used.cpu.0 += 420_000_000;
         *modest.channels[0].drops.get_mut("lagged").unwrap() += 6;
         modest.channels[0].drops.insert("shed".to_owned(), 4);
         modest.modules[0].packets += 1_000;
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!((rates.cores[0].busy, rates.cores[0].stolen), (Some(0.5), Some(0.0)));
         assert_eq!((rates.interfaces[0].packets, rates.interfaces[0].bits), (Some(1_000.0), Some(4e6)));
         let modest = &rates.sessions[1];
-        assert_eq!((modest.cpu, modest.spare), (Some(0.2), Some(0.05)));
+        assert_eq!((modest.cpu, modest.spare), (Some(0.21), Some(0.05)));
         assert_eq!((modest.packets, modest.drops, modest.records), (Some(500.0), Some(5.0), Some(25.0)));
         assert_eq!(modest.modules[0].per_packet, Some(300_000.0));
         assert_eq!(rates.sessions[0].modules[0].per_packet, None, "no packets in this time");

@@ -327,7 +327,11 @@ fn session_cells(session: &SessionShot, rates: &SessionRates) -> Vec<Cell> {
     #[expect(clippy::cast_precision_loss, reason = "for people to read")]
     let reserved = (ppm > 0).then_some(ppm as f64 / 1e6);
     let state = show::state(session);
-    let look = if state == "running" || session.modules.is_empty() { PLAIN } else { BAD };
+    let look = if state == "running" || session.modules.is_empty() && session.ended.is_empty() {
+        PLAIN
+    } else {
+        BAD
+    };
     vec![
         (plain(&session.name), STRONG),
         (percent(rates.cpu), PLAIN),
@@ -438,7 +442,7 @@ pub(super) fn lost(drops: &std::collections::BTreeMap<String, u64>) -> String {
 }
 
 fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<Line<'static>> {
-    if session.modules.is_empty() {
+    if session.modules.is_empty() && session.ended.is_empty() {
         return Vec::new();
     }
     let columns = [
@@ -480,7 +484,11 @@ fn modules_of(session: &SessionShot, rates: &SessionRates, width: usize) -> Vec<
         let text = format!(" {}: isolation: {}", plain(&module.name), plain(&module.isolation));
         lines.push(Line::styled(cut(&text, width), PLAIN));
     }
-    for module in &session.modules {
+    for module in &session.ended {
+        let (name, state) = (plain(&module.name), plain(&module.state));
+        lines.push(Line::styled(format!(" {name} {state}"), BAD));
+    }
+    for module in session.modules.iter().chain(&session.ended) {
         if let Some(fault) = &module.last_fault {
             let text = format!(" {}: last fault: {}", plain(&module.name), plain(fault));
             lines.push(Line::styled(cut(&text, width), WARM));
@@ -510,11 +518,13 @@ mod tests {
         let [greedy, modest] = &mut second.sessions[..] else { panic!("two sessions") };
         greedy.cpu[0].used_ns += 770_000_000;
         greedy.cpu[0].spare_ns += 770_000_000;
+        greedy.used.cpu.0 += 770_000_000;
         greedy.channels[0].packets += 120_000;
         *greedy.channels[0].drops.get_mut("queue-full").unwrap() += 70_000;
         greedy.modules[0].packets += 50_000;
         greedy.modules[0].used_ns += 765_000_000;
         modest.cpu[0].used_ns += 199_000_000;
+        modest.used.cpu.0 += 199_000_000;
         modest.cpu[0].periods_missed += 1;
         modest.channels[0].packets += 6_000;
         modest.channels[0].bytes += 4_200_000;

@@ -1,0 +1,44 @@
+use super::*;
+
+#[test]
+fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {
+    let core = CoreThread::start(0, Config::default(), None).unwrap();
+    let share = Share::BestEffort(weir_sched::cpu::Weight::USUAL);
+    let vp = core.ask(move |runner| runner.create(Terms { share, overrun: Nanos(0) })).unwrap().unwrap();
+    assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), Some(Stats::default()));
+    assert!(core.ask(move |runner| runner.close(vp)).unwrap().is_ok());
+    assert_eq!(core.ask(move |runner| runner.stats(vp)).unwrap(), None);
+}
+
+#[test]
+fn time_that_another_thread_takes_of_the_core_is_stolen_from_it() {
+    let core = CoreThread::start(0, Config::default(), None).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&over);
+    let thief = std::thread::spawn(move || {
+        bind(0).unwrap();
+        while !theirs.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    // By the clock of the wall, of which the thread has what its own clock says.
+    let busy = || {
+        let (wall, cpu) = (Instant::now(), thread_time());
+        while wall.elapsed() < Duration::from_millis(20) {}
+        nanos(wall.elapsed()).0.saturating_sub(thread_time().0 - cpu.0)
+    };
+    let mut lost = 0;
+    while lost < 50_000_000 {
+        lost += core.ask(move |_| busy()).unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    thief.join().unwrap();
+    let stolen = core.ask(Runner::core_stats).unwrap().stolen.0;
+    assert!(stolen >= lost / 10 * 9, "{stolen} of {lost}");
+}
+
+#[test]
+fn a_core_that_is_not_there_is_refused() {
+    let error = CoreThread::start(60_000, Config::default(), None).unwrap_err();
+    assert!(matches!(error, StartError::Bind { core: 60_000, .. }), "{error}");
+}

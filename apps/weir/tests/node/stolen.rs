@@ -1,0 +1,66 @@
+//! Time that other processes take of a core on which modules run.
+
+use crate::metrics::{self, page};
+use crate::place::{Place, ip, is_inside, udp};
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+const ONE: &str = r#"
+[[session]]
+name = "alice"
+cpu = [{ period = "10ms", slice = "2ms" }]
+channel = [{ interface = "b", filter = "udp" }]
+module = [{ module = "trajectory" }]
+"#;
+/// A tenth of the time for which the core is taken.
+const TENTH: u64 = 80_000_000;
+
+#[test]
+fn time_that_another_process_takes_of_a_core_is_in_status_metrics_and_the_ledger() {
+    if !is_inside("stolen::time_that_another_process_takes_of_a_core_is_in_status_metrics_and_the_ledger") {
+        return;
+    }
+    let can = Command::new("chrt").args(["-f", "10", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        let _ =
+            writeln!(std::io::stderr(), "skipped: needs chrt(1) and the right to have real-time priority");
+        return;
+    }
+    ip("link set dev lo up");
+    let mut place = Place::with_node(metrics::NODE, ONE);
+    place.send(&vec![udp(1, b"x"); 10]);
+    place.until("it works", |place| place.count("alice", "trajectory", "packets") == 10);
+    let told = |place: &Place| {
+        let snapshot = place.snapshot();
+        let (core, session) = (&snapshot["cores"][0], &snapshot["sessions"][0]);
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
+        let (stolen, used) = (number(&core["stolen_ns"]), &session["used"]);
+        let missed = number(&session["cpu"][0]["periods_missed"]);
+        [stolen, number(&used["stolen_ns"]), number(&used["periods_missed"]), missed]
+    };
+    let before = told(&place);
+    let core = place.snapshot()["cores"][0]["core"].to_string();
+    let spin = ["-s", "KILL", "0.8", "chrt", "-f", "10", "taskset", "-c", &core, "sh", "-c"];
+    let mut thief = Command::new("timeout").args(spin).arg("while :; do :; done").spawn().unwrap();
+    while thief.try_wait().unwrap().is_none() {
+        place.send(&vec![udp(1, b"x"); 20]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    place.until("it goes on", |place| place.part("alice", "channels", "main")["waiting"] == 0);
+    let after = told(&place);
+    let [core_stolen, stolen, missed, of_cpu] = [0, 1, 2, 3].map(|at| after[at] - before[at]);
+    assert!(core_stolen > TENTH && stolen > TENTH, "{before:?} {after:?}");
+    assert!(missed > 0 && missed == of_cpu, "{before:?} {after:?}");
+    place.until("the ledger has it", |place| {
+        place.billed("alice", "stolen_ns") >= after[1] && place.billed("alice", "periods_missed") >= after[2]
+    });
+    place.until("metrics have it", |_| {
+        let page = page();
+        let of = |name: &str| page.get(name).copied().unwrap_or(0.0);
+        of(&format!("weir_core_stolen_seconds_total{{core=\"{core}\"}}")) * 1e9 >= after[0] as f64
+            && of("weir_session_stolen_seconds_total{session=\"alice\"}") * 1e9 >= after[1] as f64
+            && of("weir_session_missed_periods_total{session=\"alice\"}") >= after[2] as f64
+    });
+    assert!(place.stop().success());
+}
