@@ -451,6 +451,12 @@ WEIR_INLINE struct weir_ip weir_ip_v6(const uint8_t *address)
     return (struct weir_ip){ weir_le64(address), weir_le64(address + 8) };
 }
 
+/* Whether an address is an IPv4 address: ::ffff:a.b.c.d. */
+WEIR_INLINE bool weir_ip_is_v4(struct weir_ip ip)
+{
+    return ip.first == 0 && (uint32_t)ip.last == 0xFFFF0000u;
+}
+
 /* Source and destination address; with WEIR_IPV4 or WEIR_IPV6. */
 WEIR_INLINE struct weir_ip weir_src(const struct weir_packet *p)
 {
@@ -474,8 +480,9 @@ WEIR_INLINE void weir_ip_store(uint8_t out[16], struct weir_ip ip)
 WEIR_INLINE void weir_ip_src(const struct weir_packet *p, uint8_t out[16]) { weir_ip_store(out, weir_src(p)); }
 WEIR_INLINE void weir_ip_dst(const struct weir_packet *p, uint8_t out[16]) { weir_ip_store(out, weir_dst(p)); }
 
-/* A parameter of type `prefix`: 16 bytes of address (IPv4 as ::ffff:a.b.c.d) and the length counted in 128 bits. */
-struct weir_prefix { uint64_t first, last, first_mask, last_mask; };
+/* A parameter of type `prefix`: 16 bytes of address (IPv4 as ::ffff:a.b.c.d) and the length counted in 128 bits. A length below
+ * 96 is that of an IPv6 prefix. Such a prefix has no IPv4 address, also where its bits are those of ::ffff:0:0/96, as in ::/0. */
+struct weir_prefix { uint64_t first, last, first_mask, last_mask; bool is_ipv6; };
 
 WEIR_INLINE struct weir_prefix weir_prefix_of(const uint8_t value[17])
 {
@@ -487,12 +494,15 @@ WEIR_INLINE struct weir_prefix weir_prefix_of(const uint8_t value[17])
     prefix.last_mask = __builtin_bswap64(low);
     prefix.first = weir_le64(value) & prefix.first_mask;
     prefix.last = weir_le64(value + 8) & prefix.last_mask;
+    prefix.is_ipv6 = bits < 96;
     return prefix;
 }
 
 WEIR_INLINE bool weir_prefix_has(const struct weir_prefix *prefix, struct weir_ip ip)
 {
-    return (((ip.first & prefix->first_mask) ^ prefix->first) | ((ip.last & prefix->last_mask) ^ prefix->last)) == 0;
+    const bool has_bits =
+        (((ip.first & prefix->first_mask) ^ prefix->first) | ((ip.last & prefix->last_mask) ^ prefix->last)) == 0;
+    return has_bits && !(prefix->is_ipv6 && weir_ip_is_v4(ip));
 }
 
 /* ---- Records, patches, parameters, messages -------------------------------------------------------------------------- */

@@ -328,6 +328,10 @@ impl Prefix {
             IpAddr::V6(v6) => (v6, 128),
         };
         let bits = bits.unwrap_or(width);
+        // An IPv4 prefix has its own notation. `::ffff:10.0.0.0/104` would be an IPv6 prefix that has IPv4 packets.
+        if width == 128 && bits >= 96 && address.to_ipv4_mapped().is_some() {
+            return None;
+        }
         (bits <= width).then(|| Self { address: address.octets(), bits: bits + (128 - width) })
     }
 }
@@ -420,6 +424,13 @@ mod tests {
         let prefix = read(T::Prefix, &["10.0.0.0/8"]);
         assert_eq!(prefix.to_string(), "10.0.0.0/8");
         assert_eq!(prefix.encoded(), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 0, 104]);
+        // An IPv6 prefix has fewer than 96 bits, or other addresses than IPv4 has.
+        for text in ["::/0", "::/96", "::ffff:0:0/95", "2001:db8::/32", "64:ff9b::a00:0/104", "0.0.0.0/0"] {
+            let prefix = read(T::Prefix, &[text]);
+            let expected = text == "0.0.0.0/0" || text == "::/96" || text.ends_with("104");
+            assert_eq!(prefix.encoded()[16] >= 96, expected, "{text}");
+            assert_eq!(read(T::Prefix, &[&prefix.to_string()]), prefix, "{text}");
+        }
     }
 
     #[test]
@@ -431,6 +442,8 @@ mod tests {
             (T::Bool, "yes"),
             (T::Duration, "5"),
             (T::Prefix, "10.0.0.0/33"),
+            (T::Prefix, "::ffff:0:0/96"),
+            (T::Prefix, "::ffff:10.0.0.1"),
             (T::String, r"\q"),
             (T::String, r"\x4"),
             (T::U64List, "x"),

@@ -41,7 +41,7 @@ struct entry {
     /* Number of its place, from 1; 0: none. */
     uint32_t place;
     uint32_t nothing;
-    /* When a copy was last sent, and when a request last went on. */
+    /* When a copy was last sent, and when a request last went on, each a nanosecond later: 0 is a time, and here never. */
     uint64_t sent, asked;
 };
 
@@ -124,7 +124,7 @@ static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
         hits++;
         interval_hits++;
         /* The last copy went to all who are there: others need not have one each. */
-        if (entry->sent != 0 && now - entry->sent < quiet) {
+        if (entry->sent != 0 && now + 1 - entry->sent < quiet) {
             suppressed++;
             return false;
         }
@@ -132,17 +132,17 @@ static bool ask(uint64_t now, uint32_t stream, uint32_t sequence)
         const uint32_t len = place->len < FRAME_MAX ? place->len : FRAME_MAX;
         if (send_repairs(place->frame, len) == WEIR_OK) {
             sent++;
-            entry->sent = now;
+            entry->sent = now + 1;
         } else {
             refused++;
         }
         return false;
     }
-    if (entry->asked != 0 && now - entry->asked < quiet) {
+    if (entry->asked != 0 && now + 1 - entry->asked < quiet) {
         suppressed++;
         return false;
     }
-    entry->asked = now;
+    entry->asked = now + 1;
     forwarded++;
     return true;
 }

@@ -36,6 +36,8 @@ static struct destination destinations[SETS][WAYS];
 static uint64_t interval_ns;
 static double offset, threshold, past_weight, rst_share, least_mean;
 
+static bool any; /* whether this interval has packets: no time tells, as 0 is one that packets can have */
+
 static double mean; /* K before the floor; below 0: no interval yet */
 static double cusum;
 
@@ -61,6 +63,7 @@ static __attribute__((noinline)) void count_destination(const struct weir_packet
 WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 {
     const uint32_t flags = p->tcp_flags & (WEIR_TCP_FIN | WEIR_TCP_SYN | WEIR_TCP_RST);
+    any = true;
     if (WEIR_LIKELY(flags == 0))
         return WEIR_PASS;
     if ((p->tcp_flags & (WEIR_TCP_SYN | WEIR_TCP_ACK)) == (WEIR_TCP_SYN | WEIR_TCP_ACK)) {
@@ -131,6 +134,7 @@ static void end_interval(uint64_t begin)
     if (syn != 0)
         weir_fill(destinations, 0, sizeof destinations);
     weir_fill(&now_counts, 0, sizeof now_counts);
+    any = false;
 }
 
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
@@ -147,18 +151,17 @@ WEIR_EXPORT(weir_start) int32_t weir_start(void)
 
 WEIR_EXPORT(weir_tick) void weir_tick(uint64_t now, uint64_t periods)
 {
-    end_interval(now - periods * interval_ns);
-    uint64_t empty = periods - 1;
+    uint64_t empty = periods;
+    if (any) {
+        end_interval(now - periods * interval_ns);
+        empty--;
+    }
     for (uint64_t i = 0; i < empty && i < EMPTY_INTERVALS_MAX; i++)
         step(0, 0);
 }
 
 WEIR_EXPORT(weir_stop) void weir_stop(uint64_t now)
 {
-    uint64_t counted = now_counts.synack;
-    for (uint32_t flags = 1; flags < 8; flags++)
-        counted += now_counts.by_flags[flags];
-    /* 0 is also what a capture without packets ends with. */
-    if (now != 0 || counted != 0)
+    if (any)
         end_interval(now - now % interval_ns);
 }

@@ -37,18 +37,20 @@ impl Ip {
     }
 }
 
-/// A parameter of type `prefix`.
+/// A parameter of type `prefix`. An IPv6 prefix has no IPv4 address, also where its bits are those of ::ffff:0:0/96, as in ::/0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     address: u128,
     mask: u128,
+    is_ipv6: bool,
 }
 
 impl Prefix {
-    /// The prefix of length 0, which has every address.
-    pub const ALL: Prefix = Prefix { address: 0, mask: 0 };
+    /// All addresses, of IPv4 and IPv6. No parameter says that: `0.0.0.0/0` and `::/0` have one family each.
+    pub const ALL: Prefix = Prefix { address: 0, mask: 0, is_ipv6: false };
 
     /// The addresses that begin with the first `bits` of 128 bits of `address`; for IPv4, 96 more than one writes after the slash.
+    /// Fewer than 96 bits make an IPv6 prefix.
     pub const fn new(address: Ip, bits: u8) -> Self {
         let mask = if bits == 0 {
             0
@@ -57,13 +59,14 @@ impl Prefix {
         } else {
             u128::MAX << (128 - bits)
         };
-        Self { address: u128::from_be_bytes(address.0) & mask, mask }
+        Self { address: u128::from_be_bytes(address.0) & mask, mask, is_ipv6: bits < 96 }
     }
 
     /// Whether the address is in it.
     #[inline(always)]
     pub fn contains(&self, ip: Ip) -> bool {
-        u128::from_be_bytes(ip.0) & self.mask == self.address
+        let ip = u128::from_be_bytes(ip.0);
+        ip & self.mask == self.address && !(self.is_ipv6 && ip >> 32 == 0xffff)
     }
 
     /// From the value of a parameter: 16 bytes of address, and the length in bits.
@@ -82,9 +85,23 @@ mod tests {
         assert!(ten.contains(Ip::v4([10, 255, 0, 0])));
         assert!(!ten.contains(Ip::v4([11, 0, 0, 0])));
         assert!(!ten.contains(Ip::v6([10; 16])));
-        assert!(Prefix::ALL.contains(Ip::v6([7; 16])));
+        assert!(Prefix::ALL.contains(Ip::v6([7; 16])) && Prefix::ALL.contains(Ip::v4([7; 4])));
         let one = Prefix::new(Ip::v6([7; 16]), 128);
         assert!(one.contains(Ip([7; 16])) && !one.contains(Ip([8; 16])));
+    }
+
+    #[test]
+    fn an_ipv6_prefix_has_no_ipv4_address() {
+        let mapped = Ip::v4([0; 4]);
+        for bits in 0..96 {
+            let prefix = Prefix::new(mapped, bits);
+            assert!(!prefix.contains(Ip::v4([10, 1, 2, 3])), "{bits}");
+            // Beside the mapped addresses, also in the last bit.
+            assert!(prefix.contains(Ip::v6([0; 16])) || bits > 80, "{bits}");
+            assert!(prefix.contains(Ip(0xfffe_0000_0000u128.to_be_bytes())), "{bits}");
+        }
+        assert!(Prefix::new(mapped, 96).contains(Ip::v4([10, 1, 2, 3])));
+        assert!(!Prefix::new(mapped, 96).contains(Ip::v6([0; 16])));
     }
 
     #[test]

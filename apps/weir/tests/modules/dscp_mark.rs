@@ -104,6 +104,49 @@ fn the_traffic_class_of_ipv6_is_set_between_version_and_flow_label() {
 }
 
 #[test]
+fn a_prefix_has_packets_of_its_own_family_only() {
+    let capture = Capture::of(
+        &[
+            from("10.0.0.1:1000", 0),
+            from("[2001:db8::1]:1000", 0),
+            // Next to the IPv4-mapped addresses.
+            from("[::fffe:a00:1]:1000", 0),
+        ]
+        .map(|packet| {
+            if packet.from.is_ipv4() {
+                packet
+            } else {
+                Packet { to: "[2001:db8::99]:80".parse().unwrap(), ..packet }
+            }
+        }),
+    );
+    for (prefix, expected) in [
+        ("0.0.0.0/0", [EF, 0, 0]),
+        ("10.0.0.1", [EF, 0, 0]),
+        ("::/0", [0, EF, EF]),
+        ("::/8", [0, 0, EF]),
+        ("::/80", [0, 0, EF]),
+        ("::fffe:0:0/95", [0, 0, EF]),
+        ("::/96", [0, 0, 0]),
+        ("2000::/3", [0, EF, 0]),
+    ] {
+        let (written, row) = marked(&capture, &format!(",source={prefix}"));
+        let found = [0, 1, 2].map(|at: usize| match &written.frames[at].bytes[14..16] {
+            [first, tos] if first >> 4 == 4 => *tos,
+            [first, second] => first << 4 | second >> 4,
+            _ => unreachable!(),
+        });
+        assert_eq!(found, expected, "source={prefix}");
+        let matched = expected.iter().filter(|tos| **tos == EF).count() as i128;
+        assert_eq!(totals(&row), [matched, matched, 0, 0], "source={prefix}");
+    }
+    for prefix in ["::ffff:0:0/96", "::ffff:10.0.0.1"] {
+        let refusal = refusal(&capture, &["-m", &format!("dscp-mark,source={prefix}")]);
+        assert!(refusal.contains("an IP prefix such as 10.0.0.0/8 or 2001:db8::/32"), "{refusal}");
+    }
+}
+
+#[test]
 fn checksums_that_are_missing_or_wrong_stay_so() {
     let udp = Packet::udp("10.0.0.1:1000", "192.0.2.1:53").payload("query").ethernet();
     let with = |at: usize, value: u16| {

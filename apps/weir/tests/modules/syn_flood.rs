@@ -141,6 +141,22 @@ fn a_flood_over_ipv6_names_its_victim() {
 }
 
 #[test]
+fn an_interval_at_time_zero_has_a_row_like_any_other() {
+    // Some of its packets count, or none does; a capture without packets has no interval.
+    for (flags, syn) in [(&[SYN, ACK][..], 1), (&[ACK], 0)] {
+        let mut capture = Capture::new(ETHERNET);
+        for flags in flags {
+            capture.push(0, Packet::tcp("10.0.0.1:1000", SERVER, *flags).ethernet());
+        }
+        let rows = run(&capture, &["-m", "syn-flood"]).rows("syn-flood", "intervals");
+        let found: Vec<_> = rows.iter().map(|row| (row.number("time"), row.number("syn"))).collect();
+        assert_eq!(found, [(0, syn)]);
+    }
+    let empty = Capture::new(ETHERNET);
+    assert_eq!(run(&empty, &["-m", "syn-flood"]).rows("syn-flood", "intervals"), []);
+}
+
+#[test]
 fn resets_close_a_part_of_a_connection() {
     let mut capture = Capture::new(ETHERNET);
     for (i, flags) in [SYN, RST, RST | ACK, FIN | RST, SYN | ACK, FIN | ACK, ACK].into_iter().enumerate() {
