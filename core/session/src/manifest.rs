@@ -195,6 +195,14 @@ pub enum ManifestError {
     /// A licence that is no SPDX expression.
     #[error("license: an SPDX expression such as \"Apache-2.0 OR MIT\", at most 128 characters")]
     License,
+    /// A required text that says nothing.
+    #[error("{at} is empty: give it a value such as \"{example}\"")]
+    Empty {
+        /// Which key.
+        at: &'static str,
+        /// A value that is right.
+        example: &'static str,
+    },
     /// A stream without fields.
     #[error("stream `{0}` has no field: give it at least one [[stream.field]]")]
     NoFields(Name),
@@ -331,9 +339,9 @@ impl Manifest {
         unique("table", tables.iter().map(|table| &table.name))?;
         Ok(Self {
             name: name("name", &raw.name)?,
-            version: line("version", raw.version)?,
-            license: license(raw.license)?,
-            summary: line("summary", raw.summary)?,
+            version: line("version", stated("version", raw.version, "0.1.0")?)?,
+            license: license(stated("license", raw.license, "Apache-2.0 OR MIT")?)?,
+            summary: line("summary", stated("summary", raw.summary, "counts packets by protocol")?)?,
             kind: raw.kind,
             parallel: raw.parallel,
             memory: memory(raw.memory.as_deref())?,
@@ -505,6 +513,11 @@ pub(crate) fn line(at: &str, text: String) -> Result<String, ManifestError> {
     Ok(text)
 }
 
+/// A required text: blanks alone would pass for a value where it is shown.
+fn stated(at: &'static str, text: String, example: &'static str) -> Result<String, ManifestError> {
+    if text.trim().is_empty() { Err(ManifestError::Empty { at, example }) } else { Ok(text) }
+}
+
 /// An SPDX expression has no other characters, so that nothing can be made to look like a part of the line that it is shown in.
 fn license(text: String) -> Result<String, ManifestError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || " .-+()/:".contains(c);
@@ -616,6 +629,24 @@ mod tests {
                 .to_string()
                 .contains("rebuild it")
         );
+    }
+
+    #[test]
+    fn a_required_text_that_is_empty_is_refused_by_its_key() {
+        for (key, stated, example) in [
+            ("version", "'1'", "0.1.0"),
+            ("license", "'MIT'", "Apache-2.0 OR MIT"),
+            ("summary", "'s'", "counts packets by protocol"),
+        ] {
+            for empty in ["''", "' '", "\"\\t\""] {
+                let head = HEAD.replace(&format!("{key} = {stated}"), &format!("{key} = {empty}"));
+                assert_ne!(head, HEAD);
+                let error = Manifest::parse(head.as_bytes()).unwrap_err().to_string();
+                assert_eq!(error, format!("{key} is empty: give it a value such as \"{example}\""));
+            }
+        }
+        // Of what a module declares, a summary is not required.
+        assert!(parse("[[output]]\nname = 'a'\nsummary = ''\n").is_ok());
     }
 
     proptest! {
