@@ -451,7 +451,7 @@ WEIR_INLINE struct weir_ip weir_ip_v6(const uint8_t *address)
     return (struct weir_ip){ weir_le64(address), weir_le64(address + 8) };
 }
 
-/* Whether an address is an IPv4 address: ::ffff:a.b.c.d. */
+/* True for an IPv4 address: ::ffff:a.b.c.d. */
 WEIR_INLINE bool weir_ip_is_v4(struct weir_ip ip)
 {
     return ip.first == 0 && (uint32_t)ip.last == 0xFFFF0000u;

@@ -87,7 +87,7 @@ pub(crate) fn compile(folder: &Folder, sources: &[PathBuf], options: &Options) -
 
 /// Without the temporary folder, which says nothing to anybody.
 fn said_by_linker(output: &Output, scratch: &Path) -> String {
-    String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", scratch.display()), "")
+    String::from_utf8_lossy(&output.stderr).replace(&format!("{}/", scratch.to_string_lossy()), "")
 }
 
 fn link_error(dir: &Path, output: String) -> BuildError {

@@ -4,6 +4,7 @@ use crate::BuildError;
 use crate::folder::{Lang, generate};
 use std::path::{Path, PathBuf};
 use weir_session::{Manifest, Name, NameError};
+use weir_units::Shown as _;
 
 /// Files of a new module, with `{{name}}` where its name goes.
 const C: &[(&str, &str)] = &[
@@ -27,7 +28,7 @@ pub enum NewError {
     #[error("a module is named after its folder: {0}")]
     Name(#[from] NameError),
     /// Something is there.
-    #[error("{} is there already, and not empty: choose another name, or move it away", .0.display())]
+    #[error("{} is there already, and not empty: choose another name, or move it away", .0.shown())]
     Exists(PathBuf),
     /// A file that cannot be written.
     #[error(transparent)]

@@ -7,6 +7,7 @@ use crate::tools::{Tools, run, version_line};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use weir_units::Shown as _;
 
 /// Targets that will do, the first that is installed.
 const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32v1-none"];
@@ -130,7 +131,7 @@ impl Toolchain {
                 output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
             };
             let (Some(sysroot), Some(about)) = (ask(&["--print", "sysroot"]), ask(&["-vV"])) else {
-                tried.push(format!("{} cannot be run", rustc.display()));
+                tried.push(format!("{} cannot be run", rustc.shown()));
                 continue;
             };
             let sysroot = PathBuf::from(sysroot);
@@ -138,12 +139,12 @@ impl Toolchain {
             let has_source = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file();
             if installed.is_none() && !has_source {
                 let version = about.lines().next().unwrap_or_default();
-                tried.push(format!("{} ({version}) has no library for it", rustc.display()));
+                tried.push(format!("{} ({version}) has no library for it", rustc.shown()));
                 continue;
             }
             let Some(cargo) = rustc.parent().map(|folder| folder.join("cargo")).filter(|path| path.is_file())
             else {
-                tried.push(format!("there is no cargo beside {}", rustc.display()));
+                tried.push(format!("there is no cargo beside {}", rustc.shown()));
                 continue;
             };
             let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
@@ -165,7 +166,7 @@ impl Toolchain {
         }
         if tried.is_empty() {
             tried.push(match &tools.rustc {
-                Some(named) => format!("there is no {}", named.display()),
+                Some(named) => format!("there is no {}", named.shown()),
                 None => "rustc was not found".to_owned(),
             });
         }

@@ -4,6 +4,7 @@ use crate::BuildError;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use weir_units::Shown as _;
 
 /// Where compilers are looked for. The environment comes in here and nowhere else.
 #[derive(Clone, Debug, Default)]
@@ -43,11 +44,11 @@ impl Tools {
                 let version = version_line(&program)?;
                 return Ok(Clang { program, version });
             }
-            tried.push(format!("{} cannot make WebAssembly", program.display()));
+            tried.push(format!("{} cannot make WebAssembly", program.shown()));
         }
         if tried.is_empty() {
             tried.push(match &self.clang {
-                Some(named) => format!("there is no {}", named.display()),
+                Some(named) => format!("there is no {}", named.shown()),
                 None => "clang was not found".to_owned(),
             });
         }

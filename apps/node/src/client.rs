@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_remote::{ConnectError, Stream};
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
-use weir_units::{Bytes, shown};
+use weir_units::{Bytes, Shown as _, shown};
 
 /// Where a node listens whose configuration says nothing else.
 pub const SOCKET: &str = "/run/weir/node.sock";
@@ -39,11 +39,11 @@ pub enum ClientError {
     /// Nobody listens.
     #[error(
         "no node listens at {}: start one with `weir node -c node.toml`, or name the socket of the one that runs with --socket PATH (or WEIR_SOCKET)",
-        .0.display()
+        .0.shown()
     )]
     Nobody(PathBuf),
     /// The system lets somebody else in.
-    #[error("the node at {} does not let you in: {who} may ask it", .socket.display())]
+    #[error("the node at {} does not let you in: {who} may ask it", .socket.shown())]
     Permission {
         /// The socket.
         socket: PathBuf,
@@ -51,7 +51,7 @@ pub enum ClientError {
         who: Who,
     },
     /// The socket cannot be reached for another reason.
-    #[error("{}: {source}", .socket.display())]
+    #[error("{}: {source}", .socket.shown())]
     Connect {
         /// The socket.
         socket: PathBuf,

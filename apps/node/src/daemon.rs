@@ -52,7 +52,7 @@ use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
-use weir_units::{Nanos, Timestamp};
+use weir_units::{Nanos, Shown as _, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);
@@ -75,7 +75,7 @@ pub struct Setup {
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A file of the configuration cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum DaemonError {
     /// A folder of the node's belongs to another user.
     #[error(
         "{}: it belongs to user {owner}, and the node may not write there, also as root: it gives up the right to other users' files; start it as that user, or `chown -R` the folder to its own",
-        path.display()
+        path.shown()
     )]
     Foreign {
         /// The folder.
@@ -94,7 +94,7 @@ pub enum DaemonError {
         owner: u32,
     },
     /// The configuration is wrong.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Config {
         /// The file.
         path: PathBuf,
@@ -105,7 +105,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A case of the operator's does not hold, so the policy does not do what he means.
-    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.display(), more + 1)]
+    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
     Case {
         /// The file of the first of them,
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Table(#[from] FileError),
     /// A file of `[remote]` cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Trust {
         /// The file.
         path: PathBuf,
@@ -149,7 +149,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A session of the configuration cannot be.
-    #[error("{}: session `{session}`: {error}", path.display())]
+    #[error("{}: session `{session}`: {error}", path.shown())]
     Session {
         /// The file.
         path: PathBuf,
@@ -162,7 +162,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Node(#[from] NodeError),
     /// The socket cannot be made.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Socket {
         /// Where.
         path: PathBuf,
@@ -191,7 +191,7 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// What changed takes effect with a new start only.
-    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.display())]
+    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.shown())]
     Restart {
         /// The file.
         path: PathBuf,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use weir_session::{FieldValue, Record, Stream};
+use weir_session::{Field, FieldValue, Record, Stream};
 use weir_units::Bytes;
 
 /// Rows that wait for a follower, at most.
@@ -133,9 +133,9 @@ fn size(value: &Given) -> u64 {
     }
 }
 
-/// A row by its fields' names. Text that is none is shown as `\xNN`; integers beyond JSON's are text.
+/// A row by its fields' names. Bytes are hexadecimal digits; integers beyond JSON's are text.
 pub(crate) fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, Given> {
-    let value = |value: FieldValue<'_>| match value {
+    let value = |field: &Field, value: FieldValue<'_>| match value {
         FieldValue::Unsigned(value) => {
             i64::try_from(value).map_or_else(|_| Given::Text(value.to_string()), Given::Whole)
         }
@@ -146,16 +146,11 @@ pub(crate) fn fields(stream: &Stream, record: &Record<'_>) -> BTreeMap<String, G
         FieldValue::Ip(address) => {
             Given::Text(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
         }
-        FieldValue::Bytes(bytes) => Given::Text(match std::str::from_utf8(bytes) {
-            Ok(text) => text.to_owned(),
-            Err(_) => bytes.escape_ascii().to_string(),
-        }),
+        FieldValue::Bytes(bytes) => Given::Text(field.text(bytes)),
     };
-    let named = stream
-        .fields
-        .iter()
-        .filter_map(|field| Some((field.name.to_string(), value(field.read(record.row, record.tail)?))));
-    named.collect()
+    let named =
+        |field: &Field| Some((field.name.to_string(), value(field, field.read(record.row, record.tail)?)));
+    stream.fields.iter().filter_map(named).collect()
 }
 
 #[cfg(test)]
@@ -182,6 +177,24 @@ mod tests {
             }
         }
         rows
+    }
+
+    #[test]
+    fn bytes_are_hexadecimal_digits_whatever_they_hold() {
+        let text = "name='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'\n[[stream]]\nname='s'\n\
+                    [[stream.field]]\nname='b'\ntype='bytes'\n[[stream.field]]\nname='s'\ntype='string'\n";
+        let stream = weir_session::Manifest::parse(text.as_bytes()).unwrap().streams.remove(0);
+        for (tail, digits, string) in [
+            (b"GET /", "4745", "T /"),
+            (b"\x00\xff\x1b[m", "00ff", "\u{1b}[m"),
+            (b"aba\xffb", "6162", "a\u{fffd}b"),
+        ] {
+            let row: Vec<u8> = [0u32, 2, 2, 3].into_iter().flat_map(u32::to_le_bytes).collect();
+            let record = Record { order: weir_session::Order::packet(0), stream: 0, row: &row, tail };
+            let expected = [("b", digits), ("s", string)]
+                .map(|(name, text)| (name.to_owned(), Given::Text(text.to_owned())));
+            assert_eq!(super::fields(&stream, &record), expected.into());
+        }
     }
 
     #[test]

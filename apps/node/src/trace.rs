@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use weir_confine::private::Folder;
 use weir_sched::cpu::trace::Event;
+use weir_units::Shown as _;
 
 /// Events that are handed over together, and how often such portions wait to be written, at most.
 const PORTION: usize = 4096;
@@ -64,7 +65,7 @@ impl<E: Display + Send + 'static> Trace<E> {
         let named = path.clone();
         let write = move || {
             if let Err(error) = write(&waiting, file) {
-                warn(&format_args!("{}: the record ends here: {error}", named.display()));
+                warn(&format_args!("{}: the record ends here: {error}", named.shown()));
             }
         };
         let thread = std::thread::Builder::new().name("weir-trace".to_owned()).spawn(write)?;
@@ -82,7 +83,7 @@ impl<E: Display + Send + 'static> Trace<E> {
         self.count += PORTION;
         let portion = std::mem::replace(&mut self.events, Vec::with_capacity(PORTION));
         if portions.try_send(portion).is_err() || self.count >= EVENTS_MAX {
-            say(&format!("{}: the record ends after {} events", self.path.display(), self.count));
+            say(&format!("{}: the record ends after {} events", self.path.shown(), self.count));
             self.portions = None;
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError, Recovered};
 use weir_sandbox::thread_time;
 use weir_session::{Manifest, Name, Record, Records};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, Shown as _};
 
 /// How often the thread looks whether a file has been open for long enough.
 const LOOK: Duration = Duration::from_millis(200);
@@ -291,7 +291,7 @@ fn say_recovered(found: Result<Recovered, RecordsError>) {
     match found {
         Ok(Recovered { path, rows }) => crate::log::say(&format!(
             "an earlier life of the node ended without warning; the {rows} rows that it had written to {} are complete",
-            path.display()
+            path.shown()
         )),
         Err(error) => crate::log::warn(&error),
     }
@@ -398,6 +398,12 @@ impl Sink {
         let is_whole = ended.streams.iter().all(|stream| stream.path.as_deref().is_some_and(is_complete));
         if is_whole || ended.kept > 0 {
             self.unused = None;
+        }
+        let late: u64 = ended.streams.iter().map(|stream| stream.late).sum();
+        if late > 0 {
+            self.say(&format!(
+                "{late} times are after 2262-04-11: its files have the last time that they can hold instead"
+            ));
         }
         match &ended.error {
             Some(error) => self.fail(error),

@@ -1,9 +1,9 @@
 //! Text for people, and safe in HTML.
 
 use std::fmt::Write;
-use weir_units::Timestamp;
+use weir_units::{Timestamp, is_plain};
 
-/// Escapes a stranger's text for use between tags and in quoted attributes. Control characters become visible, and so do those that
+/// Escapes a stranger's text for use between tags and in quoted attributes. Control characters become visible, as on a terminal, and so do those that
 /// turn the direction of writing: they would let a name show as another.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -14,11 +14,8 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.push('\u{fffd}')
-            }
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
+            c if is_plain(c) => out.push(c),
+            c => out.extend(c.escape_default()),
         }
     }
     out
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_could_be_markup_is_escaped() {
-        assert_eq!(escape("<b a='\"'>&\u{7}\u{202e}"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}\u{fffd}");
+        assert_eq!(escape("<b a='\"'>&\u{7}\u{202e}"), r"&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{7}\u{202e}");
     }
 
     #[test]

@@ -69,11 +69,10 @@ pub(crate) fn shown(field: &Field, record: &Record<'_>) -> String {
         Some(FieldValue::Bool(value)) => if value { "yes" } else { "no" }.to_owned(),
         Some(FieldValue::Ip(value)) => address_text(value),
         Some(FieldValue::Bytes(bytes)) => {
-            let begin = bytes.get(..SHOWN_MAX).unwrap_or(bytes);
-            let mut text = match field.ty {
-                FieldType::String => String::from_utf8_lossy(begin).into_owned(),
-                _ => begin.escape_ascii().to_string(),
-            };
+            // Two digits for each byte.
+            let most = if field.ty == FieldType::Bytes { SHOWN_MAX / 2 } else { SHOWN_MAX };
+            let begin = bytes.get(..most).unwrap_or(bytes);
+            let mut text = field.text(begin);
             if begin.len() < bytes.len() {
                 text.push('…');
             }

@@ -1,12 +1,16 @@
 //! What somebody may have meant whose command line is wrong.
 
+use crate::cli::Cli;
+use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
+use weir_units::{Shown as _, shown_lines};
 
 /// Prints why the command line is wrong (or the help, where that was asked for) and what may have been meant, and ends the program.
 pub fn exit(error: &clap::Error) -> ! {
-    let _ = error.print();
+    print(error, std::env::args_os());
     let arguments: Vec<String> =
         std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     if lacks_read(error)
@@ -15,6 +19,21 @@ pub fn exit(error: &clap::Error) -> ! {
         let _ = writeln!(std::io::stderr(), "\n  tip: did you mean `-r {}`?", capture.escape_debug());
     }
     std::process::exit(error.exit_code())
+}
+
+/// Prints the error as clap does. Clap prints arguments as they are, and an argument can hold what commands a terminal: then the error is that of the escaped
+/// arguments.
+fn print(error: &clap::Error, arguments: impl Iterator<Item = OsString>) {
+    let arguments: Vec<OsString> = arguments.collect();
+    let escaped: Vec<OsString> =
+        arguments.iter().map(|argument| argument.shown().to_string().into()).collect();
+    let _ = if escaped == arguments {
+        error.print()
+    } else if let Err(error) = Cli::try_parse_from(escaped) {
+        error.print()
+    } else {
+        writeln!(std::io::stderr(), "{}", shown_lines(&error.to_string()))
+    };
 }
 
 fn lacks_read(error: &clap::Error) -> bool {

@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 mod cli;
 mod hint;
+mod json;
 mod modules;
 mod node;
 mod policy;
@@ -19,6 +20,7 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use std::io::Write;
 use std::process::ExitCode;
+use weir_units::{Shown as _, shown_lines};
 
 /// Why a command failed, as the user is told.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +53,7 @@ enum Failure {
     Compile(#[from] weir_sandbox::CompileError),
     #[error(transparent)]
     Ward(#[from] weir_node::WardError),
-    #[error("{}: the manual pages cannot be written: {source}", dir.display())]
+    #[error("{}: the manual pages cannot be written: {source}", dir.shown())]
     Man { dir: std::path::PathBuf, source: std::io::Error },
     #[error(transparent)]
     Confine(#[from] weir_confine::ConfineError),
@@ -82,7 +84,8 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "weir: {failure}");
+            // Texts of several lines are compilers' messages, which hold lines of a module's source.
+            let _ = writeln!(std::io::stderr(), "weir: {}", shown_lines(&failure.to_string()));
             failure.code()
         }
     }
@@ -148,19 +151,19 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 cli::Lang::Rust => weir_author::Lang::Rust,
             };
             let created = weir_author::new(&path, lang)?;
-            writeln!(out, "{} is ready in {}:", created.name, created.dir.display())?;
+            writeln!(out, "{} is ready in {}:", created.name, created.dir.shown())?;
             for file in &created.files {
-                writeln!(out, "  {}", file.display())?;
+                writeln!(out, "  {}", file.shown())?;
             }
-            writeln!(out, "\nNext: weir build {}", created.dir.display())?;
+            writeln!(out, "\nNext: weir build {}", created.dir.shown())?;
         }
         Command::Build { dir } => {
             let built = weir_author::build(&dir, &weir_author::Options::default())?;
-            write!(std::io::stderr(), "{}", built.messages)?;
+            write!(std::io::stderr(), "{}", shown_lines(&built.messages))?;
             writeln!(
                 out,
                 "{}: {} {}, {}",
-                built.path.display(),
+                built.path.shown(),
                 built.manifest.name,
                 built.manifest.version,
                 built.size

@@ -10,6 +10,7 @@ use weir_node::config::{CONFIG_BYTES_MAX, Config, ConfigError};
 use weir_node::policy::{Ground, Policy, PolicyError, Root};
 use weir_trust::explain;
 use weir_trust::grant::{NodeName, Second};
+use weir_units::Shown as _;
 
 /// `weir policy`.
 #[derive(Debug, Subcommand)]
@@ -60,7 +61,7 @@ pub enum Error {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The configuration cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Config {
         /// The file.
         path: PathBuf,
@@ -68,7 +69,7 @@ pub enum Error {
         source: ConfigError,
     },
     /// What credentials would call the node is no name for that.
-    #[error("{}: {source}: give the node another one with `name` under [remote]", path.display())]
+    #[error("{}: {source}: give the node another one with `name` under [remote]", path.shown())]
     Name {
         /// The file.
         path: PathBuf,
@@ -160,7 +161,7 @@ fn check(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<(
     let findings = policy.findings(config.as_ref().map(|config| (config, node)), now());
     for finding in &findings {
         let kind = if finding.is_contradiction { "" } else { "warning: " };
-        let _ = writeln!(io::stderr(), "weir: {}: {kind}{}", finding.file.display(), finding.what);
+        let _ = writeln!(io::stderr(), "weir: {}: {kind}{}", finding.file.shown(), finding.what);
     }
     match findings.iter().filter(|finding| finding.is_contradiction).count() {
         0 => Ok(()),
@@ -200,7 +201,7 @@ fn test(out: &mut impl Write, Read { policy, config, node }: &Read) -> Result<()
     let ground = Ground { node, config: config.as_ref(), shipped: shipped_bytes };
     let trials = policy.try_cases(&ground);
     for trial in &trials {
-        let (file, line, name) = (trial.file.display(), trial.line, weir_units::shown(&trial.name));
+        let (file, line, name) = (trial.file.shown(), trial.line, weir_units::shown(&trial.name));
         match &trial.wrong {
             None => writeln!(out, "ok      {file}:{line}: {name}")?,
             Some(what) => writeln!(out, "FAILED  {file}:{line}: {name}\n        {what}")?,

@@ -3,6 +3,7 @@
 use crate::shipped;
 use std::path::{Path, PathBuf};
 use weir_session::{Admitted, Assessment, MODULE_BYTES_MAX, Refusal, Setting, Terms};
+use weir_units::Shown as _;
 
 /// Why a module that was named cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +26,10 @@ pub enum SpecError {
     #[error("`-m {}`: there is nothing after a comma, where KEY=VALUE should be", .0.escape_debug())]
     Empty(String),
     /// A folder, not a file.
-    #[error("{} is a folder: {}", path.display(), if *is_built {
-        format!("did you mean {}?", wasm.display())
+    #[error("{} is a folder: {}", path.shown(), if *is_built {
+        format!("did you mean {}?", wasm.shown())
     } else {
-        format!("`weir build {}` makes {} of it, if it is a module's", path.display(), wasm.display())
+        format!("`weir build {}` makes {} of it, if it is a module's", path.shown(), wasm.shown())
     })]
     Folder {
         /// The folder.
@@ -39,7 +40,7 @@ pub enum SpecError {
         is_built: bool,
     },
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
@@ -47,10 +48,10 @@ pub enum SpecError {
         source: std::io::Error,
     },
     /// The file is far too large for a module.
-    #[error("{}: larger than {}, the most for a module", .0.display(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
+    #[error("{}: larger than {}, the most for a module", .0.shown(), weir_units::Bytes(MODULE_BYTES_MAX as u64))]
     TooLarge(PathBuf),
     /// It is not admitted.
-    #[error("{name}: {refusal}")]
+    #[error("{}: {refusal}", name.shown())]
     Refused {
         /// The module as it was named.
         name: String,

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use weir_session::{
     CALIBRATION_BYTES_MAX, Calibration, PROFILE_BYTES_MAX, Profile, ProfileError, Terms, is_plain,
 };
+use weir_units::Shown as _;
 
 /// Why there are no terms to admit modules by. To blame is the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TermsError {
     /// The profile's file cannot be read.
-    #[error("{}: the profile cannot be read: {source}", path.display())]
+    #[error("{}: the profile cannot be read: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
@@ -20,7 +21,7 @@ pub enum TermsError {
         source: io::Error,
     },
     /// It holds no profile.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Profile {
         /// The file.
         path: PathBuf,
@@ -52,7 +53,7 @@ pub fn calibration() -> Calibration {
     let Some(path) = calibration_file() else { return Calibration::default() };
     let unusable = |why: &dyn std::fmt::Display| {
         let why: String = why.to_string().chars().filter(|c| is_plain(*c)).collect();
-        let _ = writeln!(io::stderr(), "weir: warning: {}: {why}", path.display());
+        let _ = writeln!(io::stderr(), "weir: warning: {}: {why}", path.shown());
         Calibration::default()
     };
     match read_own(&path) {

@@ -251,3 +251,104 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && stderr.contains("Broken pipe"), "{stderr}");
 }
+
+/// Names and arguments with what would set a terminal's title, begin a line of their own, ring, colour, and turn the direction of writing.
+#[test]
+fn control_characters_in_names_and_arguments_reach_neither_terminal_nor_report() {
+    const EVIL: &str = "\u{1b}]0;title\u{7}\nweir: fine\r\u{9b}31m\u{202e}";
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join(EVIL);
+    fs::create_dir(&folder).unwrap();
+    let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let good = fs::read(sample()).unwrap();
+    for (name, bytes) in [
+        ("ok.pcap", &good[..]),
+        ("cut.pcap", &good[..good.len() - 5]),
+        ("no.pcap", b"this is no capture"),
+        ("m.wasm", b"this is no module"),
+        ("text", b"\x1b]0;x\x07 = ["),
+    ] {
+        fs::write(folder.join(name), bytes).unwrap();
+    }
+    fs::create_dir(folder.join("sub")).unwrap();
+    let config = format!(
+        "[node]\nsocket = '{0}/s'\nstate = '{0}'\n[[session]]\nname = 's'\ncpu = [{{ period = '10ms', slice = '1ms' }}]\n\
+         channel = [{{ interface = \"e\\u001b[31m\", filter = \"\\u001b[31m\" }}]\nmodule = [{{ module = \"\\u001b[31m\" }}]\n",
+        home.path().display()
+    );
+    fs::write(folder.join("node.toml"), config).unwrap();
+    let (capture, evil_word) = (at("ok.pcap"), format!("x{EVIL}"));
+    let capture = capture.as_str();
+    let with = |option: &str, name: &str| format!("{option}={}", at(name));
+    let mut shown = 0;
+    let mut look = |code: i32, arguments: &[&str]| {
+        let ended = finish(weir().args(arguments).env("XDG_RUNTIME_DIR", home.path()), None);
+        let out = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {}", ended.stderr);
+        for text in [&out, &ended.stderr] {
+            assert!(!run::process::has_controls(text), "{arguments:?}: {text:?}");
+            // A line that the name begins would be taken for weir's own.
+            assert!(!text.lines().any(|line| line.starts_with("weir: fine")), "{arguments:?}: {text}");
+        }
+        let all = out + &ended.stderr;
+        assert!(
+            all.contains(r"\u{1b}") || all.contains(r"\u001b"),
+            "{arguments:?}: it is said what it is about"
+        );
+        shown += 1;
+    };
+    let (out, page, written) = (at("out"), at("page.html"), at("w.pcap"));
+    look(
+        0,
+        &["run", "-r", capture, "-m", "port-count", "-w", &written, "--out", &out, "--report", &page, "tcp"],
+    );
+    look(0, &["run", "-r", &at("cut.pcap"), "-m", "rtt", "--report", &page]);
+    let report = fs::read_to_string(&page).unwrap();
+    assert!(report.contains(r"\u{1b}]0;title") && !run::process::has_controls(&report));
+    for name in ["none.pcap", "no.pcap", "sub"] {
+        look(1, &["run", "-r", &at(name)]);
+    }
+    look(1, &["run", "-r", capture, "-w", capture]);
+    look(1, &["run", "-r", capture, "--report", capture]);
+    look(2, &["run", "-r", capture, "-w", &page, "--report", &page]);
+    look(1, &["run", "-r", capture, "-w", &at("none/w.pcap")]);
+    look(1, &["run", "-r", capture, "--out", &at("text")]);
+    look(2, &["run", "-r", capture, &evil_word]);
+    look(2, &["run", "-r", capture, "tcp", "port", EVIL]);
+    look(2, &["run", "-r", capture, &format!("--{evil_word}")]);
+    look(2, &["run", "-r", capture, "--jobs", EVIL]);
+    look(2, &["run", "-r", capture, "--call-limit", EVIL]);
+    look(2, &[&evil_word]);
+    look(1, &["run", "-i", &evil_word]);
+    look(1, &["run", "-r", capture, "-m", &at("m.wasm")]);
+    look(1, &["run", "-r", capture, "-m", &at("none.wasm")]);
+    look(2, &["run", "-r", capture, "-m", &at("sub")]);
+    look(2, &["run", "-r", capture, "-m", &evil_word]);
+    look(2, &["run", "-r", capture, "-m", &format!("lrd,{evil_word}")]);
+    look(2, &["run", "-r", capture, "-m", &format!("lrd,bin={evil_word}")]);
+    look(2, &["run", "-r", capture, "--table", &evil_word]);
+    look(2, &["run", "-r", capture, "--table", &format!("t={}", at("none"))]);
+    for name in ["text", "none"] {
+        look(2, &["run", "-r", capture, "--profile", &at(name)]);
+        look(1, &["config", "check", &at(name)]);
+        look(1, &["node", "-c", &at(name)]);
+        look(1, &["credential", "show", &at(name)]);
+        look(1, &["policy", "check", &at(name)]);
+        look(1, &["session", "list", &with("--socket", name)]);
+        look(1, &["ledger", "-c", &at(name)]);
+    }
+    look(1, &["config", "check", &at("node.toml")]);
+    for name in ["m.wasm", "none.wasm"] {
+        look(1, &["check", &at(name)]);
+        look(1, &["check", "--json", &at(name)]);
+    }
+    look(2, &["modules", &evil_word]);
+    look(1, &["build", &at("sub")]);
+    look(1, &["new", &evil_word]);
+    look(0, &["new", &at("new-one")]);
+    fs::write(folder.join("new-one/weir.toml"), EVIL).unwrap();
+    look(1, &["build", &at("new-one")]);
+    look(1, &["key", "show", &at("none")]);
+    look(1, &["sign", &at("m.wasm"), &with("--key", "none")]);
+    assert!(shown > 50);
+}

@@ -145,6 +145,24 @@ fn the_core_has_no_clock_no_files_and_no_environment() {
     assert_none(&broken);
 }
 
+/// `Path::display` prints a name as it is, and a name can hold what commands a terminal.
+#[test]
+fn names_of_files_reach_messages_by_one_function_that_escapes_them() {
+    let broken = in_all_sources(|path, text| match layer(path) {
+        "core" | "edge" | "apps" if !is_test_file(path) => displayed(text),
+        _ => Vec::new(),
+    });
+    assert_none(&broken);
+}
+
+/// The lines at which code that is not a test calls `display()`.
+fn displayed(source: &str) -> Vec<(usize, String)> {
+    let code = without_test_items(&blank_out(source));
+    let dense = Dense::new(&code);
+    let found = dense.text.match_indices(".display()").map(|(at, _)| dense.origin[at]);
+    found.map(|at| (line_of(source, at), "use weir_units::Shown: `path.shown()`".to_owned())).collect()
+}
+
 #[test]
 fn no_source_file_is_too_long_to_review() {
     let broken = in_all_sources(|_, text| {
@@ -229,6 +247,9 @@ fn the_scan_finds_what_it_looks_for_and_nothing_in_comments_and_strings() {
     let impure = "use std::{collections::BTreeMap, fs::File};\nlet t = std::time::Instant::now();\nuse std :: env;\n\
                   #[cfg(test)]\nmod tests {\n    use std::fs;\n}\nfn f() { std::net::lookup() }\n";
     assert_eq!(impurities(impure).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 2, 3, 8]);
+
+    let shows = "//! a.display()\nfn f() { a\n    .display (); }\n#[cfg(test)]\nmod tests { fn g() { b.display() } }\n";
+    assert_eq!(displayed(shows).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
 
     let (mut files, mut functions) = (Vec::new(), std::collections::BTreeSet::new());
     files_and_functions(

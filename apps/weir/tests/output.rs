@@ -7,7 +7,7 @@ mod run;
 mod signals;
 
 use run::module::{at_packet, write, write_as};
-use run::packets::{Packet, pcap, read_pcap, traffic};
+use run::packets::{Packet, pcap, pcapng, read_pcap, traffic};
 use run::process::{counts, finish, module, number, without_times};
 use run::{contents, outside, run, run_with, traces, weir};
 use serde_json::Value;
@@ -57,6 +57,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     assert_eq!(ended.stderr.lines().count(), 1);
     let marked = bench.run(&["--json", "-m", "dscp-mark", "-w", &bench.path("marked.pcap")]).good();
     assert_eq!(marked.stderr, "");
+    assert_eq!(keys(&marked.json()["written"]), ["path", "packets", "bytes", "late_times"].into());
     let document = ended.json();
     assert_eq!(keys(&document), ["capture", "modules"].into());
     let capture =
@@ -71,7 +72,7 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     for module in document["modules"].as_array().unwrap() {
         assert_eq!(keys(module), of_module);
         for stream in module["streams"].as_array().unwrap() {
-            assert_eq!(keys(stream), ["name", "rows", "path"].into());
+            assert_eq!(keys(stream), ["name", "rows", "late_times", "path"].into());
             assert!(Path::new(stream["path"].as_str().unwrap()).is_file());
         }
         let rows: u64 =
@@ -89,6 +90,69 @@ fn the_json_document_has_the_documented_fields_and_no_others() {
     // Without a packet there is nothing per packet.
     let document = bench.run(&["--json", "-m", "port-count", "icmp"]).good().json();
     assert_eq!(module(&document, "port-count")["ns_per_packet"], Value::Null);
+}
+
+/// 2106-02-07T06:28:15Z is the last second that classic pcap has, 2262-04-11T23:47:16.854775807Z the last time of a record.
+#[test]
+fn times_that_a_file_cannot_hold_are_counted_in_the_summary_and_the_report() {
+    const PCAP_ENDS: u64 = (1 << 32) * 1_000_000_000;
+    const RECORDS_END: u64 = 1 << 63;
+    let bench = Bench::new(1);
+    let bytes = traffic(1)[0].bytes.clone();
+    let packet = |ts_ns| (0, Packet { ts_ns, bytes: bytes.clone() });
+    let times = [1, PCAP_ENDS - 1, PCAP_ENDS, RECORDS_END - 1, RECORDS_END, u64::MAX];
+    let capture = bench.path("late.pcapng");
+    fs::write(&capture, pcapng(&[1], &times.map(packet))).unwrap();
+    // Of each packet its time; and the packet itself, sent.
+    let module = write_as(
+        bench.folder.path(),
+        "times",
+        r#"(func (export "weir_packet") (param $d i32) (result i32)
+            (i64.store (i32.const 64) (i64.load (local.get $d)))
+            (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
+            (drop (call $send (i32.const 0) (i32.const 0) (i32.const 60)))
+            (i32.const 0))"#,
+        "name = 'times'\nversion = '1'\nabi = 1\nlicense = 'MIT'\nsummary = 's'\nmemory = '2 MiB'\n\
+         [[stream]]\nname = 'rows'\n[[stream.field]]\nname = 'time'\ntype = 'timestamp'\n\
+         [[output]]\nname = 'copies'\n",
+    );
+    let (module, out, page) = (module.to_str().unwrap(), bench.path("out"), bench.path("report.html"));
+    let go = |written: &str, more: &[&str]| {
+        let arguments =
+            ["run", "-r", &capture, "-m", module, "--out", &out, "-w", written, "--report", &page];
+        run(arguments.iter().chain(more)).good()
+    };
+    let in_rows = "weir: warning: times: 2 times in the rows of `rows` are after 2262-04-11";
+    let sent = "weir: warning: times: 4 frames of output `copies` are later than 2106-02-07";
+    for (name, late) in [("late.pcap", 4), ("late-too.pcapng", 0)] {
+        let written = bench.path(name);
+        let ended = go(&written, &["--json"]);
+        let document = ended.json();
+        let found = [
+            &document["written"],
+            &document["modules"][0]["streams"][0],
+            &document["modules"][0]["outputs"][0],
+        ];
+        assert_eq!(found.map(|part| number(part, "late_times")), [late, 2, 4]);
+        assert_eq!(number(&document["written"], "packets"), 6);
+        let of_packets = format!("4 packets in {written} are later than 2106-02-07");
+        let report = fs::read_to_string(&page).unwrap();
+        for said in [ended.stderr.as_str(), report.as_str(), go(&written, &[]).stderr.as_str()] {
+            assert_eq!(said.contains(&of_packets), late > 0, "{said}");
+            let said = said.replace("&#39;", "'");
+            let said = said.as_str();
+            assert!(said.contains(in_rows.rsplit(": ").next().unwrap()), "{said}");
+            assert!(said.contains(sent.rsplit(": ").next().unwrap()), "{said}");
+        }
+        assert!(ended.stderr.contains(in_rows) && ended.stderr.contains(sent), "{}", ended.stderr);
+    }
+    let written = read_pcap(&fs::read(bench.path("late.pcap")).unwrap());
+    let seconds: Vec<u64> = written.iter().map(|packet| packet.ts_ns / 1_000_000_000).collect();
+    let last = u64::from(u32::MAX);
+    assert_eq!(seconds, [0, last, last, last, last, last]);
+    // With nothing late nothing is said of it.
+    let ended = run(["run", "-r", &bench.capture, "-m", module, "--out", &out]).good();
+    assert_eq!(ended.stderr, "");
 }
 
 #[test]
@@ -594,7 +658,7 @@ fn frames_go_to_a_capture_for_each_output_the_same_on_any_number_of_threads() {
         assert_eq!(read("heads").iter().map(|packet| packet.bytes.as_slice()).collect::<Vec<_>>(), heads);
 
         let outputs = module(&document, "sender")["outputs"].as_array().unwrap();
-        assert_eq!(keys(&outputs[0]), ["name", "frames", "bytes", "path", "interface"].into());
+        assert_eq!(keys(&outputs[0]), ["name", "frames", "bytes", "late_times", "path", "interface"].into());
         assert_eq!(number(&outputs[0], "frames"), udp.len() as u64);
         assert_eq!((number(&outputs[1], "frames"), number(&outputs[1], "bytes")), (2 * 999, 2 * 999 * 20));
         assert_eq!(number(module(&document, "sender"), "dropped_frames"), 0);

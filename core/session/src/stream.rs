@@ -80,6 +80,16 @@ impl Stream {
 }
 
 impl Field {
+    /// The value of a field of type `string` or `bytes` as people and JSON have it, the same everywhere. A string is text, with U+FFFD for what is not UTF-8; bytes are
+    /// hexadecimal digits, whatever they hold. The text is not escaped.
+    pub fn text(&self, value: &[u8]) -> String {
+        if self.ty == FieldType::String {
+            return String::from_utf8_lossy(value).into_owned();
+        }
+        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('?');
+        value.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    }
+
     /// Reads the field of a record whose row and tail are given; `None` where the row is too short.
     pub fn read<'a>(&self, row: &'a [u8], tail: &'a [u8]) -> Option<FieldValue<'a>> {
         let bytes = row.get(self.offset..self.offset + self.ty.size())?;
@@ -106,5 +116,27 @@ impl Field {
                 FieldValue::Bytes(tail.get(start..start.checked_add(len)?)?)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_digits_and_strings_are_text_whatever_they_hold() {
+        let text = |ty, value: &[u8]| {
+            let name = Name::new("f").unwrap();
+            Field { name, ty, unit: String::new(), summary: String::new(), offset: 0 }.text(value)
+        };
+        for (value, digits, string) in [
+            (&b""[..], "", ""),
+            (b"GET /", "474554202f", "GET /"),
+            (b"\x00\x0a\xf0", "000af0", "\0\n\u{fffd}"),
+            ("é".as_bytes(), "c3a9", "é"),
+        ] {
+            assert_eq!(text(FieldType::Bytes, value), digits);
+            assert_eq!(text(FieldType::String, value), string);
+        }
     }
 }

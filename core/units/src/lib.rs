@@ -14,7 +14,7 @@ pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};
 pub use rate::BitsPerSecond;
-pub use text::{escaped, is_plain, shown};
+pub use text::{Escaped, Shown, escaped, is_plain, shown, shown_lines};
 pub use time::{TimeError, parse_time, show_time, time_text};
 
 /// A quantity that could not be read.

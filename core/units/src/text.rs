@@ -1,5 +1,10 @@
 //! Text that a stranger wrote, in messages and on terminals.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+
 /// Whether a character shows as itself and changes nothing around it: no control character, and none of the invisible ones that hide, reorder
 /// or break text (Unicode categories Cc, Cf, Zl and Zp).
 pub fn is_plain(c: char) -> bool {
@@ -20,9 +25,68 @@ pub fn escaped(text: &str, most: usize) -> String {
     text.chars().take(most).map(escape).collect()
 }
 
+/// Text, or a file's name, as messages, summaries and terminals show it: whole, what is not plain escaped.
+pub trait Shown {
+    /// The text to print. What a program reads takes the text itself.
+    fn shown(&self) -> Escaped<'_>;
+}
+
+/// Displays a text with what is not plain escaped. See [`Shown`].
+#[derive(Clone, Debug)]
+pub struct Escaped<'a>(Cow<'a, str>);
+
+impl Shown for str {
+    fn shown(&self) -> Escaped<'_> {
+        Escaped(Cow::Borrowed(self))
+    }
+}
+
+impl Shown for OsStr {
+    fn shown(&self) -> Escaped<'_> {
+        Escaped(self.to_string_lossy())
+    }
+}
+
+impl Shown for Path {
+    fn shown(&self) -> Escaped<'_> {
+        self.as_os_str().shown()
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .chars()
+            .try_for_each(|c| if is_plain(c) { f.write_char(c) } else { write!(f, "{}", c.escape_default()) })
+    }
+}
+
+/// A text of several lines, as a compiler writes it: line feeds and tabs stay, what else is not plain is escaped.
+pub fn shown_lines(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_plain(c) || matches!(c, '\n' | '\t') {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_shown_whole_and_commands_no_terminal() {
+        let name = format!("a\u{1b}]0;t\u{7}\r\n\u{9b}1mé\u{202e}{}", "x".repeat(300));
+        let shown = format!(r"a\u{{1b}}]0;t\u{{7}}\r\n\u{{9b}}1mé\u{{202e}}{}", "x".repeat(300));
+        assert_eq!(name.shown().to_string(), shown);
+        assert_eq!(Path::new(&name).shown().to_string(), shown);
+        assert_eq!(OsStr::new("plain name/é").shown().to_string(), "plain name/é");
+        assert_eq!(shown_lines("a:\n\tb\r\u{1b}[m\n"), "a:\n\tb\\r\\u{1b}[m\n");
+    }
 
     #[test]
     fn what_would_command_a_terminal_is_escaped() {

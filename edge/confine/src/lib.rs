@@ -44,6 +44,7 @@ pub use meter::{Budget, Meter, Order};
 pub use signals::is_ignored;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use weir_units::Shown as _;
 
 /// How much of what was asked for this kernel can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub enum Files {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
     /// A folder that is to be written in.
-    #[error("{}: cannot be opened, to allow that it is written in: {source}", path.display())]
+    #[error("{}: cannot be opened, to allow that it is written in: {source}", path.shown())]
     Folder {
         /// Which.
         path: PathBuf,

@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use weir_units::Shown as _;
 
 /// The mode of a private file: only its owner reads and writes it.
 pub const FILE_MODE: u32 = 0o600;
@@ -454,7 +455,7 @@ impl Folder {
 
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.display().fmt(f)
+        self.path.shown().fmt(f)
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use weir_units::Shown as _;
 
 /// The mode of the socket: its owner and its group connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -30,10 +31,10 @@ pub enum SocketError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Another node has it.
-    #[error("another node is running here: it holds {}", .0.display())]
+    #[error("another node is running here: it holds {}", .0.shown())]
     Locked(PathBuf),
     /// The lock cannot be used.
-    #[error("its lock {}: {source}", .path.display())]
+    #[error("its lock {}: {source}", .path.shown())]
     Lock {
         /// The lock's file.
         path: PathBuf,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use weir_session::ledger::Wrong;
+use weir_units::Shown as _;
 
 /// Why a ledger cannot be opened for writing.
 #[derive(Debug, thiserror::Error)]
@@ -11,11 +12,11 @@ pub enum LedgerError {
     /// Another process holds it.
     #[error(
         "the ledger in {} is being written by another node: stop that one, or give this node a ledger folder of its own",
-        .0.display()
+        .0.shown()
     )]
     Busy(PathBuf),
     /// The folder cannot be made, or the lock not taken.
-    #[error("cannot open the ledger in {}: {source}; a node needs a folder that it can write, on a file system with locks", .path.display())]
+    #[error("cannot open the ledger in {}: {source}; a node needs a folder that it can write, on a file system with locks", .path.shown())]
     Folder {
         /// Which.
         path: PathBuf,
@@ -82,10 +83,10 @@ impl std::error::Error for CommitError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// There is no such folder, or no ledger in it.
-    #[error("there is no ledger in {}: a node's configuration says where it keeps its own", .0.display())]
+    #[error("there is no ledger in {}: a node's configuration says where it keeps its own", .0.shown())]
     None(PathBuf),
     /// A file cannot be read.
-    #[error("cannot read {}: {source}", .path.display())]
+    #[error("cannot read {}: {source}", .path.shown())]
     Io {
         /// Which.
         path: PathBuf,

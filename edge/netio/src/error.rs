@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use weir_units::Bytes;
+use weir_units::{Bytes, Shown as _};
 use weir_wire::UnknownLinkType;
 
 /// Where a capture comes from, as messages name it.
@@ -20,7 +20,7 @@ pub enum SourceName {
 impl fmt::Display for SourceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path) => write!(f, "{}", path.shown()),
             Self::Stdin => write!(f, "standard input"),
             Self::Memory => write!(f, "the capture in memory"),
         }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use weir_confine::private::{self, Folder};
-use weir_units::{Bytes, Timestamp};
+use weir_units::{Bytes, Shown as _, Timestamp};
 use weir_wire::LinkType;
 
 /// What is gathered before it is written.
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file cannot be made.
-    #[error("{}: cannot be created: {error}", .file.display())]
+    #[error("{}: cannot be created: {error}", .file.shown())]
     Create {
         /// Which file.
         file: PathBuf,
@@ -24,13 +24,13 @@ pub enum WriteError {
         error: io::Error,
     },
     /// Another run writes the file.
-    #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.display())]
+    #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.shown())]
     Busy {
         /// Which file.
         file: PathBuf,
     },
     /// The file is the one that is being read.
-    #[error("{} is the capture that is being read: write to another file", .file.display())]
+    #[error("{} is the capture that is being read: write to another file", .file.shown())]
     Input {
         /// Which file.
         file: PathBuf,
@@ -43,7 +43,7 @@ pub enum WriteError {
     /// A write failed, for instance because the disk is full.
     #[error(
         "{}: cannot be written at offset {offset}: {error}; its first {valid} are a valid capture of {packets} packets",
-        .file.display()
+        .file.shown()
     )]
     Write {
         /// Which file.
@@ -60,7 +60,7 @@ pub enum WriteError {
     /// pcap has one link type.
     #[error(
         "{}: a packet has link type {}, and those before it {}: pcap has one for all; give the file the extension .pcapng",
-        .file.display(), .second.number(), .first.number()
+        .file.shown(), .second.number(), .first.number()
     )]
     LinkType {
         /// Which file.
@@ -71,7 +71,7 @@ pub enum WriteError {
         second: LinkType,
     },
     /// A packet of a length that no reader takes.
-    #[error("{}: a packet of {len} is longer than a record can be", .file.display())]
+    #[error("{}: a packet of {len} is longer than a record can be", .file.shown())]
     TooLong {
         /// Which file.
         file: PathBuf,
@@ -94,6 +94,7 @@ pub struct PacketWriter {
     /// Bytes of the file that are written.
     offset: u64,
     packets: u64,
+    late: u64,
     packets_on_disk: u64,
     failed: bool,
 }
@@ -111,6 +112,8 @@ enum Format {
 pub struct Written {
     /// Packets.
     pub packets: u64,
+    /// Of these, packets with a time after 2106-02-07T06:28:15Z in a file of format pcap, which cannot hold that: they have its last second.
+    pub late: u64,
     /// Bytes of the file.
     pub bytes: Bytes,
 }
@@ -169,6 +172,7 @@ impl PacketWriter {
             ends: Vec::new(),
             offset: 0,
             packets: 0,
+            late: 0,
             packets_on_disk: 0,
             failed: false,
         };
@@ -204,8 +208,11 @@ impl PacketWriter {
                 if known.replace(link_type).is_none() {
                     self.pcap_header(link_type);
                 }
-                // Classic pcap has 32 bits for seconds: until 2106. A later time becomes the last that it can say.
-                let seconds = u32::try_from(ts.0 / 1_000_000_000).unwrap_or(u32::MAX);
+                // Classic pcap has 32 bits for seconds: until 2106. A later time becomes the last that it can say, and is counted.
+                let seconds = u32::try_from(ts.0 / 1_000_000_000).unwrap_or_else(|_| {
+                    self.late += 1;
+                    u32::MAX
+                });
                 let nanoseconds = u32::try_from(ts.0 % 1_000_000_000).unwrap_or(0);
                 for field in [seconds, nanoseconds, cap_len, wire_len] {
                     self.buffer.extend_from_slice(&field.to_le_bytes());
@@ -245,7 +252,7 @@ impl PacketWriter {
             self.pcap_header(LinkType::Ethernet);
         }
         self.flush()?;
-        Ok(Written { packets: self.packets, bytes: Bytes(self.offset) })
+        Ok(Written { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
     }
 
     fn pcap_header(&mut self, link_type: LinkType) {

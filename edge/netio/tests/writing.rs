@@ -80,14 +80,19 @@ fn a_capture_without_packets_is_a_capture() {
 }
 
 #[test]
-fn a_time_that_pcap_cannot_say_becomes_the_last_that_it_can() {
+fn a_time_that_pcap_cannot_say_becomes_the_last_that_it_can_and_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("late.pcap");
     let mut writer = PacketWriter::create(&path, None).unwrap();
-    writer.write(Timestamp(u64::MAX), 43, LinkType::Ethernet, 0, &udp(0, 1)).unwrap();
-    writer.finish().unwrap();
+    let first_late = (1 << 32) * 1_000_000_000;
+    for ts in [u64::MAX, first_late, first_late - 1, 0] {
+        writer.write(Timestamp(ts), 43, LinkType::Ethernet, 0, &udp(0, 1)).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap().late, 2);
     let reading = read(Input::File(path), Options::default()).unwrap();
-    assert_eq!(reading.packets[0].0.ts_ns / 1_000_000_000, u64::from(u32::MAX));
+    let last = u64::from(u32::MAX);
+    let seconds: Vec<u64> = reading.packets.iter().map(|packet| packet.0.ts_ns / 1_000_000_000).collect();
+    assert_eq!(seconds, [last, last, last, 0]);
 }
 
 #[test]

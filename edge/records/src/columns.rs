@@ -23,6 +23,7 @@ pub(crate) struct Columns {
     fields: Vec<(Field, Column)>,
     rows: usize,
     text_bytes: usize,
+    late: u64,
 }
 
 #[derive(Debug)]
@@ -44,7 +45,7 @@ enum Column {
 impl Columns {
     pub(crate) fn new(schema: SchemaRef, stream: &Stream) -> Self {
         let fields = stream.fields.iter().map(|field| (field.clone(), Column::new(field.ty))).collect();
-        Self { schema, fields, rows: 0, text_bytes: 0 }
+        Self { schema, fields, rows: 0, text_bytes: 0, late: 0 }
     }
 
     /// Appends a row. Returns the field that is not there where the row is too short; nothing is appended then.
@@ -54,12 +55,18 @@ impl Columns {
         }
         for (field, column) in &mut self.fields {
             if let Some(value) = field.read(row, tail) {
+                self.late += u64::from(field.ty == FieldType::Timestamp && is_late(value));
                 column.push(value);
             }
         }
         self.rows += 1;
         self.text_bytes += tail.len();
         Ok(())
+    }
+
+    /// Times after the last that a file can hold, so far. They became the last.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
     }
 
     /// Whether it is time to hand the rows on.
@@ -101,7 +108,7 @@ impl Column {
             (Self::U16(b), FieldValue::Unsigned(v)) => b.append_value(u16::try_from(v).unwrap_or(u16::MAX)),
             (Self::U32(b), FieldValue::Unsigned(v)) => b.append_value(u32::try_from(v).unwrap_or(u32::MAX)),
             (Self::U64(b), FieldValue::Unsigned(v)) => b.append_value(v),
-            // Parquet's time stamps are signed: they end in the year 2262.
+            // A time that is late becomes the last: a row is worth more than one of its times, and the times are counted.
             (Self::Timestamp(b), FieldValue::Unsigned(v)) => {
                 b.append_value(i64::try_from(v).unwrap_or(i64::MAX));
             }
@@ -137,6 +144,11 @@ impl Column {
             Self::Bytes(b) => b,
         }
     }
+}
+
+/// Returns true for a time after the last that Parquet has: its time stamps are signed, and end on 2262-04-11.
+fn is_late(value: FieldValue<'_>) -> bool {
+    matches!(value, FieldValue::Unsigned(ns) if i64::try_from(ns).is_err())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "it was an f32 before the field was read as an f64")]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use weir_session::Name;
+use weir_units::Shown as _;
 
 /// Why records could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum RecordsError {
     )]
     Label(String),
     /// The output folder cannot be made.
-    #[error("cannot make the folder {}: {source}; choose another with --out", .path.display())]
+    #[error("cannot make the folder {}: {source}; choose another with --out", .path.shown())]
     Folder {
         /// Which.
         path: PathBuf,
@@ -22,13 +23,13 @@ pub enum RecordsError {
         source: io::Error,
     },
     /// Something else is where a module's folder should be. Links are not followed there: they could lead anywhere.
-    #[error("{} is there and is not a folder: move it away, or choose another folder with --out", .0.display())]
+    #[error("{} is there and is not a folder: move it away, or choose another folder with --out", .0.shown())]
     NotAFolder(PathBuf),
     /// Another run holds the file.
-    #[error("{} is being written by another run: wait for it, or choose another folder with --out", .0.display())]
+    #[error("{} is being written by another run: wait for it, or choose another folder with --out", .0.shown())]
     Busy(PathBuf),
     /// A file cannot be made or replaced.
-    #[error("cannot create {}: {source}; choose another folder with --out", .path.display())]
+    #[error("cannot create {}: {source}; choose another folder with --out", .path.shown())]
     Create {
         /// Which.
         path: PathBuf,
@@ -36,7 +37,7 @@ pub enum RecordsError {
         source: io::Error,
     },
     /// A file cannot be written on.
-    #[error("cannot write {}: {cause}; {}", .path.display(), Kept(*.kept))]
+    #[error("cannot write {}: {cause}; {}", .path.shown(), Kept(*.kept))]
     Write {
         /// Which.
         path: PathBuf,
@@ -47,7 +48,7 @@ pub enum RecordsError {
     },
     /// What a crashed process left cannot be completed.
     #[error(
-        "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.display()
+        "cannot complete {} from its write-ahead log (.wal) after a crash: {cause}; both files stay as they are: mend that and start again, or move them away", .path.shown()
     )]
     Recover {
         /// Which.
@@ -56,10 +57,10 @@ pub enum RecordsError {
         cause: WriteCause,
     },
     /// A row for a file that failed before.
-    #[error("{} was given up after an error: this row is lost", .0.display())]
+    #[error("{} was given up after an error: this row is lost", .0.shown())]
     Stopped(PathBuf),
     /// The complete file cannot get its name.
-    #[error("{} is complete, but cannot be renamed to {}: {source}; rename it by hand", .from.display(), .to.display())]
+    #[error("{} is complete, but cannot be renamed to {}: {source}; rename it by hand", .from.shown(), .to.shown())]
     Rename {
         /// What it is called.
         from: PathBuf,

@@ -98,6 +98,11 @@ impl StreamFile {
         Ok((Self { stream, folder, path, part, columns, open: Some(open), rows: 0, kept: 0 }, recovered))
     }
 
+    /// Times of the rows that are after the last that the file can hold, so far.
+    pub(crate) fn late(&self) -> u64 {
+        self.columns.late()
+    }
+
     /// Has the rows so far survive a crash of the process, where that is asked for.
     pub(crate) fn flush(&mut self) -> Result<(), RecordsError> {
         match &mut self.open {

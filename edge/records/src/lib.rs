@@ -66,9 +66,17 @@ pub struct StreamRows {
     pub name: Name,
     /// Rows that were given to [`ModuleFiles::write`].
     pub rows: u64,
+    /// Times in these rows that are after 2262-04-11T23:47:16.854775807Z. That is the last time that a file can hold, and the file has it in their place.
+    pub late: u64,
     /// The file, where there is one. It is called `.part` where writing failed (the error has been returned, and says how many
     /// rows it holds), and after [`ModuleFiles::keep`].
     pub path: Option<PathBuf>,
+}
+
+impl StreamOut {
+    fn late(&self) -> u64 {
+        self.file.as_ref().map_or(0, StreamFile::late)
+    }
 }
 
 impl ModuleFiles {
@@ -132,14 +140,21 @@ impl ModuleFiles {
         }
     }
 
-    /// Rows so far, in the order of the manifest's streams.
-    pub fn rows(&self) -> impl Iterator<Item = (&Name, u64)> {
-        self.streams.iter().map(|stream| (&stream.name, stream.rows))
+    /// What there is so far, in the order of the manifest's streams, without the files.
+    pub fn so_far(&self) -> Vec<StreamRows> {
+        let rows = |stream: &StreamOut| StreamRows {
+            name: stream.name.clone(),
+            rows: stream.rows,
+            late: stream.late(),
+            path: None,
+        };
+        self.streams.iter().map(rows).collect()
     }
 
     /// Ends every file readable where the run has failed: it stays a `.part`, and an earlier run's complete file stays what it is.
     pub fn keep(self) -> Vec<StreamRows> {
         let kept = |stream: StreamOut| StreamRows {
+            late: stream.late(),
             name: stream.name,
             rows: stream.rows,
             path: stream.file.map(StreamFile::keep),
@@ -159,11 +174,13 @@ impl ModuleFiles {
     /// The same for whoever goes on with other files: what these hold, whatever happened to them.
     pub fn end(self) -> Ended {
         let (mut streams, mut kept, mut error) = (Vec::new(), 0, None);
-        for StreamOut { name, rows, file } in self.streams {
+        for stream in self.streams {
+            let late = stream.late();
+            let StreamOut { name, rows, file } = stream;
             let (held, path) = file.map(StreamFile::finish).unzip();
             kept += held.unwrap_or(0);
             let path = path.and_then(|path| path.map_err(|wrong| _ = error.get_or_insert(wrong)).ok());
-            streams.push(StreamRows { name, rows, path });
+            streams.push(StreamRows { name, rows, late, path });
         }
         Ended { streams, kept, error }
     }

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use weir_units::Shown as _;
 
 const ENTRIES_MAX: usize = 512;
 const ENTRY_BYTES_MAX: u64 = 64 << 20;
@@ -28,7 +29,7 @@ pub struct Cache {
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// It cannot be opened or made.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Io {
         /// The folder.
         path: PathBuf,
@@ -36,7 +37,7 @@ pub enum CacheError {
         source: io::Error,
     },
     /// Somebody else could write to it.
-    #[error("{} belongs to user {owner} with mode {mode:o}, and is not used: it must belong to user {wanted} with mode 700", path.display())]
+    #[error("{} belongs to user {owner} with mode {mode:o}, and is not used: it must belong to user {wanted} with mode 700", path.shown())]
     Unsafe {
         /// The folder.
         path: PathBuf,

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use weir_confine::Files;
 use weir_confine::private::{Folder, PrivateError};
 use weir_sandbox::Cache;
+use weir_units::Shown as _;
 
 /// Says at the start what would fail at a reload: a node that root has started may not read what is another user's alone.
 pub(super) fn readable_again(config: &Path) {
     if let Err(error) = std::fs::File::open(config) {
         warn(&format_args!(
             "{}: {error}: the node cannot read it again, as it gives up the right to other users' files; `chown` it to the node's user, or let all read it",
-            config.display()
+            config.shown()
         ));
     }
 }

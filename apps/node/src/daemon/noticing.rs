@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_trust::revocation::LIST_BYTES_MAX;
+use weir_units::Shown as _;
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_millis(400);
@@ -75,7 +76,7 @@ impl Daemon {
             let taken = policy::read_text(&file, LIST_BYTES_MAX).map_err(|error| error.to_string());
             let taken = taken.and_then(|text| self.revoke(&text, None).map_err(|error| error.to_string()));
             if let Err(why) = taken {
-                warn(&format_args!("{}: {why}", file.display()));
+                warn(&format_args!("{}: {why}", file.shown()));
             }
         }
     }

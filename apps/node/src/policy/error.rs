@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use weir_session::{Name, ProfileError};
 use weir_trust::grant::GrantError;
 use weir_trust::revocation::RevocationError;
+use weir_units::Shown as _;
 
 /// Why a policy cannot be used: the first thing that is wrong, and where. To blame is the operator.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ pub enum Wrong {
         known: Vec<Name>,
     },
     /// Two of one name, or one key twice.
-    #[error("{what} is in {} already: leave it in one of the two", first.display())]
+    #[error("{what} is in {} already: leave it in one of the two", first.shown())]
     Twice {
         /// What.
         what: String,
@@ -129,7 +130,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
+        write!(f, "{}", self.path.shown())?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }

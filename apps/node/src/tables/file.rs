@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_abi::limit;
+use weir_units::Shown as _;
 
 /// The most bytes of a table.
 const MOST: u64 = limit::TABLE_BYTES as u64;
@@ -13,7 +14,7 @@ const MOST: u64 = limit::TABLE_BYTES as u64;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     Read {
         /// The file.
         path: PathBuf,
@@ -21,10 +22,10 @@ pub enum FileError {
         source: io::Error,
     },
     /// A folder, a device, a pipe or the like: it could have no end, or none yet.
-    #[error("{}: is no regular file; a table is made of one", .0.display())]
+    #[error("{}: is no regular file; a table is made of one", .0.shown())]
     NoFile(PathBuf),
     /// It is too long.
-    #[error("{}: has {len} bytes, and {MOST} are the most for a table", path.display())]
+    #[error("{}: has {len} bytes, and {MOST} are the most for a table", path.shown())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -34,7 +35,7 @@ pub enum FileError {
     /// Somebody writes it.
     #[error(
         "{}: was changed while it was read; write a new file beside it and rename that, so that a table is whole",
-        .0.display()
+        .0.shown()
     )]
     Changing(PathBuf),
 }

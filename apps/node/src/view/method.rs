@@ -8,6 +8,7 @@ use crate::log::warn;
 use std::io::Read;
 use std::path::Path;
 use weir_confine::private::{Folder, PrivateError};
+use weir_units::Shown as _;
 
 /// The note, in the folder of what the node keeps.
 const FILE: &str = "views.method";
@@ -52,7 +53,7 @@ impl Method {
             let path = state.join(FILE);
             warn(&format_args!(
                 "{}: {error}; the next start says again how addresses are anonymised",
-                path.display()
+                path.shown()
             ));
         }
     }

@@ -4,6 +4,7 @@ use rand_core::{OsRng, RngCore};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weir_confine::private::{Folder, PrivateError};
+use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
 /// Its file, in the folder of what the node keeps.
@@ -19,7 +20,7 @@ pub(crate) struct Secret(Zeroizing<[u8; BYTES]>);
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", path.shown())]
     File {
         /// The file.
         path: PathBuf,
@@ -27,7 +28,7 @@ pub enum SecretError {
         source: io::Error,
     },
     /// It is a link, or another user's, or has a second name.
-    #[error("{}: the secret of the node's views is not used: {why}", path.display())]
+    #[error("{}: the secret of the node's views is not used: {why}", path.shown())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -37,13 +38,13 @@ pub enum SecretError {
     /// Others can read it.
     #[error(
         "{}: others than its owner can read it: `chmod 600` it; if they may have read it, remove it, and the node makes another one: addresses are then anonymised in another way than before",
-        .0.display()
+        .0.shown()
     )]
     Open(PathBuf),
     /// It is something else.
     #[error(
         "{}: that is no secret of a node's views: restore it from a copy, or remove it, and the node makes another one: addresses are then anonymised in another way than before",
-        .0.display()
+        .0.shown()
     )]
     Damaged(PathBuf),
 }

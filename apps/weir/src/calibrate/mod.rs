@@ -16,7 +16,7 @@ use weir_node::seat::{Seat, SeatError};
 use weir_node::tables::alone;
 use weir_sandbox::{Batch, Engine, Instance, LoadError, Means, Options, thread_time};
 use weir_session::{Admitted, Calibration, CalibrationError, Records};
-use weir_units::{Nanos, Timestamp};
+use weir_units::{Nanos, Shown as _, Timestamp};
 
 /// How often each kernel is measured: in turn, so that what disturbs for a while disturbs all of them a little.
 const ROUNDS: u32 = 200;
@@ -56,7 +56,7 @@ pub enum CalibrateError {
     #[error("the user has no home folder to keep the calibration in; XDG_STATE_HOME can name another")]
     NoHome,
     /// It cannot be written.
-    #[error("{}: the calibration cannot be written: {source}", path.display())]
+    #[error("{}: the calibration cannot be written: {source}", path.shown())]
     Keep {
         /// The file.
         path: PathBuf,
@@ -113,7 +113,7 @@ pub fn calibrate(out: &mut impl Write, args: &Calibrate) -> Result<(), Failure> 
     show(out, &mut workers, &calibration)?;
     if let Some(path) = path {
         keep(&path, &calibration).map_err(|source| CalibrateError::Keep { path: path.clone(), source })?;
-        writeln!(out, "Kept in {}", path.display())?;
+        writeln!(out, "Kept in {}", path.shown())?;
     }
     Ok(())
 }

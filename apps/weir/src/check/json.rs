@@ -171,8 +171,7 @@ pub fn print_refusal(out: &mut impl Write, module: &str, refusal: &str) -> io::R
 }
 
 fn write(out: &mut impl Write, document: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, document)?;
-    writeln!(out)
+    crate::json::document(out, document)
 }
 
 fn document<'a>(findings: &'a Findings<'_>) -> Document<'a> {

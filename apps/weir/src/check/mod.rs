@@ -20,13 +20,13 @@ use weir_sandbox::{CompileLimits, Engine, LoadError, Options};
 use weir_session::{
     Admitted, Assessment, Calibration, Comparison, Facts, Manifest, Parameter, Refusal, Tier, Value,
 };
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Why a module is not fit to run.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// It was admitted but cannot be compiled.
-    #[error("{name}: {error}")]
+    #[error("{}: {error}", name.shown())]
     Load {
         /// The module as it was named.
         name: String,
@@ -107,7 +107,7 @@ pub fn check(out: &mut impl Write, args: &Check) -> Result<(), Failure> {
         analysis: assessment.analysis(),
         comparisons: assessment.comparisons(),
         calibration: &terms.calibration,
-        profile: args.profile.as_ref().map(|path| path.display().to_string()),
+        profile: args.profile.as_ref().map(|path| path.to_string_lossy().into_owned()),
         verdict: assessment.verdict(),
         why: assessment.why(),
         compiled: compiled.as_ref().and_then(|compiled| compiled.as_ref().ok()).copied(),

@@ -15,7 +15,7 @@ use weir_node::policy::{Ground, Policy};
 use weir_node::spec::{SessionSpec, SpecError};
 use weir_node::tables::read_file;
 use weir_session::{Name, Terms};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Says what a node would do with this configuration, and everything that is wrong with it.
 pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
@@ -28,10 +28,10 @@ pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
     let machine = Machine::look();
     let found = Found::of(&config, path, &machine, &places);
     for (line, what) in &found.warnings {
-        writeln!(out, "{}: warning: {what}", place(path, *line))?;
+        writeln!(out, "{}: warning: {}", place(path, *line), what.shown())?;
     }
     for (line, what) in &found.problems {
-        let _ = writeln!(std::io::stderr(), "weir: {}: {what}", place(path, *line));
+        let _ = writeln!(std::io::stderr(), "weir: {}: {}", place(path, *line), what.shown());
     }
     if !found.problems.is_empty() {
         let count = found.problems.len();
@@ -42,7 +42,7 @@ pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
 }
 
 fn place(path: &Path, line: Option<usize>) -> String {
-    line.map_or_else(|| path.display().to_string(), |line| format!("{}:{line}", path.display()))
+    line.map_or_else(|| path.shown().to_string(), |line| format!("{}:{line}", path.shown()))
 }
 
 /// Where the parts of a configuration stand: their lines, from 1.
@@ -234,14 +234,14 @@ impl Found {
             }
         };
         for finding in policy.findings(Some((config, &node)), now()) {
-            let what = format!("{}: {}", finding.file.display(), finding.what);
+            let what = format!("{}: {}", finding.file.shown(), finding.what);
             let list = if finding.is_contradiction { &mut self.problems } else { &mut self.warnings };
             list.push((None, what));
         }
         let ground = Ground { node: &node, config: Some(config), shipped: shipped_bytes };
         for trial in policy.try_cases(&ground) {
             if let Some(wrong) = trial.wrong {
-                let (file, line, name) = (trial.file.display(), trial.line, weir_units::shown(&trial.name));
+                let (file, line, name) = (trial.file.shown(), trial.line, weir_units::shown(&trial.name));
                 self.problems.push((None, format!("{file}:{line}: case `{name}` does not hold: {wrong}")));
             }
         }
@@ -356,13 +356,7 @@ fn listed(cores: &[u16]) -> String {
 
 fn summary(out: &mut impl Write, config: &Config, machine: &Machine) -> std::io::Result<()> {
     let Config { node, cpu, interfaces, sessions, .. } = config;
-    writeln!(
-        out,
-        "node `{}`: socket {}, state in {}",
-        node.name,
-        node.socket.display(),
-        node.state.display()
-    )?;
+    writeln!(out, "node `{}`: socket {}, state in {}", node.name, node.socket.shown(), node.state.shown())?;
     if let Some(address) = node.metrics {
         writeln!(out, "metrics: http://{address}/metrics")?;
     }

@@ -1,7 +1,7 @@
 //! `weir follow`: the records of a stream as they come.
 
 use super::args::Follow;
-use crate::Failure;
+use crate::{Failure, json};
 use std::io::{self, Write};
 use weir_node::client::{Client, ClientError};
 use weir_node::protocol::{Reply, Request};
@@ -21,8 +21,7 @@ pub fn follow(out: &mut impl Write, args: &Follow) -> Result<(), Failure> {
     loop {
         match client.receive()? {
             Reply::Record(fields) if args.json => {
-                serde_json::to_writer(&mut *out, &fields).map_err(io::Error::from)?;
-                writeln!(out)?;
+                json::line(out, &fields)?;
             }
             Reply::Record(fields) => {
                 let words: Vec<String> =

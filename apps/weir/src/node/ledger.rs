@@ -13,7 +13,7 @@ use weir_node::config::{CONFIG_BYTES_MAX, Config, NodeConfig};
 use weir_node::daemon::LEDGER;
 use weir_node::protocol::{LedgerAsk, LedgerPart, Reply, Request};
 use weir_session::ledger::{Cell, Check, Column, DecisionList, Entry, Summary, Table, Verified, parse_time};
-use weir_units::{Bytes, Nanos, Timestamp};
+use weir_units::{Bytes, Nanos, Shown as _, Timestamp};
 
 /// Prints a bill, the entries, or whether the ledger is whole.
 pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
@@ -33,8 +33,7 @@ pub fn ledger(out: &mut impl Write, args: &Ledger) -> Result<(), Failure> {
     let (mut summary, mut decisions) = (Summary::new(since, until), DecisionList::default());
     let mut take = |entry: &Entry| -> Result<(), Failure> {
         if args.entries {
-            serde_json::to_writer(&mut *out, entry).map_err(std::io::Error::from)?;
-            writeln!(out)?;
+            crate::json::line(out, entry)?;
         } else if args.decisions {
             decisions.add(entry);
         } else {
@@ -130,13 +129,13 @@ fn print_verified(
     is_kept: bool,
 ) -> std::io::Result<()> {
     let Some(head) = verified.head else {
-        return writeln!(out, "the ledger in {} is empty", folder.display());
+        return writeln!(out, "the ledger in {} is empty", folder.shown());
     };
     let Verified { entries, segments, recoveries, .. } = verified;
     writeln!(
         out,
         "the ledger in {} is whole: {entries} entries in {segments} files, {recoveries} crashes",
-        folder.display()
+        folder.shown()
     )?;
     if is_kept {
         writeln!(out, "it contains the head that was kept: nothing up to there was changed or cut off")?;

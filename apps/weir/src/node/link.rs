@@ -61,8 +61,7 @@ fn show(out: &mut impl Write, node: &Whereabouts, name: &str, json: bool) -> Res
         return Err(Failure::Control(NodeError::NoLink { name, there }));
     };
     if json {
-        serde_json::to_writer_pretty(&mut *out, link).map_err(io::Error::from)?;
-        writeln!(out)?;
+        crate::json::document(out, link)?;
     } else {
         one(out, &snapshot, link)?;
     }

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use weir_node::client::{Client, ClientError, Whereabouts};
 use weir_node::protocol::{Reply, Request, Snapshot};
 use weir_node::tables::FileError;
+use weir_units::Shown as _;
 
 /// Why a command of a node failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +42,7 @@ pub enum NodeError {
     #[error(transparent)]
     Part(#[from] parts::PartError),
     /// A parameter that is given twice.
-    #[error("`{}` is set twice for {module}", key.escape_debug())]
+    #[error("`{}` is set twice for {}", key.escape_debug(), module.shown())]
     SetTwice {
         /// The module.
         module: String,
@@ -49,7 +50,7 @@ pub enum NodeError {
         key: String,
     },
     /// A file that cannot be read, or holds something else than it should.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}", path.shown())]
     File {
         /// The file.
         path: PathBuf,
@@ -60,7 +61,7 @@ pub enum NodeError {
     #[error(transparent)]
     Table(FileError),
     /// A configuration with which no node starts.
-    #[error("{}: {} to mend", path.display(), if *count == 1 { "1 thing".to_owned() } else { format!("{count} things") })]
+    #[error("{}: {} to mend", path.shown(), if *count == 1 { "1 thing".to_owned() } else { format!("{count} things") })]
     Config {
         /// The file.
         path: PathBuf,
@@ -97,7 +98,7 @@ pub enum NodeError {
     )]
     NoRequest(String),
     /// A session that is not there.
-    #[error("there is no session `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    #[error("there is no session `{}`; {}", name.shown(), if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
     NoSession {
         /// As it was named.
         name: String,
@@ -105,7 +106,7 @@ pub enum NodeError {
         there: String,
     },
     /// A link that is not there.
-    #[error("there is no link `{name}`; {}", if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
+    #[error("there is no link `{}`; {}", name.shown(), if there.is_empty() { "there are none".to_owned() } else { format!("there is {there}") })]
     NoLink {
         /// As it was named.
         name: String,
@@ -116,7 +117,7 @@ pub enum NodeError {
     #[error(transparent)]
     Ledger(#[from] weir_ledger::ReadError),
     /// A session whose modules could not all be loaded.
-    #[error("session `{session}` was not created, because of its module {module}: {why}")]
+    #[error("session `{}` was not created, because of its module {}: {why}", session.shown(), module.shown())]
     Half {
         /// The session.
         session: String,
@@ -127,7 +128,8 @@ pub enum NodeError {
     },
     /// A session that is there without all its modules.
     #[error(
-        "session `{session}` is there, but not its module {module} ({why}), and it cannot be closed again: {then}"
+        "session `{}` is there, but not its module {} ({why}), and it cannot be closed again: {then}",
+        session.shown(), module.shown()
     )]
     Torn {
         /// The session.

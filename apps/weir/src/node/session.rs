@@ -6,7 +6,7 @@ use super::{NodeError, look, order, parts, read, show};
 use crate::Failure;
 use crate::spec::Spec;
 use serde::de::DeserializeOwned;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use weir_node::client::{Client, Upload, Whereabouts};
 use weir_node::config::CONFIG_BYTES_MAX;
@@ -196,8 +196,7 @@ fn one(out: &mut impl Write, node: &Whereabouts, name: &Name, json: bool) -> Res
         return Err(Failure::Control(NodeError::NoSession { name: name.to_string(), there }));
     };
     if json {
-        serde_json::to_writer_pretty(&mut *out, session).map_err(io::Error::from)?;
-        writeln!(out)?;
+        crate::json::document(out, session)?;
     } else {
         show::session(out, session, &snapshot.interfaces)?;
     }

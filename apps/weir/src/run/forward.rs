@@ -12,7 +12,7 @@ use weir_sched::link::{
     ChannelId, ChannelTerms, ConfigError, Counters, Decision, Framing, Link, LinkConfig, Pacing,
     QUEUE_PACKETS_MAX, QueueLimit, Refused,
 };
-use weir_units::{BitsPerSecond, Bytes, Nanos};
+use weir_units::{BitsPerSecond, Bytes, Nanos, Shown as _};
 use weir_wire::LinkType;
 
 /// Longer ones are none that were captured whole.
@@ -49,7 +49,8 @@ pub enum ForwardError {
     Queue(#[from] Refused),
     /// One has a link header and the other has not, or another.
     #[error(
-        "{interface}: its packets are {theirs:?}, and those that are read {ours:?}: they cannot be sent there"
+        "{}: its packets are {theirs:?}, and those that are read {ours:?}: they cannot be sent there",
+        interface.shown()
     )]
     LinkType {
         /// The interface.
@@ -60,7 +61,7 @@ pub enum ForwardError {
         ours: LinkType,
     },
     /// What is sent would be read again.
-    #[error("{0}: the packets are read from there; --send takes another interface")]
+    #[error("{}: the packets are read from there; --send takes another interface", .0.shown())]
     Same(String),
     /// No thread.
     #[error("there is no thread for sending: {0}")]

@@ -42,7 +42,7 @@ use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
 use weir_sandbox::{Cache, Calibration, CompileLimits, Engine, Instance, LoadError, Options, Program};
 use weir_session::{Kind, Parallel};
-use weir_units::Nanos;
+use weir_units::{Nanos, Shown as _};
 
 /// The period at which rows are brought to their logs, as a period of ticks.
 const FLUSH_NANOS: u64 = FLUSH.as_secs() * 1_000_000_000;
@@ -85,7 +85,7 @@ pub enum RunError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A module cannot be compiled, or the engine does not start.
-    #[error("{module}: {error}")]
+    #[error("{}: {error}", module.shown())]
     Load {
         /// The module.
         module: String,
@@ -105,7 +105,7 @@ pub enum RunError {
     #[error(transparent)]
     Packets(#[from] WriteError),
     /// The report cannot be written.
-    #[error("{}: the report cannot be written: {source}", path.display())]
+    #[error("{}: the report cannot be written: {source}", path.shown())]
     Report {
         /// The file.
         path: PathBuf,
@@ -113,13 +113,13 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// Another run is about to write the report's file.
-    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.display())]
+    #[error("{}: another run writes its report to this file: name another one, or wait until that run has ended", .0.shown())]
     ReportBusy(PathBuf),
     /// The report would take the place of the capture.
-    #[error("{} is the capture that is being read: write the report to another file", .0.display())]
+    #[error("{} is the capture that is being read: write the report to another file", .0.shown())]
     ReportOntoCapture(PathBuf),
     /// Packets and report would go to one file.
-    #[error("{}: named by both -w and --report; the report would replace the packets", .0.display())]
+    #[error("{}: named by both -w and --report; the report would replace the packets", .0.shown())]
     SameFile(PathBuf),
     /// The run went to its end, but not all modules did.
     #[error("not all modules saw all packets: {0}")]
@@ -204,15 +204,14 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let nanos_per_cycle = calibration.nanos_per_cycle();
     let is_complete = failure.is_none();
     for (sink, program) in collector.sinks.into_iter().zip(&programs) {
-        let rows: Vec<_> = sink.files.rows().map(|(name, rows)| (name.clone(), rows)).collect();
+        let unfinished = sink.files.so_far();
         // What is called complete has to be: the records of a failed run are kept beside those of an earlier one.
         let streams = if is_complete { sink.files.finish() } else { Ok(sink.files.keep()) };
         let streams = match streams {
             Ok(streams) => streams,
             Err(error) => {
                 failure.get_or_insert(error.into());
-                let unfinished = |(name, rows)| weir_records::StreamRows { name, rows, path: None };
-                rows.into_iter().map(unfinished).collect()
+                unfinished
             }
         };
         let sent = sink.outputs.finish(is_complete).unwrap_or_else(|error| {
@@ -226,7 +225,9 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let summary = Summary {
         name: match (&args.interface, &args.read) {
             (Some(interface), _) => interface.clone(),
-            (None, path) => path.as_deref().map(|path| path.display().to_string()).unwrap_or_default(),
+            (None, path) => {
+                path.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+            }
         },
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
         totals,
@@ -329,7 +330,8 @@ fn load(args: &Run, tables: &Tables) -> Result<(Engine, Vec<Program>), RunError>
             if admitted.manifest().kind == Kind::Filter {
                 let _ = writeln!(
                     std::io::stderr(),
-                    "weir: warning: {name}: what it changes or drops is not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface"
+                    "weir: warning: {}: what it changes or drops is not written anywhere; -w FILE writes the packets, --send IFACE sends those of an interface",
+                    name.shown()
                 );
             }
         }
@@ -406,7 +408,7 @@ fn assemble(
                 std::io::stderr(),
                 "weir: {label}: an earlier run ended without warning; its {} rows are in {}",
                 found.rows,
-                found.path.display()
+                found.path.shown()
             );
         }
         let in_report = report.as_mut().map_or(0, |report| report.module(&label, manifest));

@@ -11,7 +11,7 @@ use weir_netio::{
     LiveTotals, Next, OpenError, Options, ReadError, Totals,
 };
 use weir_sandbox::process_time;
-use weir_units::{Nanos, Timestamp};
+use weir_units::{Nanos, Shown as _, Timestamp};
 use weir_wire::LinkType;
 
 /// How long a packet is waited for. It is longer than the kernel gathers packets, so after a wait for nothing all that came before the
@@ -76,7 +76,7 @@ impl Origin {
                 let live = Live::open(interface, options(&args.live))?;
                 if !live.is_up() {
                     let down = "it is down, or nothing is connected: no packets come until that changes";
-                    let _ = writeln!(std::io::stderr(), "weir: warning: {interface}: {down}");
+                    let _ = writeln!(std::io::stderr(), "weir: warning: {}: {down}", interface.shown());
                 }
                 Ok(Self::Live(Box::new(live)))
             }

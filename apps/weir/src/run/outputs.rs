@@ -31,6 +31,8 @@ pub struct Sent {
     pub frames: u64,
     /// Their bytes.
     pub bytes: Bytes,
+    /// Frames with a time that the capture cannot hold.
+    pub late: u64,
     /// The capture that they are in.
     pub path: Option<PathBuf>,
     /// The interface for which they were put into the queue.
@@ -63,7 +65,8 @@ impl Outputs {
         let output = |name: &Name| {
             let opened = open(name)?;
             let path = opened.as_ref().map(|(_, folder)| folder.path().join(partial(name)));
-            let sent = Sent { name: name.clone(), frames: 0, bytes: Bytes(0), path, interface: None };
+            let sent =
+                Sent { name: name.clone(), frames: 0, bytes: Bytes(0), late: 0, path, interface: None };
             Ok(Output { sent, writer: opened })
         };
         let all = manifest.outputs.iter().map(|declared| output(&declared.name)).collect::<Result<_, _>>()?;
@@ -95,7 +98,7 @@ impl Outputs {
     pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
         let finish = |mut output: Output| {
             if let Some((writer, folder)) = output.writer {
-                writer.finish()?;
+                output.sent.late = writer.finish()?.late;
                 if is_complete {
                     let name = format!("{}.pcap", output.sent.name);
                     let path = folder.path().join(&name);

@@ -12,7 +12,7 @@ use weir_records::StreamRows;
 use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
 use weir_sandbox::{During, Instance};
 use weir_session::{Admitted, Tier};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, Shown as _};
 
 /// Faults that are described for each module; the others are counted.
 const TROUBLES_SHOWN: usize = 3;
@@ -21,6 +21,10 @@ const TROUBLES_SHOWN: usize = 3;
 const HEADINGS: [&str; 9] =
     ["MODULE", "TIER", "PACKETS", "RECORDS", "NOT TAKEN", "FAULTS", "NS/PACKET", "CYCLES/PACKET", "MEMORY"];
 const COLUMNS_LEFT: usize = 2;
+
+/// Packets whose time classic pcap cannot hold.
+const LATE_IN_PCAP: &str =
+    "are later than 2106-02-07, and have the last time that a pcap file can hold instead";
 
 /// A run that is over.
 #[derive(Debug)]
@@ -84,6 +88,8 @@ struct Document<'a> {
     interface: Option<InterfaceDocument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sent: Option<SentDocument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<WrittenDocument>,
     modules: Vec<ModuleDocument<'a>>,
 }
 
@@ -117,6 +123,15 @@ struct SentDocument<'a> {
     lost: BTreeMap<&'static str, u64>,
 }
 
+/// The file of `-w`.
+#[derive(Serialize)]
+struct WrittenDocument {
+    path: String,
+    packets: u64,
+    bytes: u64,
+    late_times: u64,
+}
+
 #[derive(Serialize)]
 struct ModuleDocument<'a> {
     name: &'a str,
@@ -145,6 +160,7 @@ struct OutputDocument<'a> {
     name: &'a str,
     frames: u64,
     bytes: u64,
+    late_times: u64,
     path: Option<String>,
     interface: Option<&'a str>,
 }
@@ -153,6 +169,7 @@ struct OutputDocument<'a> {
 struct StreamDocument<'a> {
     name: &'a str,
     rows: u64,
+    late_times: u64,
     path: Option<String>,
 }
 
@@ -257,6 +274,16 @@ impl ModuleSummary {
                 "{nowhere} frames were sent to nobody: --out DIR writes them to a capture for each output, and of an interface --send IFACE sends them"
             ));
         }
+        for stream in self.streams.iter().filter(|stream| stream.late > 0) {
+            let (late, name) = (stream.late, &stream.name);
+            messages.push(format!(
+                "{late} times in the rows of `{name}` are after 2262-04-11: the file has the last time that it can hold instead"
+            ));
+        }
+        for sent in self.outputs.iter().filter(|sent| sent.late > 0) {
+            let (late, name) = (sent.late, &sent.name);
+            messages.push(format!("{late} frames of output `{name}` {LATE_IN_PCAP}"));
+        }
         if self.log_dropped > 0 {
             messages.push(format!("{} log lines were over the limit and not shown", self.log_dropped));
         }
@@ -296,8 +323,18 @@ impl Summary {
                 "{lost} packets were lost before modules could see them; a larger --ring, more --jobs or fewer modules may help"
             ));
         }
+        if let Some((path, written)) = self.written.as_ref().filter(|(_, written)| written.late > 0) {
+            let (late, path) = (written.late, path.shown());
+            warnings.push(format!(
+                "{late} packets in {path} {LATE_IN_PCAP}; a file with the extension .pcapng holds such times"
+            ));
+        }
         if let Some(forwarded) = self.forwarded.as_ref().filter(|forwarded| forwarded.lost() > 0) {
-            warnings.push(format!("packets for {} were lost: {}", forwarded.interface, forwarded.losses()));
+            warnings.push(format!(
+                "packets for {} were lost: {}",
+                forwarded.interface.shown(),
+                forwarded.losses()
+            ));
         }
         if self.totals.out_of_order > 0 {
             warnings.push(format!(
@@ -312,7 +349,7 @@ impl Summary {
     pub fn warn(&self) {
         let mut err = std::io::stderr().lock();
         for warning in self.truncation().into_iter().chain(self.warnings()) {
-            let _ = writeln!(err, "weir: warning: {}: {warning}", self.name);
+            let _ = writeln!(err, "weir: warning: {}: {warning}", self.name.shown());
         }
         for module in &self.modules {
             for message in module.messages() {
@@ -352,10 +389,15 @@ impl Summary {
                 bytes: forwarded.bytes.0,
                 lost: forwarded.lost.into_iter().collect(),
             }),
+            written: self.written.as_ref().map(|(path, written)| WrittenDocument {
+                path: path.to_string_lossy().into_owned(),
+                packets: written.packets,
+                bytes: written.bytes.0,
+                late_times: written.late,
+            }),
             modules: self.modules.iter().map(ModuleSummary::document).collect(),
         };
-        serde_json::to_writer_pretty(&mut *out, &document)?;
-        writeln!(out)
+        crate::json::document(out, &document)
     }
 
     fn print_table(&self, out: &mut impl Write) -> std::io::Result<()> {
@@ -363,7 +405,7 @@ impl Summary {
         writeln!(
             out,
             "{}: {} packets, {}, {} ({} TCP, {} UDP, {} IPv6, {} TCP SYN)",
-            self.name,
+            self.name.shown(),
             totals.packets,
             totals.bytes,
             self.duration(),
@@ -408,26 +450,28 @@ impl Summary {
             writeln!(out)?;
         }
         for (path, rows) in files {
-            writeln!(out, "{} ({rows} rows)", path.display())?;
+            writeln!(out, "{} ({rows} rows)", path.shown())?;
         }
         for (i, (module, sent)) in
             self.modules.iter().flat_map(|m| m.outputs.iter().map(move |sent| (m, sent))).enumerate()
         {
             let gap = if i == 0 { "\n" } else { "" };
-            let to = match (&sent.path, &sent.interface) {
-                (Some(path), None) => format!(" in {}", path.display()),
+            let interface = sent.interface.as_ref().map(|interface| interface.shown());
+            let to = match (&sent.path, interface) {
+                (Some(path), None) => format!(" in {}", path.shown()),
                 (None, Some(interface)) => format!(" for {interface}"),
-                (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.display()),
+                (Some(path), Some(interface)) => format!(" for {interface}, and in {}", path.shown()),
                 (None, None) => String::new(),
             };
             let (frames, bytes) = (sent.frames, sent.bytes);
             writeln!(out, "{gap}{}, output {}: {frames} frames, {bytes}{to}", module.name, sent.name)?;
         }
         if let Some((path, written)) = &self.written {
-            writeln!(out, "\n{}: {} packets written, {}", path.display(), written.packets, written.bytes)?;
+            writeln!(out, "\n{}: {} packets written, {}", path.shown(), written.packets, written.bytes)?;
         }
         if let Some(forwarded) = &self.forwarded {
-            let (interface, packets, bytes) = (&forwarded.interface, forwarded.packets, forwarded.bytes);
+            let (interface, packets, bytes) =
+                (forwarded.interface.shown(), forwarded.packets, forwarded.bytes);
             writeln!(out, "\n{interface}: {packets} packets sent, {bytes}; {}", forwarded.losses())?;
         }
         Ok(())
@@ -437,7 +481,7 @@ impl Summary {
     pub fn capture_facts(&self) -> CaptureFacts {
         let totals = &self.totals;
         CaptureFacts {
-            name: self.name.clone(),
+            name: self.name.shown().to_string(),
             packets: totals.packets,
             wire_bytes: totals.bytes.0,
             start: totals.first,
@@ -449,7 +493,7 @@ impl Summary {
                     .map(|error| format!("the run failed, and this is what there was until then: {error}"));
                 failed.chain(self.warnings()).collect()
             },
-            filter: self.filter.clone(),
+            filter: self.filter.as_ref().map(|filter| filter.shown().to_string()),
             tcp: totals.tcp,
             udp: totals.udp,
             ipv6: totals.ipv6,
@@ -487,7 +531,8 @@ impl ModuleSummary {
         let streams = self.streams.iter().map(|stream| StreamDocument {
             name: stream.name.as_str(),
             rows: stream.rows,
-            path: stream.path.as_ref().map(|path| path.display().to_string()),
+            late_times: stream.late,
+            path: stream.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
         });
         ModuleDocument {
             name: &self.name,
@@ -515,7 +560,8 @@ fn output_document(sent: &Sent) -> OutputDocument<'_> {
         name: sent.name.as_str(),
         frames: sent.frames,
         bytes: sent.bytes.0,
-        path: sent.path.as_ref().map(|path| path.display().to_string()),
+        late_times: sent.late,
+        path: sent.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
         interface: sent.interface.as_deref(),
     }
 }
@@ -524,7 +570,7 @@ fn stream_facts(stream: &StreamRows) -> StreamFacts {
     StreamFacts {
         name: stream.name.to_string(),
         rows: stream.rows,
-        path: stream.path.as_ref().map(|path| path.display().to_string()),
+        path: stream.path.as_ref().map(|path| path.shown().to_string()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_node::tables::{FileError, read_file};
 use weir_sandbox::{Means, TableVersion};
 use weir_session::{Access, Admitted, Name, NameError};
+use weir_units::Shown as _;
 
 /// Why tables cannot be shown. To blame is whoever named them.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +120,7 @@ impl Tables {
                 }
             };
             let what = what.replace("NAME", table.name.as_str());
-            let _ = writeln!(std::io::stderr(), "weir: warning: {module}: {what}");
+            let _ = writeln!(std::io::stderr(), "weir: warning: {}: {what}", module.shown());
         }
     }
 

@@ -59,8 +59,7 @@ pub fn explain(out: &mut impl Write, act: &Act) -> Result<(), Failure> {
         }
     };
     if *json {
-        serde_json::to_writer_pretty(&mut *out, &explained).map_err(io::Error::from)?;
-        writeln!(out)?;
+        crate::json::document(out, &explained)?;
     } else {
         show(out, &explained, config.is_none())?;
     }

@@ -10,11 +10,12 @@ use weir_trust::credential::{CREDENTIAL_BYTES_MAX, Credential};
 use weir_trust::key::{FILE_BYTES_MAX, Identity, KeyFile, KeyFileError, PASSPHRASE_BYTES_MAX};
 use weir_trust::revocation::{LIST_BYTES_MAX, RevocationList};
 use weir_trust::signature::{ModuleSignature, SIGNATURE_BYTES_MAX};
+use weir_units::Shown as _;
 use zeroize::Zeroizing;
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}", path.display())]
+#[error("{}: {why}", path.shown())]
 pub struct FileError {
     path: PathBuf,
     why: String,

@@ -28,6 +28,7 @@ use weir_trust::explain;
 use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
 use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
 use weir_trust::signature::ModuleSignature;
+use weir_units::Shown as _;
 use weir_wire::WriteFields;
 
 /// Why nothing was signed.
@@ -49,10 +50,10 @@ pub enum TrustError {
     #[error("the request would be refused: {0}")]
     WouldRefuse(String),
     /// A list that is not there.
-    #[error("{}: there is no such list: `weir credential revoke` makes one", .0.display())]
+    #[error("{}: there is no such list: `weir credential revoke` makes one", .0.shown())]
     NoList(PathBuf),
     /// What somebody else has granted.
-    #[error("{}: it is of {of}, and the key is {key}: only the root, and the holders who passed it on, take it back. Name a key of theirs with --key", what.display())]
+    #[error("{}: it is of {of}, and the key is {key}: only the root, and the holders who passed it on, take it back. Name a key of theirs with --key", what.shown())]
     OtherRoot {
         /// The credential, or the list.
         what: PathBuf,
@@ -73,7 +74,7 @@ pub enum TrustError {
     },
     /// A list for what was passed on from another link.
     #[error(
-        "{}: it is of another credential of yours: keep a list for each credential that you have passed on, and name another file with --list", what.display()
+        "{}: it is of another credential of yours: keep a list for each credential that you have passed on, and name another file with --list", what.shown()
     )]
     OtherLink {
         /// The credential, or the list.
@@ -194,7 +195,7 @@ pub fn sign(out: &mut impl Write, args: &Sign) -> Result<(), Failure> {
     let signature = ModuleSignature::sign(&signer, &bytes);
     let to = args.out.clone().unwrap_or_else(|| signature_of(&args.module));
     files::write_signature(&to, &signature)?;
-    writeln!(out, "{}: {}, signed by {}", to.display(), signature.module(), signature.signer())?;
+    writeln!(out, "{}: {}, signed by {}", to.shown(), signature.module(), signature.signer())?;
     Ok(())
 }
 

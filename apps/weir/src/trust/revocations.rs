@@ -17,8 +17,7 @@ pub(super) fn revocations(out: &mut impl Write, place: &Place, json: bool) -> Re
         other => return Err(ClientError::Other(kind(&other)).into()),
     };
     if json {
-        serde_json::to_writer_pretty(&mut *out, &held).map_err(io::Error::from)?;
-        writeln!(out)?;
+        crate::json::document(out, &held)?;
         return Ok(());
     }
     if held.is_empty() {

@@ -12,6 +12,7 @@ use weir_trust::credential::{Credential, DatedId};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
 use weir_trust::revocation::{Issuer, RevocationList, RevokedSet};
+use weir_units::Shown as _;
 
 /// The arguments of `weir credential revoke`.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +69,7 @@ pub(super) fn revoke(out: &mut impl Write, args: Revocation<'_>) -> Result<(), F
     drop(locked);
     said.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     let count = signed.revoked().len();
-    writeln!(out, "{}: list {} has {count} in all", args.list.display(), signed.sequence())?;
+    writeln!(out, "{}: list {} has {count} in all", args.list.shown(), signed.sequence())?;
     if args.nodes.is_empty() {
         return Ok(());
     }

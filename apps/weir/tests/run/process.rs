@@ -64,6 +64,11 @@ pub fn finish(command: &mut Command, input: Option<&[u8]>) -> Ended {
     })
 }
 
+/// Returns true for text that a terminal would take as a command, or show as something else than it is.
+pub fn has_controls(text: &str) -> bool {
+    text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t') || matches!(c, '\u{202a}'..='\u{202e}'))
+}
+
 /// The same for a program that was started at this time by this command.
 pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
@@ -88,6 +93,7 @@ pub fn ended(mut child: Child, command: &str, begin: Instant) -> Ended {
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     assert!(!stderr.contains("panicked at"), "{command}: {stderr}");
     assert_eq!(status.signal(), None, "{command}: {stderr}");
+    assert!(!has_controls(&stderr), "{command}: {stderr:?}");
     Ended { status, stdout, stderr, processor }
 }
 

@@ -1,13 +1,13 @@
 //! What can go wrong with an interface.
 
 use std::io;
-use weir_units::Bytes;
+use weir_units::{Bytes, Shown as _};
 
 /// An interface cannot be opened, or not be used on.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// No interface of that name.
-    #[error("there is no interface `{}`; there are: {}", .interface.escape_debug(), .there.join(", "))]
+    #[error("there is no interface `{}`; there are: {}", .interface.escape_debug(), .there.join(", ").shown())]
     NoSuchInterface {
         /// What was asked for.
         interface: String,
@@ -15,9 +15,7 @@ pub enum LiveError {
         there: Vec<String>,
     },
     /// The process may not.
-    #[error(
-        "{interface}: {what} needs {capability}: run it as root, or give the program the capability (`setcap {capability}+ep`)"
-    )]
+    #[error("{}: {what} needs {capability}: run it as root, or give the program the capability (`setcap {capability}+ep`)", .interface.shown())]
     Permission {
         /// Which interface.
         interface: String,
@@ -27,9 +25,7 @@ pub enum LiveError {
         capability: &'static str,
     },
     /// Its packets begin with something that weir does not read.
-    #[error(
-        "{interface}: its hardware type {hardware} (ARPHRD) is none that weir reads; it reads Ethernet (1), loopback (772) and raw IP (65534, 519, 768, 769, 776, 512)"
-    )]
+    #[error("{}: its hardware type {hardware} (ARPHRD) is none that weir reads; it reads Ethernet (1), loopback (772) and raw IP (65534, 519, 768, 769, 776, 512)", .interface.shown())]
     Hardware {
         /// Which interface.
         interface: String,
@@ -37,7 +33,7 @@ pub enum LiveError {
         hardware: u16,
     },
     /// The kernel or the driver cannot do it.
-    #[error("{interface}: {what} is not supported here: {error}; {instead}")]
+    #[error("{}: {what} is not supported here: {error}; {instead}", .interface.shown())]
     Unsupported {
         /// Which interface.
         interface: String,
@@ -49,9 +45,7 @@ pub enum LiveError {
         instead: &'static str,
     },
     /// Somebody else has it.
-    #[error(
-        "{interface}: {what} is in use by another socket or program: end that first, or choose another queue"
-    )]
+    #[error("{}: {what} is in use by another socket or program: end that first, or choose another queue", .interface.shown())]
     Busy {
         /// Which interface.
         interface: String,
@@ -59,7 +53,7 @@ pub enum LiveError {
         what: &'static str,
     },
     /// An option that makes no sense.
-    #[error("{interface}: {what}")]
+    #[error("{}: {what}", .interface.shown())]
     Option {
         /// Which interface.
         interface: String,
@@ -67,9 +61,7 @@ pub enum LiveError {
         what: &'static str,
     },
     /// Memory for packets or descriptors cannot be had.
-    #[error(
-        "{interface}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)"
-    )]
+    #[error("{}: cannot set up {size} of memory for packets: {error}; ask for less, or raise the limit of locked memory (`ulimit -l`)", .interface.shown())]
     Memory {
         /// Which interface.
         interface: String,
@@ -79,7 +71,7 @@ pub enum LiveError {
         error: io::Error,
     },
     /// Any other refusal.
-    #[error("{interface}: {what}: {error}")]
+    #[error("{}: {what}: {error}", .interface.shown())]
     System {
         /// Which interface.
         interface: String,

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use weir_units::Shown as _;
 
 /// Something happened to an interface.
 #[derive(Debug)]
@@ -56,13 +57,15 @@ pub enum LiveEvent {
 impl fmt::Display for LiveEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Down { interface } => write!(f, "{interface} is down"),
-            Self::Up { interface } => write!(f, "{interface} is up"),
-            Self::Removed { interface } => write!(f, "{interface} is no longer there"),
-            Self::Reopened { interface } => write!(f, "{interface} is there again, and open"),
+            Self::Down { interface } => write!(f, "{} is down", interface.shown()),
+            Self::Up { interface } => write!(f, "{} is up", interface.shown()),
+            Self::Removed { interface } => write!(f, "{} is no longer there", interface.shown()),
+            Self::Reopened { interface } => write!(f, "{} is there again, and open", interface.shown()),
             Self::NotReopened { error } => write!(f, "cannot be opened again: {error}"),
-            Self::Renamed { from, to } => write!(f, "{from} is now called {to}"),
-            Self::Mtu { interface, from, to } => write!(f, "{interface}: the MTU was {from} and is {to}"),
+            Self::Renamed { from, to } => write!(f, "{} is now called {}", from.shown(), to.shown()),
+            Self::Mtu { interface, from, to } => {
+                write!(f, "{}: the MTU was {from} and is {to}", interface.shown())
+            }
         }
     }
 }

@@ -98,6 +98,30 @@ fn text_that_is_not_utf8_is_replaced_and_the_file_stays_readable() {
 }
 
 #[test]
+fn times_after_the_last_that_a_file_can_hold_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = manifest();
+    let last = i64::MAX.cast_unsigned();
+    let files = |out: Option<&Path>| {
+        let mut files = ModuleFiles::create(out, "probe", &manifest, Durability::AtEnd).unwrap();
+        for time in [0, last, last + 1, u64::MAX] {
+            let mut cells = crate::rows::extremes()[0].clone();
+            cells[9] = Cell::Bits(time);
+            write(&mut files, &manifest, 0, &cells).unwrap();
+        }
+        files
+    };
+    assert_eq!(files(Some(dir.path())).so_far()[0].late, 2);
+    let stream = files(Some(dir.path())).finish().unwrap().remove(0);
+    assert_eq!((stream.rows, stream.late), (4, 2));
+    let batch = batches(&stream.path.unwrap()).remove(0);
+    let times = batch.column_by_name("a-timestamp").unwrap().as_primitive::<t::TimestampNanosecondType>();
+    assert_eq!(times.values(), &[0, i64::MAX, i64::MAX, i64::MAX]);
+    // Where nothing is written, nothing is written wrong.
+    assert_eq!(files(None).finish().unwrap()[0].late, 0);
+}
+
+#[test]
 fn a_stream_without_rows_has_a_file_with_its_columns() {
     let dir = tempfile::tempdir().unwrap();
     write_extremes(dir.path());
@@ -171,7 +195,10 @@ fn without_a_folder_rows_are_counted() {
     for cells in crate::rows::extremes() {
         write(&mut files, &manifest, 0, &cells).unwrap();
     }
-    assert_eq!(files.rows().map(|(name, rows)| (name.as_str(), rows)).next(), Some(("all", 2)));
+    assert_eq!(
+        files.so_far().iter().map(|stream| (stream.name.as_str(), stream.rows)).next(),
+        Some(("all", 2))
+    );
     let done = files.finish().unwrap();
     assert_eq!((done[0].rows, done[0].path.clone(), done[1].rows), (2, None, 0));
 }

@@ -1,0 +1,51 @@
+//! JSON on standard output, which can be a terminal.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use weir_units::is_plain;
+
+/// Prints a document over several lines.
+pub fn document(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    writeln!(out, "{}", escaped(&serde_json::to_string_pretty(value)?))
+}
+
+/// Prints a document in one line.
+pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
+}
+
+/// The same document with `\uNNNN` for all characters that are not plain. The library writes so only what RFC 8259 demands, which leaves the control characters above
+/// 0x7f and those that turn the direction of writing. Only strings can have either.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_plain(c) || c == '\n' {
+            text.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\u{unit:04x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_a_terminal_is_escaped_and_reads_as_it_was() {
+        let text = "a\u{1b}[m\u{7f}\u{9b}31m\u{202e}\u{e0001}\n\té\"\\";
+        let mut out = Vec::new();
+        document(&mut out, &[text]).unwrap();
+        line(&mut out, &[text]).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let shown = r#""a\u001b[m\u007f\u009b31m\u202e\udb40\udc01\n\té\"\\""#;
+        assert_eq!(out, format!("[\n  {shown}\n]\n[{shown}]\n"));
+        let documents = serde_json::Deserializer::from_str(&out).into_iter::<[String; 1]>();
+        assert!(documents.map(Result::unwrap).eq([[text.to_owned()], [text.to_owned()]]));
+    }
+}
