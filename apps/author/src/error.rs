@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use weir_session::{ManifestError, Refusal};
+use weir_units::Shown as _;
 
 /// Why there is no module. Nothing that was there before is touched: an older .wasm file stays as it is.
 #[derive(Debug, thiserror::Error)]
@@ -10,11 +11,11 @@ pub enum BuildError {
     /// No such folder, or no weir.toml in it.
     #[error(
         "{}: there is no weir.toml here; give the folder of a module, or make one with `weir new NAME --lang c`",
-        .0.display()
+        .0.shown()
     )]
     NoManifest(PathBuf),
     /// A weir.toml that cannot be used.
-    #[error("{}: {error}", .path.display())]
+    #[error("{}: {error}", .path.shown())]
     Manifest {
         /// The file.
         path: PathBuf,
@@ -24,19 +25,19 @@ pub enum BuildError {
     /// Nothing to compile.
     #[error(
         "{}: there is nothing to compile: put a .c file beside weir.toml, or for Rust a Cargo.toml and src/lib.rs",
-        .0.display()
+        .0.shown()
     )]
     NoSource(PathBuf),
     /// Rust without a Cargo.toml.
     #[error(
         "{}: there is src/lib.rs, but no Cargo.toml; `weir new` makes one that fits, in a new folder",
-        .0.display()
+        .0.shown()
     )]
     NoCargoManifest(PathBuf),
     /// Both C and Rust.
     #[error(
         "{}: there is a Cargo.toml and also `{}`: a module is written in one language; move one of them away",
-        .dir.display(), .c.display()
+        .dir.shown(), .c.shown()
     )]
     TwoLanguages {
         /// The module's folder.
@@ -66,7 +67,7 @@ pub enum BuildError {
         tried: String,
     },
     /// The compiler or linker refused the source.
-    #[error("{output}\n{tool} could not build {}", .dir.display())]
+    #[error("{output}\n{tool} could not build {}", .dir.shown())]
     Compiler {
         /// Which program.
         tool: String,
@@ -78,7 +79,7 @@ pub enum BuildError {
     /// Names that are used and nowhere defined.
     #[error(
         "{output}\n{}: nobody defines {}. There is no C library in a module: what weir offers is in weir.h. A function of your own may be misspelt, or its .c file may not be beside weir.toml",
-        .dir.display(), list(.names)
+        .dir.shown(), list(.names)
     )]
     Undefined {
         /// The module's folder.
@@ -91,11 +92,11 @@ pub enum BuildError {
     /// Cargo made no .wasm file.
     #[error(
         "{}: cargo made no .wasm file; a module is a `[lib]` with `crate-type = [\"cdylib\"]`",
-        .0.display()
+        .0.shown()
     )]
     NoCdylib(PathBuf),
     /// The module was compiled, and would be refused by `weir run`.
-    #[error("{}: compiled, but not a module: {error}", .dir.display())]
+    #[error("{}: compiled, but not a module: {error}", .dir.shown())]
     Refused {
         /// The module's folder.
         dir: PathBuf,
@@ -103,15 +104,20 @@ pub enum BuildError {
         error: Box<Refusal>,
     },
     /// A program that is there and cannot be run.
-    #[error("cannot run {}: {source}", .program.display())]
+    #[error("cannot run {}: {source}", .program.shown())]
     Run {
         /// The program.
         program: PathBuf,
         /// Why.
         source: io::Error,
     },
+    /// Something in the folder of generated files that leads elsewhere.
+    #[error(
+        "{} is neither a file nor a folder: weir writes there, and follows no links; remove it", .0.shown()
+    )]
+    Strange(PathBuf),
     /// A file that cannot be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {source}", .path.shown())]
     File {
         /// The file.
         path: PathBuf,

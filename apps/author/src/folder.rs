@@ -64,7 +64,7 @@ impl Folder {
     pub(crate) fn open(dir: &Path) -> Result<Self, BuildError> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let path = dir.join("weir.toml");
-        let manifest_bytes = match std::fs::read(&path) {
+        let manifest_bytes = match read(&path) {
             Err(error)
                 if matches!(
                     error.kind(),
@@ -88,6 +88,7 @@ impl Folder {
 
     /// Writes what the sources include: weir.h and module.h, or module.rs and the crate weir-guest.
     pub(crate) fn generate(&self) -> Result<(), BuildError> {
+        without_links(&self.generated())?;
         let lang = match self.source {
             Source::C(_) => Lang::C,
             Source::Rust(_) => Lang::Rust,
@@ -111,6 +112,36 @@ pub(crate) fn generate(dir: &Path, manifest: &Manifest, lang: Lang) -> Result<()
             keep(&generated.join("module.rs"), &sources::rust_source(manifest))
         }
     }
+}
+
+/// Reads a file. Opening a FIFO would wait for its writer.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.is_file() {
+        return std::fs::read(path);
+    }
+    Err(std::io::Error::other("it is no regular file"))
+}
+
+/// Refuses links, and whatever else is neither a file nor a folder, at a path and below. A module's folder can be a stranger's, and what is written below a link
+/// lands elsewhere.
+fn without_links(root: &Path) -> Result<(), BuildError> {
+    let mut waiting = vec![root.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let kind = match std::fs::symlink_metadata(&path) {
+            Ok(found) => found.file_type(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(BuildError::file(&path)(error)),
+        };
+        if kind.is_dir() {
+            let entries = std::fs::read_dir(&path).map_err(BuildError::file(&path))?;
+            for entry in entries {
+                waiting.push(entry.map_err(BuildError::file(&path))?.path());
+            }
+        } else if !kind.is_file() {
+            return Err(BuildError::Strange(path));
+        }
+    }
+    Ok(())
 }
 
 fn source(dir: &Path) -> Result<Source, BuildError> {

@@ -194,6 +194,33 @@ fn what_editors_need_is_there_before_the_first_build_and_git_ignores_it() {
 }
 
 #[test]
+fn links_where_generated_files_go_are_refused_and_nothing_is_written_behind_them() {
+    use std::os::unix::fs::symlink;
+    let files = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+    for place in [".weir", ".weir/weir.h", ".weir/weir-guest", ".weir/target/wasm32-unknown-unknown/release"]
+    {
+        for to_file in [false, true] {
+            let home = tempfile::tempdir().unwrap();
+            let (dir, elsewhere) = (home.path().join("m"), home.path().join("elsewhere"));
+            std::fs::create_dir(&elsewhere).unwrap();
+            let kept = elsewhere.join("kept");
+            std::fs::write(&kept, "kept").unwrap();
+            let link = dir.join(place);
+            std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::fs::write(dir.join("weir.toml"), MANIFEST).unwrap();
+            std::fs::write(dir.join("m.c"), "").unwrap();
+            symlink(if to_file { &kept } else { &elsewhere }, &link).unwrap();
+            for error in [build(&dir, &options()).unwrap_err(), prepare(&dir).unwrap_err()] {
+                let expected = format!("{} is neither a file nor a folder", link.display());
+                assert!(error.to_string().starts_with(&expected), "{error}");
+            }
+            assert_eq!((files(&elsewhere), std::fs::read(&kept).unwrap()), (1, b"kept".to_vec()), "{place}");
+            assert!(!dir.join("m.wasm").exists());
+        }
+    }
+}
+
+#[test]
 fn nothing_that_is_there_is_overwritten_by_a_new_module() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("taken");

@@ -97,9 +97,11 @@ fn pcapng_with_all_kinds_of_packet_blocks_in_both_byte_orders() {
 fn a_simple_packet_block_ends_where_the_snap_length_says() {
     let bytes =
         Pcapng::new(Order::Little).interface(1, 45, &[]).simple(45, &udp(0, 3)).simple(60, &udp(0, 3)).bytes;
-    let lengths: Vec<_> =
-        read_all(&bytes).unwrap().packets.iter().map(|p| (p.0.cap_len, p.0.wire_len)).collect();
+    let reading = read_all(&bytes).unwrap();
+    let lengths: Vec<_> = reading.packets.iter().map(|p| (p.0.cap_len, p.0.wire_len)).collect();
     assert_eq!(lengths, [(45, 45), (45, 60)]);
+    // With no packet before it, its time is 0.
+    assert_eq!(times(&reading), [0, 0]);
 }
 
 #[test]
