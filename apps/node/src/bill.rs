@@ -4,10 +4,11 @@ use crate::account::Account;
 use crate::link;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
-use crate::runner::CoreThread;
+use crate::runner::{Account, CoreThread};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_sched::cpu::Stats;
 use weir_session::Name;
 use weir_session::ledger::{
     ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
@@ -202,17 +203,22 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
     }
 }
 
+/// Adds what a virtual processor had.
+pub fn add_processor(used: &mut Usage, stats: &Stats, account: &Account) {
+    // What it did for others and they pay is on their bills.
+    used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
+    used.stolen.0 += stats.stolen.0 + account.stolen.0;
+    used.periods_missed += stats.periods_missed;
+}
+
 /// The usage of a session since it was created: what metrics and status show, and what its bills add up to. Its memory is that of the intervals that have been billed.
 pub(crate) fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     let mut used = session.gone.clone();
     used.refusals += session.refusals;
     used.compile.0 = used.compile.0.saturating_add(session.compiled.0);
     used.cpu.0 = used.cpu.0.saturating_add(session.compiled.0);
-    for (stats, account) in session.vps.values().filter_map(|vp| stats.of(vp)) {
-        // What it did for others and they pay is on their bills.
-        used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
-        used.stolen.0 += stats.stolen.0 + account.stolen.0;
-        used.periods_missed += stats.periods_missed;
+    for (stats, account) in session.all_vps().filter_map(|vp| stats.of(vp)) {
+        add_processor(&mut used, &stats, &account);
     }
     let modules = session.modules.values().chain(session.leaving.values());
     modules.for_each(|module| add_module(&mut used, module));

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use weir_confine::child::Cores;
 use weir_netio::{Direction, LiveOptions};
+use weir_sched::cpu::{Config as CoreConfig, Ppm};
 use weir_session::Name;
 use weir_trust::grant::{NodeName, NodeNameError};
 use weir_trust::key::PublicKey;
@@ -156,8 +157,14 @@ pub struct CpuConfig {
 }
 
 impl CpuConfig {
+    /// As the scheduler of each core takes it.
+    pub(crate) fn of_cores(&self) -> CoreConfig {
+        let cap = Ppm(u32::from(self.reservable) * 10_000);
+        CoreConfig { blocking: self.blocking, cap, ..CoreConfig::default() }
+    }
+
     /// The cores on which modules run.
-    pub(crate) fn module_cores(&self) -> Vec<u16> {
+    pub fn module_cores(&self) -> Vec<u16> {
         if !self.cores.is_empty() {
             return self.cores.clone();
         }

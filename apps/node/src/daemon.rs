@@ -3,6 +3,7 @@
 mod charging;
 mod confining;
 mod ending;
+mod error;
 mod explaining;
 mod loading;
 mod noticing;
@@ -10,28 +11,31 @@ mod reload;
 mod revoking;
 mod telling;
 
+pub use error::{DaemonError, Refused};
+
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
 use crate::bill::Bill;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::isolation::SpawnerWatch;
 use crate::log::{self, say, warn};
 use crate::node::{Node, Session};
-use crate::policy::{Ground, Policy, PolicyError};
+use crate::policy::{Ground, Policy};
 use crate::protocol::{Request, Snapshot};
 use crate::recent::Recent;
 use crate::requests::Accounts;
 use crate::service::Service;
 use crate::share::Share;
 use crate::source::Notice;
-use crate::tables::{FileError, Sheet, read_file};
+use crate::tables::{Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
 use crate::turns::Turns;
 use crate::unkept::Unkept;
 use crate::uploads::Uploads;
+use crate::verify::{self, Places, Remark, Subject};
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
 use revoking::DelegatedPace;
@@ -43,10 +47,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
-use weir_confine::ConfineError;
 use weir_confine::child::Cores;
-use weir_ledger::{Ledger, LedgerError, Options as LedgerOptions, Start};
-use weir_sandbox::{Cache, CompileLimits, Engine, LoadError, Options};
+use weir_ledger::{Ledger, Options as LedgerOptions, Start};
+use weir_sandbox::{Cache, CompileLimits, Engine, Options};
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
 use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
@@ -71,146 +74,6 @@ pub struct Setup {
     pub shipped: Shipped,
 }
 
-/// Why the daemon does not start, or why a reload changes nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// A file of the configuration cannot be read.
-    #[error("{}: {source}", path.shown())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A folder of the node's belongs to another user.
-    #[error(
-        "{}: it belongs to user {owner}, and the node may not write there, also as root: it gives up the right to other users' files; start it as that user, or `chown -R` the folder to its own",
-        path.shown()
-    )]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-    },
-    /// The configuration is wrong.
-    #[error("{}: {source}", path.shown())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ConfigError,
-    },
-    /// The operator's policy, whether it stands in the configuration or in files of its own, is wrong.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A case of the operator's does not hold, so the policy does not do what he means.
-    #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
-    Case {
-        /// The file of the first of them,
-        path: PathBuf,
-        /// its line,
-        line: usize,
-        /// its name,
-        name: String,
-        /// and what came instead.
-        wrong: String,
-        /// So many others do not hold either,
-        more: usize,
-        /// of so many.
-        of: usize,
-    },
-    /// A table's file cannot be used.
-    #[error(transparent)]
-    Table(#[from] FileError),
-    /// A file of `[remote]` cannot be used.
-    #[error("{}: {source}", path.shown())]
-    Trust {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: TrustError,
-    },
-    /// The node cannot be reached from elsewhere.
-    #[error("[remote]: {address}: {source}")]
-    Remote {
-        /// Where it would listen.
-        address: std::net::SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The node cannot give up what it does not need.
-    #[error(transparent)]
-    Confine(#[from] ConfineError),
-    /// Compiled modules cannot be run.
-    #[error(transparent)]
-    Engine(#[from] LoadError),
-    /// The ledger cannot be written.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// A session of the configuration cannot be.
-    #[error("{}: session `{session}`: {error}", path.shown())]
-    Session {
-        /// The file.
-        path: PathBuf,
-        /// Which.
-        session: Name,
-        /// Why.
-        error: NodeError,
-    },
-    /// The node does not start.
-    #[error(transparent)]
-    Node(#[from] NodeError),
-    /// The socket cannot be made.
-    #[error("{}: {source}", path.shown())]
-    Socket {
-        /// Where.
-        path: PathBuf,
-        /// The file that is there, or the system's error.
-        source: weir_confine::socket::SocketError,
-    },
-    /// Metrics cannot be served.
-    #[error("metrics: {address}: {source}")]
-    Metrics {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The process that starts others is no more.
-    #[error(
-        "the process that starts others has ended ({0}): without it nothing can be loaded, so the node has ended as well, to be started anew"
-    )]
-    Spawner(std::process::ExitStatus),
-    /// Signals cannot be received, or a thread cannot be started.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// What changed takes effect with a new start only.
-    #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.shown())]
-    Restart {
-        /// The file.
-        path: PathBuf,
-        /// The part of the file.
-        part: &'static str,
-    },
-}
-
-/// A request that was not granted. Nothing has changed.
-#[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// Because of the node.
-    #[error(transparent)]
-    Node(#[from] NodeError),
-    /// Because of the configuration.
-    #[error(transparent)]
-    Daemon(#[from] DaemonError),
-}
-
 /// How old what holders see may be: as often as one of them can have it anew, all of them together can.
 const SEEN_AGE: Duration = Duration::from_millis(50);
 
@@ -228,6 +91,8 @@ pub(crate) enum Signal {
 #[derive(Clone, Debug)]
 struct Loaded {
     config: Config,
+    /// Where its parts stand.
+    places: Places,
     profiles: BTreeMap<Name, Terms>,
     default: Terms,
     tables: Vec<Sheet>,
@@ -239,12 +104,16 @@ struct Loaded {
 }
 
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, DaemonError> {
+    read_file_of(path, most).map_err(|source| DaemonError::Read { path: path.to_owned(), source })
+}
+
+/// The bytes of a file of at most so many; of a longer one, enough to see that it is.
+pub(crate) fn read_file_of(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let failed = |source| DaemonError::Read { path: path.to_owned(), source };
     // A reload must not wait for the writer of a FIFO.
-    let file = weir_confine::private::open_regular(path).map_err(failed)?;
-    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let file = weir_confine::private::open_regular(path)?;
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -257,8 +126,9 @@ fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
 
 fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Loaded, DaemonError> {
     let text = read_text(path, crate::config::CONFIG_BYTES_MAX)?;
-    let config =
-        Config::parse(&text).map_err(|source| DaemonError::Config { path: path.to_owned(), source })?;
+    let places = Places::of(&text);
+    let wrong = |source| DaemonError::Config { path: path.to_owned(), line: places.of_error(&source), source };
+    let config = Config::parse(&text).map_err(wrong)?;
     let mut policy = Policy::of(&config, path, shipped)?;
     let trust = Trust::of(&config, &policy, path)?;
     try_cases(&config, &policy, path, shipped)?;
@@ -274,7 +144,7 @@ fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Load
     }
     let default = terms(Profile::default(), &config, calibration);
     let (lists, revoked, digest) = (policy.lists, policy.revoked, Digest::of(&all));
-    Ok(Loaded { config, profiles, default, tables, trust, lists, revoked, digest })
+    Ok(Loaded { config, places, profiles, default, tables, trust, lists, revoked, digest })
 }
 
 /// Before anything of a policy takes effect, its cases have to hold.
@@ -302,7 +172,7 @@ fn terms(profile: Profile, config: &Config, calibration: &Calibration) -> Terms 
 }
 
 /// A path in the configuration is relative to its file.
-fn beside(config: &Path, file: &Path) -> PathBuf {
+pub(crate) fn beside(config: &Path, file: &Path) -> PathBuf {
     config.parent().map_or_else(|| file.to_owned(), |folder| folder.join(file))
 }
 
@@ -371,6 +241,28 @@ fn now() -> Timestamp {
     crate::runner::wall_clock()
 }
 
+/// Says whether a node starts with a configuration on this machine, as a start itself finds out, and what is questionable.
+pub fn check(setup: &Setup) -> (Vec<Remark>, Result<Config, DaemonError>) {
+    let loaded = match load(&setup.config, &setup.calibration, setup.shipped) {
+        Ok(loaded) => loaded,
+        Err(error) => return (Vec::new(), Err(error)),
+    };
+    let (warnings, verified) = verify(setup, &loaded);
+    (warnings, verified.map(|()| loaded.config))
+}
+
+/// Finds what keeps a node from starting with a configuration on this machine; and what is questionable.
+fn verify(setup: &Setup, loaded: &Loaded) -> (Vec<Remark>, Result<(), DaemonError>) {
+    let Loaded { config, places, default, profiles, .. } = loaded;
+    let (path, shipped) = (setup.config.as_path(), setup.shipped);
+    let found = verify::look(&Subject { path, config, places, default, profiles, shipped });
+    let verified = match found.problems {
+        none if none.is_empty() => Ok(()),
+        problems => Err(DaemonError::Wrong { path: path.to_owned(), problems }),
+    };
+    (found.warnings, verified)
+}
+
 /// Runs a node until it is told to stop.
 ///
 /// # Errors
@@ -379,6 +271,10 @@ fn now() -> Timestamp {
 pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
     log::begin(loaded.config.node.log, &loaded.config.node.name);
+    // Before anything of the node's is touched.
+    let (warnings, verified) = verify(&setup, &loaded);
+    warnings.iter().for_each(|warning| warn(&warning.at(&setup.config)));
+    verified?;
     let cache =
         Cache::of_user().map_err(|error| warn(&format_args!("compiled modules are not kept: {error}"))).ok();
     if let Err(error) = weir_netio::raise_descriptor_limit() {
@@ -403,7 +299,8 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     end_with_a_panic();
     let (daemon, notices) = Daemon::start(setup, loaded, ledger, cache)?;
     let daemon = Arc::new(daemon);
-    let service = Service::start(&daemon, key)?;
+    // It has not crashed where it cannot be reached: it stops in order.
+    let service = Service::start(&daemon, key).inspect_err(|_| daemon.stop())?;
     crate::service::notify("READY=1");
     say(&format!("node {} is running", lock(&daemon.node).config.node.name));
     let watched = daemon.watch(&happening, &notices);
@@ -450,17 +347,27 @@ impl Daemon {
             configuration: loaded.digest,
             at: now(),
         };
-        let (ledger, opened) = Ledger::with_storage(ledger, start, LedgerOptions::default())?;
+        let (mut ledger, opened) = Ledger::with_storage(ledger, start, LedgerOptions::default())?;
         if opened.crashed {
             warn(&"the node did not stop in order when it ran last; its ledger is whole up to then");
         }
         // Each session has an entry of its own in the ledger, so no earlier one has a higher number than there are entries.
         let before = ledger.head().map_or(0, |head| head.sequence);
-        let node = Node::start(loaded.config.clone(), workshop, before, &tells)?;
-        let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
-        // Before the sessions, whose modules may want to read them when they begin.
         let tables = std::mem::take(&mut loaded.tables);
-        loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;
+        let node = Node::start(loaded.config.clone(), workshop, before, &tells).and_then(|node| {
+            // Before the sessions, whose modules may want to read them when they begin.
+            loaded.tables = node.workshop.shelf.configure(tables)?;
+            Ok(node)
+        });
+        let node = match node {
+            Ok(node) => node,
+            Err(error) => {
+                // It has not crashed. What the ledger lacks then is said at the next start.
+                _ = ledger.stop(now());
+                return Err(error.into());
+            }
+        };
+        let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
         let sessions = loaded.config.sessions.clone();
         let (node, books) = (Mutex::new(node), Mutex::new(books));
         let trust = Mutex::new(loaded.trust.clone());
@@ -486,11 +393,13 @@ impl Daemon {
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
         };
-        daemon.remember()?;
-        for session in sessions {
-            let name = session.name.clone();
-            daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))?;
-        }
+        let begun = daemon.remember().and_then(|()| {
+            sessions.into_iter().try_for_each(|session| {
+                let name = session.name.clone();
+                daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))
+            })
+        });
+        begun.inspect_err(|_| daemon.stop())?;
         Ok((daemon, notices))
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_abi::{BATCH_PACKETS, Descriptor};
 use weir_netio::{Added, DescriptorRing, PacketRoom, Portion, Screen, Selection};
-use weir_session::Holding;
+use weir_session::{Holding, MemoryReservation, Name};
 use weir_units::Nanos;
 use weir_wire::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits, verify};
 
@@ -43,8 +43,6 @@ pub struct Intake {
     whole: Option<Box<Whole>>,
     /// Memory of the module's own, where it does not see the channel's.
     own: Option<Box<Selection>>,
-    /// What one packet takes at most, in fuel.
-    longest: u64,
     /// The session's memory that is taken for what shows packets.
     _tables: Holding,
     tally: Arc<ChannelTally>,
@@ -58,19 +56,28 @@ pub struct Intake {
 impl Session {
     /// Takes memory for the fragments that wait for a module of this channel from what the session has reserved, where the channel puts any together.
     pub(crate) fn reassembly(&self, channel: &ChannelSpec) -> Result<Option<Holding>, NodeError> {
-        if !channel.reassemble {
-            return Ok(None);
-        }
-        let wanted = ReassemblyLimits::default().bytes;
-        match Holding::of(&self.memory, wanted) {
-            Some(holding) => Ok(Some(holding)),
-            None => Err(NodeError::ReassemblyMemory {
-                channel: channel.name.clone(),
-                wanted,
-                session: self.spec.name.clone(),
-                left: self.memory.state().left(),
-            }),
-        }
+        reassembly(&self.spec.name, &self.memory, channel)
+    }
+}
+
+/// The same from the memory of a session of this name.
+pub(crate) fn reassembly(
+    session: &Name,
+    memory: &Arc<MemoryReservation>,
+    channel: &ChannelSpec,
+) -> Result<Option<Holding>, NodeError> {
+    if !channel.reassemble {
+        return Ok(None);
+    }
+    let wanted = ReassemblyLimits::default().bytes;
+    match Holding::of(memory, wanted) {
+        Some(holding) => Ok(Some(holding)),
+        None => Err(NodeError::ReassemblyMemory {
+            channel: channel.name.clone(),
+            wanted,
+            session: session.clone(),
+            left: memory.state().left(),
+        }),
     }
 }
 
@@ -100,10 +107,9 @@ impl Intake {
             Box::new(Whole { reassembler, counted, _room: room })
         });
         let verifies = spec.checksum == Some(Checksum::Verify);
-        let longest = screens.iter().fold(LONGEST, |sum, _| sum.saturating_add(LONGEST_SHOWN));
         let tally = Arc::clone(tally);
         let (packet, _tables) = (Vec::new(), tables);
-        Ok(Some(Self { verifies, whole, own, longest, _tables, tally, packet, rest: None, ready: None }))
+        Ok(Some(Self { verifies, whole, own, _tables, tally, packet, rest: None, ready: None }))
     }
 
     fn selection(screens: &[Screen], waiting: Option<&Arc<PacketRoom>>) -> io::Result<Selection> {
@@ -114,9 +120,10 @@ impl Intake {
         }
     }
 
-    /// What is done with one packet at most, in fuel.
-    pub fn longest(&self) -> u64 {
-        self.longest
+    /// What is done with one packet of such a channel at most, in fuel, where it is shown through so many screens; nothing where nothing is done.
+    pub(crate) fn longest_for(spec: &ChannelSpec, screens: usize) -> Option<u64> {
+        let shown = LONGEST_SHOWN.saturating_mul(screens as u64);
+        spec.is_handled().then(|| LONGEST.saturating_add(shown))
     }
 
     /// How many packets it has transformed so far; nothing where it shows them as they are.

@@ -4,8 +4,11 @@
 use crate::error::NodeError;
 use crate::guest::{Guest, Output};
 use crate::log::{self, warn};
-use crate::node::{Module, Node};
-use crate::runner::{Stuck, Waker};
+use crate::node::{Module, Node, Session};
+use crate::plan::ChannelTally;
+use crate::queue::Queue;
+use crate::runner::{CoreThread, Stuck, Waker};
+use crate::writer::Writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +32,59 @@ pub(crate) struct Leaving {
     core: Option<(u16, Waker)>,
     stopped: Receiver<Guest>,
     outputs: Option<Sender<Output>>,
+}
+
+/// A module that was taken out of its session, and has yet to be told to stop.
+#[derive(Debug)]
+pub(crate) struct Withdrawn {
+    leaving: Leaving,
+    told: Sender<Guest>,
+    queue: Arc<Queue>,
+    tally: Option<Arc<ChannelTally>>,
+}
+
+impl Withdrawn {
+    /// Has it stop, when no interface has packets for it any more.
+    pub(crate) fn stop(self) -> Leaving {
+        let Self { leaving, told, queue, tally } = self;
+        let lost = queue.close().unwrap_or(0);
+        if let Some(tally) = tally {
+            tally.closed.fetch_add(lost, Ordering::Relaxed);
+        }
+        let guest = leaving.guest;
+        if let Some((_, core)) = &leaving.core {
+            core.tell(move |runner| runner.end(guest, told));
+        }
+        leaving
+    }
+}
+
+/// Takes modules out of a session. Interfaces have packets for them until they are told otherwise.
+pub(crate) fn withdraw(
+    there: &mut Session,
+    modules: &[Name],
+    cores: &[CoreThread],
+    writer: &Writer,
+) -> Vec<Withdrawn> {
+    let mut all = Vec::new();
+    for module in modules {
+        let Some(gone) = there.modules.remove(module) else { continue };
+        let guest = gone.guest;
+        there.bell.remove(guest);
+        // Nobody waits for it any more.
+        let services = gone.desk.office().close(&gone.desk);
+        there.gone_services.merge(&services);
+        let core = there.vps.get(&gone.spec.cpu).and_then(|vp| cores.get(vp.core));
+        let core = core.map(|core| (core.number(), core.waker()));
+        let tally = there.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.tally));
+        let ((told, stopped), outputs) = (channel(), writer.outputs());
+        let (session, module, id) = (there.spec.name.clone(), module.clone(), there.id);
+        let queue = Arc::clone(&gone.queue);
+        let leaving = Leaving { session, id, module, guest, core, stopped, outputs };
+        all.push(Withdrawn { leaving, told, queue, tally });
+        there.leaving.insert(guest, gone);
+    }
+    all
 }
 
 /// A module that has stopped.
@@ -116,7 +172,7 @@ impl Node {
             there.ended.add(module, leaves, reason);
         }
         let is_there = leaves.is_some();
-        let taken = is_there.then(|| self.take_out(session, &[module], false).pop()).flatten();
+        let taken = is_there.then(|| self.take_out(session, std::slice::from_ref(module), false).pop()).flatten();
         taken.ok_or_else(|| NodeError::NoModule { session: session.clone(), module: module.clone() })
     }
 
@@ -126,41 +182,15 @@ impl Node {
     }
 
     /// Takes modules of a session out, all of them before any of them begins to stop. `is_silenced`: what they say at their ends goes nowhere but into records.
-    fn take_out(&mut self, session: &Name, modules: &[&Name], is_silenced: bool) -> Vec<Leaving> {
+    fn take_out(&mut self, session: &Name, modules: &[Name], is_silenced: bool) -> Vec<Leaving> {
         let Some(there) = self.sessions.get_mut(session) else { return Vec::new() };
-        let mut all = Vec::new();
-        for module in modules {
-            let Some(gone) = there.modules.remove(*module) else { continue };
-            let guest = gone.guest;
-            there.bell.remove(guest);
-            // Nobody waits for it any more.
-            let services = gone.desk.office().close(&gone.desk);
-            there.gone_services.merge(&services);
-            let core = there.vps.get(&gone.spec.cpu).and_then(|vp| self.cores.get(vp.core));
-            let core = core.map(|core| (core.number(), core.waker()));
-            let tally = there.channels.get(&gone.spec.channel).map(|channel| Arc::clone(&channel.tally));
-            let ((told, stopped), outputs) = (channel(), self.writer.outputs());
-            let (session, module, id) = (session.clone(), (*module).clone(), there.id);
-            let queue = Arc::clone(&gone.queue);
-            all.push((Leaving { session, id, module, guest, core, stopped, outputs }, told, queue, tally));
-            there.leaving.insert(guest, gone);
-        }
+        let all = withdraw(there, modules, &self.cores, &self.writer);
         // First nothing more comes for them. With fewer readers than before there is no reason to fail.
         let routed = if is_silenced { self.silence(session) } else { self.route_all(session) };
         if let Err(error) = routed {
             warn(&error);
         }
-        for (leaving, told, queue, tally) in &all {
-            let lost = queue.close().unwrap_or(0);
-            if let Some(tally) = tally {
-                tally.closed.fetch_add(lost, Ordering::Relaxed);
-            }
-            let (guest, told) = (leaving.guest, told.clone());
-            if let Some((_, core)) = &leaving.core {
-                core.tell(move |runner| runner.end(guest, told));
-            }
-        }
-        all.into_iter().map(|(leaving, ..)| leaving).collect()
+        all.into_iter().map(Withdrawn::stop).collect()
     }
 
     /// A module has stopped: what it used is its session's, as long as that is there.
@@ -193,7 +223,7 @@ impl Node {
         let modules: Vec<Name> = there.modules.keys().cloned().collect();
         let has_no_right =
             matches!(reason, Closed::Expired | Closed::Revoked | Closed::Parent | Closed::Misbehaved);
-        Ok(self.take_out(session, &modules.iter().collect::<Vec<_>>(), has_no_right))
+        Ok(self.take_out(session, &modules, has_no_right))
     }
 
     /// Ends a session: what it had reserved is free. Its modules have been taken out before; one that does not stop is given up.
@@ -202,19 +232,22 @@ impl Node {
             warn(&error);
         }
         if let Some(gone) = self.sessions.remove(session) {
-            self.evict(gone.leaving, &gone.vps);
+            self.evict(&gone.leaving);
             self.close_vps(&gone.vps);
+            gone.retired.iter().for_each(|vp| self.close_vp(vp));
         }
         self.forget_selections();
         self.route_everything()
     }
 
     /// Gives up modules that somebody still waits for.
-    fn evict(&self, leaving: BTreeMap<u64, Module>, vps: &BTreeMap<Name, crate::node::Vp>) {
-        for (guest, module) in leaving {
-            let core = vps.get(&module.spec.cpu).and_then(|vp| self.cores.get(vp.core));
-            if let Some(Err(error)) = core.map(|core| core.ask(move |runner| drop(runner.evict(guest)))) {
-                warn(&error);
+    fn evict(&self, leaving: &BTreeMap<u64, Module>) {
+        for guest in leaving.keys().copied() {
+            // Its virtual processor may be one that the session has no more.
+            for core in &self.cores {
+                if let Err(error) = core.ask(move |runner| drop(runner.evict(guest))) {
+                    warn(&error);
+                }
             }
         }
     }

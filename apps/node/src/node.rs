@@ -6,29 +6,24 @@
 use crate::account::Account;
 use crate::authority::{self, Owner, Refusal, Signed, ceilings};
 use crate::bell::Bell;
-use crate::change::leading;
 use crate::config::Config;
 use crate::ended::Ended;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::followers::Following;
-use crate::guest::{Guest, Inbox, Standing, Tally};
-use crate::intake::Intake;
+use crate::guest::Tally;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::{self, warn};
-use crate::outbox::Outbox;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::Desk;
-use crate::processors::share;
 use crate::queue::Queue;
 use crate::runner::CoreThread;
-use crate::seat::{Seat, SeatError};
 use crate::source::{Notice, Source};
 use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees, SessionSpec, SpecError};
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Method, Secret, Share, Shared};
-use crate::workshop::{Prepared, Workshop};
+use crate::workshop::Workshop;
 use crate::writer::{Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -39,12 +34,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use weir_demux::{Program as FilterProgram, SubFlows};
 use weir_netio::{PacketRoom, Screen};
-use weir_sched::cpu::{Config as CoreConfig, Ppm, VpId};
+use weir_sched::cpu::VpId;
 use weir_session::ledger::{Unloaded, Usage};
 use weir_session::services::ServiceTally;
 use weir_session::{Holding, MemoryReservation, Name, NodeMemory, Service, Terms, Tier};
 use weir_trust::credential::{PrefixId, Verified};
-use weir_units::{Bytes, Nanos};
+use weir_units::Nanos;
 
 /// A virtual processor of a session.
 #[derive(Clone, Debug)]
@@ -66,7 +61,7 @@ pub(crate) struct Channel {
     /// Through what each of its modules is shown what is [made](Sight::Made) for it.
     pub(crate) screens: Vec<Screen>,
     /// The session's memory that is taken for what shows them.
-    tables: Holding,
+    pub(crate) tables: Holding,
     pub(crate) tally: Arc<ChannelTally>,
     /// What is spent for packets that go on without a module.
     pub(crate) account: Arc<Account>,
@@ -109,6 +104,8 @@ pub(crate) struct Session {
     /// Those from whom its owner has his right, and who had a session when it was made.
     pub(crate) parents: BTreeSet<PrefixId>,
     pub(crate) vps: BTreeMap<Name, Vp>,
+    /// Virtual processors that it has no more, until the modules on them have stopped.
+    pub(crate) retired: Vec<Vp>,
     pub(crate) channels: BTreeMap<Name, Channel>,
     pub(crate) outputs: Outputs,
     /// The tables that it publishes. After its modules have ended, they are nobody's.
@@ -149,6 +146,11 @@ impl Session {
         signed.try_for_each(|(signed, module)| signed.hold(&owner.credential, &module.spec.module))
     }
 
+    /// Its virtual processors, with those that it has no more and on which modules still stop.
+    pub(crate) fn all_vps(&self) -> impl Iterator<Item = &Vp> {
+        self.vps.values().chain(&self.retired)
+    }
+
     /// Whether there can be one more module. Those that stop count, for as long as they have what they had.
     pub(crate) fn check_room(&self, name: &Name) -> Result<(), SpecError> {
         let count = self.modules.len() + self.leaving.len() + 1;
@@ -179,10 +181,10 @@ pub struct Node {
     pub(crate) packet_room: Arc<PacketRoom>,
     pub(crate) packet_rooms: BTreeMap<PrefixId, Arc<PacketRoom>>,
     pub(crate) writer: Writer,
-    records: PathBuf,
-    next_guest: u64,
+    pub(crate) records: PathBuf,
+    pub(crate) next_guest: u64,
     next_channel: u64,
-    next_session: u64,
+    pub(crate) next_session: u64,
     pub(crate) started: Instant,
 }
 
@@ -194,11 +196,7 @@ impl Node {
         before: u64,
         notices: &Sender<Notice>,
     ) -> Result<Self, NodeError> {
-        let core_config = CoreConfig {
-            blocking: config.cpu.blocking,
-            cap: Ppm(u32::from(config.cpu.reservable) * 10_000),
-            ..CoreConfig::default()
-        };
+        let core_config = config.cpu.of_cores();
         let numbers = config.cpu.module_cores();
         let trace = config.cpu.trace.as_deref();
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
@@ -324,6 +322,7 @@ impl Node {
             owner,
             parents,
             vps,
+            retired: Vec::new(),
             channels,
             outputs,
             claims,
@@ -365,142 +364,6 @@ impl Node {
         let others = self.sessions.values().filter(|session| session.spec.name != spec.name);
         let others = others.filter_map(|session| Some((session.owner.as_ref()?, &session.spec)));
         Ok(ceilings::hold(owner, spec, others).map_err(Box::new)?)
-    }
-
-    /// Gives a module its place, if its session's owner may have it there now.
-    pub(crate) fn install(
-        &mut self,
-        session: &Name,
-        prepared: Prepared,
-        signed: Option<Signed>,
-    ) -> Result<Name, NodeError> {
-        let channel = self.sessions.get(session).and_then(|there| there.channels.get(&prepared.spec.channel));
-        let waiting = self.packet_room(channel.and_then(|channel| channel.spec.bounds.party));
-        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
-        if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
-            signed.hold(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
-        }
-        let Prepared { spec, name, admitted, tenant, longest, desk, mut tables, binding, profile } = prepared;
-        if there.is_closing {
-            return Err(NodeError::Closing(session.clone()));
-        }
-        if there.modules.contains_key(&name) {
-            return Err(NodeError::ModuleExists { session: session.clone(), module: name });
-        }
-        there.check_room(session)?;
-        let changed = || NodeError::Changed(session.clone());
-        // What it was prepared by may be what the session has no more.
-        let is_as_before = binding.holds(&there.spec) && profile == there.spec.profile;
-        if !tables.are_of(&there.memory) || !is_as_before {
-            return Err(changed());
-        }
-        let checked = SessionSpec { modules: vec![spec.clone()], ..there.spec.clone() };
-        checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
-        let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
-        let channel = there.channels.get(&spec.channel).ok_or_else(changed)?;
-        let way = self.way(there, &channel.spec);
-        let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
-        if let (Some(_), Some((module, _))) = (&way, deciding) {
-            let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
-            return Err(NodeError::Decided { session, channel, module });
-        }
-        if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
-            let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
-            return Err(NodeError::BestEffort { module, tier, cpu });
-        }
-        let failed = |source| NodeError::of_selection(&spec.channel, source);
-        let room = there.reassembly(&channel.spec)?;
-        // Each of its modules has its own, where what it sees is made for it.
-        let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
-        let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
-        let intake =
-            Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken, waiting.as_ref());
-        let intake = intake.map_err(failed)?;
-        let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
-            (Some(ring), _) => ring.clone(),
-            (None, Sight::All(_)) => {
-                self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
-            }
-            (None, Sight::Selected(selection)) => {
-                selection.lock().unwrap_or_else(std::sync::PoisonError::into_inner).descriptors().clone()
-            }
-            // That memory is for nobody's eyes.
-            (None, Sight::Made(_)) => return Err(changed()),
-        };
-        let transformed = intake.as_ref().and_then(Intake::transformed);
-        let tick = admitted.tick().map(|period| period.0);
-        let queue = Arc::new(channel.spec.new_queue());
-        let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
-        let standing =
-            Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
-        let outputs = self.writer.outputs().ok_or_else(changed)?;
-        let files = outputs.clone();
-        let core = self.cores.get(vp.core).ok_or_else(changed)?;
-        tenant.bind(core.number()).map_err(SeatError::from)?;
-        let isolation = tenant.isolation();
-        let seat = Seat::new(tenant, &ring, tick)?;
-        // Of two things that can exceed a budget only one does.
-        let calibration = &self.workshop.pace.calibration;
-        let taking_in = intake.as_ref().map_or(Nanos(0), |intake| calibration.time(intake.longest()));
-        let (id, share, overrun) = (vp.id, share(&vp.spec), longest.call.max(taking_in));
-        let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
-        let number = core.number();
-        room.map_err(|refusal| NodeError::Cpu { name: spec.cpu.clone(), core: number, refusal })?;
-        self.next_guest += 1;
-        let guest = self.next_guest;
-        let manifest = admitted.manifest();
-        let written =
-            self.writer.open(guest, session, &name, manifest, &self.records, Arc::clone(&account))?;
-        let module = Module {
-            guest,
-            title: format!("{} {}", manifest.name, manifest.version),
-            tier: admitted.tier(),
-            isolation,
-            streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
-            services: manifest.services.clone(),
-            calls: manifest.calls.clone(),
-            outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
-            tables: binding,
-            queue: Arc::clone(&queue),
-            shown: transformed.map(|transformed| {
-                self.next_selection += 1;
-                (self.next_selection, transformed)
-            }),
-            tally: Arc::clone(&tally),
-            account: Arc::clone(&account),
-            written,
-            spec: spec.clone(),
-            signed,
-            desk: Arc::clone(&desk),
-        };
-        let offers = there.spec.offered(&manifest.services);
-        let outlets = leading(&module.outputs, &self.outlets(session));
-        desk.office().open(&desk, guest, core.waker(), session, &there.memory, offers.clone());
-        // What it may call can have changed since it was prepared, too.
-        desk.change(manifest.calls.iter().map(|name| there.spec.used(name)).collect(), offers);
-        tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
-        let pace = Arc::clone(&self.workshop.pace);
-        let inbox = Inbox { queue, intake, desk: Arc::clone(&desk) };
-        let resident =
-            Guest::new(guest, seat, inbox, standing, tally, account, Outbox::new(outputs), longest, pace)
-                .sending_on(way)
-                .sending(outlets)
-                .reading(tables)
-                .held_to(Arc::clone(&there.limits));
-        there.bell.add(guest, core.waker());
-        let settled = core.ask(move |runner| runner.settle(id, resident))?;
-        if settled.is_err() {
-            there.bell.remove(guest);
-            desk.office().close(&desk);
-            crate::writer::close(&files, guest);
-            return Err(NodeError::Full(spec.cpu));
-        }
-        if let Some(session) = self.sessions.get_mut(session) {
-            session.ended.forget(&name);
-            session.modules.insert(name.clone(), module);
-        }
-        self.route_all(session)?;
-        Ok(name)
     }
 
     /// What the cores decide is recorded no longer.
@@ -682,8 +545,17 @@ impl Node {
 
     pub(crate) fn route(&self, interface: &str) -> Result<(), PlanError> {
         let Some(source) = self.sources.get(interface) else { return Ok(()) };
+        source.follow(self.routes(interface, self.sessions.values()))
+    }
+
+    /// Where packets of an interface go for these sessions.
+    pub(crate) fn routes<'a>(
+        &self,
+        interface: &str,
+        sessions: impl Iterator<Item = &'a Session>,
+    ) -> Vec<Route> {
         let mut routes = Vec::new();
-        for (name, session) in &self.sessions {
+        for session in sessions {
             for (channel_name, channel) in &session.channels {
                 if channel.spec.interface != interface {
                     continue;
@@ -697,7 +569,7 @@ impl Node {
                 });
                 routes.push(Route {
                     channel: channel.number,
-                    session: name.clone(),
+                    session: session.spec.name.clone(),
                     session_id: session.id,
                     priority: session.spec.priority,
                     way: self.way(session, &channel.spec),
@@ -712,6 +584,6 @@ impl Node {
                 });
             }
         }
-        source.follow(routes)
+        routes
     }
 }

@@ -303,7 +303,7 @@ const QUIET: Duration = Duration::from_millis(500);
 
 /// Makes plans. Joining many filters takes long, so it is done by whoever asks for another plan, with as few of them as can be: packets go where the
 /// present plan says until the next one is there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Planner {
     /// Which channel is where.
     places: Vec<Option<u64>>,

@@ -18,8 +18,8 @@ pub(crate) struct Premises {
     pub(crate) links: BTreeMap<String, LinkType>,
     /// Interfaces on which what this machine sends is seen, too.
     pub(crate) outgoing: Vec<String>,
-    profiles: Vec<Name>,
-    secret: Arc<Secret>,
+    pub(crate) profiles: Vec<Name>,
+    pub(crate) secret: Arc<Secret>,
 }
 
 impl Node {
@@ -38,6 +38,11 @@ impl Node {
 }
 
 impl Premises {
+    /// The same with these profiles.
+    pub(crate) fn with_profiles(self, profiles: Vec<Name>) -> Self {
+        Self { profiles, ..self }
+    }
+
     /// Whether a session can be, as far as that can be said of it alone.
     pub(crate) fn check(&self, spec: &SessionSpec) -> Result<(), NodeError> {
         let interfaces: Vec<String> = self.interfaces.keys().cloned().collect();

@@ -26,7 +26,7 @@ impl Node {
     /// What the virtual processors of these sessions had. Each core is asked once.
     pub(crate) fn processor_stats<'a>(&self, sessions: impl Iterator<Item = &'a Session>) -> ProcessorStats {
         let mut ids: Vec<Vec<VpId>> = self.cores.iter().map(|_| Vec::new()).collect();
-        for vp in sessions.flat_map(|session| session.vps.values()) {
+        for vp in sessions.flat_map(Session::all_vps) {
             if let Some(here) = ids.get_mut(vp.core) {
                 here.push(vp.id);
             }
@@ -59,12 +59,14 @@ impl Node {
         }
         Err(match refused {
             Some((core, refusal)) => NodeError::Cpu { name: spec.name.clone(), core, refusal },
-            None => NodeError::NoCore {
-                name: spec.name.clone(),
-                core: spec.core.unwrap_or_default(),
-                cores: self.cores.iter().map(CoreThread::number).collect(),
-            },
+            None => self.no_core(spec),
         })
+    }
+
+    /// It names a core that is none of the node's.
+    pub(crate) fn no_core(&self, spec: &ProcessorSpec) -> NodeError {
+        let (name, core) = (spec.name.clone(), spec.core.unwrap_or_default());
+        NodeError::NoCore { name, core, cores: self.cores.iter().map(CoreThread::number).collect() }
     }
 
     /// Gives a virtual processor another share. It stays on its core.
@@ -92,12 +94,27 @@ impl Node {
     }
 
     pub(crate) fn close_vps(&self, vps: &BTreeMap<Name, Vp>) {
-        for vp in vps.values() {
-            let Some(core) = self.cores.get(vp.core) else { continue };
-            let id = vp.id;
-            // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
-            if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
-                warn(&error);
+        vps.values().for_each(|vp| self.close_vp(vp));
+    }
+
+    pub(crate) fn close_vp(&self, vp: &Vp) {
+        let Some(core) = self.cores.get(vp.core) else { return };
+        let id = vp.id;
+        // A job that is put into the core's letter box is done between two runs, so nothing of it runs then.
+        if let Err(error) = core.ask(move |runner| runner.close(id)).map(|closed| closed.map(|_| ())) {
+            warn(&error);
+        }
+    }
+
+    /// Ends the virtual processors that a session has no more, when its modules have left them. What they had stays on its bill.
+    pub(crate) fn end_retired(&mut self, session: &Name, id: u64) {
+        let Some(there) = self.sessions.get_mut(session).filter(|there| there.id == id) else { return };
+        for vp in std::mem::take(&mut there.retired) {
+            let (Some(core), id) = (self.cores.get(vp.core), vp.id) else { continue };
+            match core.ask(move |runner| (runner.account(id), runner.close(id))) {
+                Ok((account, Ok(stats))) => crate::bill::add_processor(&mut there.gone, &stats, &account),
+                Ok((_, Err(_))) => {}
+                Err(error) => warn(&error),
             }
         }
     }

@@ -3,10 +3,13 @@
 //! Everything on a core happens on its one thread, between two runs: what others want of it they put into a letter box. So nothing here is locked
 //! while a module runs, and the scheduler sees everything in one order.
 
+mod promises;
+
 use crate::guest::{Guest, Served};
 use crate::laps::{Laps, Late};
 use crate::link::Outlet;
 use crate::trace::{Recorder, Shared, Trace, recorder};
+use promises::Promises;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -232,6 +235,14 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// Whether a thread of this process can be bound to a core.
+pub(crate) fn can_bind(core: u16) -> bool {
+    let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
+    let can = bind(core).is_ok();
+    _ = rustix::thread::sched_setaffinity(None, &before);
+    can
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -342,6 +353,7 @@ pub struct Runner {
     alarms: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// When calls of services are late, at most one entry for each module.
     deadlines: BTreeSet<(Instant, u64)>,
+    promises: Promises,
     origin: Instant,
     laps: Laps,
     late: Late,
@@ -367,6 +379,7 @@ impl Runner {
             homes: BTreeMap::new(),
             alarms: BinaryHeap::new(),
             deadlines: BTreeSet::new(),
+            promises: Promises::default(),
             origin,
             laps: Laps::begin(),
             late: Late::default(),
@@ -381,6 +394,7 @@ impl Runner {
                 continue;
             }
             self.sound_alarms();
+            self.keep_promises();
             let begin = self.now();
             match self.core.next(begin) {
                 Decision::Run { vp, budget, .. } => {
@@ -624,6 +638,7 @@ impl Runner {
     }
 
     fn wait(&self, until: Option<Nanos>) {
+        let until = until.into_iter().chain(self.promises.next()).min();
         let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
         let alarm = self.alarms.peek().map(|Reverse((at, _))| Duration::from_nanos(at.since(wall_clock()).0));
         let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
@@ -645,24 +660,28 @@ impl Runner {
 
     /// Gives it another share. What it may exceed its budget by stays.
     pub fn change(&mut self, vp: VpId, share: Share) -> Result<(), Refusal> {
-        let overrun = self.core.core().terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
-        self.core.change(vp, Terms { share, overrun }, self.now())
+        let overrun = self.overrun(vp).ok_or(Refusal::Unknown(vp))?;
+        self.core.change(vp, Terms { share, overrun }, self.now())?;
+        self.promises.forget(vp);
+        Ok(())
     }
 
     /// Ends it. Its modules have been taken away before.
     pub fn close(&mut self, vp: VpId) -> Result<Stats, Refusal> {
         let stats = self.core.close(vp, self.now())?;
         self.vps.remove(&vp);
+        self.promises.forget(vp);
         Ok(stats)
     }
 
     /// Makes room for a module whose calls can exceed a budget by so much.
     pub fn make_room(&mut self, vp: VpId, share: Share, overrun: Nanos) -> Result<(), Refusal> {
-        let present = self.core.core().terms(vp).ok_or(Refusal::Unknown(vp))?.overrun;
-        if overrun <= present {
+        if overrun <= self.overrun(vp).ok_or(Refusal::Unknown(vp))? {
             return Ok(());
         }
-        self.core.change(vp, Terms { share, overrun }, self.now())
+        self.core.change(vp, Terms { share, overrun }, self.now())?;
+        self.promises.forget(vp);
+        Ok(())
     }
 
     /// Puts a module on a virtual processor. Gives it back where there is no room.

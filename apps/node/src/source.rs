@@ -105,6 +105,13 @@ pub struct Source {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A plan that is not followed yet.
+#[derive(Debug)]
+pub struct Planned {
+    planner: Planner,
+    plan: Plan,
+}
+
 /// Why an interface cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -130,7 +137,7 @@ impl Source {
         core: Option<u16>,
         notices: Sender<Notice>,
     ) -> Result<Self, SourceError> {
-        let live = Live::open(name, options)?;
+        let live = Live::open_or_wait(name, options)?;
         let shared = Arc::new(Shared {
             plan: Mutex::default(),
             gone: Mutex::default(),
@@ -179,6 +186,20 @@ impl Source {
         let plan = planner.plan(routes)?;
         self.publish(plan);
         Ok(())
+    }
+
+    /// A plan for these channels, which [takes effect](Self::take_up) later, or never.
+    pub fn plan(&self, routes: Vec<Route>) -> Result<Planned, PlanError> {
+        let mut planner = lock(&self.planner).clone();
+        let plan = planner.plan(routes)?;
+        Ok(Planned { planner, plan })
+    }
+
+    /// Follows a plan for this interface, if no other one was followed since it was made.
+    pub fn take_up(&self, planned: Planned) {
+        let mut planner = lock(&self.planner);
+        *planner = planned.planner;
+        self.publish(planned.plan);
     }
 
     /// Joins all filters where some came or went, and it has been quiet since. That can take long; packets go where they should all the while.

@@ -53,6 +53,63 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
+/// What a node admits modules by.
+pub(crate) struct Rules<'a> {
+    pub(crate) default: &'a Terms,
+    pub(crate) profiles: &'a BTreeMap<Name, Terms>,
+    pub(crate) shipped: Shipped,
+    pub(crate) blocking: Nanos,
+}
+
+/// A module that a node admits.
+pub(crate) struct Assessed {
+    pub(crate) admitted: Admitted,
+    pub(crate) longest: Longest,
+    /// Whether it runs as it is, without places where it can be suspended.
+    is_short: bool,
+    /// What it is called in its session.
+    pub(crate) name: Name,
+}
+
+impl Rules<'_> {
+    /// Admits a module of a session, whose file's bytes are given unless it comes with weir.
+    pub(crate) fn assess(
+        &self,
+        session: &SessionSpec,
+        spec: &ModuleSpec,
+        file: Option<Vec<u8>>,
+    ) -> Result<Assessed, NodeError> {
+        let module = || spec.module.clone();
+        let bytes = match file {
+            Some(bytes) => bytes,
+            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
+        };
+        let terms = match &session.profile {
+            None => self.default,
+            // The configuration may have lost it since the session was made. Another one would allow more than was meant.
+            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
+        };
+        let refused = |refusal| NodeError::Refused { module: module(), refusal };
+        let admitted =
+            Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
+        // What is short runs as it is; what is not, or is not known to be, gets places where it can be suspended.
+        let mut longest = Longest::of(&admitted);
+        let is_short = longest.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
+        if !is_short {
+            longest = Longest::suspendable(&admitted);
+        }
+        if longest.call >= self.blocking {
+            let (longest, blocking) = (longest.call, self.blocking);
+            return Err(NodeError::TooLong { module: module(), longest, blocking });
+        }
+        if let Some(what) = not_apart(&admitted).filter(|_| session.process == Process::Own) {
+            return Err(NodeError::Apart { module: module(), what });
+        }
+        let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
+        Ok(Assessed { admitted, longest, is_short, name })
+    }
+}
+
 impl Workshop {
     /// What modules are admitted by where a session names no profile, and by name.
     pub fn new(
@@ -95,29 +152,13 @@ impl Workshop {
         meter: &mut dyn Meter,
     ) -> Result<Prepared, NodeError> {
         let module = || spec.module.clone();
-        let bytes = match file {
-            Some(bytes) => bytes,
-            None => (self.shipped)(&spec.module).ok_or_else(|| NodeError::Unknown(module()))?.to_vec(),
+        let rules = Rules {
+            default: &self.default,
+            profiles: &self.profiles,
+            shipped: self.shipped,
+            blocking: self.blocking,
         };
-        let terms = match &session.profile {
-            None => &self.default,
-            // The configuration may have lost it since the session was made. Another one would allow more than was meant.
-            Some(name) => self.profiles.get(name).ok_or_else(|| NodeError::NoProfile(name.clone()))?,
-        };
-        let refused = |refusal| NodeError::Refused { module: module(), refusal };
-        let admitted =
-            Assessment::of(bytes, &spec.settings(), terms).and_then(Assessment::admit).map_err(refused)?;
-        // What is short runs as it is; what is not, or is not known to be, gets places where it can be suspended.
-        let mut longest = Longest::of(&admitted);
-        let is_short = longest.call.0 < self.blocking.0 / 2 && admitted.tier() == Tier::Proved;
-        if !is_short {
-            longest = Longest::suspendable(&admitted);
-        }
-        if longest.call >= self.blocking {
-            let (longest, blocking) = (longest.call, self.blocking);
-            return Err(NodeError::TooLong { module: module(), longest, blocking });
-        }
-        let name = spec.name.clone().unwrap_or_else(|| admitted.manifest().name.clone());
+        let Assessed { admitted, longest, is_short, name } = rules.assess(session, spec, file)?;
         let failed = |error| NodeError::Load { module: module(), error };
         let before = memory.state();
         let short = |wanted: Option<Bytes>| NodeError::SessionMemory {
@@ -133,9 +174,6 @@ impl Workshop {
             self.shelf.bind(session, &name, admitted.manifest(), memory)?;
         let tenant = match session.process {
             Process::Own => {
-                if let Some(what) = not_apart(&admitted) {
-                    return Err(NodeError::Apart { module: module(), what });
-                }
                 let ward = Ward::start(
                     &Launcher::of_process(),
                     &self.engine,

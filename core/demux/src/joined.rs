@@ -78,7 +78,7 @@ impl Joined {
 }
 
 /// Joins filters that come and go.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Joiner {
     limits: Limits,
     filters: Filters,

@@ -49,6 +49,40 @@ impl NodeMemory {
         *reserved = others.saturating_add(to);
         Ok(())
     }
+
+    /// Puts the reservations of `come` in the place of those of `gone`, all of them at once: there has to be room for the result alone, in whatever order they come. Those of `gone` are
+    /// counted no more, keep what they have, and never grow again.
+    ///
+    /// # Errors
+    /// [`ReservationError::Left`], with the place in `come` of the first that there is no room for. Nothing has changed then.
+    pub fn replace(
+        &self,
+        gone: &[Arc<MemoryReservation>],
+        come: &[Arc<MemoryReservation>],
+    ) -> Result<(), (usize, ReservationError)> {
+        // All others lock one of them, and then the node's.
+        let mut gone: Vec<_> = gone.iter().map(|it| it.lock()).collect();
+        let mut come: Vec<_> = come.iter().map(|it| it.lock()).collect();
+        let mut reserved = lock(&self.reserved);
+        let counted = gone.iter().filter(|inner| inner.is_counted).map(|inner| inner.state.reserved.0);
+        let before = counted.fold(0, u64::saturating_add);
+        let after = come.iter().map(|inner| inner.state.reserved.0).fold(0, u64::saturating_add);
+        let others = reserved.saturating_sub(before);
+        let mut left = self.of.0.saturating_sub(others);
+        if after > left && after > before {
+            for (place, inner) in come.iter().enumerate() {
+                let wanted = inner.state.reserved;
+                if wanted.0 > left {
+                    return Err((place, ReservationError::Left { wanted, left: Bytes(left) }));
+                }
+                left -= wanted.0;
+            }
+        }
+        *reserved = others.saturating_add(after);
+        gone.iter_mut().for_each(|inner| inner.is_counted = false);
+        come.iter_mut().for_each(|inner| inner.is_counted = true);
+        Ok(())
+    }
 }
 
 /// Why a reservation cannot be what is asked for. Nothing has changed.
@@ -117,6 +151,8 @@ pub struct MemoryReservation {
 #[derive(Debug)]
 struct Inner {
     state: MemoryState,
+    /// Whether it is among what the node has reserved.
+    is_counted: bool,
     /// The most that was reserved since this was asked for last.
     peak: Bytes,
     /// That it is low has been said, and nothing has changed since that would make it worth saying again.
@@ -142,8 +178,18 @@ impl MemoryReservation {
         let wanted = reserved;
         node.exchange(0, reserved.0).map_err(|left| ReservationError::Left { wanted, left })?;
         let state = MemoryState { reserved, ceiling: ceiling.max(reserved), ..MemoryState::default() };
-        let inner = Mutex::new(Inner { state, peak: reserved, is_said: false });
-        Ok(Arc::new(Self { node: Arc::clone(node), inner, alarm: OnceLock::new() }))
+        Ok(Self::with(node, state, true))
+    }
+
+    /// A reservation that is not counted yet, for a session that is prepared: [`NodeMemory::replace`] counts it.
+    pub fn apart(node: &Arc<NodeMemory>, reserved: Bytes, ceiling: Bytes) -> Arc<Self> {
+        let state = MemoryState { reserved, ceiling: ceiling.max(reserved), ..MemoryState::default() };
+        Self::with(node, state, false)
+    }
+
+    fn with(node: &Arc<NodeMemory>, state: MemoryState, is_counted: bool) -> Arc<Self> {
+        let inner = Mutex::new(Inner { state, is_counted, peak: state.reserved, is_said: false });
+        Arc::new(Self { node: Arc::clone(node), inner, alarm: OnceLock::new() })
     }
 
     /// Has this called whenever [`MemoryState::times_low`] has grown, by whoever caused it and in the middle of what that one does. Only the
@@ -165,9 +211,15 @@ impl MemoryReservation {
         std::mem::replace(&mut inner.peak, now)
     }
 
+    /// What an interval is charged for is no less than this, which the session had reserved in it before.
+    pub fn had(&self, peak: Bytes) {
+        let mut inner = self.lock();
+        inner.peak = inner.peak.max(peak);
+    }
+
     /// Takes so much for use, or nothing where so much is not left. Says whether it was taken.
     pub fn take(&self, bytes: Bytes) -> bool {
-        self.with(|inner| {
+        self.act(|inner| {
             let is_left = bytes <= inner.state.left();
             if is_left {
                 inner.state.used.0 += bytes.0;
@@ -180,7 +232,7 @@ impl MemoryReservation {
 
     /// Gives back what was taken.
     pub fn give_back(&self, bytes: Bytes) {
-        self.with(|inner| {
+        self.act(|inner| {
             inner.state.used.0 = inner.state.used.0.saturating_sub(bytes.0);
             ((), false)
         });
@@ -191,7 +243,7 @@ impl MemoryReservation {
     /// # Errors
     /// Where the node has not so much left, or more is in use.
     pub fn change(&self, reserved: Bytes, ceiling: Bytes) -> Result<(), ReservationError> {
-        self.with(|inner| (self.exchange(inner, reserved, ceiling.max(reserved)), false))
+        self.act(|inner| (self.exchange(inner, reserved, ceiling.max(reserved)), false))
     }
 
     /// The session itself changes what is reserved. What it is then.
@@ -199,7 +251,7 @@ impl MemoryReservation {
     /// # Errors
     /// As [`Self::change`], or where that is more than its ceiling.
     pub fn ask(&self, reserved: Bytes) -> Result<Bytes, ReservationError> {
-        self.with(|inner| {
+        self.act(|inner| {
             let ceiling = inner.state.ceiling;
             let result = if reserved > ceiling {
                 Err(ReservationError::Ceiling { wanted: reserved, ceiling })
@@ -215,9 +267,13 @@ impl MemoryReservation {
         if wanted < used {
             return Err(ReservationError::Used { wanted, used });
         }
-        self.node
-            .exchange(inner.state.reserved.0, wanted.0)
-            .map_err(|left| ReservationError::Left { wanted, left })?;
+        if inner.is_counted {
+            self.node
+                .exchange(inner.state.reserved.0, wanted.0)
+                .map_err(|left| ReservationError::Left { wanted, left })?;
+        } else if wanted > inner.state.reserved {
+            return Err(ReservationError::Left { wanted, left: inner.state.reserved });
+        }
         inner.is_said &= inner.state.reserved == wanted;
         (inner.state.reserved, inner.state.ceiling) = (wanted, ceiling);
         inner.peak = inner.peak.max(wanted);
@@ -225,7 +281,7 @@ impl MemoryReservation {
     }
 
     /// Does something, and says that memory is low where it has become so, or `is_short`. The alarm sounds when nothing is locked any more.
-    fn with<R>(&self, act: impl FnOnce(&mut Inner) -> (R, bool)) -> R {
+    fn act<R>(&self, act: impl FnOnce(&mut Inner) -> (R, bool)) -> R {
         let (result, is_news) = {
             let mut inner = self.lock();
             let (result, is_short) = act(&mut inner);
@@ -248,7 +304,12 @@ impl MemoryReservation {
 
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
-        let reserved = self.lock().state.reserved.0;
+        let inner = self.lock();
+        if !inner.is_counted {
+            return;
+        }
+        let reserved = inner.state.reserved.0;
+        drop(inner);
         // Less than before is always there.
         _ = self.node.exchange(reserved, 0);
     }
@@ -312,6 +373,31 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn reservations_take_the_places_of_others_all_at_once() {
+        let node = NodeMemory::new(Bytes(100));
+        let new = |bytes| MemoryReservation::new(&node, Bytes(bytes), Bytes(bytes)).unwrap();
+        let apart = |bytes| MemoryReservation::apart(&node, Bytes(bytes), Bytes(100));
+        let (a, b) = (new(60), new(40));
+        let (grown, shrunk) = (apart(70), apart(30));
+        assert_eq!(node.left(), Bytes(0), "what is prepared is not counted");
+        // The one that grows comes first, and there is room for the result.
+        let old = [Arc::clone(&a), Arc::clone(&b)];
+        assert_eq!(node.replace(&old, &[Arc::clone(&grown), Arc::clone(&shrunk)]), Ok(()));
+        assert_eq!(node.left(), Bytes(0));
+        let refused = Err((1, ReservationError::Left { wanted: Bytes(31), left: Bytes(30) }));
+        let more = [apart(70), apart(31)];
+        assert_eq!(node.replace(&[Arc::clone(&grown), Arc::clone(&shrunk)], &more), refused);
+        drop(more);
+        // What was replaced gives nothing back, and gets no more.
+        assert!(a.ask(Bytes(61)).is_err() && a.ask(Bytes(10)).is_ok());
+        drop((a, b, old));
+        assert_eq!(node.left(), Bytes(0));
+        assert_eq!(shrunk.ask(Bytes(20)), Ok(Bytes(20)));
+        drop((grown, shrunk));
+        assert_eq!(node.left(), Bytes(100));
+    }
 
     #[test]
     fn what_is_reserved_is_no_more_than_there_is_and_free_again_at_the_end() {

@@ -84,6 +84,15 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     private::make_folders(path, FOLDER_MODE)
 }
 
+/// Checks whether there can be a socket at this path: it is no longer than the system takes, and nothing else is there.
+///
+/// # Errors
+/// As [`listen`], as far as that can be said without binding it.
+pub fn check(path: &Path) -> Result<(), SocketError> {
+    Address::of(path)?;
+    refuse_what_is_no_socket(path)
+}
+
 /// Binds a socket to which its owner and group can connect. Makes its folder where that is missing, and removes a stale socket.
 ///
 /// # Errors

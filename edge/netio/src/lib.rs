@@ -80,7 +80,7 @@ pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{EXPRESSION_BYTES_MAX, Filter, FilterError, SystemNames, compile_filter};
 pub use live::{
     Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
-    SentTotals, Sink,
+    SentTotals, Sink, link_type_of,
 };
 pub use open::{Input, Options};
 pub use pin::{Pin, PinError};

@@ -106,7 +106,7 @@ impl Daemon {
     }
 
     /// Modules of a session stop. This can take long, so nobody waits for it but who asked.
-    fn let_leave(
+    pub(super) fn let_leave(
         &self,
         session: Option<Billed>,
         leaving: Vec<Leaving>,
@@ -163,6 +163,22 @@ impl Daemon {
         let mut node = lock(&self.node);
         let (billed, leaving) = (node.billed(name), node.begin_close(name, id, reason)?);
         Ok(Ending { name: name.clone(), id, reason, unloaded, billed, leaving })
+    }
+
+    /// Closes a session whose modules have been taken out.
+    pub(super) fn end_now(
+        &self,
+        session: Billed,
+        leaving: Vec<Leaving>,
+        reason: Closed,
+        unloaded: Unloaded,
+    ) -> Result<(), (Name, NodeError)> {
+        let (name, id, billed) = (session.name.clone(), session.id, Some(session));
+        match self.finish_end(Ending { name: name.clone(), id, reason, unloaded, billed, leaving }) {
+            // It was closed by hand meanwhile.
+            Ok(()) | Err(NodeError::NoSession(_)) => Ok(()),
+            Err(error) => Err((name, error)),
+        }
     }
 
     /// Waits until its modules have stopped, and closes it.

@@ -128,7 +128,7 @@ impl Daemon {
     }
 
     /// The bytes of a module of the configuration; none where it is one that comes with weir.
-    fn file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
+    pub(super) fn file(&self, module: &ModuleSpec) -> Result<Option<Vec<u8>>, NodeError> {
         if (self.setup.shipped)(&module.module).is_some() {
             return Ok(None);
         }

@@ -8,11 +8,13 @@ mod lane;
 mod outputs;
 mod port;
 mod rates;
+mod rearranged;
 mod recorded;
 mod shot;
 mod spec;
 mod tally;
 mod tap;
+mod trial;
 mod way;
 
 pub use lane::{Lost, Outlet};
@@ -22,6 +24,8 @@ pub use spec::{LinkConfig, OutputSpec};
 pub use tally::OutputTally;
 pub use tap::TapError;
 
-pub(crate) use outputs::{Outputs, reserved};
+pub(crate) use outputs::{Output, Outputs, reserved};
 pub(crate) use rates::{can_become, changed, note};
+pub(crate) use rearranged::{Entering, Step};
+pub(crate) use trial::Trial;
 pub(crate) use way::Way;

@@ -2,6 +2,7 @@
 
 use super::lane::Outlet;
 use super::port::Port;
+use super::rates::rate_of;
 use super::spec::OutputSpec;
 use super::tap::{Tap, TapError};
 use super::way::Way;
@@ -83,10 +84,10 @@ pub(crate) struct Output {
     pub(crate) spec: OutputSpec,
     pub(crate) outlet: Outlet,
     /// What may go out; nothing where everything may.
-    allowed: Option<Arc<Demux>>,
-    pub(crate) tap: Option<Tap>,
+    pub(super) allowed: Option<Arc<Demux>>,
+    pub(crate) tap: Option<Arc<Tap>>,
     /// For what may wait in it.
-    memory: Holding,
+    pub(super) memory: Holding,
 }
 
 impl Output {
@@ -129,14 +130,14 @@ impl Node {
         Ok(outputs)
     }
 
-    fn link_of(&self, spec: &OutputSpec) -> Result<&Port, OutputError> {
+    pub(super) fn link_of(&self, spec: &OutputSpec) -> Result<&Port, OutputError> {
         self.links.get(&spec.link).ok_or_else(|| OutputError::NoLink {
             given: spec.link.clone(),
             known: self.links.keys().cloned().collect(),
         })
     }
 
-    fn open_output(
+    pub(super) fn open_output(
         &self,
         spec: &OutputSpec,
         session: &Name,
@@ -155,7 +156,7 @@ impl Node {
         let outlet = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
         let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), self.notices.clone()));
         match tap.transpose() {
-            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, allowed, tap, memory }),
+            Ok(tap) => Ok(Output { spec: spec.clone(), outlet, allowed, tap: tap.map(Arc::new), memory }),
             Err(error) => {
                 link.close(&outlet);
                 Err(failed(error.into()))
@@ -165,14 +166,12 @@ impl Node {
 
     /// Closes these.
     pub(crate) fn close_outputs(&self, outputs: Outputs) {
-        for (_, mut output) in outputs {
-            self.close_output(&mut output);
-        }
+        outputs.values().for_each(|output| self.close_output(output));
     }
 
-    fn close_output(&self, output: &mut Output) {
+    pub(super) fn close_output(&self, output: &Output) {
         // First nothing more comes from there.
-        if let Some(tap) = &mut output.tap {
+        if let Some(tap) = &output.tap {
             tap.stop();
         }
         if let Some(link) = self.links.get(&output.spec.link) {
@@ -187,8 +186,8 @@ impl Node {
         let outputs = std::mem::take(&mut there.outputs);
         let routed = self.route_all(session);
         let mut gone = Usage::default();
-        for (_, mut output) in outputs {
-            self.close_output(&mut output);
+        for output in outputs.values() {
+            self.close_output(output);
             output.add_to(&mut gone);
         }
         if let Some(there) = self.sessions.get_mut(session) {
@@ -211,7 +210,6 @@ impl Node {
         let failed = |spec: &OutputSpec, error| NodeError::Output { output: spec.name.clone(), error };
         let (known, new): (Vec<_>, Vec<_>) =
             changes.iter().cloned().partition(|spec| there.outputs.contains_key(&spec.name));
-        let rate = |spec: &OutputSpec| spec.reservation().map_or(0, |it| it.bits_per_second().0);
         let mut steps = Vec::new();
         for spec in known {
             let Some(before) = there.outputs.get(&spec.name) else { continue };
@@ -224,7 +222,7 @@ impl Node {
             }
             let link = self.link_of(&spec).map_err(|error| failed(&spec, error))?;
             let allowed = allowed(&spec, link.link_type(), compiled).map_err(|error| failed(&spec, error))?;
-            steps.push((rate(&spec) <= rate(&before.spec), before, allowed, spec));
+            steps.push((rate_of(&spec) <= rate_of(&before.spec), before, allowed, spec));
         }
         steps.sort_by_key(|(lowers, ..)| *lowers);
         let memory = Arc::clone(&there.memory);
@@ -264,7 +262,7 @@ impl Node {
         Ok(())
     }
 
-    fn give_output(
+    pub(super) fn give_output(
         &self,
         outlet: &Outlet,
         spec: &OutputSpec,
@@ -355,7 +353,11 @@ pub(crate) fn reserved(session: &Session) -> Vec<ReservedLink> {
 }
 
 /// Takes memory for what may wait from what a session has reserved.
-fn hold(memory: &Arc<MemoryReservation>, session: &Name, wanted: Bytes) -> Result<Holding, NodeError> {
+pub(super) fn hold(
+    memory: &Arc<MemoryReservation>,
+    session: &Name,
+    wanted: Bytes,
+) -> Result<Holding, NodeError> {
     Holding::of(memory, wanted).ok_or_else(|| NodeError::QueueMemory {
         session: session.clone(),
         wanted,
@@ -364,7 +366,7 @@ fn hold(memory: &Arc<MemoryReservation>, session: &Name, wanted: Bytes) -> Resul
 }
 
 /// What may go out, as its link asks for it; nothing where everything may.
-fn allowed(
+pub(super) fn allowed(
     spec: &OutputSpec,
     link_type: LinkType,
     compiled: &Compiled,

@@ -230,6 +230,18 @@ impl Port {
         Ok(())
     }
 
+    /// What can be reserved beside what is, and what is held for a while.
+    pub fn left(&self) -> BitsPerSecond {
+        let state = self.shared.lock();
+        state.link.link().left_at(self.shared.now())
+    }
+
+    /// Has so much left for what is reserved next, where what others have just given up is held for a while.
+    pub fn forgive(&self, wanted: BitsPerSecond) {
+        let mut state = self.shared.lock();
+        state.link.forgive(wanted, self.shared.now());
+    }
+
     /// What it does.
     pub fn state(&self) -> PortState {
         let state = self.shared.lock();

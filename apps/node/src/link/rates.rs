@@ -1,6 +1,6 @@
 //! Links that get another rate while they run.
 
-use super::spec::LinkConfig;
+use super::spec::{LinkConfig, OutputSpec};
 use crate::error::NodeError;
 use crate::node::Node;
 use crate::protocol::Rate;
@@ -15,6 +15,11 @@ pub(crate) fn can_become(old: &[LinkConfig], new: &[LinkConfig]) -> bool {
 /// Those that have changed, as they are to be.
 pub(crate) fn changed(old: &[LinkConfig], new: &[LinkConfig]) -> Vec<LinkConfig> {
     new.iter().filter(|link| !old.contains(link)).cloned().collect()
+}
+
+/// What an output channel reserves, in bits per second.
+pub(super) fn rate_of(spec: &OutputSpec) -> u64 {
+    spec.reservation().map_or(0, |reservation| reservation.bits_per_second().0)
 }
 
 /// What is said of a change.

@@ -65,6 +65,10 @@ impl Scheduled {
         )
     }
 
+    pub(super) fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
+        self.ask(|link| link.forgive(wanted, now), |recorder| recorder.forgive(wanted, now));
+    }
+
     pub(super) fn next(&mut self, now: Nanos) -> Decision<Vec<u8>> {
         self.ask(|link| link.next(now), |recorder| recorder.next(now))
     }

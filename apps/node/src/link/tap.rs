@@ -59,7 +59,7 @@ impl TapEnd {
 pub(crate) struct Tap {
     pub(crate) end: Arc<TapEnd>,
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Tap {
@@ -74,15 +74,16 @@ impl Tap {
             .name(format!("weir-{device}"))
             .spawn(move || read(live, &theirs, &outlet, &over, &notices))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
-        Ok(Self { end, is_over, thread: Some(thread) })
+        Ok(Self { end, is_over, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl Tap {
     /// Nothing is read from it any more.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&self) {
         self.is_over.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
             _ = thread.join();
         }
     }

@@ -94,6 +94,12 @@ impl Binding {
         self.shelf.tidy();
     }
 
+    /// The node's tables that it published when this was made.
+    pub(crate) fn published(&self) -> impl Iterator<Item = &Name> {
+        let publishes = |declared: &weir_session::Table| matches!(declared.access, Access::Publish);
+        self.declared.iter().zip(&self.bound).filter(move |(it, _)| publishes(it)).map(|(_, name)| name)
+    }
+
     /// The tables that it reads, or else those that it publishes, with their places in the manifest; nothing where it may not do that with any.
     fn meant(&self, session: &SessionSpec, reads: bool) -> Vec<(usize, Option<Arc<Table>>)> {
         let declared = self.declared.iter().enumerate().filter(|(_, it)| it.window().is_some() == reads);

@@ -21,4 +21,4 @@ pub use grant::TableGrant;
 pub use publisher::alone;
 pub(crate) use reader::Readings;
 pub use shelf::TableError;
-pub(crate) use shelf::{Claims, Sheet, Shelf};
+pub(crate) use shelf::{Arranged, Claims, Sheet, Shelf};

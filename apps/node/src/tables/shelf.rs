@@ -1,9 +1,12 @@
 //! All tables of a node: what each one shows, who publishes it and who reads it.
 
+mod arranged;
+
 use super::attic::Attic;
 use crate::protocol::TableShot;
 use crate::runner::Waker;
 use crate::spec::SessionSpec;
+pub(crate) use arranged::Arranged;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -135,6 +138,8 @@ pub(crate) struct Table {
 #[derive(Debug, Default)]
 struct Inner {
     owner: Option<Owner>,
+    /// To whom it is pledged: from then on that one publishes it.
+    next: Option<Owner>,
     /// The number of the publisher by which a module of its owner does. No other has it, and it goes with the owner.
     press: Option<u64>,
     shown: Option<Arc<TableVersion>>,
@@ -163,24 +168,6 @@ impl Sheet {
     pub(crate) fn new(name: Name, bytes: Vec<u8>) -> Self {
         Self { name, digest: Digest::of(&bytes), bytes }
     }
-}
-
-/// What became of the tables of a configuration.
-#[derive(Debug)]
-pub(crate) struct Configured {
-    /// They, without their bytes.
-    pub(crate) sheets: Vec<Sheet>,
-    /// What takes it back.
-    pub(crate) before: Vec<Before>,
-    /// What has changed, for people.
-    pub(crate) notes: Vec<String>,
-}
-
-/// What a table of the operator was, so that it can be so again.
-#[derive(Debug)]
-pub(crate) struct Before {
-    name: Name,
-    shown: Option<Arc<TableVersion>>,
 }
 
 /// The tables that a session may publish: nobody else may, as long as this exists.
@@ -297,7 +284,12 @@ impl Table {
             Some(there) if there != owner => {
                 Err(TableError::Owned { table: self.name.clone(), owner: there.clone() })
             }
-            _ => Ok(()),
+            _ => match &inner.next {
+                Some(next) if next != owner => {
+                    Err(TableError::Owned { table: self.name.clone(), owner: next.clone() })
+                }
+                _ => Ok(()),
+            },
         }
     }
 
@@ -436,55 +428,10 @@ impl Shelf {
         Ok(())
     }
 
-    /// Has the operator's tables be those of a configuration, where they were those of another one: all of them, or nothing changes. What is in both, with the
-    /// same bytes, stays as it is.
-    pub(crate) fn configure(&self, old: &[Sheet], mut new: Vec<Sheet>) -> Result<Configured, TableError> {
-        let gone = old.iter().filter(|sheet| !new.iter().any(|other| other.name == sheet.name));
-        let gone: Vec<&Name> = gone.map(|sheet| &sheet.name).collect();
-        let is_new = |sheet: &&mut Sheet| {
-            !old.iter().any(|other| other.name == sheet.name && other.digest == sheet.digest)
-        };
-        let before = self.before(gone.iter().copied().chain(new.iter().map(|sheet| &sheet.name)));
-        let mut notes = Vec::new();
-        for name in gone {
-            // It may have been removed by hand.
-            if self.remove(name).is_ok() {
-                notes.push(format!("table {name} is gone"));
-            }
-        }
-        for sheet in new.iter_mut().filter(is_new) {
-            if let Err(error) = self.put(&sheet.name, &std::mem::take(&mut sheet.bytes)) {
-                self.restore(before);
-                return Err(error);
-            }
-            notes.push(format!("table {} has a new version", sheet.name));
-        }
-        new.iter_mut().for_each(|sheet| sheet.bytes = Vec::new());
-        Ok(Configured { sheets: new, before, notes })
-    }
-
-    /// What these tables are, should they have to be so again.
-    fn before<'a>(&self, names: impl Iterator<Item = &'a Name>) -> Vec<Before> {
-        let before = |name: &Name| {
-            let table = lock(&self.tables).get(name).cloned();
-            let is_operators = |table: &Arc<Table>| lock(&table.inner).owner == Some(Owner::Operator);
-            let shown = table.filter(is_operators).and_then(|table| table.look().0);
-            Before { name: name.clone(), shown }
-        };
-        names.map(before).collect()
-    }
-
-    /// Has the operator's tables be what they were.
-    pub(crate) fn restore(&self, before: Vec<Before>) {
-        for Before { name, shown } in before {
-            let table = self.table(&name);
-            match shown {
-                // Nothing is to be restored where it is somebody else's by now.
-                Some(shown) => _ = table.show_operators(shown),
-                None => _ = self.remove(&name),
-            }
-        }
-        self.tidy();
+    /// Has the operator's tables be those of a configuration: all of them, or nothing changes.
+    pub(crate) fn configure(self: &Arc<Self>, new: Vec<Sheet>) -> Result<Vec<Sheet>, TableError> {
+        let arranged = self.arrange(&[], new, &[], &[]).map_err(|(_, error)| error)?;
+        Ok(arranged.commit(std::iter::empty()).sheets)
     }
 
     /// Has a session be the only one to publish the tables that it is to.
@@ -640,17 +587,36 @@ mod tests {
     }
 
     #[test]
-    fn a_number_stands_for_the_same_bytes_also_where_they_are_restored() {
-        let shelf = Shelf::default();
+    fn what_is_arranged_and_does_not_take_effect_changes_nothing() {
+        let shelf: Arc<Shelf> = Arc::default();
         let sheet = |bytes: &[u8]| vec![Sheet::new(name("t"), bytes.to_vec())];
-        let first = shelf.configure(&[], sheet(b"one")).unwrap();
-        let second = shelf.configure(&first.sheets, sheet(b"second")).unwrap();
-        assert_eq!(shown(&shelf), Some((2, 6)));
-        shelf.restore(second.before);
+        let first = shelf.configure(sheet(b"one")).unwrap();
+        let arranged = shelf.arrange(&first, sheet(b"second"), &[], &[]).unwrap();
         assert_eq!(shown(&shelf), Some((1, 3)));
+        drop(arranged);
         shelf.put(&name("t"), b"other").unwrap();
-        assert_eq!(shown(&shelf), Some((3, 5)));
-        shelf.restore(first.before);
+        let other = shown(&shelf);
+        // The operator gives it up, and a session gets it: meanwhile nobody else does.
+        let ((spec, _), session, thief) = (publishing(), memory(), memory());
+        let come = [(&spec, &session)];
+        let arranged = shelf.arrange(&first, Vec::new(), &come, &[]).unwrap();
+        assert_eq!(shown(&shelf), other);
+        assert!(shelf.put(&name("t"), b"third").is_err());
+        shelf.remove(&name("t")).unwrap();
+        assert!(shelf.claim(&spec, &thief).is_err(), "it is pledged");
+        let mut claims = Claims::none(&shelf, &spec.name, &session);
+        let done = arranged.commit(std::iter::once(&mut claims));
+        assert!(done.sheets.is_empty() && shelf.claim(&spec, &thief).is_err());
+        // From one session to another: the one whose memory is gone.
+        let next = memory();
+        assert!(shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[thief]).is_err());
+        let arranged = shelf.arrange(&[], Vec::new(), &[(&spec, &next)], &[session]).unwrap();
+        let mut now = Claims::none(&shelf, &spec.name, &next);
+        arranged.commit(std::iter::once(&mut now));
+        // What the earlier session gives up is its no more.
+        drop(claims);
+        assert!(shelf.put(&name("t"), b"x").is_err());
+        drop(now);
         assert!(lock(&shelf.tables).is_empty());
     }
 }

@@ -75,6 +75,11 @@ impl Secret {
         }
     }
 
+    /// One that stands for those of nodes where nothing is shown.
+    pub(crate) fn stand_in() -> Self {
+        Self(Zeroizing::new([0; BYTES]))
+    }
+
     pub(super) fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }

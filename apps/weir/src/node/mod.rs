@@ -60,14 +60,6 @@ pub enum NodeError {
     /// A file that is no table.
     #[error(transparent)]
     Table(FileError),
-    /// A configuration with which no node starts.
-    #[error("{}: {} to mend", path.shown(), if *count == 1 { "1 thing".to_owned() } else { format!("{count} things") })]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// How many things are wrong.
-        count: usize,
-    },
     /// A key or a credential.
     #[error(transparent)]
     Trust(#[from] crate::trust::FileError),

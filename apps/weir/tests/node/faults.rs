@@ -1,6 +1,6 @@
 //! What goes wrong, and what is left of it.
 
-use crate::place::{Place, has_carrier, is_inside, udp};
+use crate::place::{Place, cable, has_carrier, is_inside, udp};
 use serde_json::json;
 use std::io::{Read, Write};
 
@@ -188,6 +188,26 @@ fn an_interface_that_goes_and_comes_back_is_survived() {
     place.until("the other end of its cable is, too", |_| has_carrier("a"));
     place.send(&vec![udp(1, b"x"); 10]);
     place.until("packets come", |place| place.count("alice", "trajectory", "packets") >= 10);
+}
+
+#[test]
+fn an_interface_that_comes_after_the_start_is_waited_for() {
+    if !is_inside("faults::an_interface_that_comes_after_the_start_is_waited_for") {
+        return;
+    }
+    let session = ONE.replace("interface = \"b\"", "interface = \"late\"");
+    let mut place = Place::new(&format!("[[interface]]\nname = \"late\"\narena = \"8 MiB\"\n{session}"));
+    assert!(place.said().contains("there is no interface `late` on this machine now: the node waits for it"));
+    let state = |place: &Place| place.snapshot()["interfaces"][1]["state"].clone();
+    assert_ne!(state(&place), "up");
+    cable("late", "other");
+    place.until("it is up", |place| state(place) == "up");
+    let mut sink = weir_netio::Sink::open("other", weir_netio::Kind::Packet).unwrap();
+    let frames = vec![udp(1, b"x"); 10];
+    let taken = sink.send(&frames.iter().map(Vec::as_slice).collect::<Vec<_>>()).taken;
+    assert_eq!(taken, 10);
+    place.until("packets come", |place| place.count("alice", "trajectory", "packets") == 10);
+    assert!(place.stop().success());
 }
 
 #[test]

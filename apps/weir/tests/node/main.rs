@@ -27,6 +27,7 @@ mod metrics;
 mod place;
 mod policy;
 mod processes;
+mod reload;
 mod remote;
 mod remote_bandwidth;
 mod remote_floods;

@@ -175,6 +175,11 @@ impl Place {
         Some(place)
     }
 
+    /// The same, with lines in both parts.
+    pub fn with_parts(node: &str, cpu: &str, sessions: &str) -> Self {
+        Self::with(node, cpu, sessions, None)
+    }
+
     fn with(node: &str, cpu: &str, sessions: &str, manager: Option<&Path>) -> Self {
         let mut place = Self::prepared(node, cpu, manager);
         place.configure(sessions);
@@ -182,7 +187,8 @@ impl Place {
         place
     }
 
-    fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
+    /// A place whose node has no configuration yet, and is not started.
+    pub fn prepared(node: &str, cpu: &str, manager: Option<&Path>) -> Self {
         cable("a", "b");
         let folder = tempfile::tempdir().unwrap();
         let sink = Sink::open("a", Kind::Packet).unwrap();

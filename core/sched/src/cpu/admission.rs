@@ -93,25 +93,65 @@ impl Admission {
         let asked = Load::of(&reservation, terms.overrun);
         let before = place.map(|place| self.entries[place].load).filter(|_| until > now);
         let load = before.map_or(asked, |before| before.or(asked));
-        let room = self.room(&load, owner, config);
+        let others = self.entries.iter().filter(|entry| entry.owner != Some(owner));
+        let room = room(others.map(|entry| entry.load).collect(), &load, config);
         if u128::from(load.utilisation) > room {
             // While the old terms last, there is room for no change if they do not fit themselves.
             let room =
                 if before.is_some_and(|before| u128::from(before.utilisation) > room) { 0 } else { room };
-            let largest = room * u128::from(reservation.period.0) / ONE;
-            return Err(Refusal::NoRoom {
-                period: reservation.period,
-                slice: reservation.slice,
-                largest: Nanos(u64::try_from(largest).unwrap_or(u64::MAX).min(reservation.period.0)),
-            });
+            return Err(no_room(&reservation, room));
         }
+        self.enter(owner, place, load, asked, until);
+        Ok(())
+    }
+
+    fn enter(&mut self, owner: VpId, place: Option<usize>, load: Load, asked: Load, until: u64) {
         let change_at = place.map_or(until, |place| until.max(self.entries[place].change_at));
         let entry = Entry { owner: Some(owner), load, then: Some(asked), change_at };
         match place {
             Some(place) => self.entries[place] = entry,
             None => self.entries.push(entry),
         }
+    }
+
+    /// Checks whether all of these fit together when everything that changes has changed, without the promises to `gone` and to those who have been closed. On failure says which of
+    /// them does not fit beside those before it.
+    pub(super) fn fits(
+        &self,
+        gone: &[VpId],
+        terms: &[(Option<VpId>, Terms)],
+        config: &Config,
+    ) -> Result<(), (usize, Refusal)> {
+        let changes = |owner: VpId| terms.iter().any(|(vp, _)| *vp == Some(owner));
+        let stays = |owner: VpId| !gone.contains(&owner) && !changes(owner);
+        let others = self.entries.iter().filter(|entry| entry.owner.is_some_and(stays));
+        let mut loads: Vec<Load> = others.map(|entry| entry.then.unwrap_or(entry.load)).collect();
+        for (place, (_, terms)) in terms.iter().enumerate() {
+            let Share::Reserved(reservation) = terms.share else { continue };
+            let asked = Load::of(&reservation, terms.overrun);
+            let room = room(loads.clone(), &asked, config);
+            if u128::from(asked.utilisation) > room {
+                return Err((place, no_room(&reservation, room)));
+            }
+            loads.push(asked);
+        }
         Ok(())
+    }
+
+    /// Promises `terms` to `owner` without a check, as [`Self::fits`] has made one. Nobody else is promised what that needs from now on. Returns when all that is promised now and is to change
+    /// has changed: before that there may be no room to keep it.
+    pub(super) fn pledge(&mut self, owner: VpId, terms: &Terms, until: u64, now: u64) -> u64 {
+        self.settle(now);
+        match terms.share {
+            Share::BestEffort(_) => self.release(owner, until),
+            Share::Reserved(reservation) => {
+                let place = self.entries.iter().position(|entry| entry.owner == Some(owner));
+                let asked = Load::of(&reservation, terms.overrun);
+                let load = place.map_or(asked, |place| self.entries[place].load.or(asked));
+                self.enter(owner, place, load, asked, until);
+            }
+        }
+        self.entries.iter().map(|entry| entry.change_at).fold(now, u64::max)
     }
 
     /// `owner` needs its promise no longer than `until`.
@@ -131,27 +171,34 @@ impl Admission {
             entry.then.inspect(|then| entry.load = *then).is_some()
         });
     }
+}
 
-    /// The utilisation that a reservation of the period and overrun of `new` can have, beside those of everybody but `owner`.
-    fn room(&self, new: &Load, owner: VpId, config: &Config) -> u128 {
-        let mut loads: Vec<Load> =
-            self.entries.iter().filter(|entry| entry.owner != Some(owner)).map(|entry| entry.load).collect();
-        loads.push(Load { utilisation: 0, ..*new });
-        loads.sort_by_key(|load| load.period);
-        let cap = u128::from(config.cap.0) * ONE / u128::from(Ppm::ONE.0);
-        let (mut taken, mut blocking) = (0, u128::from(config.blocking.0));
-        let mut room = cap;
-        for (place, load) in loads.iter().enumerate() {
-            taken += u128::from(load.utilisation);
-            blocking += u128::from(load.overrun);
-            let is_last_of_its_period = loads.get(place + 1).is_none_or(|next| next.period > load.period);
-            if load.period >= new.period && is_last_of_its_period {
-                let needed = taken + (blocking * ONE).div_ceil(u128::from(load.period));
-                room = room.min(cap.saturating_sub(needed));
-            }
-        }
-        room
+fn no_room(reservation: &Reservation, room: u128) -> Refusal {
+    let largest = room * u128::from(reservation.period.0) / ONE;
+    Refusal::NoRoom {
+        period: reservation.period,
+        slice: reservation.slice,
+        largest: Nanos(u64::try_from(largest).unwrap_or(u64::MAX).min(reservation.period.0)),
     }
+}
+
+/// The utilisation that a reservation of the period and overrun of `new` can have, beside these loads.
+fn room(mut loads: Vec<Load>, new: &Load, config: &Config) -> u128 {
+    loads.push(Load { utilisation: 0, ..*new });
+    loads.sort_by_key(|load| load.period);
+    let cap = u128::from(config.cap.0) * ONE / u128::from(Ppm::ONE.0);
+    let (mut taken, mut blocking) = (0, u128::from(config.blocking.0));
+    let mut room = cap;
+    for (place, load) in loads.iter().enumerate() {
+        taken += u128::from(load.utilisation);
+        blocking += u128::from(load.overrun);
+        let is_last_of_its_period = loads.get(place + 1).is_none_or(|next| next.period > load.period);
+        if load.period >= new.period && is_last_of_its_period {
+            let needed = taken + (blocking * ONE).div_ceil(u128::from(load.period));
+            room = room.min(cap.saturating_sub(needed));
+        }
+    }
+    room
 }
 
 #[cfg(test)]
@@ -190,6 +237,28 @@ mod tests {
         assert_eq!(admission.admit(id(0), &terms(4000, 1000, 50), 0, 0, &CONFIG), Ok(()));
         let refused = admission.admit(id(1), &terms(4000, 4000, 30), 0, 0, &CONFIG);
         assert!(matches!(refused, Err(Refusal::NoRoom { largest: Nanos(2419..=2420), .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn all_changes_together_fit_by_their_result_and_nobody_gets_what_is_pledged() {
+        let mut admission = Admission::new();
+        for (index, slice) in [(0, 1800), (1, 1600)] {
+            assert_eq!(admission.admit(id(index), &terms(4000, slice, 0), 0, 0, &CONFIG), Ok(()));
+        }
+        // 87.5 % is all that there is at this period. One grows, one shrinks: the order does not matter.
+        let (grown, shrunk) = (terms(4000, 2800, 0), terms(4000, 600, 0));
+        let both = [(Some(id(0)), grown), (Some(id(1)), shrunk)];
+        assert_eq!(admission.fits(&[], &both, &CONFIG), Ok(()));
+        let too_much = [both[0], (Some(id(1)), terms(4000, 800, 0))];
+        assert!(matches!(admission.fits(&[], &too_much, &CONFIG), Err((1, Refusal::NoRoom { .. }))));
+        assert_eq!(admission.fits(&[id(1)], &[both[0], (None, shrunk)], &CONFIG), Ok(()), "or another comes");
+        // What shrinks does so at 5000; until then there is no room for what grows.
+        assert_eq!(admission.admit(id(1), &shrunk, 5000, 1000, &CONFIG), Ok(()));
+        assert!(admission.admit(id(0), &grown, 3000, 1000, &CONFIG).is_err());
+        assert_eq!(admission.pledge(id(0), &grown, 3000, 1000), 5000);
+        assert!(admission.admit(id(2), &terms(4000, 100, 0), 0, 4999, &CONFIG).is_err(), "it is pledged");
+        assert_eq!(admission.admit(id(0), &grown, 7000, 5000, &CONFIG), Ok(()));
+        assert!(admission.admit(id(2), &terms(4000, 200, 0), 0, 5000, &CONFIG).is_err());
     }
 
     #[test]

@@ -207,6 +207,38 @@ impl Core {
         Ok(())
     }
 
+    /// Checks whether all of these terms, of virtual processors or of some that are to come, fit together when everything that changes has changed, without those in `gone`. The order does
+    /// not matter, and the present terms of those that change do not, either.
+    ///
+    /// # Errors
+    ///
+    /// The place of the first that does not fit beside those before it, and why.
+    pub fn fits(&self, gone: &[VpId], terms: &[(Option<VpId>, Terms)]) -> Result<(), (usize, Refusal)> {
+        for (place, (_, terms)) in terms.iter().enumerate() {
+            terms.check(&self.config).map_err(|refusal| (place, refusal))?;
+        }
+        self.admission.fits(gone, terms, &self.config)
+    }
+
+    /// Keeps room for other terms of `vp`, which [fit](Self::fits) when what others give up is free: nobody else is promised that. Returns when it is free; a [change](Self::change) to these
+    /// terms is admitted then. Until then the present terms hold.
+    ///
+    /// # Errors
+    ///
+    /// There is none such, or there are no such terms.
+    pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
+        let now = self.pass(now);
+        let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
+        terms.check(&self.config)?;
+        let Slot::Used(one) = &self.slots[index] else { return Err(Refusal::Unknown(vp)) };
+        let until = match one.terms.share {
+            Share::Reserved(_) => one.server.paid_at_latest(),
+            Share::BestEffort(_) => 0,
+        };
+        let free = self.admission.pledge(vp, &terms, until, now);
+        Ok(self.by_the_wall(free))
+    }
+
     /// Ends `vp` and gives back all that it has used. What it was guaranteed can be promised to others when its present period has ended.
     ///
     /// # Errors

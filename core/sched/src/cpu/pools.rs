@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use weir_units::Nanos;
 
 /// The most pools of a virtual processor.
-pub const POOLS_MAX: usize = 64;
+pub const POOLS_MAX: usize = 128;
 
 /// Room in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,8 @@ pub enum Input {
     Create(Terms),
     /// [`Core::change`].
     Change(VpId, Terms),
+    /// [`Core::pledge`].
+    Pledge(VpId, Terms),
     /// [`Core::close`].
     Close(VpId),
     /// [`Core::wake`].
@@ -97,6 +99,17 @@ impl<F: FnMut(Event)> Traced<F> {
     pub fn change(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<(), Refusal> {
         let result = self.core.change(vp, terms, now);
         (self.sink)(Event { now, input: Input::Change(vp, terms), answer: Answer::of(&result) });
+        result
+    }
+
+    /// [`Core::pledge`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
+        let result = self.core.pledge(vp, terms, now);
+        (self.sink)(Event { now, input: Input::Pledge(vp, terms), answer: Answer::of(&result) });
         result
     }
 
@@ -226,6 +239,7 @@ impl Input {
         match self {
             Input::Create(terms) => core.create(terms, now).map_or(Answer::Refused, Answer::Created),
             Input::Change(vp, terms) => Answer::of(&core.change(vp, terms, now)),
+            Input::Pledge(vp, terms) => Answer::of(&core.pledge(vp, terms, now)),
             Input::Close(vp) => Answer::of(&core.close(vp, now)),
             Input::Wake(vp) => Answer::of(&core.wake(vp, now)),
             Input::Sleep(vp) => Answer::of(&core.sleep(vp, now)),
@@ -253,6 +267,7 @@ impl fmt::Display for Input {
         match self {
             Input::Create(terms) => write!(f, "create {}", Written(terms)),
             Input::Change(vp, terms) => write!(f, "change {vp} {}", Written(terms)),
+            Input::Pledge(vp, terms) => write!(f, "pledge {vp} {}", Written(terms)),
             Input::Close(vp) => write!(f, "close {vp}"),
             Input::Wake(vp) => write!(f, "wake {vp}"),
             Input::Sleep(vp) => write!(f, "sleep {vp}"),
@@ -349,6 +364,7 @@ fn event(words: &mut Words) -> Option<Event> {
     let input = match words.next()? {
         "create" => Input::Create(terms(words)?),
         "change" => Input::Change(vp(words)?, terms(words)?),
+        "pledge" => Input::Pledge(vp(words)?, terms(words)?),
         "close" => Input::Close(vp(words)?),
         "wake" => Input::Wake(vp(words)?),
         "sleep" => Input::Sleep(vp(words)?),

@@ -132,6 +132,28 @@ impl Ledger {
         BitsPerSecond(self.reservable - self.reserved - self.held)
     }
 
+    /// The same, for those who only look.
+    pub fn left_at(&self, now: Nanos) -> BitsPerSecond {
+        let held =
+            self.holds.iter().filter(|Reverse((until, _))| *until > now).map(|Reverse((_, rate))| rate);
+        BitsPerSecond(self.reservable.saturating_sub(self.reserved).saturating_sub(held.sum()))
+    }
+
+    /// Holds no more than leaves so much, if there is as much beside what is reserved. For whoever gives out anew at once what others give up: those who sent ahead of their clocks had
+    /// that time, once, and nobody can have it so again and again.
+    pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
+        while self.left(now) < wanted
+            && let Some(Reverse((until, rate))) = self.holds.pop()
+        {
+            self.held -= rate;
+            let more = self.left(now).0.saturating_sub(wanted.0).min(rate);
+            if more > 0 {
+                self.held += more;
+                self.holds.push(Reverse((until, more)));
+            }
+        }
+    }
+
     /// What channels have.
     pub fn reserved(&self) -> BitsPerSecond {
         BitsPerSecond(self.reserved)
@@ -187,6 +209,23 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_is_forgiven_than_is_wanted() {
+        let mut ledger = Ledger::new(BitsPerSecond(100), 8);
+        assert_eq!(ledger.exchange(BitsPerSecond(0), BitsPerSecond(40), Nanos(0)), Ok(()));
+        ledger.hold(BitsPerSecond(10), Nanos(5), Nanos(0));
+        ledger.hold(BitsPerSecond(30), Nanos(9), Nanos(0));
+        assert_eq!(
+            (ledger.left_at(Nanos(0)), ledger.left_at(Nanos(5))),
+            (BitsPerSecond(20), BitsPerSecond(30))
+        );
+        ledger.forgive(BitsPerSecond(35), Nanos(0));
+        assert_eq!(ledger.left(Nanos(0)), BitsPerSecond(35));
+        ledger.forgive(BitsPerSecond(35), Nanos(0));
+        assert_eq!(ledger.left(Nanos(0)), BitsPerSecond(35));
+        assert_eq!(ledger.left(Nanos(9)), BitsPerSecond(60));
+    }
 
     #[test]
     fn what_was_sent_ahead_is_held() {

@@ -151,6 +151,17 @@ impl<P> Link<P> {
         self.ledger.left(now)
     }
 
+    /// The same, for those who only look.
+    pub fn left_at(&self, now: Nanos) -> BitsPerSecond {
+        self.ledger.left_at(now)
+    }
+
+    /// Has so much left to reserve, if it is not reserved: what is held for channels that sent ahead of their clocks is given out. Where one change lowers some channels and raises others.
+    pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
+        let now = self.advance(now);
+        self.ledger.forgive(wanted, now);
+    }
+
     /// What the channels have reserved.
     pub fn reserved(&self) -> BitsPerSecond {
         self.ledger.reserved()

@@ -10,6 +10,7 @@
 //! | `m TIME CHANNEL TERMS`: change | `+`, or `-`: refused |
 //! | `c TIME CHANNEL`: close | how many packets waited, or `-`: no such channel |
 //! | `r TIME RATE RESERVABLE`: another rate of the link | `+`, or `-`: refused |
+//! | `f TIME RATE`: forgive | `+` |
 //! | `e TIME CHANNEL LENGTH`: enqueue | `+`, or the cause: `p`, `b` (the queue's packets, bytes), `l` (too long), `n` (no such channel) |
 //! | `n TIME`: next | `r CHANNEL LENGTH` or `x CHANNEL LENGTH` (reserved, excess), `w TIME` (wait; since this line's time), or `i` (idle) |
 //!
@@ -100,6 +101,13 @@ impl<P> Recorder<P> {
         let shown = if answer.is_ok() { '+' } else { '-' };
         self.line(format_args!("r {time} {} {} > {shown}", rate.0, reservable.0));
         answer
+    }
+
+    /// As [`Link::forgive`].
+    pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
+        let time = self.since(now);
+        self.link.forgive(wanted, now);
+        self.line(format_args!("f {time} {} > +", wanted.0));
     }
 
     /// As [`Link::enqueue`].
@@ -225,6 +233,7 @@ fn ask(link: &mut Recorder<()>, now: &mut Nanos, fields: &mut Fields<'_>) -> Opt
             let rate = BitsPerSecond(fields.number()?);
             _ = link.set_rate(rate, BitsPerSecond(fields.last(Fields::number)?), *now);
         }
+        "f" => link.forgive(BitsPerSecond(fields.last(Fields::number)?), *now),
         "e" => {
             let id = fields.channel()?;
             _ = link.enqueue(id, (), fields.last(Fields::number)?, *now);

@@ -104,6 +104,17 @@ impl Monitor {
         Ok(Self { netlink, name, link, presence: Presence::There, events })
     }
 
+    /// Waits for an interface of this name that is not there yet, as if it had gone.
+    pub(crate) fn waiting(name: &str) -> Result<Self, LiveError> {
+        let system = |error| LiveError::system(name, "asking for interfaces")(error);
+        let netlink = Netlink::watching().map_err(system)?;
+        // It may have come before changes were watched.
+        let presence = if find(name).is_ok() { Presence::Back } else { Presence::Gone };
+        let hardware = libc::ARPHRD_ETHER;
+        let link = Link { index: 0, name: name.to_owned(), mtu: 0, hardware, running: false, tx_dropped: 0 };
+        Ok(Self { netlink, name: name.to_owned(), link, presence, events: VecDeque::new() })
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.netlink.fd()
     }

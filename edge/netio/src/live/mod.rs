@@ -22,5 +22,15 @@ pub use options::{Direction, Kind, LiveOptions};
 pub(crate) use packet_ring::RingHold;
 pub use sink::{Loss, Sent, SentTotals, Sink};
 pub use source::{Live, LiveNext};
+
+/// What packets of an interface begin with.
+///
+/// # Errors
+///
+/// There is none of that name, or it is nothing that weir reads.
+pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
+    port::link_type(&event::find(interface)?)
+}
+
 pub use totals::{Drops, LiveTotals};
 pub(crate) use xdp::{FrameHold, FramePin, Returned};

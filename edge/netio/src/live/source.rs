@@ -56,6 +56,8 @@ pub struct Live {
     monitor: Monitor,
     waiter: Waiter,
     port: Option<Port>,
+    /// It has been open before.
+    was_there: bool,
     link_type: LinkType,
     ring: DescriptorRing,
     filling: Option<Filling<Keep>>,
@@ -97,6 +99,33 @@ impl Live {
             _ => None,
         };
         let monitor = Monitor::new(made.as_ref().map_or(interface, TapPort::name))?;
+        Self::with(interface, options, monitor, |monitor| match made {
+            Some(port) => Ok(Some(Port::Tap(port))),
+            None => Port::open(&monitor.link, &options).map(Some),
+        })
+    }
+
+    /// The same where the interface may come later, as if it had gone. Until it is there its packets are taken to be Ethernet's; one of another kind is not opened.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError`], but not that there is none of that name.
+    pub fn open_or_wait(interface: &str, options: LiveOptions) -> Result<Self, LiveError> {
+        let waits = options.reopen && !matches!(options.kind, Kind::Tap | Kind::Tun);
+        match Self::open(interface, options) {
+            Err(LiveError::NoSuchInterface { .. }) if waits => {
+                Self::with(interface, options, Monitor::waiting(interface)?, |_| Ok(None))
+            }
+            opened => opened,
+        }
+    }
+
+    fn with(
+        interface: &str,
+        options: LiveOptions,
+        monitor: Monitor,
+        port: impl FnOnce(&Monitor) -> Result<Option<Port>, LiveError>,
+    ) -> Result<Self, LiveError> {
         let link_type = port::link_type(&monitor.link)?;
         let system = |what| LiveError::system(interface, what);
         let waiter = Waiter::new().map_err(system("preparing to wait for packets"))?;
@@ -106,16 +135,17 @@ impl Live {
             size: DescriptorRing::SIZE_LIVE,
             error,
         })?;
-        let port = match made {
-            Some(port) => Port::Tap(port),
-            None => Port::open(&monitor.link, &options)?,
-        };
-        waiter.add(port.fd(), Waked::PACKETS).map_err(system("preparing to wait for packets"))?;
+        let port = port(&monitor)?;
+        if let Some(port) = &port {
+            waiter.add(port.fd(), Waked::PACKETS).map_err(system("preparing to wait for packets"))?;
+        }
+        let was_there = port.is_some();
         Ok(Self {
             options,
             monitor,
             waiter,
-            port: Some(port),
+            port,
+            was_there,
             link_type,
             ring,
             filling: None,
@@ -340,6 +370,12 @@ impl Live {
             return;
         };
         let opened = port::link_type(&link).and_then(|link_type| {
+            // All that was made ready for its packets is for the kind that they were taken to be.
+            if !self.was_there && link_type != self.link_type {
+                let interface = link.name.clone();
+                let what = "it came after the start, and its packets are not Ethernet's: start anew while it is there";
+                return Err(LiveError::Option { interface, what });
+            }
             let port = Port::open(&link, &self.options)?;
             self.waiter
                 .add(port.fd(), Waked::PACKETS)
@@ -349,7 +385,7 @@ impl Live {
         match opened {
             Ok((link_type, port)) => {
                 self.link_type = link_type;
-                self.port = Some(port);
+                (self.port, self.was_there) = (Some(port), true);
                 self.reopened += 1;
                 self.monitor.follow(link);
             }

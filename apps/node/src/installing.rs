@@ -1,0 +1,232 @@
+//! Modules that get their places: made ready first, where all that can fail is done, and settled on a core then.
+
+use crate::account::Account;
+use crate::authority::Signed;
+use crate::change::leading;
+use crate::error::NodeError;
+use crate::guest::{Guest, Inbox, Output, Standing, Tally};
+use crate::intake::Intake;
+use crate::node::{Channel, Module, Node, Session, Vp};
+use crate::outbox::Outbox;
+use crate::plan::Sight;
+use crate::processors::share;
+use crate::runner::Runner;
+use crate::seat::{Seat, SeatError};
+use crate::view;
+use crate::workshop::Prepared;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError};
+use weir_netio::PacketRoom;
+use weir_session::{Name, Tier};
+use weir_trust::credential::PrefixId;
+use weir_units::{Bytes, Nanos};
+
+/// What a module has of the node that no other one has.
+pub(crate) struct Fresh {
+    /// Its number on the node.
+    guest: u64,
+    /// The number of what is shown to it alone.
+    shown: u64,
+    /// Where its packets wait, if that is limited.
+    waiting: Option<Arc<PacketRoom>>,
+}
+
+/// A module that is ready to run, and does not yet.
+pub(crate) struct Ready {
+    number: u64,
+    guest: Guest,
+    vp: Vp,
+    outputs: Sender<Output>,
+}
+
+impl Ready {
+    /// Gives up its files, when it is not to run.
+    pub(crate) fn discard(self) {
+        crate::writer::close(&self.outputs, self.number);
+    }
+}
+
+/// Settles a module on its core. Says whether there was room.
+pub(crate) type Settle = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
+
+impl Node {
+    /// Gives a module its place, if its session's owner may have it there now.
+    pub(crate) fn install(
+        &mut self,
+        session: &Name,
+        prepared: Prepared,
+        signed: Option<Signed>,
+    ) -> Result<Name, NodeError> {
+        let channel = self.sessions.get(session).and_then(|there| there.channels.get(&prepared.spec.channel));
+        let fresh = self.fresh(channel.and_then(|channel| channel.spec.bounds.party));
+        let there = self.sessions.get(session).ok_or_else(|| NodeError::NoSession(session.clone()))?;
+        if let (Some(owner), Some(signed)) = (&there.owner, &signed) {
+            signed.hold(&owner.credential, &prepared.spec.module).map_err(Box::new)?;
+        }
+        if there.is_closing {
+            return Err(NodeError::Closing(session.clone()));
+        }
+        // What it was prepared by may be what the session has no more.
+        let is_as_before = prepared.binding.holds(&there.spec) && prepared.profile == there.spec.profile;
+        if !prepared.tables.are_of(&there.memory) || !is_as_before {
+            return Err(NodeError::Changed(session.clone()));
+        }
+        let checked = crate::spec::SessionSpec { modules: vec![prepared.spec.clone()], ..there.spec.clone() };
+        checked.check(&self.sources.keys().cloned().collect::<Vec<_>>(), &self.workshop.profiles())?;
+        let channel = there.channels.get(&prepared.spec.channel);
+        let overrun = channel.map_or(Nanos(0), |channel| self.overrun_of(&prepared, channel));
+        let (name, module, ready) = self.build(there, prepared, signed, fresh)?;
+        let (vp, outputs) = (ready.vp.clone(), ready.outputs.clone());
+        if let Err(error) = self.make_room(&vp, overrun) {
+            ready.discard();
+            return Err(error);
+        }
+        let core = self.cores.get(vp.core).ok_or_else(|| NodeError::Changed(session.clone()))?;
+        let settle = self.open(there, &module, ready);
+        let settled = core.ask(settle)?;
+        if !settled {
+            there.bell.remove(module.guest);
+            module.desk.office().close(&module.desk);
+            crate::writer::close(&outputs, module.guest);
+            return Err(NodeError::Full(module.spec.cpu));
+        }
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.ended.forget(&name);
+            session.modules.insert(name.clone(), module);
+        }
+        self.route_all(session)?;
+        Ok(name)
+    }
+
+    fn make_room(&self, vp: &Vp, overrun: Nanos) -> Result<(), NodeError> {
+        let Some(core) = self.cores.get(vp.core) else { return Ok(()) };
+        let (id, share, number) = (vp.id, share(&vp.spec), core.number());
+        let room = core.ask(move |runner| runner.make_room(id, share, overrun))?;
+        room.map_err(|refusal| NodeError::Cpu { name: vp.spec.name.clone(), core: number, refusal })
+    }
+
+    /// The numbers of the next module, whose channel is of this party.
+    pub(crate) fn fresh(&mut self, party: Option<PrefixId>) -> Fresh {
+        let waiting = self.packet_room(party);
+        self.next_guest += 1;
+        self.next_selection += 1;
+        Fresh { guest: self.next_guest, shown: self.next_selection, waiting }
+    }
+
+    /// By how much a module that was prepared for this channel may exceed a budget. Of two things that can do so only one does.
+    pub(crate) fn overrun_of(&self, prepared: &Prepared, channel: &Channel) -> Nanos {
+        let taking_in = Intake::longest_for(&channel.spec, channel.screens.len());
+        let taking_in = taking_in.map_or(Nanos(0), |fuel| self.workshop.pace.calibration.time(fuel));
+        prepared.longest.call.max(taking_in)
+    }
+
+    /// Makes a module ready to run in a session, which may be one that is not on the node yet.
+    pub(crate) fn build(
+        &self,
+        there: &Session,
+        prepared: Prepared,
+        signed: Option<Signed>,
+        fresh: Fresh,
+    ) -> Result<(Name, Module, Ready), NodeError> {
+        let session = &there.spec.name;
+        let changed = || NodeError::Changed(session.clone());
+        let channel = there.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
+        let Prepared { spec, name, admitted, tenant, longest, desk, mut tables, binding, .. } = prepared;
+        if there.modules.contains_key(&name) {
+            return Err(NodeError::ModuleExists { session: session.clone(), module: name });
+        }
+        there.check_room(session)?;
+        let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
+        let way = self.way(there, &channel.spec);
+        let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
+        if let (Some(_), Some((module, _))) = (&way, deciding) {
+            let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
+            return Err(NodeError::Decided { session, channel, module });
+        }
+        if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
+            let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
+            return Err(NodeError::BestEffort { module, tier, cpu });
+        }
+        let failed = |source| NodeError::of_selection(&spec.channel, source);
+        let room = there.reassembly(&channel.spec)?;
+        // Each of its modules has its own, where what it sees is made for it.
+        let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
+        let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
+        let waiting = fresh.waiting.as_ref();
+        let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken, waiting);
+        let intake = intake.map_err(failed)?;
+        let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
+            (Some(ring), _) => ring.clone(),
+            (None, Sight::All(_)) => {
+                self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
+            }
+            (None, Sight::Selected(selection)) => {
+                selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone()
+            }
+            // That memory is for nobody's eyes.
+            (None, Sight::Made(_)) => return Err(changed()),
+        };
+        let transformed = intake.as_ref().and_then(Intake::transformed);
+        let tick = admitted.tick().map(|period| period.0);
+        let queue = Arc::new(channel.spec.new_queue());
+        let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
+        let standing =
+            Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
+        let outputs = self.writer.outputs().ok_or_else(changed)?;
+        let core = self.cores.get(vp.core).ok_or_else(changed)?;
+        tenant.bind(core.number()).map_err(SeatError::from)?;
+        let isolation = tenant.isolation();
+        let seat = Seat::new(tenant, &ring, tick)?;
+        let guest = fresh.guest;
+        let manifest = admitted.manifest();
+        let written =
+            self.writer.open(guest, session, &name, manifest, &self.records, Arc::clone(&account))?;
+        let module = Module {
+            guest,
+            title: format!("{} {}", manifest.name, manifest.version),
+            tier: admitted.tier(),
+            isolation,
+            streams: manifest.streams.iter().map(|stream| stream.name.clone()).collect(),
+            services: manifest.services.clone(),
+            calls: manifest.calls.clone(),
+            outputs: manifest.outputs.iter().map(|output| output.name.clone()).collect(),
+            tables: binding,
+            queue: Arc::clone(&queue),
+            shown: transformed.map(|transformed: Arc<AtomicU64>| (fresh.shown, transformed)),
+            tally: Arc::clone(&tally),
+            account: Arc::clone(&account),
+            written,
+            spec: spec.clone(),
+            signed,
+            desk: Arc::clone(&desk),
+        };
+        let ways: Vec<_> =
+            there.outputs.iter().map(|(name, output)| (name.clone(), output.outlet.clone())).collect();
+        let outlets = leading(&module.outputs, &ways);
+        tables.move_in(guest, &format!("{session}/{name}"), &core.waker());
+        let pace = Arc::clone(&self.workshop.pace);
+        let inbox = Inbox { queue, intake, desk };
+        let outbox = Outbox::new(outputs.clone());
+        let guest = Guest::new(guest, seat, inbox, standing, tally, account, outbox, longest, pace)
+            .sending_on(way)
+            .sending(outlets)
+            .reading(tables)
+            .held_to(Arc::clone(&there.limits));
+        Ok((name, module, Ready { number: fresh.guest, guest, vp, outputs }))
+    }
+
+    /// Has others reach a module, which is about to run. Returns what settles it on its core.
+    pub(crate) fn open(&self, there: &Session, module: &Module, ready: Ready) -> Settle {
+        let Ready { guest, vp, .. } = ready;
+        let waker = self.cores.get(vp.core).map(crate::runner::CoreThread::waker).unwrap_or_default();
+        let offers = there.spec.offered(&module.services);
+        let (desk, session) = (&module.desk, &there.spec.name);
+        desk.office().open(desk, module.guest, waker.clone(), session, &there.memory, offers.clone());
+        // What it may call can have changed since it was prepared, too.
+        desk.change(module.calls.iter().map(|name| there.spec.used(name)).collect(), offers);
+        there.bell.add(module.guest, waker);
+        let id = vp.id;
+        Box::new(move |runner: &mut Runner| runner.settle(id, guest).is_ok())
+    }
+}

@@ -1,0 +1,60 @@
+//! Links as a start would make them, on which output channels are tried without anything being sent.
+
+use super::outputs::{allowed, hold};
+use super::spec::{LinkConfig, OutputSpec};
+use super::{LinkError, OutputError};
+use crate::error::NodeError;
+use crate::filters::Compiled;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_sched::link::Link;
+use weir_session::{Holding, MemoryReservation, Name};
+use weir_units::Nanos;
+use weir_wire::LinkType;
+
+/// One link.
+struct One {
+    config: LinkConfig,
+    link_type: LinkType,
+    link: Link<()>,
+}
+
+/// All links of a configuration that can be.
+#[derive(Default)]
+pub(crate) struct Trial(BTreeMap<String, One>);
+
+impl Trial {
+    /// One more, on an interface of this kind.
+    pub(crate) fn add(&mut self, config: &LinkConfig, link_type: LinkType) -> Result<(), LinkError> {
+        let failed = |error| LinkError::Config { interface: config.interface.clone(), error };
+        let link = Link::new(config.scheduled()).map_err(failed)?;
+        let (name, config) = (config.interface.clone(), config.clone());
+        self.0.insert(name, One { config, link_type, link });
+        Ok(())
+    }
+
+    /// Opens an output channel as a node does. What it holds of its session's memory.
+    pub(crate) fn open(
+        &mut self,
+        spec: &OutputSpec,
+        session: &Name,
+        memory: &Arc<MemoryReservation>,
+        compiled: &Compiled,
+    ) -> Result<Holding, NodeError> {
+        let failed = |error: OutputError| NodeError::Output { output: spec.name.clone(), error };
+        let known = self.0.keys().cloned().collect();
+        let Some(One { config, link_type, link }) = self.0.get_mut(&spec.link) else {
+            return Err(failed(OutputError::NoLink { given: spec.link.clone(), known }));
+        };
+        allowed(spec, *link_type, compiled).map_err(failed)?;
+        if spec.tap.is_some() && *link_type != LinkType::Ethernet {
+            let (link, link_type) = (spec.link.clone(), *link_type);
+            return Err(failed(OutputError::TapType { link, link_type }));
+        }
+        let held = hold(memory, session, spec.memory(config))?;
+        let terms = spec.terms(link.config());
+        let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
+        link.open(terms, Nanos(0)).map_err(|error| failed(refused(error)))?;
+        Ok(held)
+    }
+}

@@ -1,0 +1,213 @@
+//! Sessions of a configuration, tried in the order in which a start creates them.
+
+use super::{Remarks, Subject};
+use crate::error::NodeError;
+use crate::filters::{Compiled, Filters};
+use crate::intake::{Intake, reassembly};
+use crate::link::Trial;
+use crate::plan::PlanError;
+use crate::premises::Premises;
+use crate::processors::share;
+use crate::spec::{ChannelSpec, ProcessorSpec, SessionSpec};
+use crate::tables::{Claims, Shelf};
+use crate::view::{Secret, Share, tables};
+use crate::workshop::{Assessed, Rules};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use weir_demux::{Joiner, Limits};
+use weir_sched::cpu::{Core, Refusal, Terms, VpId};
+use weir_session::{Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemory, Tier};
+use weir_units::{Bytes, Nanos};
+use weir_wire::LinkType;
+
+/// What a start would have made so far.
+struct Tried<'a> {
+    subject: &'a Subject<'a>,
+    premises: Premises,
+    filters: Filters,
+    shelf: Arc<Shelf>,
+    memory: Arc<NodeMemory>,
+    cores: Vec<(u16, Core)>,
+    links: Trial,
+    /// The channels of each interface, and what they hold.
+    programs: BTreeMap<String, Vec<Option<Arc<weir_demux::Program>>>>,
+    held: Vec<(Arc<MemoryReservation>, Claims, Vec<Holding>)>,
+}
+
+impl Remarks {
+    /// Tries all sessions. One that cannot be leaves out what it would have had.
+    pub(super) fn sessions(
+        &mut self,
+        subject: &Subject<'_>,
+        interfaces: BTreeMap<String, LinkType>,
+        (links, kinds): (Trial, BTreeMap<String, LinkType>),
+    ) {
+        let config = subject.config;
+        let numbers = config.cpu.module_cores().into_iter();
+        let mut tried = Tried {
+            subject,
+            premises: Premises {
+                interfaces,
+                links: kinds,
+                outgoing: config.outgoing(),
+                profiles: subject.profiles.keys().cloned().collect(),
+                secret: Arc::new(Secret::stand_in()),
+            },
+            filters: Filters::default(),
+            shelf: Arc::default(),
+            memory: NodeMemory::new(config.node.memory),
+            cores: numbers.map(|core| (core, Core::new(config.cpu.of_cores()))).collect(),
+            links,
+            programs: BTreeMap::new(),
+            held: Vec::new(),
+        };
+        for session in &config.sessions {
+            if let Err(error) = tried.create(session) {
+                let line = subject.places.session(&session.name);
+                self.problem(line, format!("session `{}`: {error}", session.name));
+            }
+        }
+    }
+}
+
+impl Tried<'_> {
+    /// As a node creates it, in the same order.
+    fn create(&mut self, spec: &SessionSpec) -> Result<(), NodeError> {
+        if let Some(share) = spec.share.first() {
+            return Err(Box::new(crate::authority::Refusal::not_from(&spec.name, share)).into());
+        }
+        self.premises.check(spec)?;
+        let wanted = self.premises.filters_of(&spec.channels, &spec.outputs);
+        let compiled = self.filters.compile(wanted, &mut Nanos(0))?;
+        let memory = MemoryReservation::new(&self.memory, spec.memory, spec.memory_ceiling());
+        let memory = memory.map_err(|error| NodeError::of_memory(&spec.name, error))?;
+        let claims = self.shelf.claim(spec, &memory)?;
+        let mut held = Vec::new();
+        for channel in &spec.channels {
+            held.push(self.channel(spec, channel, &memory, &compiled)?);
+        }
+        let mut vps = BTreeMap::new();
+        for cpu in spec.all_processors() {
+            vps.insert(cpu.name.clone(), (self.place(&cpu)?, cpu));
+        }
+        for output in &spec.outputs {
+            held.push(self.links.open(output, &spec.name, &memory, &compiled)?);
+        }
+        let loaded = self.modules(spec, &memory, &compiled, &vps, &mut held);
+        self.held.push((memory, claims, held));
+        loaded
+    }
+
+    fn channel(
+        &mut self,
+        spec: &SessionSpec,
+        channel: &ChannelSpec,
+        memory: &Arc<MemoryReservation>,
+        compiled: &Compiled,
+    ) -> Result<Holding, NodeError> {
+        let share = Share::of(channel);
+        let failed = |error| NodeError::Channel { channel: channel.name.clone(), error };
+        let link_type =
+            self.premises.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
+        let held = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
+        let program =
+            compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
+        let all = self.programs.entry(channel.interface.clone()).or_default();
+        all.push(Some(program));
+        let joined = Joiner::new(Limits::default()).change(all.clone()).map(|_| ());
+        if let Err(error) = joined {
+            all.pop();
+            return Err(failed(PlanError::from(error)));
+        }
+        Ok(held)
+    }
+
+    /// The place of a core that has room, as [`Node::place`](crate::node::Node) finds it.
+    fn place(&mut self, cpu: &ProcessorSpec) -> Result<(usize, VpId), NodeError> {
+        let terms = Terms { share: share(cpu), overrun: Nanos(0) };
+        let mut refused = None;
+        for (place, (number, core)) in self.cores.iter_mut().enumerate() {
+            if cpu.core.is_some_and(|wanted| wanted != *number) {
+                continue;
+            }
+            match core.create(terms, Nanos(0)) {
+                Ok(id) => return Ok((place, id)),
+                Err(refusal) => refused = Some((*number, refusal)),
+            }
+        }
+        let name = cpu.name.clone();
+        Err(match refused {
+            Some((core, refusal)) => NodeError::Cpu { name, core, refusal },
+            None => {
+                let cores = self.cores.iter().map(|(number, _)| *number).collect();
+                NodeError::NoCore { name, core: cpu.core.unwrap_or_default(), cores }
+            }
+        })
+    }
+
+    fn modules(
+        &mut self,
+        spec: &SessionSpec,
+        memory: &Arc<MemoryReservation>,
+        compiled: &Compiled,
+        vps: &BTreeMap<Name, ((usize, VpId), ProcessorSpec)>,
+        held: &mut Vec<Holding>,
+    ) -> Result<(), NodeError> {
+        let Subject { default, profiles, shipped, config, .. } = *self.subject;
+        let rules = Rules { default, profiles, shipped, blocking: config.cpu.blocking };
+        let (mut names, mut published) = (BTreeSet::new(), Vec::new());
+        for module in &spec.modules {
+            let file = file(self.subject, &module.module)?;
+            let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
+            let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
+            // As long as the session is there, so that two do not publish one table.
+            published.push(publisher);
+            let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
+            let Some(((place, id), cpu)) = vps.get(&module.cpu) else { continue };
+            if !names.insert(name.clone()) {
+                return Err(NodeError::ModuleExists { session: spec.name.clone(), module: name });
+            }
+            if cpu.reservation().is_none() && admitted.tier() != Tier::Proved {
+                let (module, tier, cpu) = (module.module.clone(), admitted.tier(), cpu.name.clone());
+                return Err(NodeError::BestEffort { module, tier, cpu });
+            }
+            held.extend(reassembly(&spec.name, memory, channel)?);
+            let shown = Share::of(channel);
+            let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };
+            let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
+            held.push(tables(&spec.name, &channel.name, memory, wanted)?);
+            let taking_in = Intake::longest_for(channel, screens).unwrap_or(0);
+            let overrun = longest.call.max(default.calibration.time(taking_in));
+            self.make_room(*place, *id, cpu, overrun)?;
+        }
+        Ok(())
+    }
+
+    fn make_room(
+        &mut self,
+        place: usize,
+        id: VpId,
+        cpu: &ProcessorSpec,
+        overrun: Nanos,
+    ) -> Result<(), NodeError> {
+        let Some((number, core)) = self.cores.get_mut(place) else { return Ok(()) };
+        let present = core.terms(id).map_or(Nanos(0), |terms| terms.overrun);
+        if overrun <= present {
+            return Ok(());
+        }
+        let changed: Result<(), Refusal> = core.change(id, Terms { share: share(cpu), overrun }, Nanos(0));
+        let (name, core) = (cpu.name.clone(), *number);
+        changed.map_err(|refusal| NodeError::Cpu { name, core, refusal })
+    }
+}
+
+/// The bytes of a module of the configuration; none where it is one that comes with weir.
+fn file(subject: &Subject<'_>, module: &str) -> Result<Option<Vec<u8>>, NodeError> {
+    if (subject.shipped)(module).is_some() {
+        return Ok(None);
+    }
+    let path = crate::daemon::beside(subject.path, Path::new(module));
+    let bytes = crate::daemon::read_file_of(&path, MODULE_BYTES_MAX);
+    bytes.map(Some).map_err(|source| NodeError::File { module: module.to_owned(), source })
+}
