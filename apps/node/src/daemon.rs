@@ -127,7 +127,8 @@ fn read_text(path: &Path, most: usize) -> Result<String, DaemonError> {
 fn load(path: &Path, calibration: &Calibration, shipped: Shipped) -> Result<Loaded, DaemonError> {
     let text = read_text(path, crate::config::CONFIG_BYTES_MAX)?;
     let places = Places::of(&text);
-    let wrong = |source| DaemonError::Config { path: path.to_owned(), line: places.of_error(&source), source };
+    let wrong =
+        |source| DaemonError::Config { path: path.to_owned(), line: places.of_error(&source), source };
     let config = Config::parse(&text).map_err(wrong)?;
     let mut policy = Policy::of(&config, path, shipped)?;
     let trust = Trust::of(&config, &policy, path)?;

@@ -78,6 +78,13 @@ pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
         let what = format!("[node]: `socket` is {}: {error}", config.node.socket.shown());
         found.problem(places.node, what);
     }
+    if let Some(remote) = &config.remote {
+        // Not what is in it: that is for the process which keeps it.
+        let key = crate::daemon::beside(path, &remote.key);
+        if let Err(error) = weir_confine::private::open_secret(&key) {
+            found.problem(None, format!("[remote]: {}: {error}", key.display()));
+        }
+    }
     found.policy(config, path, subject.shipped);
     found.sessions(subject, interfaces, links);
     for session in &config.sessions {
@@ -107,7 +114,10 @@ impl Remarks {
         let there = cores();
         for core in missing {
             let there = Listed(&there);
-            self.problem(places.cpu, format!("[cpu]: there is no core {core} for the node; there is {there}"));
+            self.problem(
+                places.cpu,
+                format!("[cpu]: there is no core {core} for the node; there is {there}"),
+            );
         }
     }
 
@@ -119,7 +129,8 @@ impl Remarks {
             let kind = link_type_of(&interface.name).unwrap_or_else(|error| {
                 if let LiveError::NoSuchInterface { .. } = error {
                     let name = interface.name.escape_debug();
-                    let what = format!("there is no interface `{name}` on this machine now: the node waits for it");
+                    let what =
+                        format!("there is no interface `{name}` on this machine now: the node waits for it");
                     self.warning(line, what);
                 } else {
                     self.problem(line, error.to_string());

@@ -481,16 +481,11 @@ fn a_configuration_is_checked_without_a_node() {
         &(parts.to_owned() + "module = [{ module = \"gone.wasm\" }]\n[cpu]\ncores = [4095]\n"),
     );
     write("p.toml", "paket = \"1ms\"\n");
-    let ended = check(&bad).fails(
-        1,
-        &[
-            "p.toml",
-            "line 1: a profile has no key `paket`",
-        ],
-    );
+    let ended = check(&bad).fails(1, &["p.toml", "line 1: a profile has no key `paket`"]);
     assert_eq!(ended.text(), "");
     write("p.toml", "packet = \"1ms\"\n");
-    check(&bad).fails(1, &["there is no core 4095", "bad.toml:6: session `alice`", "gone.wasm", "2 things to mend"]);
+    check(&bad)
+        .fails(1, &["there is no core 4095", "bad.toml:6: session `alice`", "gone.wasm", "2 things to mend"]);
     check(&write("typo.toml", "[node]\n\nnmae = \"x\"\n"))
         .fails(1, &["typo.toml: line 3: unknown field `nmae`"]);
     check(&write("half.toml", "[[session]]\nname = \"a\"\ncpu = [{ period = \"1ms\" }]\n"))
@@ -535,12 +530,16 @@ fn a_start_and_a_check_agree_on_each_configuration() {
     let at = folder.path();
     let (config, ledger) = (at.join("node.toml"), at.join("state/ledger"));
     let check = || run([Path::new("config"), Path::new("check"), &config]);
-    let head = |socket: &str| format!("[node]\nsocket = \"{}/{socket}\"\nstate = \"{}/state\"\n", at.display(), at.display());
+    let head = |socket: &str| {
+        format!("[node]\nsocket = \"{}/{socket}\"\nstate = \"{}/state\"\n", at.display(), at.display())
+    };
     let lo = "[[interface]]\nname = \"lo\"\n";
     let link = "[[link]]\ninterface = \"lo\"\nrate = \"10 Mbit/s\"\n";
     let session = |more: &str| format!("[[session]]\nname = \"alice\"\n{more}\n");
-    let channel = |filter: &str| session(&format!("channel = [{{ interface = \"lo\", filter = \"{filter}\" }}]"));
-    let module = |text: &str| session(&format!("channel = [{{ interface = \"lo\" }}]\nmodule = [{{ {text} }}]"));
+    let channel =
+        |filter: &str| session(&format!("channel = [{{ interface = \"lo\", filter = \"{filter}\" }}]"));
+    let module =
+        |text: &str| session(&format!("channel = [{{ interface = \"lo\" }}]\nmodule = [{{ {text} }}]"));
     let output = |text: &str| session(&format!("output = [{{ link = \"lo\", {text} }}]"));
     let cpu = |slice: &str| format!("cpu = [{{ period = \"10ms\", slice = \"{slice}\" }}]");
     let refused: Vec<(String, &str)> = vec![
@@ -561,10 +560,7 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         (session("memory = \"2 GiB\""), "2 GiB of memory are more than is left: 1 GiB"),
         (lo.to_owned() + &module("module = \"gone.wasm\""), "module `gone.wasm`: No such file"),
         (lo.to_owned() + &module("module = \"rtt\", set = { no = 1 }"), "module `rtt`: "),
-        (
-            lo.to_owned() + &module("module = \"rtt\" }, { module = \"rtt\""),
-            "has a module `rtt` already",
-        ),
+        (lo.to_owned() + &module("module = \"rtt\" }, { module = \"rtt\""), "has a module `rtt` already"),
         (session("profile = \"lax\""), "there is no profile `lax`"),
         (session(&cpu("11ms")), "`slice` is 11 ms; it must be above 0 and at most the period"),
         ("[[table]]\nname = \"t\"\nfile = \"t.bin\"\n".to_owned(), "t.bin: No such file"),
@@ -589,7 +585,9 @@ fn a_start_and_a_check_agree_on_each_configuration() {
     let later = "[[interface]]\nname = \"weir-later\"\n";
     let waits = later.to_owned() + &channel("udp port 53").replace("\"lo\"", "\"weir-later\"");
     let whole = session(&cpu("8ms")) + &session("memory = \"256 MiB\"").replace("alice", "bob");
-    for (text, says) in [("", ""), (waits.as_str(), "there is no interface `weir-later` on this machine now"), (&whole, "")] {
+    for (text, says) in
+        [("", ""), (waits.as_str(), "there is no interface `weir-later` on this machine now"), (&whole, "")]
+    {
         fs::write(&config, head("node.sock") + text).unwrap();
         let ended = check().good();
         assert!(ended.text().contains(says) && ended.text().ends_with("a node can be started with it\n"));

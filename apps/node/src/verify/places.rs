@@ -54,7 +54,11 @@ impl Places {
             cpu: parts.cpu.map(|part| line(part.span().start)),
             node: parts.node.map(|part| line(part.span().start)),
             interfaces: lines(&parts.interface),
-            links: parts.link.iter().map(|part| (part.get_ref().interface.clone(), line(part.span().start))).collect(),
+            links: parts
+                .link
+                .iter()
+                .map(|part| (part.get_ref().interface.clone(), line(part.span().start)))
+                .collect(),
             profiles: lines(&parts.profile),
             sessions: lines(&parts.session),
             tables: lines(&parts.table),

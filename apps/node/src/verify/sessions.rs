@@ -111,8 +111,7 @@ impl Tried<'_> {
         let link_type =
             self.premises.interfaces.get(&channel.interface).copied().unwrap_or(LinkType::Ethernet);
         let held = tables(&spec.name, &channel.name, memory, share.memory(compiled))?;
-        let program =
-            compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
+        let program = compiled.all(share.filters.iter().map(String::as_str), link_type).map_err(failed)?;
         let all = self.programs.entry(channel.interface.clone()).or_default();
         all.push(Some(program));
         let joined = Joiner::new(Limits::default()).change(all.clone()).map(|_| ());
