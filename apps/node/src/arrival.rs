@@ -1,8 +1,8 @@
 //! Sessions that come, change and go together: all of them, or nothing changes.
 //!
 //! A [draft] has all that can fail: sessions beside those that there are, with their channels, output channels and modules, and the proof that
-//! everything fits by the result. Nobody sees it. A [switch] puts it in their place, and has nothing left that can fail. The node is held from the beginning of the one to the end of the
-//! other, so nobody takes what one session gives up for another one.
+//! everything fits by the result. It is visible nowhere. A [switch] puts it in their place, and has nothing left that can fail. The node is held from the beginning of the one to the end of the
+//! other, so no third party takes what one session gives up for another one.
 //!
 //! A session that changes keeps its number, its bill and what it has reserved: only the difference is reserved or given up. Until its earlier modules have stopped, they have their memory beside
 //! that of the new ones.
@@ -38,7 +38,7 @@ pub(crate) struct Arrival {
     pub(crate) used: Nanos,
 }
 
-/// What is to change.
+/// Sessions, links and tables that are to change together.
 pub(crate) struct Rearrangement<'a> {
     /// Sessions that go, or whose places others take.
     pub(crate) gone: &'a [Name],
@@ -59,7 +59,7 @@ pub(crate) struct Departure {
     pub(crate) leaving: Vec<Leaving>,
 }
 
-/// What has changed.
+/// The outcome of a rearrangement.
 #[derive(Debug)]
 pub(crate) struct Switched {
     /// Sessions that go on with other modules.
@@ -70,7 +70,7 @@ pub(crate) struct Switched {
     pub(crate) events: Vec<Event>,
     /// The operator's tables, without their bytes.
     pub(crate) tables: Vec<Sheet>,
-    /// What became of tables, for people.
+    /// Changes of tables, for people.
     pub(crate) notes: Vec<String>,
 }
 

@@ -91,7 +91,7 @@ pub(crate) enum Signal {
 #[derive(Clone, Debug)]
 struct Loaded {
     config: Config,
-    /// Where its parts stand.
+    /// The lines of its parts.
     places: Places,
     profiles: BTreeMap<Name, Terms>,
     default: Terms,

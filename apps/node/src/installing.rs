@@ -12,23 +12,24 @@ use crate::plan::Sight;
 use crate::processors::share;
 use crate::runner::Runner;
 use crate::seat::{Seat, SeatError};
+use crate::spec::ModuleSpec;
 use crate::view;
 use crate::workshop::Prepared;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
-use weir_netio::PacketRoom;
+use weir_netio::{DescriptorRing, PacketRoom};
 use weir_session::{Name, Tier};
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 
-/// What a module has of the node that no other one has.
+/// Numbers and memory of the node for one module alone.
 pub(crate) struct Fresh {
     /// Its number on the node.
     guest: u64,
     /// The number of what is shown to it alone.
     shown: u64,
-    /// Where its packets wait, if that is limited.
+    /// The room in which its packets wait, if that is limited.
     waiting: Option<Arc<PacketRoom>>,
 }
 
@@ -49,6 +50,23 @@ impl Ready {
 
 /// Settles a module on its core. Says whether there was room.
 pub(crate) type Settle = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
+
+/// Checks that a session has room for a module of this name beside those that it has. `goes_on`: its channel's packets go on, as one module decides.
+fn check_beside(there: &Session, spec: &ModuleSpec, name: &Name, goes_on: bool) -> Result<(), NodeError> {
+    let session = &there.spec.name;
+    if there.modules.contains_key(name) {
+        return Err(NodeError::ModuleExists { session: session.clone(), module: name.clone() });
+    }
+    there.check_room(session)?;
+    let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
+    match deciding.filter(|_| goes_on) {
+        None => Ok(()),
+        Some((module, _)) => {
+            let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
+            Err(NodeError::Decided { session, channel, module })
+        }
+    }
+}
 
 impl Node {
     /// Gives a module its place, if its session's owner may have it there now.
@@ -133,17 +151,9 @@ impl Node {
         let changed = || NodeError::Changed(session.clone());
         let channel = there.channels.get(&prepared.spec.channel).ok_or_else(changed)?;
         let Prepared { spec, name, admitted, tenant, longest, desk, mut tables, binding, .. } = prepared;
-        if there.modules.contains_key(&name) {
-            return Err(NodeError::ModuleExists { session: session.clone(), module: name });
-        }
-        there.check_room(session)?;
         let vp = there.vps.get(&spec.cpu).ok_or_else(changed)?.clone();
         let way = self.way(there, &channel.spec);
-        let deciding = there.modules.iter().find(|(_, module)| module.spec.channel == spec.channel);
-        if let (Some(_), Some((module, _))) = (&way, deciding) {
-            let (session, channel, module) = (session.clone(), spec.channel.clone(), module.clone());
-            return Err(NodeError::Decided { session, channel, module });
-        }
+        check_beside(there, &spec, &name, way.is_some())?;
         if vp.spec.reservation().is_none() && admitted.tier() != Tier::Proved {
             let (module, tier, cpu) = (spec.module.clone(), admitted.tier(), spec.cpu.clone());
             return Err(NodeError::BestEffort { module, tier, cpu });
@@ -156,17 +166,7 @@ impl Node {
         let waiting = fresh.waiting.as_ref();
         let intake = Intake::new(&channel.spec, &channel.tally, room, &channel.screens, taken, waiting);
         let intake = intake.map_err(failed)?;
-        let ring = match (intake.as_ref().and_then(Intake::descriptors), &channel.sight) {
-            (Some(ring), _) => ring.clone(),
-            (None, Sight::All(_)) => {
-                self.sources.get(&channel.spec.interface).ok_or_else(changed)?.descriptors().clone()
-            }
-            (None, Sight::Selected(selection)) => {
-                selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone()
-            }
-            // That memory is for nobody's eyes.
-            (None, Sight::Made(_)) => return Err(changed()),
-        };
+        let ring = self.ring_of(channel, intake.as_ref()).ok_or_else(changed)?;
         let transformed = intake.as_ref().and_then(Intake::transformed);
         let tick = admitted.tick().map(|period| period.0);
         let queue = Arc::new(channel.spec.new_queue());
@@ -214,6 +214,21 @@ impl Node {
             .reading(tables)
             .held_to(Arc::clone(&there.limits));
         Ok((name, module, Ready { number: fresh.guest, guest, vp, outputs }))
+    }
+
+    /// The ring with the descriptors of a module's packets.
+    fn ring_of(&self, channel: &Channel, intake: Option<&Intake>) -> Option<DescriptorRing> {
+        match (intake.and_then(Intake::descriptors), &channel.sight) {
+            (Some(ring), _) => Some(ring.clone()),
+            (None, Sight::All(_)) => {
+                self.sources.get(&channel.spec.interface).map(|source| source.descriptors().clone())
+            }
+            (None, Sight::Selected(selection)) => {
+                Some(selection.lock().unwrap_or_else(PoisonError::into_inner).descriptors().clone())
+            }
+            // No module maps that memory.
+            (None, Sight::Made(_)) => None,
+        }
     }
 
     /// Has others reach a module, which is about to run. Returns what settles it on its core.

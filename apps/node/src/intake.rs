@@ -120,7 +120,7 @@ impl Intake {
         }
     }
 
-    /// What is done with one packet of such a channel at most, in fuel, where it is shown through so many screens; nothing where nothing is done.
+    /// The most fuel that one packet of such a channel takes, shown through so many screens; none where nothing is done with packets.
     pub(crate) fn longest_for(spec: &ChannelSpec, screens: usize) -> Option<u64> {
         let shown = LONGEST_SHOWN.saturating_mul(screens as u64);
         spec.is_handled().then(|| LONGEST.saturating_add(shown))

@@ -71,7 +71,7 @@ pub(crate) fn withdraw(
         let Some(gone) = there.modules.remove(module) else { continue };
         let guest = gone.guest;
         there.bell.remove(guest);
-        // Nobody waits for it any more.
+        // No caller waits for it any more.
         let services = gone.desk.office().close(&gone.desk);
         there.gone_services.merge(&services);
         let core = there.vps.get(&gone.spec.cpu).and_then(|vp| cores.get(vp.core));

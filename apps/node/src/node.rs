@@ -548,7 +548,7 @@ impl Node {
         source.follow(self.routes(interface, self.sessions.values()))
     }
 
-    /// Where packets of an interface go for these sessions.
+    /// The routes of an interface's packets to these sessions.
     pub(crate) fn routes<'a>(
         &self,
         interface: &str,

@@ -235,7 +235,7 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether a thread of this process can be bound to a core.
+/// Returns true if a thread of this process can be bound to a core.
 pub(crate) fn can_bind(core: u16) -> bool {
     let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
     let can = bind(core).is_ok();

@@ -1,4 +1,4 @@
-//! Whether a node starts with a configuration on this machine: what a start asks before it does anything, and what `weir config check` asks.
+//! The check of a configuration against this machine: a start makes it before it does anything else, and so does `weir config check`.
 //!
 //! All that depends on the configuration and the machine alone is found here, so both refuse the same in the same words, and a node that is refused has touched nothing yet, not even its
 //! ledger. An interface that is not there may come later: a node waits for it.
@@ -162,7 +162,7 @@ impl Remarks {
         (trial, kinds)
     }
 
-    /// What is questionable in the operator's policy. A start has read it, and tried its cases.
+    /// Warns of what is questionable in the operator's policy. A start has read it, and tried its cases.
     fn policy(&mut self, config: &Config, path: &Path, shipped: Shipped) {
         if config.policy.is_none() && config.remote.is_none() {
             return;

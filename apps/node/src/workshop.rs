@@ -53,7 +53,7 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// What a node admits modules by.
+/// The rules by which a node admits modules.
 pub(crate) struct Rules<'a> {
     pub(crate) default: &'a Terms,
     pub(crate) profiles: &'a BTreeMap<Name, Terms>,
@@ -65,9 +65,9 @@ pub(crate) struct Rules<'a> {
 pub(crate) struct Assessed {
     pub(crate) admitted: Admitted,
     pub(crate) longest: Longest,
-    /// Whether it runs as it is, without places where it can be suspended.
+    /// It runs as it is, without places where it can be suspended.
     is_short: bool,
-    /// What it is called in its session.
+    /// Its name in its session.
     pub(crate) name: Name,
 }
 

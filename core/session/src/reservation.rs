@@ -151,7 +151,7 @@ pub struct MemoryReservation {
 #[derive(Debug)]
 struct Inner {
     state: MemoryState,
-    /// Whether it is among what the node has reserved.
+    /// It is among what the node has reserved.
     is_counted: bool,
     /// The most that was reserved since this was asked for last.
     peak: Bytes,
@@ -211,7 +211,7 @@ impl MemoryReservation {
         std::mem::replace(&mut inner.peak, now)
     }
 
-    /// What an interval is charged for is no less than this, which the session had reserved in it before.
+    /// Has the present interval charged for no less than this, which the session had reserved in it before.
     pub fn had(&self, peak: Bytes) {
         let mut inner = self.lock();
         inner.peak = inner.peak.max(peak);

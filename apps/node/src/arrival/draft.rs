@@ -25,7 +25,7 @@ use weir_units::Nanos;
 /// A session that is ready to be on the node.
 pub(super) struct Incoming {
     pub(super) session: Session,
-    /// What the session has reserved in whose place it is to be, if there is one.
+    /// The reservations of the session that it replaces, if there is one.
     pub(super) replaces: Option<Reserved>,
     /// Its modules, which run when it is there.
     pub(super) ready: Vec<(Name, Ready)>,
@@ -39,7 +39,7 @@ pub(super) struct Incoming {
 
 /// All that changes with them.
 pub(super) struct Draft {
-    /// Sessions that go, and whose places nobody takes.
+    /// Sessions that go and are not replaced.
     pub(super) gone: Vec<Name>,
     pub(super) links: Vec<LinkConfig>,
     /// Changes of output channels.
@@ -315,7 +315,7 @@ impl Node {
         Ok((steps, more))
     }
 
-    /// Where packets go when they are there, for all interfaces that this changes.
+    /// Plans with these sessions, for all interfaces that this changes.
     fn draft_plans(
         &self,
         incoming: &[Incoming],

@@ -120,7 +120,7 @@ impl Node {
         Err((place, refused.unwrap_or_else(|| self.no_core(&wanted.spec))))
     }
 
-    /// Whether these terms fit on a core.
+    /// Checks whether these terms fit on a core.
     fn fits(
         &self,
         core: usize,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{DropCause, Event, Session as Billed, Usage};
 
-/// What there was before, and is let go of when packets go elsewhere.
+/// Parts of a session that are released when packets go elsewhere.
 struct Before {
     session: Billed,
     modules: Vec<Withdrawn>,
@@ -116,7 +116,7 @@ impl Node {
         Departure { session, leaving }
     }
 
-    /// What the ledger has of a session that has come or changed.
+    /// Entries of the ledger about a session that has come or changed.
     fn events_of(&self, come: &Come) -> Vec<Event> {
         let Some((session, reserved)) = self.reserved(&come.name) else { return Vec::new() };
         let mut events = Vec::new();

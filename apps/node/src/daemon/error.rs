@@ -51,7 +51,7 @@ pub enum DaemonError {
     Wrong {
         /// The file.
         path: PathBuf,
-        /// What is wrong, at least one thing.
+        /// All that is wrong, at least one thing.
         problems: Vec<Remark>,
     },
     /// The operator's policy, whether it stands in the configuration or in files of its own, is wrong.
@@ -164,7 +164,7 @@ pub enum Refused {
     Daemon(#[from] DaemonError),
 }
 
-/// What is wrong with a configuration, a line for each.
+/// The problems of a configuration, a line for each.
 fn told(path: &Path, problems: &[Remark]) -> String {
     let mut lines: Vec<String> = problems.iter().map(|problem| problem.at(path)).collect();
     let count = if lines.len() == 1 { "1 thing".to_owned() } else { format!("{} things", lines.len()) };

@@ -230,7 +230,7 @@ impl Port {
         Ok(())
     }
 
-    /// What can be reserved beside what is, and what is held for a while.
+    /// The rate that can still be reserved: neither reserved nor held for a while.
     pub fn left(&self) -> BitsPerSecond {
         let state = self.shared.lock();
         state.link.link().left_at(self.shared.now())

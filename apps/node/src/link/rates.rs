@@ -17,7 +17,7 @@ pub(crate) fn changed(old: &[LinkConfig], new: &[LinkConfig]) -> Vec<LinkConfig>
     new.iter().filter(|link| !old.contains(link)).cloned().collect()
 }
 
-/// What an output channel reserves, in bits per second.
+/// The rate that an output channel reserves, in bits per second.
 pub(super) fn rate_of(spec: &OutputSpec) -> u64 {
     spec.reservation().map_or(0, |reservation| reservation.bits_per_second().0)
 }

@@ -45,7 +45,7 @@ impl OutputSpec {
 }
 
 impl Output {
-    /// What it gives up when it goes.
+    /// Its reservation, which is free when it goes.
     pub(crate) fn given_up(&self) -> GivenUp {
         GivenUp { link: self.spec.link.clone(), rate: rate_of(&self.spec) }
     }
@@ -62,12 +62,12 @@ impl Output {
         Step { outlet, spec: self.spec.clone(), allowed, before }
     }
 
-    /// Whether frames go the same way through both.
+    /// Returns true if frames go the same way through both.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.outlet.0, &other.outlet.0)
     }
 
-    /// Whether it can go on as that one.
+    /// Returns true if it can go on as that one.
     pub(crate) fn becomes(&self, spec: &OutputSpec) -> bool {
         self.spec.link == spec.link && self.spec.tap == spec.tap
     }

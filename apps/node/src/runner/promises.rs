@@ -17,7 +17,7 @@ impl Promises {
         self.0.iter().map(|(at, ..)| *at).min()
     }
 
-    /// What a virtual processor may exceed its budget by when it has what it was promised.
+    /// The longest overrun of a virtual processor under its promised terms.
     pub(super) fn overrun(&self, vp: VpId) -> Nanos {
         let of = self.0.iter().filter(|(_, there, _)| *there == vp);
         of.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
@@ -39,7 +39,7 @@ impl Runner {
         self.core.core().fits(gone, terms)
     }
 
-    /// Gives virtual processors these terms, which have been found to [fit](Self::fits): at once, or as soon as what others of them give up is free. Until then nobody else is promised that.
+    /// Gives virtual processors these terms, which have been found to [fit](Self::fits): at once, or as soon as what others of them give up is free. Until then no other one is promised that.
     pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, Terms)>) {
         let part = |share: Share| match share {
             Share::Reserved(of) => u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1)),
@@ -77,7 +77,7 @@ impl Runner {
         }
     }
 
-    /// What a virtual processor may exceed its budget by, now or when it has what it was promised.
+    /// The longest overrun of a virtual processor, under its present or its promised terms.
     pub(crate) fn overrun(&self, vp: VpId) -> Option<Nanos> {
         Some(self.core.core().terms(vp)?.overrun.max(self.promises.overrun(vp)))
     }

@@ -596,7 +596,7 @@ mod tests {
         drop(arranged);
         shelf.put(&name("t"), b"other").unwrap();
         let other = shown(&shelf);
-        // The operator gives it up, and a session gets it: meanwhile nobody else does.
+        // The operator gives it up, and a session gets it: meanwhile no other party does.
         let ((spec, _), session, thief) = (publishing(), memory(), memory());
         let come = [(&spec, &session)];
         let arranged = shelf.arrange(&first, Vec::new(), &come, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Where the parts of a configuration stand.
+//! The lines of a configuration's parts.
 
 use crate::config::ConfigError;
 use crate::spec::SpecError;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use weir_session::Name;
 
-/// Where the parts of a configuration stand: their lines, from 1.
+/// The lines of a configuration's parts, from 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     pub(super) cpu: Option<usize>,

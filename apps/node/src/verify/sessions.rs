@@ -21,7 +21,7 @@ use weir_session::{Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemor
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
-/// What a start would have made so far.
+/// All that a start would have made so far.
 struct Tried<'a> {
     subject: &'a Subject<'a>,
     premises: Premises,

@@ -213,7 +213,7 @@ fn what_one_session_gives_up_another_one_gets_in_whatever_order_they_stand() {
         let reply = place.ask(json!("reload"));
         assert!(reply.get("done").is_some(), "{round}: {reply}");
         assert_eq!(shape(&place), wanted(&[big(alice), big(bob)]));
-        // What is given up is nobody else's, not for a moment.
+        // No third party gets what is given up, not for a moment.
         assert!(place.refused(taken.clone()).contains("more than"));
     }
     // Another name, which needs all that the one before had.

@@ -138,7 +138,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Promises `terms` to `owner` without a check, as [`Self::fits`] has made one. Nobody else is promised what that needs from now on. Returns when all that is promised now and is to change
+    /// Promises `terms` to `owner` without a check, as [`Self::fits`] has made one. No other one is promised what that needs from now on. Returns when all that is promised now and is to change
     /// has changed: before that there may be no room to keep it.
     pub(super) fn pledge(&mut self, owner: VpId, terms: &Terms, until: u64, now: u64) -> u64 {
         self.settle(now);

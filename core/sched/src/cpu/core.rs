@@ -220,7 +220,7 @@ impl Core {
         self.admission.fits(gone, terms, &self.config)
     }
 
-    /// Keeps room for other terms of `vp`, which [fit](Self::fits) when what others give up is free: nobody else is promised that. Returns when it is free; a [change](Self::change) to these
+    /// Keeps room for other terms of `vp`, which [fit](Self::fits) when what others give up is free: no other one is promised that. Returns when it is free; a [change](Self::change) to these
     /// terms is admitted then. Until then the present terms hold.
     ///
     /// # Errors

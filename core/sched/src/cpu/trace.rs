@@ -450,6 +450,7 @@ mod tests {
             "0 create reserved 4000000 400000 100 5000 -> refused",
             "7 create best-effort 10000 0 -> created 1.4294967295",
             "18446744073709551615 change 3.1 best-effort 1 9 -> done",
+            "8 pledge 3.1 reserved 4000000 400000 0 0 -> done",
             "9 close 0.0 -> done",
             "9 wake 0.0 -> refused",
             "9 sleep 0.0 -> done",

@@ -139,8 +139,8 @@ impl Ledger {
         BitsPerSecond(self.reservable.saturating_sub(self.reserved).saturating_sub(held.sum()))
     }
 
-    /// Holds no more than leaves so much, if there is as much beside what is reserved. For whoever gives out anew at once what others give up: those who sent ahead of their clocks had
-    /// that time, once, and nobody can have it so again and again.
+    /// Holds no more than leaves so much, if there is as much beside what is reserved. For an operator's change that gives out at once what some channels give up: those that sent
+    /// ahead of their clocks had that time, once. A holder cannot repeat that.
     pub fn forgive(&mut self, wanted: BitsPerSecond, now: Nanos) {
         while self.left(now) < wanted
             && let Some(Reverse((until, rate))) = self.holds.pop()

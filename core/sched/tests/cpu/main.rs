@@ -4,6 +4,7 @@ mod guarantee;
 mod overload;
 mod policy;
 mod random;
+mod rearranged;
 mod simulator;
 mod stories;
 

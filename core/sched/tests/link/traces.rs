@@ -45,6 +45,7 @@ impl Discipline for Recorded {
     }
 
     fn rate(&mut self, rate: u64, now: u64) -> bool {
+        self.link.forgive(BitsPerSecond(rate / 4), Nanos(now));
         self.link.set_rate(BitsPerSecond(rate), BitsPerSecond(rate), Nanos(now)).is_ok()
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use packet_ring::RingHold;
 pub use sink::{Loss, Sent, SentTotals, Sink};
 pub use source::{Live, LiveNext};
 
-/// What packets of an interface begin with.
+/// The link type of an interface's packets.
 ///
 /// # Errors
 ///

@@ -12,11 +12,11 @@ use weir_session::{MemoryReservation, Name};
 struct Pledge {
     table: Arc<Table>,
     owner: Owner,
-    /// What the operator's shows from then on.
+    /// The version that the operator's table shows from then on.
     version: Option<Arc<TableVersion>>,
 }
 
-/// What is to become of tables. Until it [takes effect](Self::commit) all stay as they are, and nobody else becomes their publisher. If it is dropped, they stay so.
+/// A prepared change of tables. Until it [takes effect](Self::commit) all stay as they are, and no other party becomes their publisher. If it is dropped, they stay so.
 #[derive(Debug)]
 pub(crate) struct Arranged {
     shelf: Arc<Shelf>,
@@ -27,12 +27,12 @@ pub(crate) struct Arranged {
     notes: Vec<String>,
 }
 
-/// What has become of the tables of a configuration.
+/// The tables of a configuration after a change.
 #[derive(Debug)]
 pub(crate) struct Committed {
     /// They, without their bytes.
     pub(crate) sheets: Vec<Sheet>,
-    /// What has changed, for people.
+    /// All that has changed, for people.
     pub(crate) notes: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ impl Shelf {
     ///
     /// # Errors
     ///
-    /// Somebody else publishes one, or there is no memory for a version; with the place of the session that was to publish it, where it is one. Nothing has changed.
+    /// Another party publishes one, or there is no memory for a version; with the place of the session that was to publish it, where it is one. Nothing has changed.
     pub(crate) fn arrange(
         self: &Arc<Self>,
         old: &[Sheet],
@@ -82,7 +82,7 @@ impl Shelf {
 }
 
 impl Arranged {
-    /// Nobody else becomes the publisher of a table, if it is free, or becomes free with the rest.
+    /// Keeps a table for its next publisher, if it is free, or becomes free with the rest.
     fn pledge(
         &mut self,
         table: &Arc<Table>,
@@ -156,7 +156,7 @@ impl Table {
 }
 
 impl Claims {
-    /// Those of a session that publishes nothing yet.
+    /// The claims of a session that publishes nothing yet.
     pub(crate) fn none(shelf: &Arc<Shelf>, session: &Name, memory: &Arc<MemoryReservation>) -> Self {
         let owner = Owner::Session(session.clone(), Arc::clone(memory));
         Self { shelf: Arc::clone(shelf), owner, tables: Vec::new() }
