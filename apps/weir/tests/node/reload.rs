@@ -2,6 +2,10 @@
 
 use crate::place::{Place, cable, is_inside, udp};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A session with so many milliseconds of every hundred, for datagrams to a port.
 fn session(name: &str, slice: u32, port: u16, module: &str) -> String {
@@ -36,6 +40,39 @@ fn lives(place: &Place, name: &str) -> (Vec<u64>, usize) {
 fn reserved(place: &Place) -> (u64, u64) {
     let snapshot = place.snapshot();
     (snapshot["cores"][0]["reserved_ppm"].as_u64().unwrap(), snapshot["memory"]["reserved"].as_u64().unwrap())
+}
+
+/// Asks for the same again and again, on connections of its own.
+struct Thief {
+    is_over: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<(u64, u64)>,
+}
+
+impl Thief {
+    fn of(place: &Place, ask: &Value) -> Self {
+        let (socket, ask) = (place.path().join("node.sock"), json!({"weir": 1, "ask": ask, "body": 0}));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            let (mut refused, mut done) = (0, 0);
+            while !ends.load(Ordering::Relaxed) || refused == 0 {
+                let mut stream = UnixStream::connect(&socket).unwrap();
+                writeln!(stream, "{ask}").unwrap();
+                let mut line = String::new();
+                BufReader::new(stream).read_line(&mut line).unwrap();
+                let is_done = line.contains("\"done\"");
+                (refused, done) = (refused + u64::from(!is_done), done + u64::from(is_done));
+            }
+            (refused, done)
+        });
+        Self { is_over, thread }
+    }
+
+    /// How often it got what it asked for, after it was refused at least once.
+    fn caught(self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap().1
+    }
 }
 
 #[test]
@@ -205,8 +242,9 @@ fn what_one_session_gives_up_another_one_gets_in_whatever_order_they_stand() {
     let mut place = Place::with_parts(NODE, CPU, &both(much, little));
     let big = |of: (u32, u32, u32)| (u64::from(of.0), u64::from(of.1), u64::from(of.2));
     assert_eq!(shape(&place), wanted(&[big(much), big(little)]));
-    let taken =
-        json!({"create": {"name": "eve", "memory": "1 MiB", "cpu": [{"period": "100ms", "slice": "30ms"}]}});
+    let taken = json!({"create": {"name": "eve", "memory": "0", "cpu": [{"period": "100ms", "slice": "30ms"}]}});
+    let memory = json!({"create": {"name": "eva", "memory": "1 MiB"}});
+    let thieves = [&taken, &memory].map(|ask| Thief::of(&place, ask));
     for round in 0..6 {
         let (alice, bob) = if round % 2 == 0 { (little, much) } else { (much, little) };
         place.configure(&both(alice, bob));
@@ -216,6 +254,7 @@ fn what_one_session_gives_up_another_one_gets_in_whatever_order_they_stand() {
         // No third party gets what is given up, not for a moment.
         assert!(place.refused(taken.clone()).contains("more than"));
     }
+    assert_eq!(thieves.map(Thief::caught), [0, 0], "they asked all the while");
     // Another name, which needs all that the one before had.
     place.configure(&both(little, much).replace("\"bob\"", "\"carol\""));
     place.done(json!("reload"));
