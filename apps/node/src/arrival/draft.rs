@@ -37,6 +37,9 @@ pub(super) struct Incoming {
     pub(super) used: Nanos,
 }
 
+/// A core's place among the node's, a virtual processor there, and the terms that it gets.
+pub(super) type Given = (usize, VpId, Terms);
+
 /// All that changes with them.
 pub(super) struct Draft {
     /// Sessions that go and are not replaced.
@@ -45,7 +48,7 @@ pub(super) struct Draft {
     /// Changes of output channels.
     pub(super) steps: Vec<Step>,
     /// Terms of virtual processors, by their cores.
-    pub(super) terms: Vec<(usize, VpId, Terms)>,
+    pub(super) terms: Vec<Given>,
     pub(super) tables: Arranged,
     pub(super) plans: Vec<(Arc<Source>, Planned)>,
 }
@@ -196,7 +199,7 @@ impl Node {
         incoming: &mut [Incoming],
         prepared: &[(SessionSpec, Vec<(crate::workshop::Prepared, Digest)>)],
         gone: &[Name],
-    ) -> Result<(Vec<Vp>, Vec<(usize, VpId, Terms)>), Refused> {
+    ) -> Result<(Vec<Vp>, Vec<Given>), Refused> {
         let mut wanted = Vec::new();
         for (arrival, (it, (spec, modules))) in incoming.iter().zip(prepared).enumerate() {
             let old = self.sessions.get(&spec.name);
