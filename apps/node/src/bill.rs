@@ -4,7 +4,7 @@ use crate::account::Account;
 use crate::link;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
-use crate::runner::{Account, CoreThread};
+use crate::runner::{self, CoreThread};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -204,7 +204,7 @@ pub fn add_channel(used: &mut Usage, channel: &Channel) {
 }
 
 /// Adds what a virtual processor had.
-pub fn add_processor(used: &mut Usage, stats: &Stats, account: &Account) {
+pub fn add_processor(used: &mut Usage, stats: &Stats, account: &runner::Account) {
     // What it did for others and they pay is on their bills.
     used.cpu.0 += (stats.used().0 + account.owed.0).saturating_sub(account.earned.0);
     used.stolen.0 += stats.stolen.0 + account.stolen.0;

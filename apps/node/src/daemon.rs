@@ -55,7 +55,7 @@ use weir_session::{Calibration, Name, Profile, Terms};
 use weir_trust::credential::{Refusal as Worthless, Verified};
 use weir_trust::grant::Second;
 use weir_trust::key::PublicKey;
-use weir_units::{Nanos, Shown as _, Timestamp};
+use weir_units::{Nanos, Timestamp};
 
 /// A start or a stop of a module may take so much processor time before it is broken off.
 const CALL_LIMIT: Duration = Duration::from_millis(500);

@@ -172,7 +172,8 @@ impl Node {
             there.ended.add(module, leaves, reason);
         }
         let is_there = leaves.is_some();
-        let taken = is_there.then(|| self.take_out(session, std::slice::from_ref(module), false).pop()).flatten();
+        let taken =
+            is_there.then(|| self.take_out(session, std::slice::from_ref(module), false).pop()).flatten();
         taken.ok_or_else(|| NodeError::NoModule { session: session.clone(), module: module.clone() })
     }
 

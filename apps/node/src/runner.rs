@@ -235,14 +235,6 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Returns true if a thread of this process can be bound to a core.
-pub(crate) fn can_bind(core: u16) -> bool {
-    let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
-    let can = bind(core).is_ok();
-    _ = rustix::thread::sched_setaffinity(None, &before);
-    can
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

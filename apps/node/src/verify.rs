@@ -107,7 +107,7 @@ impl Remarks {
     /// Finds that threads can be bound to the cores that are named.
     fn cores(&mut self, config: &Config, places: &Places) {
         let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive);
-        let missing: Vec<u16> = named.filter(|core| !crate::runner::can_bind(*core)).collect();
+        let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
         if missing.is_empty() {
             return;
         }
@@ -174,10 +174,18 @@ impl Remarks {
     }
 }
 
+/// Returns true if a thread of this process can be bound to a core.
+fn can_bind(core: u16) -> bool {
+    let Ok(before) = rustix::thread::sched_getaffinity(None) else { return false };
+    let can = crate::runner::bind(core).is_ok();
+    _ = rustix::thread::sched_setaffinity(None, &before);
+    can
+}
+
 /// The cores of this machine that threads of this process can be bound to.
 pub fn cores() -> Vec<u16> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    listed(&online).into_iter().filter(|core| crate::runner::can_bind(*core)).collect()
+    listed(&online).into_iter().filter(|core| can_bind(*core)).collect()
 }
 
 /// The cores of a list such as `0-3,6`.

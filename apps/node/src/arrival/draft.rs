@@ -14,8 +14,8 @@ use crate::source::{Planned, Source};
 use crate::spec::SessionSpec;
 use crate::tables::{Arranged, Claims, TableError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, Mutex};
 use weir_sched::cpu::{Share, Terms, VpId, Weight};
 use weir_session::ledger::{Digest, Reserved, Usage};
 use weir_session::services::ServiceTally;
@@ -164,6 +164,7 @@ impl Node {
             bell,
             gone: Usage::default(),
             gone_services: ServiceTally::default(),
+            told: Mutex::default(),
         };
         let (ready, codes, made) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Incoming { session, replaces, ready, codes, made, used })

@@ -82,6 +82,8 @@ impl Node {
             session.leaving = std::mem::take(&mut old.leaving);
             session.gone = std::mem::take(&mut old.gone);
             session.gone_services = old.gone_services;
+            // It is the same session: what it used is told on from there.
+            session.told = std::mem::take(&mut old.told);
             session.ended = std::mem::take(&mut old.ended);
             session.modules.keys().for_each(|module| _ = session.ended.forget(module));
             (session.refusals, session.compiled) = (old.refusals, old.compiled);

@@ -242,7 +242,8 @@ fn what_one_session_gives_up_another_one_gets_in_whatever_order_they_stand() {
     let mut place = Place::with_parts(NODE, CPU, &both(much, little));
     let big = |of: (u32, u32, u32)| (u64::from(of.0), u64::from(of.1), u64::from(of.2));
     assert_eq!(shape(&place), wanted(&[big(much), big(little)]));
-    let taken = json!({"create": {"name": "eve", "memory": "0", "cpu": [{"period": "100ms", "slice": "30ms"}]}});
+    let taken =
+        json!({"create": {"name": "eve", "memory": "0", "cpu": [{"period": "100ms", "slice": "30ms"}]}});
     let memory = json!({"create": {"name": "eva", "memory": "1 MiB"}});
     let thieves = [&taken, &memory].map(|ask| Thief::of(&place, ask));
     for round in 0..6 {
