@@ -126,6 +126,11 @@ impl<O: Occupant> Seat<O> {
         Ok(Self { window: None, instance, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
+    /// Whether the module has read bytes that the file of its packets had lost, and saw zeros instead.
+    pub fn has_lost(&self) -> bool {
+        matches!(&self.window, Some((_, Some(guard))) if guard.has_lost())
+    }
+
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
     pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
         let window = block.window();

@@ -17,6 +17,8 @@ use wasmparser::Operator;
 
 /// Walks that are spent on the guesses of one loop: after each, guesses that did not hold are dropped.
 const WALKS: usize = 3;
+/// Looks at loops in loops, one in the other, in which guesses are still made: each multiplies the work.
+const DEEP: u32 = 3;
 
 /// A range that a local has whenever the body begins.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +91,8 @@ impl<'a> Walker<'a, '_> {
     ) -> Result<Option<(Look, Vec<Invariant>)>, Stop> {
         let end = frame.code.ends[at] as usize;
         let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
-        let is_tried = matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown))
+        let is_tried = self.probing <= DEEP
+            && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown))
             && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));
         if !is_tried {
             return Ok(None);

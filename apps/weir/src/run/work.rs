@@ -43,6 +43,24 @@ pub struct Output {
     pub log: Vec<LogLine>,
     /// Which part of its module it is.
     pub part: u64,
+    /// How many packets of the block, the first ones, it is of, where the capture has lost the bytes of others.
+    pub seen: Option<usize>,
+}
+
+impl Output {
+    /// Leaves what came of the first `len` packets and of the ticks before them.
+    pub fn cut(&mut self, len: usize) {
+        for records in [&mut self.records, &mut self.frames] {
+            let kept = records.iter().take_while(|record| {
+                let index = record.order.index();
+                index < len || (index == len && !record.order.is_packet())
+            });
+            let kept = kept.count();
+            records.truncate(kept);
+        }
+        self.patches.retain(|patch| (patch.packet as usize) < len);
+        self.seen = Some(len);
+    }
 }
 
 impl Work {
