@@ -35,6 +35,7 @@ mod log;
 mod memory;
 mod metered;
 pub mod metrics;
+pub mod moment;
 pub mod node;
 pub mod offers;
 mod outbox;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use weir_node::moment::Moment;
 use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
     LiveTotals, Next, OpenError, Options, ReadError, Totals,
@@ -50,7 +51,7 @@ pub enum Found {
     /// Every place for packets is in use.
     Full,
     /// No packet came. All that came before this time have been given.
-    Quiet(Timestamp),
+    Quiet(Moment),
     /// No more packets.
     End,
 }
@@ -140,7 +141,7 @@ impl Origin {
                 Ok(found)
             }
             Self::Live(live) => loop {
-                let begin = now();
+                let begin = Moment::now();
                 let next = live.next_block(WAIT)?;
                 progress.show_live(live);
                 return Ok(match next {

@@ -6,7 +6,7 @@ use weir_netio::{Block, DescriptorRing};
 use weir_node::seat::{Seat, SeatError};
 use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
-use weir_units::Nanos;
+use weir_units::{Nanos, Timestamp};
 
 /// Flows are spread over instances by the upper bits of their hash, in whole 64ths: a table that a module indexes with more bits
 /// than these never has two instances write to one of its sets, whatever their number.
@@ -96,10 +96,10 @@ impl Shard {
         let mut drops = Vec::new();
         let kept = match &work.matter {
             Matter::Block(block) => self.see(block, work, &mut drops)?,
-            Matter::Quiet(now) => {
+            Matter::Quiet(at) => {
                 self.seat.instance.begin_block();
                 let begin = thread_time();
-                self.seat.pass(*now);
+                self.seat.pass(*at);
                 self.time.0 += thread_time().0.saturating_sub(begin.0);
                 self.note_troubles(0);
                 self.unless_spoilt()
@@ -144,6 +144,9 @@ impl Shard {
         let whole = block.whole();
         let mut seen = 0;
         let begin = thread_time();
+        if let (Some(at), Some(first)) = (work.at, block.descriptors().first()) {
+            self.seat.catch_up(at, Timestamp(first.ts_ns));
+        }
         for index in 0..block.batch_count() {
             let batch = block.batch(index);
             let left = whole.saturating_sub(batch.first).min(batch.count);
