@@ -196,7 +196,8 @@ impl Source {
     /// Modules are told the time of the end if a tick is due, and then that it is the end.
     fn end_at(&mut self, time: Timestamp) -> Next {
         self.over = true;
-        self.pass(Moment { wall: time, ..Moment::now() }).map_or(Next::End, Next::Work)
+        // By the wall clock alone: what was still handled after the end took time too.
+        self.pass(Moment { wall: time, steady: self.passed }).map_or(Next::End, Next::Work)
     }
 
     /// Time goes on though no packet says so: work only where some module's tick is due.
