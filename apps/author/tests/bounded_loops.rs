@@ -204,7 +204,7 @@ fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
     for counter in ["int64_t", "uint64_t", "int32_t", "uint32_t"] {
         for form in [
             "for (COUNTER i = 0; i < (COUNTER)param_hashes(); i++)",
-            "const COUNTER n = (COUNTER)param_hashes(); for (COUNTER i = 0; i < n; i++)",
+            "const COUNTER n = (COUNTER)param_hashes(); WEIR_FOR(16, COUNTER i = 0; i < n; i++)",
             "for (COUNTER i = (COUNTER)param_hashes(); i > 0; i--)",
             "WEIR_FOR(16, COUNTER i = 0; i < (COUNTER)param_hashes(); i++)",
             "for (COUNTER i = 0; i < 16; i++)",

@@ -372,7 +372,6 @@ fn now() -> Timestamp {
     crate::runner::wall_clock()
 }
 
-
 /// Runs a node until it is told to stop.
 ///
 /// # Errors
@@ -459,7 +458,8 @@ impl Daemon {
         // Each session has an entry of its own in the ledger, so no earlier one has a higher number than there are entries.
         let before = ledger.head().map_or(0, |head| head.sequence);
         let node = Node::start(loaded.config.clone(), workshop, before, &tells)?;
-        let books = Books { ledger, bill: Bill::default(), interval: Interval::begin(Moment::now()), fails: false };
+        let books =
+            Books { ledger, bill: Bill::default(), interval: Interval::begin(Moment::now()), fails: false };
         // Before the sessions, whose modules may want to read them when they begin.
         let tables = std::mem::take(&mut loaded.tables);
         loaded.tables = node.workshop.shelf.configure(&[], tables).map_err(NodeError::from)?.sheets;

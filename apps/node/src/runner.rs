@@ -628,8 +628,7 @@ impl Runner {
     fn wait(&self, until: Option<Nanos>) {
         let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
         let alarm = self.alarms.peek();
-        let alarm =
-            alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(steady_clock().0)));
+        let alarm = alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(steady_clock().0)));
         let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
         let time = until.min(IDLE).min(alarm.unwrap_or(IDLE)).min(deadline.unwrap_or(IDLE));
         if !time.is_zero() && !self.letters.any.load(Ordering::Acquire) {

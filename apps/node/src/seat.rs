@@ -450,7 +450,8 @@ mod tests {
         // By less than a period, too: no tick is later than a period after the last one.
         let mut clock = begun();
         assert_eq!(clock.pass(moment(1001, 51)), Some((1001 * SECOND, 1)));
-        let half = |wall: u64, steady| Moment { wall: Timestamp(wall * SECOND + SECOND / 2), steady: Nanos(steady) };
+        let half =
+            |wall: u64, steady| Moment { wall: Timestamp(wall * SECOND + SECOND / 2), steady: Nanos(steady) };
         assert_eq!(clock.due(half(1000, 51 * SECOND)), Some(Nanos(52 * SECOND)));
         assert_eq!(clock.pass(half(1001, 52 * SECOND)), Some((1001 * SECOND, 1)));
         assert_eq!(clock.due(half(1001, 52 * SECOND)), Some(Nanos(52 * SECOND + SECOND / 2)));

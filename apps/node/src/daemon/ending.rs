@@ -183,8 +183,7 @@ impl Daemon {
             warn(&error);
         }
         let (begin, end, length) = books.interval.until(Moment::now());
-        let last =
-            node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, length));
+        let last = node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, length));
         let closed = node.billed(name);
         let owner = node.sessions.get(name).and_then(|session| session.owner.clone());
         node.close(name)?;

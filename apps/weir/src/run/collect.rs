@@ -213,8 +213,7 @@ impl Ways {
             let Some(packet) = self.packets.get_mut(i % 64) else { break };
             while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
                 // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
-                let applied =
-                    weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
+                let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
                 unpatched += u64::from(applied.is_err() && !is_dropped);
             }
             if is_dropped {

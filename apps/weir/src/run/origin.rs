@@ -6,11 +6,11 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_node::moment::Moment;
 use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
     LiveTotals, Next, OpenError, Options, ReadError, Totals,
 };
+use weir_node::moment::Moment;
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
 use weir_wire::LinkType;
