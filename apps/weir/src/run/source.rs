@@ -207,7 +207,8 @@ impl Source {
         // Where the wall clock was set back, each instance knows when a period has passed since its last tick; so each is asked often enough.
         let waited = at.steady.0.saturating_sub(self.passed.0);
         let is_asked = |period: &u64| now < self.time && waited >= period / ASKED;
-        if !(now > self.time && self.ticks.iter().any(due)) && !self.ticks.iter().any(is_asked) {
+        let is_due = now > self.time && self.ticks.iter().any(due);
+        if !is_due && !self.ticks.iter().any(is_asked) {
             return None;
         }
         self.time = self.time.max(now);
