@@ -277,12 +277,12 @@ WEIR_IMPORT(reply) int32_t weir_host_reply(uint64_t call, const void *bytes, uin
 
 #define WEIR_BOUNDED(number, max, ...) WEIR_BOUNDED_AS(number, max, __VA_ARGS__)
 #define WEIR_BOUNDED_AS(number, max, ...) \
-    for (struct weir_trips weir_trips_##number = { 0, (max), true }; weir_trips_##number.once; weir_trips_##number.once = false) \
+    if (0) { weir_after_##number:; } /* Left by a jump, and without a condition: nothing comes after a loop that never ends. */ \
+    else for (struct weir_trips weir_trips_##number = { 0, (max) };; __extension__({ goto weir_after_##number; })) \
         __VA_ARGS__ if (weir_past(&weir_trips_##number)) __builtin_trap(); else
 
 struct weir_trips {
     uint32_t begun, most;
-    bool once;
 };
 
 /* Whether the bound is reached; otherwise one more trip begins. The empty instruction hides the count's value from the compiler: so

@@ -13,12 +13,17 @@ const TOML: &str = "name = '{{name}}'\nversion = '1'\nabi = 1\nlicense = 'MIT'\n
 
 /// Builds a module of one source file, and analyses it.
 fn analysed(lang: Lang, source: &str, level: Level) -> Analysis {
+    analysed_with("", lang, source, level)
+}
+
+/// As above, with more in its manifest.
+fn analysed_with(manifest: &str, lang: Lang, source: &str, level: Level) -> Analysis {
     let home = tempfile::tempdir().unwrap();
     // The tests share cargo's folder, in which a package of the same name would take another's place.
     let name = format!("bounded{}", level.name());
     let dir = home.path().join(&name);
     new(&dir, lang).unwrap();
-    std::fs::write(dir.join("weir.toml"), TOML.replace("{{name}}", &name)).unwrap();
+    std::fs::write(dir.join("weir.toml"), TOML.replace("{{name}}", &name) + manifest).unwrap();
     let (file, with) = match lang {
         Lang::C => (format!("{name}.c"), options()),
         Lang::Rust => ("src/lib.rs".to_owned(), rust_options()),
@@ -52,8 +57,19 @@ static __attribute__((noinline)) uint32_t walk(uint32_t first)
     return steps;
 }
 
+/* Nothing comes after a loop that never ends by itself: no warning says that a value is missing there. */
+static __attribute__((noinline)) uint32_t last(uint32_t at)
+{
+    WEIR_FOR(20, ;;) {
+        if (next[at & 255] == 0)
+            return at;
+        at = next[at & 255];
+    }
+}
+
 WEIR_EXPORT(weir_start) int32_t weir_start(void)
 {
+    sum += last(limits[1]);
     const volatile uint8_t *begin = text;
     WEIR_FOR(1000, const volatile uint8_t *at = begin; *at != 0; at++)
         sum++;
@@ -149,6 +165,60 @@ fn the_analyser_sees_the_bound_at_levels_that_optimise() {
     }
 }
 
+/// A loop that sets bits of a Bloom filter and finds out whether all were set: clang makes two loops of it, of which the inner one goes around while bits
+/// are set, and both advance one counter.
+const BLOOM: &str = r#"
+#include "weir.h"
+#include "module.h"
+
+static uint8_t bits[65536];
+static uint64_t fresh, known;
+
+WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
+{
+    const uint32_t hash = (uint32_t)p->flow_hash, step = (uint32_t)(p->flow_hash >> 32) | 1;
+    bool seen = true;
+    LOOP {
+        const uint32_t at = (hash + (uint32_t)i * step) & 0x7FFFF, bit = 1u << (at & 7);
+        if (!(bits[at >> 3] & bit)) {
+            seen = false;
+            bits[at >> 3] |= (uint8_t)bit;
+        }
+    }
+    if (seen)
+        known++;
+    else
+        fresh++;
+    return WEIR_PASS;
+}
+"#;
+
+const HASHES: &str = "[[parameter]]\nname = 'hashes'\ntype = 'u64'\ndefault = 4\nmin = 1\nmax = 16\nsummary = 's'\n";
+
+#[test]
+fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
+    if !has_c() {
+        return;
+    }
+    let mut split = 0;
+    for counter in ["int64_t", "uint64_t", "int32_t", "uint32_t"] {
+        for form in [
+            "for (COUNTER i = 0; i < (COUNTER)param_hashes(); i++)",
+            "const COUNTER n = (COUNTER)param_hashes(); WEIR_FOR(16, COUNTER i = 0; i < n; i++)",
+            "for (COUNTER i = (COUNTER)param_hashes(); i > 0; i--)",
+            "WEIR_FOR(16, COUNTER i = 0; i < (COUNTER)param_hashes(); i++)",
+            "for (COUNTER i = 0; i < 16; i++)",
+        ] {
+            let form = form.replace("COUNTER", counter);
+            let found = analysed_with(HASHES, Lang::C, &BLOOM.replace("LOOP", &form), Level::Three);
+            let bound = found.entry(EntryPoint::Packet).unwrap();
+            assert!(bound.is_bounded(), "{form}: {:?}", bound.unbounded);
+            split += usize::from(found.loops.len() == 2);
+        }
+    }
+    assert!(split >= 8, "clang makes two loops of {split}");
+}
+
 #[test]
 fn scratch_memory_is_part_of_the_bounds_by_what_is_taken() {
     if !has_c() {
@@ -182,9 +252,30 @@ struct weir_native_parameter weir_native_parameters[WEIR_PARAMETERS];
 
 #define EXPECT(condition) do { if (!(condition)) return __LINE__; } while (0)
 
+static uint32_t half(uint32_t n)
+{
+    WEIR_FOR(32, ;;) {
+        if (n % 2 == 1)
+            return n;
+        n /= 2;
+    }
+}
+
+static uint32_t steps(uint32_t n)
+{
+    WEIR_WHILE(3, true)
+        WEIR_FOR(4, ;;) {
+            if (n > 40)
+                return n;
+            if (++n % 4 == 3)
+                break;
+        }
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
+    EXPECT(half(40) == 5 && steps(36) == 41);
     const uint32_t n = (uint32_t)argc - 1; /* 0, and 1 where the last loop is to go past its bound */
     uint32_t sum = 0, trips = 0;
     WEIR_FOR(10, uint32_t i = 0; i < 10; i++) {

@@ -2,6 +2,7 @@
 
 use crate::account::Account;
 use crate::link;
+use crate::moment::Moment;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::runner::{self, CoreThread};
@@ -14,7 +15,26 @@ use weir_session::ledger::{
     ByteSeconds, DropCause, Event, Idle, Reserved, ReservedProcessor, Session as Billed, Usage,
 };
 use weir_trust::credential::PrefixId;
-use weir_units::Nanos;
+use weir_units::{Nanos, Timestamp};
+
+/// An interval of the ledger: when it began. Entries have the times of the wall clock; bills are by the monotonic clock, because the wall clock can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval {
+    begin: Moment,
+}
+
+impl Interval {
+    /// One that begins now.
+    pub fn begin(now: Moment) -> Self {
+        Self { begin: now }
+    }
+
+    /// Begin and end by the wall clock, if it ends now, and its length. Where the clock was set back, it begins when it ends.
+    pub fn until(&self, now: Moment) -> (Timestamp, Timestamp, Nanos) {
+        let length = Nanos(now.steady.0.saturating_sub(self.begin.steady.0));
+        (self.begin.wall.min(now.wall), now.wall, length)
+    }
+}
 
 /// What was billed of each session so far, by its number.
 #[derive(Debug, Default)]
@@ -241,7 +261,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weir_session::ledger::{Entry, Summary};
-    use weir_units::{Bytes, Timestamp};
+    use weir_units::Bytes;
 
     #[test]
     fn what_is_billed_in_parts_is_what_was_used() {
@@ -257,6 +277,24 @@ mod tests {
         }
         assert_eq!(sum, total(1000));
     }
+
+    #[test]
+    fn memory_is_billed_by_the_monotonic_clock() {
+        const SECOND: u64 = 1_000_000_000;
+        let moment = |wall: u64, steady: u64| Moment {
+            wall: Timestamp(wall * SECOND),
+            steady: Nanos(steady * SECOND),
+        };
+        let interval = Interval::begin(moment(10_000, 70));
+        let twelve = ByteSeconds::of(Bytes(8 << 20), Nanos(12 * SECOND));
+        // The wall clock goes on as it should, or was set forward or back by an hour.
+        for (wall, begin) in [(10_012, 10_000), (13_612, 10_000), (6412, 6412)] {
+            let (from, to, length) = interval.until(moment(wall, 82));
+            assert_eq!((from, to), (Timestamp(begin * SECOND), Timestamp(wall * SECOND)));
+            assert_eq!(ByteSeconds::of(Bytes(8 << 20), length), twelve);
+        }
+    }
+
     fn billed(id: u64) -> Billed {
         Billed { name: Name::new("s").unwrap(), id }
     }

@@ -16,12 +16,13 @@ pub use error::{DaemonError, Refused};
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
 use crate::authority::{self, Asker, Owner, Permitted, Refusal, Shared};
-use crate::bill::Bill;
+use crate::bill::{Bill, Interval};
 use crate::config::Config;
 use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::isolation::SpawnerWatch;
 use crate::log::{self, say, warn};
+use crate::moment::Moment;
 use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy};
 use crate::protocol::{Request, Snapshot};
@@ -228,8 +229,8 @@ struct Seen {
 struct Books {
     ledger: Ledger,
     bill: Bill,
-    /// When the present interval began.
-    since: Timestamp,
+    /// The present interval.
+    interval: Interval,
     /// It could not be written the last time.
     fails: bool,
 }
@@ -368,7 +369,8 @@ impl Daemon {
                 return Err(error.into());
             }
         };
-        let books = Books { ledger, bill: Bill::default(), since: now(), fails: false };
+        let books =
+            Books { ledger, bill: Bill::default(), interval: Interval::begin(Moment::now()), fails: false };
         let sessions = loaded.config.sessions.clone();
         let (node, books) = (Mutex::new(node), Mutex::new(books));
         let trust = Mutex::new(loaded.trust.clone());
@@ -461,15 +463,16 @@ impl Daemon {
 
     fn end_interval(&self) {
         let mut books = lock(&self.books);
-        let (begin, end) = (books.since, now());
+        let moment = Moment::now();
+        let (begin, end, length) = books.interval.until(moment);
         let (used, changed) = {
             let mut node = lock(&self.node);
             node.tidy();
-            let used = books.bill.usages(&node, end.since(begin));
+            let used = books.bill.usages(&node, length);
             let changed = node.changed_by_themselves();
             (used, changed.iter().filter_map(|name| node.reserved(name)).collect::<Vec<_>>())
         };
-        books.since = end;
+        books.interval = Interval::begin(moment);
         used.events().for_each(|event| books.ledger.push(begin, end, event));
         let (requests, debts) = lock(&self.requests).due();
         lock(&self.node).debit(debts);
@@ -495,9 +498,9 @@ impl Daemon {
         lock(&self.node).end_records();
         self.keep_at_end();
         let mut books = lock(&self.books);
-        let (begin, end) = (books.since, now());
+        let (begin, end, _) = books.interval.until(Moment::now());
         for event in lock(&self.requests).due().0 {
-            books.ledger.push(begin.min(end), end, event);
+            books.ledger.push(begin, end, event);
         }
         for (begin, end, event) in lock(&self.decisions).due(now(), true) {
             books.ledger.push(begin, end, event);

@@ -4,6 +4,7 @@ use crate::account::Account;
 use crate::intake::Intake;
 use crate::limits::Limits;
 use crate::link::{Outlet, Way};
+use crate::moment::Moment;
 use crate::outbox::{Load, Outbox};
 use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
@@ -20,7 +21,7 @@ use weir_bounds::EntryPoint;
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};
 use weir_session::services::{Party, Request};
 use weir_session::{Admitted, Calibration, Entry, Records, Tier};
-use weir_units::{Nanos, Timestamp};
+use weir_units::Nanos;
 
 /// The longest packet that a module is shown: one of IP's greatest length, with what is in front of it. Longer ones are cut when they are captured. The
 /// interface's own limit says nothing here: the system merges packets before anybody sees them (GRO), and datagrams are put together.
@@ -488,12 +489,12 @@ impl Guest {
     }
 
     /// Time goes on.
-    pub fn tick(&mut self, now: Timestamp, budget: Nanos) -> Served {
+    pub fn tick(&mut self, at: Moment, budget: Nanos) -> Served {
         let slice = self.slice(budget);
         self.look_up();
         // Here ticks come as time goes on, not as packets want it: each has an allowance of its own.
         self.seat.instance.begin_block();
-        let is_done = self.seat.begin_pass(now, &|| slice.part());
+        let is_done = self.seat.begin_pass(at, &|| slice.part());
         self.served(is_done, &slice)
     }
 
@@ -615,9 +616,9 @@ impl Guest {
         if self.has_packets() { Served::More } else { Served::All }
     }
 
-    /// When it wants to be told of the time.
-    pub fn next_tick(&self) -> Option<Timestamp> {
-        self.seat.next_tick()
+    /// When it wants to be told of the time, by the monotonic clock.
+    pub fn next_tick(&mut self, at: Moment) -> Option<Nanos> {
+        self.seat.next_tick(at)
     }
 
     /// It gets nothing any more: what was under way is given up.

@@ -37,6 +37,7 @@ mod log;
 mod memory;
 mod metered;
 pub mod metrics;
+pub mod moment;
 pub mod node;
 pub mod offers;
 mod outbox;

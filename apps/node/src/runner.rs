@@ -8,6 +8,7 @@ mod promises;
 use crate::guest::{Guest, Served};
 use crate::laps::{Laps, Late};
 use crate::link::Outlet;
+use crate::moment::Moment;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 use promises::Promises;
 use std::cell::RefCell;
@@ -273,13 +274,13 @@ impl Resident {
         &mut self,
         served: Served,
         pools: &mut Pools<Event>,
-        alarms: &mut BinaryHeap<Reverse<(Timestamp, u64)>>,
+        alarms: &mut BinaryHeap<Reverse<(Nanos, u64)>>,
         deadlines: &mut BTreeSet<(Instant, u64)>,
     ) {
         let guest = &mut self.guest;
         // Its first packet tells when its first tick is.
         if !guest.has_alarm
-            && let Some(at) = guest.next_tick().filter(|at| at.0 > 0)
+            && let Some(at) = guest.next_tick(Moment::now())
         {
             guest.has_alarm = true;
             alarms.push(Reverse((at, guest.number)));
@@ -342,7 +343,8 @@ pub struct Runner {
     vps: BTreeMap<VpId, Vp>,
     /// On which virtual processor a module is.
     homes: BTreeMap<u64, VpId>,
-    alarms: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    /// When ticks are due, by the monotonic clock: the wall clock can be set.
+    alarms: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// When calls of services are late, at most one entry for each module.
     deadlines: BTreeSet<(Instant, u64)>,
     promises: Promises,
@@ -543,7 +545,7 @@ impl Runner {
         if self.alarms.is_empty() {
             return;
         }
-        let now = wall_clock();
+        let now = steady_clock();
         while let Some(&Reverse((at, guest))) = self.alarms.peek()
             && at <= now
         {
@@ -576,7 +578,7 @@ impl Runner {
                     }
                     Work::Begin { event: Event::Tick(_), .. } => {
                         guest.has_alarm = false;
-                        guest.tick(wall_clock(), budget)
+                        guest.tick(Moment::now(), budget)
                     }
                     Work::Begin { event: Event::News(_), .. } => {
                         resident.has_news = false;
@@ -632,7 +634,8 @@ impl Runner {
     fn wait(&self, until: Option<Nanos>) {
         let until = until.into_iter().chain(self.promises.next()).min();
         let until = until.map_or(IDLE, |until| Duration::from_nanos(until.0.saturating_sub(self.now().0)));
-        let alarm = self.alarms.peek().map(|Reverse((at, _))| Duration::from_nanos(at.since(wall_clock()).0));
+        let alarm = self.alarms.peek();
+        let alarm = alarm.map(|Reverse((at, _))| Duration::from_nanos(at.0.saturating_sub(steady_clock().0)));
         let deadline = self.deadlines.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
         let time = until.min(IDLE).min(alarm.unwrap_or(IDLE)).min(deadline.unwrap_or(IDLE));
         if !time.is_zero() && !self.letters.any.load(Ordering::Acquire) {
@@ -774,6 +777,12 @@ impl Runner {
             stolen: self.laps.stolen(now),
         }
     }
+}
+
+/// The monotonic clock: the same for all cores, as modules move between them.
+pub(crate) fn steady_clock() -> Nanos {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    elapsed(*BEGIN.get_or_init(Instant::now))
 }
 
 pub(crate) fn wall_clock() -> Timestamp {

@@ -1,11 +1,12 @@
 //! A module's instance before the packets of one source: what is mapped for it, and what time it is for it.
 
+use crate::moment::Moment;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use weir_netio::{Block, DescriptorRing, PinError, WatchError, WatchGuard, Window};
 use weir_sandbox::{Area, Batch, Budget, Call, Instance, News, NotPinned, Pinned, Step};
-use weir_units::Timestamp;
+use weir_units::{Nanos, Timestamp};
 
 /// Why an instance could not go on. To blame is the node.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +127,11 @@ impl<O: Occupant> Seat<O> {
         Ok(Self { window: None, instance, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
+    /// Whether the module has read bytes that the file of its packets had lost, and saw zeros instead.
+    pub fn has_lost(&self) -> bool {
+        matches!(&self.window, Some((_, Some(guard))) if guard.has_lost())
+    }
+
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
     pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
         let window = block.window();
@@ -139,9 +145,9 @@ impl<O: Occupant> Seat<O> {
         Ok(())
     }
 
-    /// When the next tick is due; never where it has none, or none yet.
-    pub fn next_tick(&self) -> Option<Timestamp> {
-        (self.clock.next != u64::MAX).then_some(Timestamp(self.clock.next))
+    /// The time by the monotonic clock at which the next tick is due, where it is `at` now; nothing where the module has no ticks, or no packet has come yet.
+    pub fn next_tick(&mut self, at: Moment) -> Option<Nanos> {
+        self.clock.due(at)
     }
 
     /// Begins what [`run`](Self::run) does, and does as much of it as the budget allows, where the module can be suspended. The packets stay where
@@ -168,11 +174,10 @@ impl<O: Occupant> Seat<O> {
     }
 
     /// Begins what [`pass`](Self::pass) does, in the same way.
-    pub fn begin_pass(&mut self, now: Timestamp, budget: &dyn Fn() -> Option<Budget>) -> bool {
-        if let Some((at, periods)) = self.clock.reach(now.0) {
-            self.calls.push_back(Call::Tick { now: Timestamp(at), periods, before: 0 });
+    pub fn begin_pass(&mut self, at: Moment, budget: &dyn Fn() -> Option<Budget>) -> bool {
+        if let Some((now, periods)) = self.clock.pass(at) {
+            self.calls.push_back(Call::Tick { now: Timestamp(now), periods, before: 0 });
         }
-        self.clock.advance(now);
         self.go_on(budget)
     }
 
@@ -255,11 +260,20 @@ impl Seat {
     }
 
     /// Time goes on though no packet says so. Does nothing where no tick is due.
-    pub fn pass(&mut self, now: Timestamp) {
-        if let Some((at, periods)) = self.clock.reach(now.0) {
-            self.instance.tick(Timestamp(at), periods, 0);
+    pub fn pass(&mut self, at: Moment) {
+        if let Some((now, periods)) = self.clock.pass(at) {
+            self.instance.tick(Timestamp(now), periods, 0);
         }
-        self.clock.advance(now);
+    }
+
+    /// A block is at hand that begins at this time. Gives the tick that the module would not get because the wall clock was set back.
+    pub fn catch_up(&mut self, at: Moment, first: Timestamp) {
+        // A module that is behind gets packets of an earlier time than the clock's, and never of a later one.
+        let was_set_back = at.wall.0 < self.clock.now;
+        let at = Moment { wall: at.wall.min(first), ..at };
+        if was_set_back && let Some((now, periods)) = self.clock.overdue(at) {
+            self.instance.tick(Timestamp(now), periods, 0);
+        }
     }
 }
 
@@ -279,17 +293,25 @@ fn below(i: usize) -> u64 {
 }
 
 /// Packet time: the latest time stamp so far, and when the next tick is due.
+///
+/// Ticks are at multiples of the period by the wall clock. Where that clock was set back, the next multiple can be far away; so a tick comes, too, when a
+/// period has passed by the monotonic clock since the last one, and packet time goes on from the earlier time.
 #[derive(Debug)]
 struct Clock {
     now: u64,
     period: Option<u64>,
     next: u64,
+    /// Ticks so far, those that came between packets too, and the first packet.
+    ticks: u64,
+    /// How many there were when it was looked last, and when the last of them was noticed.
+    noticed: (u64, Nanos),
 }
 
 impl Clock {
     fn new(period: Option<u64>) -> Self {
         // Due at once: the first packet says where the periods begin.
-        Self { now: 0, period, next: if period.is_some() { 0 } else { u64::MAX } }
+        let next = if period.is_some() { 0 } else { u64::MAX };
+        Self { now: 0, period, next, ticks: 0, noticed: (0, Nanos(0)) }
     }
 
     fn is_due(&self, latest: Timestamp) -> bool {
@@ -330,7 +352,48 @@ impl Clock {
         let periods = begun - (self.next / period).wrapping_sub(1).min(begun);
         let first = self.next == 0;
         self.next = (begun + 1).saturating_mul(period);
+        self.ticks += 1;
         (!first).then_some((begun * period, periods))
+    }
+
+    /// Notes when the last tick was.
+    fn notice(&mut self, steady: Nanos) {
+        if self.noticed.0 != self.ticks {
+            self.noticed = (self.ticks, steady);
+        }
+    }
+
+    /// By the monotonic clock, when the next tick is due.
+    fn due(&mut self, at: Moment) -> Option<Nanos> {
+        let period = self.period.filter(|_| self.next != 0)?;
+        self.notice(at.steady);
+        let by_the_wall = at.steady.0.saturating_add(self.next.saturating_sub(at.wall.0));
+        let latest = self.noticed.1.0.saturating_add(period).max(at.steady.0);
+        Some(Nanos(by_the_wall.min(latest)))
+    }
+
+    /// Time has come so far, without a packet that says so: the tick that is due, and how many periods that is.
+    fn pass(&mut self, at: Moment) -> Option<(u64, u64)> {
+        self.notice(at.steady);
+        let tick = self.reach(at.wall.0);
+        self.notice(at.steady);
+        let tick = tick.or_else(|| self.overdue(at));
+        self.advance(at.wall);
+        tick
+    }
+
+    /// The tick that is due because a period has passed by the monotonic clock, though none has by the wall clock.
+    fn overdue(&mut self, at: Moment) -> Option<(u64, u64)> {
+        let period = self.period.filter(|_| self.next != 0)?;
+        self.notice(at.steady);
+        if at.wall.0 >= self.next || at.steady.0.saturating_sub(self.noticed.1.0) < period {
+            return None;
+        }
+        let begun = at.wall.0 / period;
+        (self.now, self.next) = (at.wall.0, (begun + 1).saturating_mul(period));
+        self.ticks += 1;
+        self.notice(at.steady);
+        Some((begun * period, 1))
     }
 }
 
@@ -351,6 +414,69 @@ mod tests {
         let (now, periods) = clock.reach(u64::MAX).unwrap();
         assert_eq!((now, periods), (u64::MAX / 10 * 10, u64::MAX / 10 - 8));
         assert_eq!(Clock::new(None).reach(u64::MAX), None);
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A clock with a period of a second, of which the first packet came at second 1000 by the wall, and 50 by the monotonic clock.
+    fn begun() -> Clock {
+        let mut clock = Clock::new(Some(SECOND));
+        assert_eq!(clock.pass(moment(1000, 50)), None);
+        clock
+    }
+
+    fn moment(wall: u64, steady: u64) -> Moment {
+        Moment { wall: Timestamp(wall * SECOND), steady: Nanos(steady * SECOND) }
+    }
+
+    /// Asks at each second of the monotonic clock, where the wall clock has this time; what ticks say, in seconds and periods.
+    fn ticks(clock: &mut Clock, walls: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+        let ticks = walls.into_iter().zip(51..).filter_map(|(wall, steady)| {
+            let at = moment(wall, steady);
+            let due = clock.due(at).unwrap();
+            let tick = clock.pass(at);
+            assert_eq!(tick.is_some(), due == at.steady, "it is due when it comes");
+            assert!(clock.due(at).unwrap().0 <= at.steady.0 + SECOND, "the next one is due within a period");
+            tick.map(|(now, periods)| (now / SECOND, periods))
+        });
+        ticks.collect()
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_takes_no_tick_away() {
+        let walls = (1001..1004).chain(400..404);
+        let expected = [(1001, 1), (1002, 1), (1003, 1), (400, 1), (401, 1), (402, 1), (403, 1)];
+        assert_eq!(ticks(&mut begun(), walls), expected);
+        // By less than a period, too: no tick is later than a period after the last one.
+        let mut clock = begun();
+        assert_eq!(clock.pass(moment(1001, 51)), Some((1001 * SECOND, 1)));
+        let half =
+            |wall: u64, steady| Moment { wall: Timestamp(wall * SECOND + SECOND / 2), steady: Nanos(steady) };
+        assert_eq!(clock.due(half(1000, 51 * SECOND)), Some(Nanos(52 * SECOND)));
+        assert_eq!(clock.pass(half(1001, 52 * SECOND)), Some((1001 * SECOND, 1)));
+        assert_eq!(clock.due(half(1001, 52 * SECOND)), Some(Nanos(52 * SECOND + SECOND / 2)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_gives_one_tick_for_all_periods() {
+        let walls = [1001, 4602, 4603];
+        assert_eq!(ticks(&mut begun(), walls), [(1001, 1), (4602, 3601), (4603, 1)]);
+        // Forward and back again.
+        let walls = [1001, 4602, 1003, 1004];
+        assert_eq!(ticks(&mut begun(), walls), [(1001, 1), (4602, 3601), (1003, 1), (1004, 1)]);
+    }
+
+    #[test]
+    fn a_tick_that_came_between_packets_is_the_last_one() {
+        let mut clock = begun();
+        assert_eq!(clock.reach(1001 * SECOND), Some((1001 * SECOND, 1)));
+        assert_eq!(clock.pass(moment(1001, 51)), None);
+        assert_eq!(clock.due(moment(1001, 51)), Some(Nanos(52 * SECOND)));
+        // Packets go on coming, of times that are before.
+        assert_eq!(clock.reach(500 * SECOND), None);
+        assert_eq!(clock.overdue(moment(500, 52)), Some((500 * SECOND, 1)));
+        assert_eq!(clock.reach(501 * SECOND), Some((501 * SECOND, 1)));
+        assert_eq!(clock.overdue(moment(501, 53)), None);
     }
 
     #[test]

@@ -551,6 +551,11 @@ impl Facts {
         }
     }
 
+    /// Learns that a value lies in a range. Nothing if it cannot: the place is never reached.
+    pub(crate) fn within(&mut self, values: &Values, id: Id, range: Range, at: FactId) -> Option<FactId> {
+        self.refine(values, id, range, at, 4)
+    }
+
     /// Learns a comparison.
     pub(crate) fn holds(&mut self, values: &Values, cmp: Cmp, a: Id, b: Id, at: FactId) -> Option<FactId> {
         let width = values.width(a);

@@ -13,6 +13,7 @@ mod decode;
 mod facts;
 mod injected;
 mod instruction;
+mod invariant;
 mod length;
 mod linear;
 mod lines;

@@ -2,6 +2,7 @@
 
 use crate::arith::{Arith, Binary};
 use crate::facts::FactId;
+use crate::invariant::{Invariant, Look, Tested};
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
@@ -20,8 +21,8 @@ const TESTED: usize = 8;
 const UNROLLED_CODE: usize = 150;
 
 /// The loop as it was walked: what one iteration costs, and the ways out of it.
-struct Walked {
-    around: Around,
+pub(crate) struct Walked {
+    pub(crate) around: Around,
     /// Where its body falls out of its end.
     fall: Option<State>,
 }
@@ -42,19 +43,20 @@ impl<'a> Walker<'a, '_> {
         let written = self.written(&code, at)?;
 
         // How do its locals change, whatever they are?
-        let (counters, start) = self.generic(&entry, &written);
-        let (shape, tested) = self.quietly(frame, |walker, frame| {
-            let walked = walker.once(frame, at, params, start)?;
-            let tested = walker.tested(&entry, first, &counters, &walked.around.back);
-            Ok((walker.shape(&entry, first, &counters, &walked), tested))
-        })?;
-        let has_counter = !matches!(shape.trips, Err(Why::NoCounter | Why::Endless));
+        let mut look = self.look(frame, at, params, &entry, (first, &written), &[])?;
+        let has_counter = !matches!(look.shape.trips, Err(Why::NoCounter | Why::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
             return Ok(());
         }
+        let mut invariants = Vec::new();
+        if let Some(better) = self.look_again(frame, at, params, &entry, (first, &written), &look)? {
+            (look, invariants) = better;
+        }
+        let Look { counters, shape, tested, .. } = look;
 
         // And now for what it costs, with what is known about them.
         let mut start = self.specific(&entry, &counters, &shape);
+        self.assume_invariants(&invariants, &mut start);
         for (cmp, local, limit, is_left) in tested {
             let now = start.locals[local];
             let (a, b) = if is_left { (now, limit) } else { (limit, now) };
@@ -69,7 +71,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Does something of which nothing is recorded.
-    fn quietly<R>(
+    pub(crate) fn quietly<R>(
         &mut self,
         frame: &mut Frame<'a>,
         act: impl FnOnce(&mut Self, &mut Frame<'a>) -> Result<R, Stop>,
@@ -82,7 +84,7 @@ impl<'a> Walker<'a, '_> {
         result
     }
 
-    fn once(
+    pub(crate) fn once(
         &mut self,
         frame: &mut Frame<'a>,
         at: usize,
@@ -93,7 +95,7 @@ impl<'a> Walker<'a, '_> {
         Ok(Walked { around, fall: frame.state.take() })
     }
 
-    fn shape(&self, entry: &State, first: Id, counters: &[Counter], walked: &Walked) -> Shape {
+    pub(crate) fn shape(&self, entry: &State, first: Id, counters: &[Counter], walked: &Walked) -> Shape {
         let trips = Trips { values: &self.values, facts: &self.facts, entry: entry.facts, first };
         let has_exit = walked.fall.is_some() || !walked.around.out.is_empty();
         trips.shape(counters, &walked.around.back, has_exit)
@@ -101,13 +103,13 @@ impl<'a> Walker<'a, '_> {
 
     /// Comparisons of a local with something that does not change, which hold whenever the body begins: when the loop is entered, and on every
     /// way back. Compilers put a loop's test at its end, and once before it.
-    fn tested(
+    pub(crate) fn tested(
         &mut self,
         entry: &State,
         first: Id,
         counters: &[Counter],
         back: &[State],
-    ) -> Vec<(Cmp, usize, Id, bool)> {
+    ) -> Vec<Tested> {
         let Some(edge) = back.first().filter(|_| back.len() <= TESTED) else { return Vec::new() };
         let mut found = Vec::new();
         let learnt: Vec<_> = self.facts.learnt(edge.facts, entry.facts).collect();
@@ -178,7 +180,7 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Whether a comparison certainly holds.
-    fn is_known(&mut self, cmp: Cmp, a: Id, b: Id, entry: &State) -> bool {
+    pub(crate) fn is_known(&mut self, cmp: Cmp, a: Id, b: Id, entry: &State) -> bool {
         let mut arith = Arith { values: &mut self.values, facts: &self.facts, at: entry.facts };
         let truth = arith.compare(cmp, a, b);
         if self.values.range(truth).lo == 1 {
@@ -238,18 +240,28 @@ impl<'a> Walker<'a, '_> {
         Ok((0..is_written.len()).filter(|index| is_written[*index]).collect())
     }
 
-    /// The loop's begin, where each local that it changes has come from its first value by any amount.
-    fn generic(&mut self, entry: &State, written: &[usize]) -> (Vec<Counter>, State) {
+    /// The loop's begin, where each local that it changes has come from its first value by any amount that the invariants allow.
+    pub(crate) fn generic(
+        &mut self,
+        entry: &State,
+        written: &[usize],
+        invariants: &[Invariant],
+    ) -> (Vec<Counter>, State) {
         let mut start = State { usage: Usage::NOTHING, ..entry.clone() };
         let mut counters = Vec::new();
         for local in written {
             let Some(first) = entry.locals.get(*local).copied() else { continue };
             let width = self.values.width(first);
-            let k = self.values.add(Op::Phi, width, Range::any(width), 0);
-            let now = if width == Width::Other { k } else { self.moved(first, k, 1, entry) };
+            let known = invariants.iter().find(|invariant| invariant.local == *local);
+            let range = known.map_or(Range::any(width), |known| known.range);
+            let k = self.values.add(Op::Phi, width, range, 0);
+            // Of a local with an invariant more is known than how far it has come.
+            let is_whole = known.is_some() || width == Width::Other;
+            let now = if is_whole { k } else { self.moved(first, k, 1, entry) };
             start.locals[*local] = now;
             counters.push(Counter { local: *local, first, k, now });
         }
+        self.assume_invariants(invariants, &mut start);
         (counters, start)
     }
 
@@ -304,15 +316,24 @@ impl<'a> Walker<'a, '_> {
 
     /// So many steps as lead to this iteration have place in the distance that there was when the loop was entered.
     fn number_is_within(&mut self, number: &[Id], shape: &Shape, entry: &State, start: &mut State) {
-        let Some((distance, step)) = &shape.on_entry else { return };
+        let Some((distance, step)) = &shape.distance else { return };
         let Some(width) = distance.terms.first().map(|(id, _)| self.values.width(*id)) else { return };
         let (Some(number), Ok(step)) = (number.get(usize::from(width == Width::W64)), i64::try_from(*step))
         else {
             return;
         };
+        let fresh = self.values.next();
         let gone = Values::combined(width, &self.values.sum(*number), step, &Sum::default(), 0);
         let (gone, distance) =
             (self.made_of(width, gone, entry.facts), self.made_of(width, distance.clone(), entry.facts));
+        // That it does not wrap is known where the loop is entered, and so wherever it is used.
+        let sum = self.values.sum(distance);
+        if let Some(known) = self.facts.difference(&self.values, &sum, width, entry.facts)
+            && distance >= fresh
+        {
+            let node = self.values.node_mut(distance);
+            node.range = node.range.and(known, width);
+        }
         if let Some(facts) = self.facts.holds(&self.values, Cmp::LeU, gone, distance, start.facts) {
             start.facts = facts;
         }

@@ -169,6 +169,15 @@ impl Range {
         }
     }
 
+    /// Whether every value of it lies in the other one.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        let is_inside = other.lo <= self.lo && self.hi <= other.hi;
+        is_inside
+            && other.slo <= self.slo
+            && self.shi <= other.shi
+            && (other.per.is_none() || other.per == self.per)
+    }
+
     /// Whether no value can have it: the place is never reached.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lo > self.hi || self.slo > self.shi

@@ -15,9 +15,9 @@ use crate::{Linear, Why};
 pub(crate) struct Counter {
     pub(crate) local: usize,
     pub(crate) first: Id,
-    /// How far it has come.
+    /// How far it has come; or the same as `now`.
     pub(crate) k: Id,
-    /// `first + k`.
+    /// `first + k`, where `k` is not the same.
     pub(crate) now: Id,
 }
 
@@ -44,6 +44,8 @@ pub(crate) struct Shape {
     pub(crate) changes: Vec<Change>,
     /// The sum that gives the trips where the loop is entered, and the step that it is divided by.
     pub(crate) on_entry: Option<(Sum, u64)>,
+    /// The same, also where another bound of the trips is lower.
+    pub(crate) distance: Option<(Sum, u64)>,
 }
 
 /// A limit that is no better than none.
@@ -85,8 +87,21 @@ impl Trips<'_> {
             found.extend(self.checked(counter, back));
         }
         let all = (0..back.len().min(64)).fold(0u64, |mask, i| mask | 1 << i);
+        let whole = found.iter().filter(|(mask, _)| mask & all == all && back.len() <= 64);
+        let distance = whole.filter_map(|(_, count)| count.as_ref().ok()?.on_entry.clone()).next();
         let (trips, from, on_entry) = cover(all, found, has_exit, back.len());
-        Shape { trips, from, changes, on_entry }
+        let distance = on_entry.clone().or(distance);
+        Shape { trips, from, changes, on_entry, distance }
+    }
+
+    /// What a sum with `by` of a counter's `k` in it is when the loop is entered.
+    fn at_first(&self, counter: &Counter, width: Width, sum: &Sum, by: i64) -> Sum {
+        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
+        let without = Values::combined(width, sum, 1, &k, by.wrapping_neg());
+        if counter.k == counter.now {
+            return Values::combined(width, &without, 1, &self.values.sum(counter.first), by);
+        }
+        without
     }
 
     /// What an edge adds to a counter: between which integers.
@@ -229,13 +244,8 @@ impl Trips<'_> {
                 } else {
                     continue;
                 };
-                let rest = Values::combined(
-                    self.values.width(test),
-                    &sum,
-                    1,
-                    &Sum { terms: vec![(counter.k, 1)], constant: 0 },
-                    sum.coefficient(counter.k).wrapping_neg(),
-                );
+                let width = self.values.width(test);
+                let rest = self.at_first(counter, width, &sum, sum.coefficient(counter.k));
                 if !rest.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4)) {
                     continue;
                 }
@@ -267,7 +277,6 @@ impl Trips<'_> {
         if width == Width::Other || back.is_empty() || back.len() > 64 {
             return None;
         }
-        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
         let (mut left, mut least, mut from) = (None::<(Sum, i64)>, u64::MAX, 0);
         let mut needs_some = false;
         for edge in back {
@@ -285,7 +294,7 @@ impl Trips<'_> {
                 {
                     return None;
                 }
-                let start = Values::combined(width, &rest_sum, 1, &k, -by);
+                let start = self.at_first(counter, width, &rest_sum, by);
                 let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
                 // What is taken away: the same as was compared, or less by a constant.
                 let step = Values::combined(width, &moved, -by, &Sum::default(), 0);
@@ -353,7 +362,6 @@ impl Trips<'_> {
         like: Option<&(Sum, i64)>,
     ) -> Option<((Sum, i64), u64, u8)> {
         let width = self.values.width(counter.first);
-        let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
         let one = Sum { terms: Vec::new(), constant: 1 };
         let moved = |edge: &State| {
             let next = *edge.locals.get(counter.local)?;
@@ -380,7 +388,7 @@ impl Trips<'_> {
             }
             let after = Values::combined(width, &test, share * by, &Sum::default(), 0);
             let left = Values::combined(width, &after, 1, &one, 1);
-            let start = Values::combined(width, &left, 1, &k, -by);
+            let start = self.at_first(counter, width, &left, by);
             let is_fixed = start.terms.iter().all(|(id, _)| self.values.is_invariant(*id, self.first, 4));
             let is_like = like.is_none_or(|(known, sign)| *known == start && *sign == by);
             let is_tested = |edge: &State| {

@@ -163,6 +163,149 @@ fn loops_in_loops() {
     assert_eq!(found, [Linear { constant: 2, per_kib: 64 }, Linear { constant: 1, per_kib: 1024 }]);
 }
 
+/// A loop that tests a bit and does more where the bit is 0, as clang splits it: the inner loop goes around while bits are 1. `$x` goes up to `limit`.
+fn split(first: &str, inner: &str, outer: &str) -> String {
+    format!(
+        "(local.set $x {first})
+        (block $out (loop $outer
+            (block $rare
+                (loop $inner
+                    (br_if $rare (i32.eqz (i32.load8_u (i32.const 0))))
+                    {inner})
+                (br $out))
+            {outer}))"
+    )
+}
+
+#[test]
+fn one_loop_that_was_split_in_two() {
+    let test = |label: &str, cmp: &str, limit: &str| {
+        format!("(br_if {label} (i64.{cmp} (local.tee $x (i64.add (local.get $x) (i64.const 1))) {limit}))")
+    };
+    const PARAMETER: &str = "(call $param_int (i32.const 0))";
+    let both = |first, cmp, limit| split(first, &test("$inner", cmp, limit), &test("$outer", cmp, limit));
+    // The parameter is at most 12.
+    assert_eq!(trips(&both("(i64.const 0)", "lt_s", PARAMETER)), [times(13), times(12)]);
+    assert_eq!(trips(&both("(i64.const 0)", "lt_u", PARAMETER)), [times(13), times(12)]);
+    assert_eq!(trips(&both("(i64.const -5)", "le_s", PARAMETER)), [times(19), times(18)]);
+    assert_eq!(
+        trips(&both("(i64.const 0)", "lt_s", "(i64.load16_s (i32.const 0))")),
+        [times(32_768), times(32_767)]
+    );
+    assert_eq!(trips(&both("(i64.load8_u (i32.const 0))", "lt_s", PARAMETER)), [times(257), times(12)]);
+    // The bounded loop of the SDK: its count goes up before the ways part.
+    let bounded = "(block $past (block $out (loop $outer
+        (block $rare
+            (loop $inner
+                (br_if $past (i32.ge_u (local.get $a) (i32.const 16)))
+                (local.set $a (i32.add (local.get $a) (i32.const 1)))
+                (br_if $rare (i32.eqz (i32.load8_u (i32.const 0))))
+                (br_if $inner (i32.load (i32.const 4))))
+            (br $out))
+        (br_if $outer (i32.load (i32.const 4)))))
+        (return (i32.const 0))) unreachable";
+    assert_eq!(trips(bounded), [times(18), times(17)]);
+    // Downwards.
+    let down = both("(i64.const 40)", "gt_s", PARAMETER).replace("i64.add", "i64.sub");
+    assert_eq!(trips(&down), [times(38), times(37)]);
+    // To a limit that was read before, or down to 0, with the tests that compilers make of `<` and `> 0`.
+    let once = format!(
+        "(local.set $y (call $param_int (i32.const 0))) {}",
+        both("(i64.const 0)", "ne", "(local.get $y)")
+    );
+    assert_eq!(trips(&once), [times(13), times(12)]);
+    let to_zero = both(PARAMETER, "ne", "(i64.const 0)").replace("i64.add", "i64.sub");
+    assert_eq!(trips(&to_zero), [times(13), times(12)]);
+    // Where the ways differ in their steps and limits.
+    let unlike = split(
+        "(i64.const 0)",
+        &test("$inner", "lt_s", PARAMETER).replace("(i64.const 1)", "(i64.const 3)"),
+        &test("$outer", "lt_s", "(i64.const 20)").replace("(i64.const 1)", "(i64.const 2)"),
+    );
+    assert!(analysed(&unlike).is_bounded());
+}
+
+/// What a loop that was split in two needs: without it some run never ends, or takes as long as the counter takes to come around.
+#[test]
+fn two_loops_with_one_counter_that_are_not_one_loop() {
+    let near = [
+        // The outer way takes back what the inner one took.
+        (
+            "(i64.const 0)",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "(i64.sub (local.get $x) (i64.const 1))",
+            "lt_s",
+            "lt_s",
+        ),
+        // It stands still, sets the counter back, or replaces it.
+        ("(i64.const 0)", "(i64.add (local.get $x) (i64.const 1))", "(local.get $x)", "lt_s", "lt_s"),
+        ("(i64.const 0)", "(i64.add (local.get $x) (i64.const 1))", "(i64.const 1)", "lt_s", "lt_s"),
+        (
+            "(i64.const 0)",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "(i64.load8_u (i32.const 8))",
+            "lt_s",
+            "lt_s",
+        ),
+        // One of the two ends at what only one of the ways meets, or at nothing that is reached.
+        (
+            "(i64.const 0)",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "lt_s",
+            "gt_s",
+        ),
+        (
+            "(i64.const 0)",
+            "(i64.sub (local.get $x) (i64.const 1))",
+            "(i64.sub (local.get $x) (i64.const 1))",
+            "lt_s",
+            "lt_s",
+        ),
+        // It can begin anywhere.
+        (
+            "(i64.load (i32.const 8))",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "lt_s",
+            "lt_s",
+        ),
+        // A step is so long that it wraps.
+        (
+            "(i64.const 0)",
+            "(i64.add (local.get $x) (i64.const 0x7fffffffffffffff))",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "lt_s",
+            "lt_s",
+        ),
+        (
+            "(i64.const 0)",
+            "(i64.add (local.get $x) (i64.load (i32.const 8)))",
+            "(i64.add (local.get $x) (i64.const 1))",
+            "lt_s",
+            "lt_s",
+        ),
+    ];
+    for (first, inner, outer, inner_cmp, outer_cmp) in near {
+        let body = split(
+            first,
+            &format!(
+                "(br_if $inner (i64.{inner_cmp} (local.tee $x {inner}) (call $param_int (i32.const 0))))"
+            ),
+            &format!(
+                "(br_if $outer (i64.{outer_cmp} (local.tee $x {outer}) (call $param_int (i32.const 0))))"
+            ),
+        );
+        assert!(!analysed(&body).is_bounded(), "{body}");
+    }
+    // The outer way goes around without its test, before or after the step.
+    for outer in ["(br $outer)", "(local.set $x (i64.add (local.get $x) (i64.const 1))) (br $outer)"] {
+        let inner =
+            "(br_if $inner (i64.lt_s (local.tee $x (i64.add (local.get $x) (i64.const 1))) (i64.const 9)))";
+        assert!(!analysed(&split("(i64.const 0)", inner, outer)).is_bounded(), "{outer}");
+    }
+}
+
 #[test]
 fn steps_that_vary() {
     // Type, length, value: each takes at least two bytes, and never more than are left.

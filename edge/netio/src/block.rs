@@ -2,8 +2,10 @@
 
 use crate::arena::Hold;
 use crate::live::{FrameHold, RingHold};
+use crate::memory::page_bytes;
 use crate::ring::Slot;
 use crate::window::Window;
+use std::ops::Range;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
 use weir_memory::copy_once;
@@ -138,6 +140,35 @@ impl Block {
     /// What the classifier found out about its packets.
     pub fn descriptors(&self) -> &[Descriptor] {
         self.slot.descriptors(self.len)
+    }
+
+    /// How many of its packets, the first ones, have all their bytes in the file now: all of them, unless the capture is a mapped file that has
+    /// lost bytes since. Of the others zeros may be seen.
+    pub fn whole(&self) -> usize {
+        let Some(end) = self.window.end() else { return self.len };
+        let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
+        if last.is_none_or(|last| last <= end) {
+            return self.len;
+        }
+        self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
+    }
+
+    /// Of packets `from..to`, whether one has bytes in the file's last page, of which a part is gone: what is gone there reads as zeros, and
+    /// nothing shows that it was read.
+    pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
+        let Some(end) = self.window.end() else { return false };
+        let last_page = end..end.next_multiple_of(page_bytes());
+        let packets = self.descriptors().get(from..to).unwrap_or_default();
+        packets
+            .iter()
+            .map(|descriptor| self.file_range(descriptor))
+            .any(|range| range.start < last_page.end && range.end > last_page.start)
+    }
+
+    /// Where in the window's file a packet lies.
+    fn file_range(&self, descriptor: &Descriptor) -> Range<u64> {
+        let start = self.window.file_offset() + u64::from(descriptor.data.saturating_sub(ARENA_BASE));
+        start..start + u64::from(descriptor.cap_len)
     }
 
     /// Copies the captured bytes of packet `i` into `to`, whose contents are replaced; nothing beyond [`len`](Self::len).

@@ -1,5 +1,6 @@
 //! Streams, compressed or not.
 
+use crate::gzip::Members;
 use crate::pipe::Pipe;
 use crate::totals::Reason;
 use std::fs::File;
@@ -105,7 +106,7 @@ impl Decoded {
         let buffered = |counted| BufReader::with_capacity(BUFFER_BYTES, counted);
         let reader: Box<dyn Read + Send> = match Compression::recognise(&start[..len]) {
             Compression::None => Box::new(counted),
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered(counted))),
+            Compression::Gzip => Box::new(Members::new(buffered(counted))),
             Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(buffered(counted))?),
         };
         Ok(Self { reader, done })

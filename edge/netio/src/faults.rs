@@ -132,6 +132,16 @@ pub struct WatchGuard {
     _faults: Option<Arc<Faults>>,
 }
 
+impl WatchGuard {
+    /// Whether reads of this very mapping met a page that its file has lost, and saw zeros there.
+    pub fn has_lost(&self) -> bool {
+        self.entry.is_some_and(|index| {
+            let entry = &WATCHED[index];
+            entry.zeros_from.load(Ordering::SeqCst) < entry.end.load(Ordering::SeqCst)
+        })
+    }
+}
+
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         if let Some(index) = self.entry {

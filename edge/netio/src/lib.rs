@@ -54,6 +54,7 @@ mod faults;
 mod file;
 mod filter;
 mod format;
+mod gzip;
 mod live;
 mod memory;
 mod open;

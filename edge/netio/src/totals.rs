@@ -125,10 +125,17 @@ pub enum Reason {
 
 impl fmt::Display for Truncation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reason == Reason::Lost {
+            return write!(
+                f,
+                "its bytes from offset {} on were lost: the file was cut short or became unreadable while it was read",
+                self.offset
+            );
+        }
         write!(f, "truncated at offset {}: ", self.offset)?;
         match &self.reason {
             Reason::Cut => write!(f, "it ends inside a record"),
-            Reason::Lost => write!(f, "the file was cut short or became unreadable while it was read"),
+            Reason::Lost => Ok(()),
             Reason::CapturedLength { stated, max } => {
                 write!(f, "a record states {stated} captured bytes, the most that a packet has is {max}")
             }

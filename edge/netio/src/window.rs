@@ -98,6 +98,13 @@ impl Window {
         self.keeping.pin(address, len)
     }
 
+    /// The offset in its file up to which the file has all bytes now; nothing where none can go missing.
+    pub(crate) fn end(&self) -> Option<u64> {
+        let faults = self.faults()?;
+        let len = self.file.metadata().map_or(u64::MAX, |metadata| metadata.len());
+        Some(len.min(faults.lowest().unwrap_or(u64::MAX)))
+    }
+
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }

@@ -131,6 +131,10 @@ impl Watched {
         unsafe { self.base.wrapping_byte_add(at).cast::<u8>().read_volatile() }
     }
 
+    fn has_lost(&self) -> bool {
+        self.guard.as_ref().is_some_and(WatchGuard::has_lost)
+    }
+
     /// How many of the process's mappings lie in this range: one, as it was made.
     fn mappings(&self) -> usize {
         let ours = self.base.addr()..self.base.addr() + self.len;
@@ -221,6 +225,33 @@ fn a_file_that_is_cut_and_grows_again_is_truncated_where_it_was_missed_first() {
     let end = end.unwrap();
     assert!((299 * 4096..=300 * 4096).contains(&end), "{end}");
     assert_eq!(capture.totals().truncated, Some(Truncation { offset: 300 * 4096, reason: Reason::Lost }));
+}
+
+#[test]
+fn a_block_knows_which_of_its_packets_are_still_whole() {
+    let bytes = many(1000);
+    let ends = record_ends(&bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shrinks.pcap");
+    for cut in [ends[700], ends[700] - 1, ends[1] + 3, 24, 0] {
+        fs::write(&path, &bytes).unwrap();
+        let mut capture = open(&path);
+        let first = block(&mut capture).unwrap();
+        let watched = Watched::of(first.window());
+        assert_eq!((first.whole(), first.len()), (1000, 1000));
+        assert!(!first.touches_last_page(1000, 1000) && !watched.has_lost());
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let whole = ends[1..].iter().filter(|&&end| end <= cut).count();
+        assert_eq!(first.whole(), whole, "cut at {cut}");
+        // The next packet lies in the page that the file ends in, where it ends inside one; that reads as zeros without a word.
+        assert_eq!(first.touches_last_page(whole, whole + 1), cut > 0, "cut at {cut}");
+        assert!(!first.touches_last_page(whole, whole));
+        assert!(!watched.has_lost(), "nothing was read there");
+        let last_page = usize::try_from(ends[1000] / 4096).unwrap();
+        assert_eq!(watched.touch(last_page), 0);
+        assert!(watched.has_lost());
+        assert_eq!(first.whole(), whole);
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! How modules and sessions end: because somebody asks for it, or because of what they did.
 
-use super::{Daemon, lock, now};
+use super::{Daemon, lock};
 use crate::error::NodeError;
 use crate::leaving::{self, Leaving};
 use crate::log::{self, warn};
+use crate::moment::Moment;
 use crate::share::By;
 use crate::source::Notice;
 use std::sync::Arc;
@@ -197,9 +198,8 @@ impl Daemon {
         if let Err(error) = node.silence(name) {
             warn(&error);
         }
-        let (begin, end) = (books.since, now());
-        let last =
-            node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, end.since(begin)));
+        let (begin, end, length) = books.interval.until(Moment::now());
+        let last = node.sessions.get(name).map(|session| books.bill.usage(&node, name, session, length));
         let closed = node.billed(name);
         let owner = node.sessions.get(name).and_then(|session| session.owner.clone());
         node.close(name)?;

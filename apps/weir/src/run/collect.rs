@@ -87,7 +87,7 @@ impl Collector {
                 let last = block.descriptors().last().map(|last| Timestamp(last.ts_ns));
                 self.now = last.map_or(self.now, |last| self.now.max(last));
             }
-            Matter::Quiet(now) => self.now = self.now.max(*now),
+            Matter::Quiet(at) => self.now = self.now.max(at.wall),
             Matter::End => {}
         }
         for sink in &mut self.sinks {
@@ -166,13 +166,14 @@ pub struct Ways {
     pub writer: Option<PacketWriter>,
     /// Another interface.
     pub forwarder: Option<Forwarder>,
-    packet: Vec<u8>,
+    /// Copies of the packets of a batch.
+    packets: Vec<Vec<u8>>,
 }
 
 impl Ways {
     /// These.
     pub fn new(writer: Option<PacketWriter>, forwarder: Option<Forwarder>) -> Self {
-        Self { writer, forwarder, packet: Vec::new() }
+        Self { writer, forwarder, packets: Vec::new() }
     }
 
     /// Has the packets go that no module dropped, with every module's patches, those of later modules last. Returns how many patches could
@@ -193,26 +194,39 @@ impl Ways {
         patches.sort_by_key(|patch| patch.packet);
         let mut patches = patches.into_iter().peekable();
         let mut queue = self.forwarder.as_ref().map(Forwarder::queue);
-        for (i, descriptor) in block.descriptors().iter().enumerate() {
+        // Of packets that a module was not shown, because their bytes are lost, it has not said that they may go on.
+        let seen = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
+        let mut whole = 0;
+        for (i, descriptor) in block.descriptors().iter().enumerate().take(seen) {
             let is_dropped = dropped[i / 64] >> (i % 64) & 1 == 1;
-            block.copy_packet(i, &mut self.packet);
+            if i % 64 == 0 {
+                self.packets.resize_with(64, Vec::new);
+                for (next, packet) in self.packets.iter_mut().enumerate() {
+                    block.copy_packet(i + next, packet);
+                }
+                // Asked for after they were copied: of bytes that were lost until then, the copies may have zeros.
+                whole = block.whole();
+            }
+            if i >= whole {
+                break;
+            }
+            let Some(packet) = self.packets.get_mut(i % 64) else { break };
             while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
                 // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
-                let applied =
-                    weir_wire::patch::apply(&mut self.packet, descriptor, patch.offset, &patch.bytes);
+                let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
                 unpatched += u64::from(applied.is_err() && !is_dropped);
             }
             if is_dropped {
                 continue;
             }
             if let Some(queue) = &mut queue {
-                queue.put(&self.packet, descriptor.flags & flag::CUT != 0);
+                queue.put(packet, descriptor.flags & flag::CUT != 0);
             }
             if let (Some(writer), Ok(link_type)) =
                 (&mut self.writer, LinkType::try_from(u32::from(descriptor.link_type)))
             {
                 let ts = Timestamp(descriptor.ts_ns);
-                writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, &self.packet)?;
+                writer.write(ts, descriptor.wire_len, link_type, descriptor.interface, packet)?;
             }
         }
         Ok(unpatched)

@@ -200,6 +200,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         failure.get_or_insert(error);
         None
     });
+    let processed = shards.iter().filter_map(|shard| shard.cut.map(|cut| cut.packets)).min();
     let mut modules = Vec::new();
     let nanos_per_cycle = calibration.nanos_per_cycle();
     let is_complete = failure.is_none();
@@ -231,6 +232,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         },
         filter: (!args.filter.is_empty()).then(|| args.filter.join(" ")),
         totals,
+        processed,
         live,
         forwarded,
         modules,

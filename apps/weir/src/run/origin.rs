@@ -10,6 +10,7 @@ use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
     LiveTotals, Next, OpenError, Options, ReadError, Totals,
 };
+use weir_node::moment::Moment;
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
 use weir_wire::LinkType;
@@ -50,7 +51,7 @@ pub enum Found {
     /// Every place for packets is in use.
     Full,
     /// No packet came. All that came before this time have been given.
-    Quiet(Timestamp),
+    Quiet(Moment),
     /// No more packets.
     End,
 }
@@ -140,7 +141,7 @@ impl Origin {
                 Ok(found)
             }
             Self::Live(live) => loop {
-                let begin = now();
+                let begin = Moment::now();
                 let next = live.next_block(WAIT)?;
                 progress.show_live(live);
                 return Ok(match next {

@@ -6,7 +6,7 @@ use weir_netio::{Block, DescriptorRing};
 use weir_node::seat::{Seat, SeatError};
 use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
-use weir_units::Nanos;
+use weir_units::{Nanos, Timestamp};
 
 /// Flows are spread over instances by the upper bits of their hash, in whole 64ths: a table that a module indexes with more bits
 /// than these never has two instances write to one of its sets, whatever their number.
@@ -39,6 +39,15 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// The end of what an instance saw of a capture that lost bytes while it was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Packets of the capture before it.
+    pub packets: u64,
+    /// Whether the module read zeros in place of lost bytes: then nothing that it emits afterwards counts.
+    pub is_spoilt: bool,
+}
+
 /// One instance of a module: all its packets, or the flows of its share.
 #[derive(Debug)]
 pub struct Shard {
@@ -47,6 +56,10 @@ pub struct Shard {
     pub time: Nanos,
     /// Its first faults.
     pub troubles: Vec<Trouble>,
+    /// Where it was cut off, if it was.
+    pub cut: Option<Cut>,
+    /// Packets of the capture up to the last one of the last block.
+    seen: u64,
     part: u64,
     parts: u64,
 }
@@ -64,7 +77,7 @@ impl Shard {
             instance.forget_start();
         }
         let seat = Seat::new(instance, ring, tick)?;
-        let mut shard = Self { seat, time: Nanos(0), troubles: Vec::new(), part, parts };
+        let mut shard = Self { seat, time: Nanos(0), troubles: Vec::new(), cut: None, seen: 0, part, parts };
         shard.note_troubles(0);
         Ok(shard)
     }
@@ -76,37 +89,27 @@ impl Shard {
 
     /// Has the module see a block, the time where there are no packets, or its stop, and leaves what came out with the work.
     pub fn process(&mut self, work: &Work, slot: usize) -> Result<(), SeatError> {
+        if self.cut.is_some_and(|cut| cut.is_spoilt) {
+            work.leave(slot, Output { part: self.part, seen: Some(0), ..Output::default() });
+            return Ok(());
+        }
         let mut drops = Vec::new();
-        match &work.matter {
-            Matter::Block(block) => {
-                self.seat.face(block)?;
-                self.seat.instance.begin_block();
-                self.seat.instance.set_first_packet(block.first_packet());
-                let begin = thread_time();
-                for index in 0..block.batch_count() {
-                    let selected = work.selected(index);
-                    let mask = if self.parts == 1 { selected } else { selected & self.share(block, index) };
-                    let dropped = self.seat.run(block, index, mask);
-                    if dropped != 0 {
-                        drops.resize(block.batch_count(), 0);
-                        drops[index] = dropped;
-                    }
-                }
-                self.time.0 += thread_time().0.saturating_sub(begin.0);
-                self.note_troubles(block.first_packet());
-            }
-            Matter::Quiet(now) => {
+        let kept = match &work.matter {
+            Matter::Block(block) => self.see(block, work, &mut drops)?,
+            Matter::Quiet(at) => {
                 self.seat.instance.begin_block();
                 let begin = thread_time();
-                self.seat.pass(*now);
+                self.seat.pass(*at);
                 self.time.0 += thread_time().0.saturating_sub(begin.0);
                 self.note_troubles(0);
+                self.unless_spoilt()
             }
             Matter::End => {
                 self.seat.stop();
                 self.note_troubles(0);
+                self.unless_spoilt()
             }
-        }
+        };
         let instance = &mut self.seat.instance;
         let records = if instance.has_records() {
             instance.take_records(Records::default())
@@ -116,8 +119,72 @@ impl Shard {
         let frames =
             if instance.has_frames() { instance.take_frames(Records::default()) } else { Records::default() };
         let (patches, log) = (instance.take_patches(), instance.take_log());
-        work.leave(slot, Output { records, frames, drops, patches, log, part: self.part });
+        let mut output = Output { records, frames, drops, patches, log, part: self.part, seen: None };
+        if let Some(kept) = kept {
+            output.cut(kept);
+            if self.cut.is_some_and(|cut| cut.is_spoilt) && work.block().is_none() {
+                (output.records, output.frames) = (Records::default(), Records::default());
+            }
+        }
+        work.leave(slot, output);
         Ok(())
+    }
+
+    /// Has the module see a block; of a capture that has lost bytes, the packets that are still whole. Gives how many of them what came out
+    /// is of, where that is not all.
+    ///
+    /// A file can lose bytes at any time, so the packets are counted before and after.
+    fn see(&mut self, block: &Block, work: &Work, drops: &mut Vec<u64>) -> Result<Option<usize>, SeatError> {
+        self.seat.instance.begin_block();
+        if self.cut.is_some() {
+            return Ok(Some(0));
+        }
+        self.seat.face(block)?;
+        self.seat.instance.set_first_packet(block.first_packet());
+        let whole = block.whole();
+        let mut seen = 0;
+        let begin = thread_time();
+        if let (Some(at), Some(first)) = (work.at, block.descriptors().first()) {
+            self.seat.catch_up(at, Timestamp(first.ts_ns));
+        }
+        for index in 0..block.batch_count() {
+            let batch = block.batch(index);
+            let left = whole.saturating_sub(batch.first).min(batch.count);
+            if left == 0 || self.seat.has_lost() {
+                break;
+            }
+            let selected = work.selected(index);
+            let mut mask = if self.parts == 1 { selected } else { selected & self.share(block, index) };
+            if left < batch.count {
+                mask &= (1 << left) - 1;
+            }
+            let dropped = self.seat.run(block, index, mask);
+            if dropped != 0 {
+                drops.resize(block.batch_count(), 0);
+                drops[index] = dropped;
+            }
+            seen = batch.first + left;
+        }
+        self.time.0 += thread_time().0.saturating_sub(begin.0);
+        self.note_troubles(block.first_packet());
+        let still = block.whole().min(seen);
+        let is_spoilt = self.seat.has_lost() || block.touches_last_page(still, seen);
+        let kept = if is_spoilt { still } else { seen };
+        self.seen = block.first_packet() + kept as u64;
+        if kept < block.len() || is_spoilt {
+            self.cut = Some(Cut { packets: self.seen, is_spoilt });
+            return Ok(Some(kept));
+        }
+        Ok(None)
+    }
+
+    /// After a call without packets: whether the module has read zeros in place of lost bytes, of packets that it keeps.
+    fn unless_spoilt(&mut self) -> Option<usize> {
+        if !self.seat.has_lost() {
+            return None;
+        }
+        self.cut = Some(Cut { packets: self.seen, is_spoilt: true });
+        Some(0)
     }
 
     /// Which packets of the batch are of this instance's share of flows.

@@ -7,8 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_netio::{Block, Capture, Filter, FilterError, LiveTotals, Totals};
-use weir_units::Timestamp;
+use weir_node::moment::Moment;
+use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
+
+/// How often in a period of ticks instances are asked whether one is due, while the wall clock is behind the packets.
+const ASKED: u64 = 8;
 
 /// Why reading ended early.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +69,8 @@ pub struct Source {
     ticks: Vec<u64>,
     /// What time it is for the modules.
     time: Timestamp,
+    /// When they were told of it where no packet came, by the monotonic clock.
+    passed: Nanos,
     /// What there was up to the last packet that counts, where that is not the last of its block.
     cut: Option<Totals>,
     packet: Vec<u8>,
@@ -96,6 +102,7 @@ impl Source {
             ending: None,
             ticks,
             time: Timestamp(0),
+            passed: Nanos(0),
             cut: None,
             packet: Vec::new(),
             full: 0,
@@ -151,9 +158,9 @@ impl Source {
                 }
                 Ok(Next::Full)
             }
-            Found::Quiet(now) => match &self.ending {
+            Found::Quiet(at) => match &self.ending {
                 Some(ending) => Ok(self.end_at(ending.last)),
-                None => Ok(self.pass(now).map_or(Next::Nothing, Next::Work)),
+                None => Ok(self.pass(at).map_or(Next::Nothing, Next::Work)),
             },
             Found::End => Ok(Next::End),
         }
@@ -166,7 +173,8 @@ impl Source {
     }
 
     fn work(&self, matter: Matter, selected: Vec<u64>) -> Arc<Work> {
-        Arc::new(Work::new(matter, selected, self.instances))
+        let at = self.origin.capture().is_none().then(Moment::now);
+        Arc::new(Work::new(matter, at, selected, self.instances))
     }
 
     /// Returns true where a signal has come and packets are read from a file. A pipe ends by itself then, after its writer or soon.
@@ -188,17 +196,24 @@ impl Source {
     /// Modules are told the time of the end if a tick is due, and then that it is the end.
     fn end_at(&mut self, time: Timestamp) -> Next {
         self.over = true;
-        self.pass(time).map_or(Next::End, Next::Work)
+        // By the wall clock alone: what was still handled after the end took time too.
+        self.pass(Moment { wall: time, steady: self.passed }).map_or(Next::End, Next::Work)
     }
 
     /// Time goes on though no packet says so: work only where some module's tick is due.
-    fn pass(&mut self, now: Timestamp) -> Option<Arc<Work>> {
+    fn pass(&mut self, at: Moment) -> Option<Arc<Work>> {
+        let now = at.wall;
         let due = |period: &u64| now.0 / period.max(&1) != self.time.0 / period.max(&1);
-        if now <= self.time || !self.ticks.iter().any(due) {
+        // Where the wall clock was set back, each instance knows when a period has passed since its last tick; so each is asked often enough.
+        let waited = at.steady.0.saturating_sub(self.passed.0);
+        let is_asked = |period: &u64| now < self.time && waited >= period / ASKED;
+        let is_due = now > self.time && self.ticks.iter().any(due);
+        if !is_due && !self.ticks.iter().any(is_asked) {
             return None;
         }
-        self.time = now;
-        Some(self.work(Matter::Quiet(now), Vec::new()))
+        self.time = self.time.max(now);
+        self.passed = at.steady;
+        Some(self.work(Matter::Quiet(at), Vec::new()))
     }
 
     fn take(&mut self, mut block: Block, before: Option<Totals>) -> Result<Next, SourceError> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use weir_netio::{LiveTotals, Totals, Written};
+use weir_netio::{LiveTotals, Reason, Totals, Written};
 use weir_records::StreamRows;
 use weir_report::{CaptureFacts, ModuleFacts, StreamFacts};
 use weir_sandbox::{During, Instance};
@@ -35,6 +35,8 @@ pub struct Summary {
     pub filter: Option<String>,
     /// What it held.
     pub totals: Totals,
+    /// Packets that all modules saw, of a capture that lost bytes before they had seen all.
+    pub processed: Option<u64>,
     /// What was lost, of an interface.
     pub live: Option<LiveTotals>,
     /// What became of packets that were to be sent.
@@ -77,6 +79,8 @@ pub struct ModuleSummary {
     tier: Tier,
     why: Option<String>,
     troubles: Vec<Trouble>,
+    /// Packets before those in place of which it read zeros.
+    spoilt: Option<u64>,
     streams: Vec<StreamRows>,
     outputs: Vec<Sent>,
 }
@@ -209,6 +213,12 @@ impl ModuleSummary {
             tier: admitted.tier(),
             why: admitted.why(),
             troubles,
+            spoilt: shards
+                .iter()
+                .filter_map(|shard| shard.cut)
+                .filter(|cut| cut.is_spoilt)
+                .map(|cut| cut.packets)
+                .min(),
             streams,
             outputs,
         }
@@ -258,6 +268,11 @@ impl ModuleSummary {
                 }
             });
         }
+        if let Some(packets) = self.spoilt {
+            messages.push(format!(
+                "it read zeros where the capture lost bytes: what it emitted after the first {packets} packets is left out, and it was not told of the end"
+            ));
+        }
         if self.ended {
             messages.push("the module was ended and saw no further packets".to_owned());
         }
@@ -301,7 +316,18 @@ impl Summary {
     }
 
     fn truncation(&self) -> Option<String> {
-        self.totals.truncated.as_ref().map(|cut| format!("{cut}; everything before that was processed"))
+        let all = self.totals.packets;
+        let packets = self.processed.unwrap_or(all).min(all);
+        match (&self.totals.truncated, self.processed) {
+            (Some(cut), None) if cut.reason != Reason::Lost => {
+                Some(format!("{cut}; everything before that was processed"))
+            }
+            (Some(cut), _) => Some(format!("{cut}; the first {packets} packets were processed")),
+            (None, Some(_)) => {
+                Some(format!("it lost bytes while it was read; the first {packets} packets were processed"))
+            }
+            (None, None) => None,
+        }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -370,7 +396,7 @@ impl Summary {
                 packets: totals.packets,
                 bytes: totals.bytes.0,
                 duration_ns: self.duration().0,
-                truncated: totals.truncated.is_some(),
+                truncated: self.truncation().is_some(),
                 interrupted: self.is_cut,
                 tcp: totals.tcp,
                 udp: totals.udp,

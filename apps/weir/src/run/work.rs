@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use weir_netio::Block;
+use weir_node::moment::Moment;
 use weir_sandbox::{LogLine, Patch};
 use weir_session::Records;
-use weir_units::Timestamp;
 
 /// What modules are called for.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub enum Matter {
     /// Packets.
     Block(Block),
     /// The time, where no packet has come for a while.
-    Quiet(Timestamp),
+    Quiet(Moment),
     /// No more packets come.
     End,
 }
@@ -23,6 +23,8 @@ pub enum Matter {
 pub struct Work {
     /// What it is.
     pub matter: Matter,
+    /// When it came, from an interface.
+    pub at: Option<Moment>,
     selected: Vec<u64>,
     outputs: Vec<Mutex<Output>>,
     open: AtomicUsize,
@@ -43,13 +45,31 @@ pub struct Output {
     pub log: Vec<LogLine>,
     /// Which part of its module it is.
     pub part: u64,
+    /// How many packets of the block, the first ones, it is of, where the capture has lost the bytes of others.
+    pub seen: Option<usize>,
+}
+
+impl Output {
+    /// Leaves what came of the first `len` packets and of the ticks before them.
+    pub fn cut(&mut self, len: usize) {
+        for records in [&mut self.records, &mut self.frames] {
+            let kept = records.iter().take_while(|record| {
+                let index = record.order.index();
+                index < len || (index == len && !record.order.is_packet())
+            });
+            let kept = kept.count();
+            records.truncate(kept);
+        }
+        self.patches.retain(|patch| (patch.packet as usize) < len);
+        self.seen = Some(len);
+    }
 }
 
 impl Work {
     /// For so many instances; of a block, `selected` has a mask for each batch, or is empty where all packets are selected.
-    pub fn new(matter: Matter, selected: Vec<u64>, instances: usize) -> Self {
+    pub fn new(matter: Matter, at: Option<Moment>, selected: Vec<u64>, instances: usize) -> Self {
         let outputs = (0..instances).map(|_| Mutex::default()).collect();
-        Self { matter, selected, outputs, open: AtomicUsize::new(instances) }
+        Self { matter, at, selected, outputs, open: AtomicUsize::new(instances) }
     }
 
     /// The packets, if it has any.

@@ -2,7 +2,7 @@
 
 use crate::capture::{BEGIN, COOKED, Capture, ETHERNET, RAW_IP, sample, samples};
 use crate::packet::{ACK, Packet};
-use crate::weir::{Row, run, run_file};
+use crate::weir::{Row, run, run_file, run_file_while};
 use etherparse::{Ipv4HeaderSlice, LaxSlicedPacket};
 use std::collections::{HashMap, HashSet};
 
@@ -257,4 +257,54 @@ fn fragments_belong_to_one_flow_and_are_sampled_each() {
     let samples = run.rows("trajectory", "samples");
     assert_eq!(samples.len(), 2);
     assert_ne!(samples[0].number("packet"), samples[1].number("packet"));
+}
+
+/// Every packet is sampled, so there are as many rows as packets. Whenever the file is cut, the rows are those of the first packets, of which the
+/// warning says how many they are; none is of zeros in place of bytes that are lost.
+#[test]
+fn a_file_that_is_cut_while_it_is_read_gives_no_row_of_bytes_that_are_lost() {
+    const PACKETS: u32 = 100_000;
+    const RUNS: u32 = 16;
+    let packet = |i: u32| {
+        let from = format!("10.{}.{}.{}:999", i >> 16, i >> 8 & 255, i & 255);
+        Packet::udp(&from, "192.0.2.1:53").payload(i.to_le_bytes().repeat(8)).ethernet()
+    };
+    let mut capture = Capture::new(ETHERNET);
+    (0..PACKETS).for_each(|i| capture.push(BEGIN + u64::from(i) * 1000, packet(i)));
+    let whole = capture.to_pcap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let args = ["-m", "trajectory,one-in=1", "--jobs", "1"];
+    let hashes = |run: &crate::weir::Run| {
+        let rows = run.rows("trajectory", "samples");
+        rows.iter().map(|row| row.number("packet")).collect::<Vec<_>>()
+    };
+    std::fs::write(file.path(), &whole).unwrap();
+    let begin = std::time::Instant::now();
+    let expected = hashes(&run_file(file.path(), &args));
+    let whole_run = begin.elapsed();
+    assert_eq!(expected.len(), PACKETS as usize);
+    let mut cut = 0;
+    for i in 1..=RUNS {
+        std::fs::write(file.path(), &whole).unwrap();
+        // To one packet, to the middle of a page, or to a page's begin.
+        let left = [100, whole.len() / 3 + 1000, (whole.len() / 2) & !4095][i as usize % 3];
+        let (run, said) = run_file_while(file.path(), &args, || {
+            std::thread::sleep(whole_run * i / RUNS);
+            let file = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+            file.set_len(left as u64).unwrap();
+        });
+        let rows = hashes(&run);
+        let processed = said
+            .split_once("the first ")
+            .map(|(_, rest)| rest.split_once(" packets were processed").unwrap().0.parse::<usize>().unwrap());
+        assert!(rows == expected[..rows.len()], "rows of lost bytes: {said}");
+        // Cut before it was opened.
+        if said.contains("it ends inside a record; everything before that was processed") {
+            continue;
+        }
+        assert_eq!(run.summary["capture"]["truncated"], processed.is_some());
+        assert_eq!(rows.len(), processed.unwrap_or(PACKETS as usize), "{said}");
+        cut += usize::from(processed.is_some());
+    }
+    assert!(cut > 0, "no run was cut");
 }

@@ -42,6 +42,18 @@ pub fn run_file(path: &Path, args: &[&str]) -> Run {
     Run::new(folder, &output)
 }
 
+/// Runs modules over a file, to which something happens meanwhile. Gives the run, and what was said on standard error.
+pub fn run_file_while(path: &Path, args: &[&str], act: impl FnOnce()) -> (Run, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = weir(path);
+    command.arg("--out").arg(folder.path()).args(args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    act();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (Run::new(folder, &output), said)
+}
+
 /// Runs modules over a capture that comes through standard input.
 pub fn run_stream(pcap: &[u8], args: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();

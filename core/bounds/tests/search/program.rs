@@ -326,6 +326,7 @@ impl Maker<'_> {
         match self.below(6) {
             0 | 1 => {}
             2 => return self.multiples(),
+            3 => return self.split(),
             _ => return self.arms(),
         }
         for _ in 0..self.below(5) {
@@ -470,6 +471,86 @@ impl Maker<'_> {
         }
         self.close();
         self.loops -= 1;
+        self.close();
+    }
+
+    /// A loop that a compiler split in two by what its paths change: the inner and the outer loop advance one counter, mostly by the same step and up to
+    /// the same limit; or not quite so.
+    fn split(&mut self) {
+        let ty = if self.below(2) == 0 { Type::I64 } else { Type::I32 };
+        let (t, about, other) = (ty.name(), self.local(ty), self.local(ty));
+        if self.below(3) != 0 {
+            let value = if self.below(3) == 0 { self.read(ty) } else { self.constant(ty) };
+            self.line(&format!("(local.set {about} {value})"));
+        }
+        let limit = match self.below(4) {
+            0 => self.constant(ty),
+            1 => self.leaf(ty),
+            2 => format!("({t}.load8_s (i32.const 0x80000000))"),
+            _ => format!("({t}.load8_u (i32.const 0x80000000))"),
+        };
+        let cmp = ["lt_s", "lt_u", "le_s", "ne", "gt_s", "ge_u"][self.below(6)];
+        let (op, by) = (["add", "add", "sub"][self.below(3)], [1, 1, 1, 2, 3][self.below(5)]);
+        self.open("block");
+        let out = self.made;
+        if self.below(3) == 0 {
+            let condition = self.condition(0);
+            self.line(&format!("(br_if $l{out} {condition})"));
+        }
+        self.loops += 2;
+        self.open("loop");
+        let outer = self.made;
+        if self.below(4) == 0 {
+            self.statement();
+        }
+        self.open("block");
+        let rare = self.made;
+        self.open("loop");
+        let inner = self.made;
+        for (label, is_inner) in [(inner, true), (outer, false)] {
+            if is_inner {
+                let condition = match self.below(4) {
+                    0 => self.condition(1),
+                    _ => "(i32.and (i32.load8_u (i32.const 0x80000000)) (i32.const 1))".to_owned(),
+                };
+                self.line(&format!("(br_if $l{rare} {condition})"));
+            }
+            if self.below(6) == 0 {
+                self.statement();
+            }
+            let (mut cmp, mut op, mut by, mut limit) = (cmp, op, by, limit.clone());
+            match self.below(12) {
+                0 => cmp = COMPARISONS[self.below(10)],
+                1 => op = ["sub", "add"][self.below(2)],
+                2 => by = self.below(4),
+                3 => limit = self.leaf(ty),
+                4 => limit = format!("(local.get {other})"),
+                _ => {}
+            }
+            let moved = format!("({t}.{op} (local.get {about}) ({t}.const {by}))");
+            let test = match self.below(6) {
+                0 => {
+                    self.line(&format!("(local.set {about} {moved})"));
+                    format!("({t}.{cmp} {limit} (local.get {about}))")
+                }
+                1 => {
+                    self.line(&format!("(br_if $l{out} ({t}.{cmp} (local.get {about}) {limit}))"));
+                    self.line(&format!("(local.set {about} {moved})"));
+                    "(i32.const 1)".to_owned()
+                }
+                _ => format!("({t}.{cmp} (local.tee {about} {moved}) {limit})"),
+            };
+            self.line(&format!("(br_if $l{label} {test})"));
+            if is_inner {
+                self.close();
+                if self.below(4) != 0 {
+                    self.line(&format!("(br $l{out})"));
+                }
+                self.close();
+            }
+        }
+        self.close();
+        self.loops -= 2;
         self.close();
     }
 

@@ -1,0 +1,258 @@
+//! Ranges that locals have whenever a loop's body begins: guessed from one walk through the body, and proved by the next.
+//!
+//! Compilers split a loop in two where one of its paths changes less than the others do. The inner loop repeats by that path, the outer loop by the
+//! others, and both advance one counter. The inner loop ends only because the counter is never below its first value when the inner loop is
+//! entered again, which no single edge shows.
+//!
+//! The proof is an induction over the iterations. A guess contains the local's value where the loop is entered; and a walk that begins with nothing
+//! but the guesses ends each way back within them.
+
+use crate::Why;
+use crate::range::{Range, Width};
+use crate::state::{State, Stop};
+use crate::trips::{Counter, Shape};
+use crate::value::{Cmp, Id, Op};
+use crate::walk::{Frame, Walker};
+use wasmparser::Operator;
+
+/// Walks that are spent on the guesses of one loop: after each, guesses that did not hold are dropped.
+const WALKS: usize = 3;
+/// Looks at loops in loops, one in the other, in which guesses are still made: each multiplies the work.
+const DEEP: u32 = 3;
+
+/// A range that a local has whenever the body begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Invariant {
+    pub(crate) local: usize,
+    pub(crate) range: Range,
+    /// Bits of what the comparisons depend on that keep the local there.
+    pub(crate) from: u8,
+    /// A value of before the loop that the local is below, as an unsigned number.
+    below: Option<Id>,
+    /// Whether it was found, and not guessed: the first walk assumes nothing.
+    is_certain: bool,
+}
+
+/// A comparison that holds whenever the body begins: of a local, with a limit, and whether the local stands on the left.
+pub(crate) type Tested = (Cmp, usize, Id, bool);
+
+/// One look at a loop's body.
+pub(crate) struct Look {
+    pub(crate) counters: Vec<Counter>,
+    pub(crate) shape: Shape,
+    pub(crate) tested: Vec<Tested>,
+    /// Of each counter, its range on all ways back, and what that depends on.
+    reached: Vec<Option<(Range, u8)>>,
+    /// The locals that all ways back leave below the limit of their invariant.
+    below: Vec<usize>,
+}
+
+impl<'a> Walker<'a, '_> {
+    /// Walks the body from where each local has any value that the invariants allow.
+    pub(crate) fn look(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+        entry: &State,
+        (first, written): (Id, &[usize]),
+        invariants: &[Invariant],
+    ) -> Result<Look, Stop> {
+        let (counters, start) = self.generic(entry, written, invariants);
+        self.quietly(frame, |walker, frame| {
+            let walked = walker.once(frame, at, params, start)?;
+            let back = &walked.around.back;
+            let mut below = Vec::new();
+            for invariant in invariants {
+                let Some(limit) = invariant.below else { continue };
+                if back.iter().all(|edge| walker.is_below(invariant.local, limit, entry, edge)) {
+                    below.push(invariant.local);
+                }
+            }
+            Ok(Look {
+                below,
+                tested: walker.tested(entry, first, &counters, back),
+                reached: walker.reached(entry, &counters, back),
+                shape: walker.shape(entry, first, &counters, &walked),
+                counters,
+            })
+        })
+    }
+
+    /// A better look at a loop with loops in it of which no bound was found, and the invariants that it rests on.
+    pub(crate) fn look_again(
+        &mut self,
+        frame: &mut Frame<'a>,
+        at: usize,
+        params: usize,
+        entry: &State,
+        (first, written): (Id, &[usize]),
+        before: &Look,
+    ) -> Result<Option<(Look, Vec<Invariant>)>, Stop> {
+        let end = frame.code.ends[at] as usize;
+        let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
+        let is_tried = self.probing <= DEEP
+            && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown))
+            && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));
+        if !is_tried {
+            return Ok(None);
+        }
+        let mut guesses = self.guesses(entry, written, before);
+        for _ in 0..WALKS {
+            if guesses.is_empty() {
+                break;
+            }
+            let look = self.look(frame, at, params, entry, (first, written), &guesses)?;
+            let kept: Vec<Invariant> = guesses
+                .iter()
+                .filter(|guess| {
+                    let place = written.iter().position(|local| *local == guess.local);
+                    let reached = place.and_then(|place| look.reached.get(place).copied().flatten());
+                    let is_kept = reached.is_some_and(|(range, _)| match guess.below {
+                        // That tells the upper end as well.
+                        Some(_) => range.lo >= guess.range.lo && look.below.contains(&guess.local),
+                        None => range.is_within(&guess.range),
+                    });
+                    // A loop that never repeats keeps everything.
+                    guess.is_certain || look.never_repeats() || is_kept
+                })
+                .copied()
+                .collect();
+            if kept.len() == guesses.len() {
+                return Ok(look.shape.trips.is_ok().then_some((look, guesses)));
+            }
+            // What held did so by the help of what did not.
+            guesses = kept;
+        }
+        Ok(None)
+    }
+
+    /// Of each counter, the range that it has on all ways back.
+    fn reached(&self, entry: &State, counters: &[Counter], back: &[State]) -> Vec<Option<(Range, u8)>> {
+        let of_edge = |counter: &Counter, edge: &State| {
+            let width = self.values.width(counter.first);
+            let next = *edge.locals.get(counter.local)?;
+            if width == Width::Other || self.values.width(next) != width {
+                return None;
+            }
+            let mut range = self.facts.range(&self.values, next, edge.facts);
+            // What is known of a sum that is the same but for a constant.
+            let sum = self.values.sum(next);
+            if sum.terms.len() > 1
+                && let Some(apart) = self.facts.difference(&self.values, &sum, width, edge.facts)
+            {
+                range = range.and(apart, width);
+            }
+            let tests = self.facts.learnt(edge.facts, entry.facts);
+            let from = tests
+                .filter(|(_, _, a, b)| self.is_about(*a, next) || self.is_about(*b, next))
+                .fold(self.values.node(next).from, |from, (_, _, a, b)| {
+                    from | self.values.node(a).from | self.values.node(b).from
+                });
+            Some((range, from))
+        };
+        counters
+            .iter()
+            .map(|counter| {
+                let mut edges = back.iter().map(|edge| of_edge(counter, edge));
+                let first = edges.next()??;
+                edges.try_fold(first, |(all, from), edge| {
+                    edge.map(|(range, more)| (all.or(range), from | more))
+                })
+            })
+            .collect()
+    }
+
+    /// Whether a value is another one but for a constant.
+    fn is_about(&self, a: Id, b: Id) -> bool {
+        self.values.width(a) == self.values.width(b) && self.values.difference(a, b).terms.is_empty()
+    }
+
+    /// Ranges that the locals may keep. Where the ways back show but one end, the other is where the loop is entered.
+    fn guesses(&mut self, entry: &State, written: &[usize], before: &Look) -> Vec<Invariant> {
+        let mut found = Vec::new();
+        for (local, reached) in written.iter().zip(&before.reached) {
+            let (Some(first), Some((reached, from))) = (entry.locals.get(*local).copied(), *reached) else {
+                continue;
+            };
+            let width = self.values.width(first);
+            let limit = before.tested.iter().find(|(cmp, tested, ..)| *cmp == Cmp::Ne && tested == local);
+            let limit = limit.map(|(_, _, limit, _)| *limit);
+            let limit = limit.filter(|limit| self.is_known(Cmp::LtU, first, *limit, entry));
+            let first = self.facts.range(&self.values, first, entry.facts);
+            if first.is_empty() || reached.is_empty() {
+                continue;
+            }
+            if let Some(limit) = limit {
+                let most = self.facts.range(&self.values, limit, entry.facts).hi.saturating_sub(1);
+                let range = Range::unsigned(width, first.lo, most.max(first.hi));
+                let from = from | self.values.node(limit).from;
+                found.push(Invariant { local: *local, range, from, below: Some(limit), is_certain: false });
+                continue;
+            }
+            let whole = first.or(reached);
+            let (least, most) = width.signed();
+            // An end that is near that of the width says only that some step did not wrap.
+            let (has_low, has_high) = (whole.slo > least / 2, whole.shi < most / 2);
+            let is_certain = whole.hi < width.max() / 4 || (has_low && has_high);
+            let range = if is_certain {
+                whole
+            } else if has_high {
+                Range::signed(width, first.slo, whole.shi)
+            } else if has_low {
+                Range::signed(width, whole.slo, first.shi)
+            } else if whole.lo > 0 {
+                Range::unsigned(width, whole.lo, first.hi)
+            } else {
+                continue;
+            };
+            found.push(Invariant { local: *local, range, from, below: None, is_certain });
+        }
+        found
+    }
+
+    /// Whether a way back leaves a local below a limit: it leaves the local not above the limit, and is not taken where the two are equal.
+    fn is_below(&mut self, local: usize, limit: Id, entry: &State, edge: &State) -> bool {
+        let Some(next) = edge.locals.get(local).copied() else { return false };
+        if self.values.width(next) != self.values.width(limit) {
+            return false;
+        }
+        let differ = self.facts.learnt(edge.facts, entry.facts).any(|(_, cmp, a, b)| {
+            let is = |a, b| self.values.same(a, next) && self.values.same(b, limit);
+            cmp == Cmp::Ne && (is(a, b) || is(b, a))
+        });
+        self.is_known(Cmp::LtU, next, limit, edge) || (differ && self.is_known(Cmp::LeU, next, limit, edge))
+    }
+
+    /// Makes invariants known where the body begins. Each is a comparison with a limit as well, so that it counts as a test of the counter.
+    pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut State) {
+        for invariant in invariants {
+            let Some(now) = start.locals.get(invariant.local).copied() else { continue };
+            let (width, range) = (self.values.width(now), invariant.range);
+            if let Some(facts) = invariant
+                .below
+                .and_then(|limit| self.facts.holds(&self.values, Cmp::LtU, now, limit, start.facts))
+            {
+                start.facts = facts;
+            }
+            if let Some(facts) = self.facts.within(&self.values, now, range, start.facts) {
+                start.facts = facts;
+            }
+            // Some number of the range: the local's own value is one. A step down from a small number wraps as an unsigned one only.
+            let limit = self.values.add(Op::Opaque, width, range, invariant.from);
+            for cmp in [Cmp::LeU, Cmp::LeS] {
+                for (a, b) in [(now, limit), (limit, now)] {
+                    if let Some(facts) = self.facts.holds(&self.values, cmp, a, b, start.facts) {
+                        start.facts = facts;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Look {
+    fn never_repeats(&self) -> bool {
+        self.shape.trips.as_ref().is_ok_and(|trips| *trips == crate::Linear::ZERO)
+    }
+}

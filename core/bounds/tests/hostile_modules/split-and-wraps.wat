@@ -1,0 +1,13 @@
+;; weir_packet: unbounded
+;; As above, from 0; but the limit of one way is the largest number, beyond which the counter is the smallest.
+(func $walk (export "weir_packet") (param $d i32) (result i32)
+  (local $i i32)
+  (block $out
+    (loop $outer
+      (block $rare
+        (loop $inner
+          (br_if $rare (i32.load8_u (i32.const 64)))
+          (br_if $inner (i32.le_s (local.tee $i (i32.add (local.get $i) (i32.const 3))) (i32.const 0x7fffffff))))
+        (br $out))
+      (br_if $outer (i32.lt_s (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 8)))))
+  (i32.const 0))

@@ -1,0 +1,13 @@
+;; weir_packet: bounded, at most 10000
+;; What the others look like: both ways go up, to the same limit.
+(func $walk (export "weir_packet") (param $d i32) (result i32)
+  (local $i i64)
+  (block $out
+    (loop $outer
+      (block $rare
+        (loop $inner
+          (br_if $rare (i32.load8_u (i32.const 64)))
+          (br_if $inner (i64.lt_s (local.tee $i (i64.add (local.get $i) (i64.const 1))) (i64.const 8))))
+        (br $out))
+      (br_if $outer (i64.lt_s (local.tee $i (i64.add (local.get $i) (i64.const 1))) (i64.const 8)))))
+  (i32.const 0))
