@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod node;
 pub mod offers;
 mod outbox;
+mod overflow;
 mod plan;
 pub mod policy;
 mod post;

@@ -18,6 +18,7 @@ use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::{self, warn};
 use crate::outbox::Outbox;
+use crate::overflow::Overflow;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::Desk;
 use crate::processors::share;
@@ -429,7 +430,7 @@ impl Node {
         };
         let transformed = intake.as_ref().and_then(Intake::transformed);
         let tick = admitted.tick().map(|period| period.0);
-        let queue = Arc::new(channel.spec.new_queue());
+        let queue = Arc::new(channel.spec.new_queue().with(self.overflow(there, channel)?));
         let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
         let standing =
             Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };
@@ -652,6 +653,26 @@ impl Node {
             tables,
             tally: Arc::default(),
             account: Arc::default(),
+        })
+    }
+
+    /// Memory for a queue whose packets would have to wait in a ring that is filled in turn. Where the channel says how far it may lag, they wait there.
+    fn overflow(&self, session: &Session, channel: &Channel) -> Result<Option<Overflow>, NodeError> {
+        let spec = &channel.spec;
+        let source = self.sources.get(&spec.interface);
+        let waits_there = matches!(channel.sight, Sight::All(Lag { ends: false, .. }))
+            && spec.lag.is_none()
+            && source.is_some_and(|source| source.is_filled_in_turn());
+        if !waits_there {
+            return Ok(None);
+        }
+        let overflow = Overflow::reserve(spec.queue, &session.memory);
+        overflow.map(Some).ok_or_else(|| NodeError::WaitingMemory {
+            channel: spec.name.clone(),
+            queue: spec.queue,
+            wanted: Overflow::memory(spec.queue),
+            session: session.spec.name.clone(),
+            left: session.memory.state().left(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::arena::Hold;
 use crate::live::{FrameHold, RingHold};
-use crate::ring::Slot;
+use crate::ring::{DescriptorRing, Slot};
 use crate::window::Window;
 use std::sync::Arc;
 use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
@@ -47,6 +47,10 @@ impl From<FrameHold> for Keep {
 #[derive(Debug)]
 pub struct Block {
     pub(crate) slot: Slot,
+    /// Place of its first batch in the slot: a multiple of [`BATCH_PACKETS`].
+    pub(crate) base: usize,
+    /// Descriptors of its first batch that are of earlier blocks.
+    pub(crate) lead: usize,
     pub(crate) window: Arc<Window>,
     /// Keeps the packets' bytes as they are, where they are not a file's.
     pub(crate) _hold: Keep,
@@ -61,9 +65,9 @@ pub struct Block {
 pub struct Batch {
     /// Guest address of the first descriptor: the begin of a page.
     pub guest_address: u32,
-    /// Packets in it; only a block's last batch has fewer than 64.
+    /// Descriptors in it; only a block's last batch has fewer than 64.
     pub count: usize,
-    /// Bit i: there is a packet i. The lowest `count` bits.
+    /// Bit i: there is a packet i. Of the lowest `count` bits all, but those of a first batch that are of [earlier blocks](Block::lead).
     pub mask: u64,
     /// Number of its first packet in the block.
     pub first: usize,
@@ -77,9 +81,30 @@ impl Block {
         self.number
     }
 
-    /// Packets in it; at least 1.
+    /// Its descriptors, with those of its [lead](Self::lead); at least 1.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Descriptors before its first packet, of earlier blocks of this source: blocks of few packets share a page of descriptors. None where
+    /// each block has [its own](crate::LiveOptions::dense).
+    pub fn lead(&self) -> usize {
+        self.lead
+    }
+
+    /// Packets in it; at least 1.
+    pub fn packets(&self) -> usize {
+        self.len - self.lead
+    }
+
+    /// True where its descriptors are in this ring.
+    pub fn is_of(&self, ring: &DescriptorRing) -> bool {
+        self.slot.is_of(ring)
+    }
+
+    /// Where its descriptors are.
+    pub fn ring(&self) -> DescriptorRing {
+        self.slot.ring()
     }
 
     /// Always false: there are no blocks without packets.
@@ -87,14 +112,14 @@ impl Block {
         self.len == 0
     }
 
-    /// Keeps its first `len` packets, at least one: the others are as if they had never come. Nothing that reads it may have begun.
+    /// Keeps its first `len` descriptors, one packet at least: the others are as if they had never come. Nothing that reads it may have begun.
     pub fn truncate(&mut self, len: usize) {
-        let len = len.max(1);
+        let len = len.max(self.lead + 1);
         if len >= self.len {
             return;
         }
         for i in len..self.len {
-            *self.slot.descriptor(i) = Descriptor::default();
+            *self.slot.descriptor(self.base + i) = Descriptor::default();
         }
         self.len = len;
         let last = self.batch_count() - 1;
@@ -126,8 +151,9 @@ impl Block {
         let first = i.saturating_mul(BATCH_PACKETS).min(self.len);
         let count = (self.len - first).min(BATCH_PACKETS);
         let mask = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
+        let mask = if first == 0 { mask & (u64::MAX << self.lead) } else { mask };
         let latest = self.latest.get(i).copied().unwrap_or_default();
-        Batch { guest_address: self.slot.guest_address(first), count, mask, first, latest }
+        Batch { guest_address: self.slot.guest_address(self.base + first), count, mask, first, latest }
     }
 
     /// Its batches, in order.
@@ -137,7 +163,7 @@ impl Block {
 
     /// What the classifier found out about its packets.
     pub fn descriptors(&self) -> &[Descriptor] {
-        self.slot.descriptors(self.len)
+        self.slot.descriptors(self.base, self.len)
     }
 
     /// Copies the captured bytes of packet `i` into `to`, whose contents are replaced; nothing beyond [`len`](Self::len).
