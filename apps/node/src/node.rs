@@ -150,6 +150,17 @@ impl Session {
         signed.try_for_each(|(signed, module)| signed.hold(&owner.credential, &module.spec.module))
     }
 
+    /// What its modules did by services, and calls of others that wait.
+    pub(crate) fn services(&self) -> (ServiceTally, u64) {
+        let (mut tally, mut waiting) = (self.gone_services, 0);
+        for module in self.modules.values() {
+            let (of_module, waits) = module.desk.tally();
+            tally.merge(&of_module);
+            waiting += waits as u64;
+        }
+        (tally, waiting)
+    }
+
     /// Whether there can be one more module. Those that stop count, for as long as they have what they had.
     pub(crate) fn check_room(&self, name: &Name) -> Result<(), SpecError> {
         let count = self.modules.len() + self.leaving.len() + 1;
