@@ -85,16 +85,16 @@ impl<H> Filling<H> {
         for i in self.end()..self.end().next_multiple_of(BATCH_PACKETS) {
             *self.slot.descriptor(i) = Descriptor::default();
         }
-        let lead = self.start % BATCH_PACKETS;
+        let place = |at: usize| u16::try_from(at).unwrap_or(0);
+        let (start, end) = (place(self.start), place(self.end()));
         Some(Block {
             slot: self.slot,
-            base: self.start - lead,
-            lead,
+            start,
+            end,
             window: Arc::clone(window),
             _hold: self.hold.into(),
             number,
             first_packet: self.before.packets,
-            len: lead + self.count,
             latest: self.latest,
         })
     }
