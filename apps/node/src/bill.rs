@@ -245,6 +245,9 @@ pub(crate) fn used(session: &Session, stats: &ProcessorStats) -> Usage {
     session.channels.values().for_each(|channel| add_channel(&mut used, channel));
     used.drops.add(DropCause::FrameLimit, session.limits.kept.state().refused);
     session.outputs.values().for_each(|output| output.add_to(&mut used));
+    let (services, _) = session.services();
+    used.drops.add(DropCause::Deadline, services.late);
+    used.drops.add(DropCause::ServiceGone, services.failed);
     let mut told = lock(&session.told);
     // A core that does not answer takes nothing back.
     used.raise_to(&told);

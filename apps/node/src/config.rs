@@ -238,6 +238,7 @@ impl InterfaceConfig {
             promiscuous: self.promiscuous,
             direction: if self.sees_outgoing() { Direction::Both } else { Direction::Incoming },
             zero_copy: self.zero_copy,
+            dense: true,
             ..LiveOptions::default()
         }
     }

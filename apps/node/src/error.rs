@@ -161,6 +161,22 @@ pub enum NodeError {
         /// What there is.
         left: Bytes,
     },
+    /// A session's memory does not suffice for the packets that wait in a queue.
+    #[error(
+        "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`, or a `lag`"
+    )]
+    WaitingMemory {
+        /// Which.
+        channel: Name,
+        /// The longest queue.
+        queue: u32,
+        /// For its packets.
+        wanted: Bytes,
+        /// Whose.
+        session: Name,
+        /// What there is.
+        left: Bytes,
+    },
     /// A session's memory does not suffice for what anonymises addresses.
     #[error(
         "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`"

@@ -405,7 +405,7 @@ impl Guest {
 
     /// Gives up what waits for it: others have a higher priority.
     pub fn shed(&self) {
-        let lost = self.queue.give_up_before(u64::MAX);
+        let lost = self.queue.give_up_all();
         self.standing.channel.shed.fetch_add(lost, Ordering::Relaxed);
     }
 
@@ -424,13 +424,17 @@ impl Guest {
         self.rest.is_some() || self.intake.as_ref().is_some_and(Intake::has_packets)
     }
 
-    /// It loses the packets before this position that have been taken out of its queue, and of a call that is suspended those that it has not seen to
+    /// It loses the packets before this position that have been taken out of its queue, where its queue has no memory for them, and of a call that is suspended those that it has not seen to
     /// their end: others need their memory.
     pub fn let_go(&mut self, position: u64) {
         if self.queue.in_hand().is_none_or(|at| at >= position) {
             return;
         }
-        let mut lost = self.lose_in_hand();
+        let mut lost = self.intake.as_mut().map_or(0, |intake| intake.make_room(&self.queue));
+        if let Some(rest) = self.rest.take() {
+            self.rest = self.queue.own(&rest);
+            lost += if self.rest.is_some() { 0 } else { u64::from(rest.packets()) };
+        }
         if self.seat.has_begun_packets() {
             lost += self.seat.give_up();
             self.send_on();
@@ -740,7 +744,7 @@ mod tests {
             panic!("there is a block")
         };
         let mask = block.batch(0).mask;
-        Ticket { block: Arc::new(block), batch: 0, mask, position: 0 }
+        Ticket { block: Arc::new(block), batch: 0, mask, position: 0, is_own: false }
     }
 
     #[test]

@@ -146,6 +146,18 @@ impl Intake {
         [self.rest.take(), self.ready.take()].iter().flatten().map(|ticket| u64::from(ticket.packets())).sum()
     }
 
+    /// The memory that its packets came in cannot wait for them: those that do not fit into memory of the queue are lost. Says how many packets.
+    pub fn make_room(&mut self, queue: &Queue) -> u64 {
+        let mut lost = 0;
+        for held in [&mut self.rest, &mut self.ready] {
+            if let Some(ticket) = held.take() {
+                *held = queue.own(&ticket);
+                lost += if held.is_some() { 0 } else { u64::from(ticket.packets()) };
+            }
+        }
+        lost
+    }
+
     /// The next packets for the module, at most so many. Looks at packets as long as there is time `left`, but at one at least; nothing where there is
     /// no time left to show them.
     pub fn next(&mut self, queue: &Queue, most: u32, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
@@ -163,8 +175,8 @@ impl Intake {
 
     /// Looks at as many packets as there is time for. What is left of them is kept.
     fn prepare(&mut self, mut ticket: Ticket, left: &dyn Fn() -> Nanos) -> Option<Ticket> {
-        let mut portion = self.own.as_mut().and_then(|own| own.begin());
-        let (block, position) = (Arc::clone(&ticket.block), ticket.position);
+        let mut portion = self.own.as_mut().and_then(|own| own.begin(ticket.packets() as usize));
+        let (block, position, is_own) = (Arc::clone(&ticket.block), ticket.position, ticket.is_own);
         let mut good = 0_u64;
         while ticket.mask != 0 {
             let bit = ticket.mask.trailing_zeros();
@@ -189,11 +201,11 @@ impl Intake {
             self.tally.reassembly.add(&counted, &whole.counted);
         }
         let Some(own) = &mut self.own else {
-            return (good != 0).then_some(Ticket { block, batch, mask: good, position });
+            return (good != 0).then_some(Ticket { block, batch, mask: good, position, is_own });
         };
         let block = Arc::new(own.end(portion?)?);
         let mask = block.batch(0).mask;
-        Some(Ticket { block, batch: 0, mask, position })
+        Some(Ticket { block, batch: 0, mask, position, is_own: true })
     }
 
     /// Whether the packet's checksums are right, or nobody asks.

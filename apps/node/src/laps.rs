@@ -47,6 +47,8 @@ pub(crate) struct Laps {
     awake: Nanos,
     /// Time that was stolen from the thread.
     stolen: Nanos,
+    /// Of that, what was stolen between two runs, since this was asked last.
+    between: Nanos,
 }
 
 impl Laps {
@@ -57,8 +59,8 @@ impl Laps {
 
     fn by(delay: RunDelay) -> Self {
         let delayed = delay.total().unwrap_or_default();
-        let (wall, read, awake, stolen) = Default::default();
-        Self { cpu: thread_time(), wall, delay, delayed, read, awake, stolen }
+        let (wall, read, awake, stolen, between) = Default::default();
+        Self { cpu: thread_time(), wall, delay, delayed, read, awake, stolen, between }
     }
 
     /// So long was waited.
@@ -66,7 +68,7 @@ impl Laps {
         self.wall.0 = self.wall.0.saturating_add(to.0.saturating_sub(from.0));
     }
 
-    /// The thread has slept. Returns how long it was ready to run before it did: others had its core.
+    /// The thread has slept. Returns how long it was ready to run before it did, or before it slept: others had its core.
     pub(crate) fn slept(&mut self, from: Nanos, to: Nanos) -> Nanos {
         self.skip(from, to);
         // What took less is found the next time.
@@ -79,7 +81,14 @@ impl Laps {
         if took <= budget.0 && end.0.saturating_sub(self.wall.0) < LAP.0 {
             return Nanos(took);
         }
-        Nanos(took.saturating_sub(self.lap(end).0))
+        let stolen = self.lap(end);
+        self.between.0 = self.between.0.saturating_add(stolen.0.saturating_sub(took));
+        Nanos(took.saturating_sub(stolen.0))
+    }
+
+    /// The time that others took of the core before the last run, which was ready meanwhile, since this was asked last.
+    pub(crate) fn take_between(&mut self) -> Nanos {
+        std::mem::take(&mut self.between)
     }
 
     /// The time that others took of the core while the thread was ready to run.
@@ -101,14 +110,14 @@ impl Laps {
 
     /// Asks the kernel. Its count has in it what was stolen while the thread was awake; the rest is from between being woken and running.
     fn look(&mut self, now: Nanos) -> Nanos {
-        self.lap(now);
+        let between = self.lap(now);
         self.read = now;
         let awake = std::mem::take(&mut self.awake);
-        let Some(delayed) = self.delay.total() else { return Nanos(0) };
+        let Some(delayed) = self.delay.total() else { return between };
         let before = std::mem::replace(&mut self.delayed, delayed);
         let late = delayed.0.saturating_sub(before.0).saturating_sub(awake.0);
         self.stolen.0 = self.stolen.0.saturating_add(late);
-        Nanos(late)
+        Nanos(late.saturating_add(between.0))
     }
 }
 
@@ -150,6 +159,10 @@ mod tests {
         assert!(used < Nanos::SECOND, "{used}");
         let stolen = laps.stolen(Nanos(10_000_001_000));
         assert!(stolen > Nanos(9 * Nanos::SECOND.0), "{stolen}");
+        // What was stolen before a run began is no part of it, and is known as well.
+        assert_eq!(laps.take_between(), Nanos(0));
+        let used = laps.used(Nanos(20_000_001_000), Nanos(20_000_001_500), Nanos(1000));
+        assert!(used <= Nanos(500) && laps.take_between() > Nanos(9 * Nanos::SECOND.0), "{used}");
     }
 
     #[test]
@@ -169,6 +182,7 @@ mod tests {
         assert!(used < Nanos::SECOND && late < Nanos::SECOND, "{used} {late}");
         let stolen = laps.stolen(Nanos(16 * second)).0;
         assert!(stolen > 12 * second && stolen < 14 * second, "{stolen}");
+        assert_eq!(laps.take_between(), Nanos(0));
         // A short sleep is looked at with the next one.
         say(1000 + 13 * second + 100);
         assert_eq!(laps.slept(Nanos(16 * second), Nanos(16 * second + 10)), Nanos(0));

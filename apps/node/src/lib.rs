@@ -41,6 +41,7 @@ pub mod moment;
 pub mod node;
 pub mod offers;
 mod outbox;
+mod overflow;
 mod plan;
 pub mod policy;
 mod post;

@@ -15,6 +15,7 @@ use crate::guest::Tally;
 use crate::limits::Limits;
 use crate::link::{Outputs, Port};
 use crate::log::{self, warn};
+use crate::overflow::Overflow;
 use crate::plan::{ChannelTally, Lag, PlanError, Reader, Route, Sight};
 use crate::post::Desk;
 use crate::queue::Queue;
@@ -149,6 +150,17 @@ impl Session {
     /// Its virtual processors, with those that it has no more and on which modules still stop.
     pub(crate) fn all_vps(&self) -> impl Iterator<Item = &Vp> {
         self.vps.values().chain(&self.retired)
+    }
+
+    /// What its modules did by services, and calls of others that wait.
+    pub(crate) fn services(&self) -> (ServiceTally, u64) {
+        let (mut tally, mut waiting) = (self.gone_services, 0);
+        for module in self.modules.values() {
+            let (of_module, waits) = module.desk.tally();
+            tally.merge(&of_module);
+            waiting += waits as u64;
+        }
+        (tally, waiting)
     }
 
     /// Whether there can be one more module. Those that stop count, for as long as they have what they had.
@@ -515,6 +527,30 @@ impl Node {
             tables,
             tally: Arc::default(),
             account: Arc::default(),
+        })
+    }
+
+    /// Memory for a queue whose packets would have to wait in a ring that is filled in turn. Where the channel says how far it may lag, they wait there.
+    pub(crate) fn overflow(
+        &self,
+        session: &Session,
+        channel: &Channel,
+    ) -> Result<Option<Overflow>, NodeError> {
+        let spec = &channel.spec;
+        let source = self.sources.get(&spec.interface);
+        let waits_there = matches!(channel.sight, Sight::All(Lag { ends: false, .. }))
+            && spec.lag.is_none()
+            && source.is_some_and(|source| source.is_filled_in_turn());
+        if !waits_there {
+            return Ok(None);
+        }
+        let overflow = Overflow::reserve(spec.queue, &session.memory);
+        overflow.map(Some).ok_or_else(|| NodeError::WaitingMemory {
+            channel: spec.name.clone(),
+            queue: spec.queue,
+            wanted: Overflow::memory(spec.queue),
+            session: session.spec.name.clone(),
+            left: session.memory.state().left(),
         })
     }
 

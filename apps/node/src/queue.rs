@@ -1,6 +1,8 @@
 //! A channel's queue: packets that wait for a session, where they lie.
 
+use crate::overflow::Overflow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_abi::BATCH_PACKETS;
@@ -17,6 +19,8 @@ pub struct Ticket {
     pub mask: u64,
     /// How much traffic of the interface came before the block, in bytes.
     pub position: u64,
+    /// They are in memory of the queue or the module: the memory that they came in does not wait for them.
+    pub is_own: bool,
 }
 
 impl Ticket {
@@ -46,6 +50,8 @@ pub struct Queue {
     flows: u32,
     /// Where those packets are that were taken out, and that whoever did so is not done with; [`NOTHING`] where there are none.
     in_hand: AtomicU64,
+    /// Where packets wait that the memory that they came in cannot wait for.
+    overflow: Option<Overflow>,
 }
 
 /// No position.
@@ -80,7 +86,18 @@ impl Queue {
     pub fn new(capacity: u32, flows: u16) -> Self {
         let flows = flows.max(1);
         let inner = Inner { flows: (0..flows).map(|_| Flow::default()).collect(), ..Inner::default() };
-        Self { inner: Mutex::new(inner), capacity, flows: flows.into(), in_hand: AtomicU64::new(NOTHING) }
+        let (inner, in_hand) = (Mutex::new(inner), AtomicU64::new(NOTHING));
+        Self { inner, capacity, flows: flows.into(), in_hand, overflow: None }
+    }
+
+    /// The same, with memory for packets that cannot wait where they came.
+    pub(crate) fn with(self, overflow: Option<Overflow>) -> Self {
+        Self { overflow, ..self }
+    }
+
+    /// True where it has such memory.
+    pub fn has_own_memory(&self) -> bool {
+        self.overflow.is_some()
     }
 
     /// How many packets wait.
@@ -117,7 +134,7 @@ impl Queue {
                 let part = if flows.is_empty() { rest } else { rest & rest.wrapping_neg() };
                 let index = batch * BATCH_PACKETS + part.trailing_zeros() as usize;
                 let flow = flows.get(index).copied().unwrap_or(0);
-                let ticket = Ticket { block: Arc::clone(block), batch, mask: part, position };
+                let ticket = Ticket { block: Arc::clone(block), batch, mask: part, position, is_own: false };
                 lost += inner.put(flow, ticket, self.capacity);
                 rest &= !part;
             }
@@ -136,7 +153,8 @@ impl Queue {
         {
             taken.mask |= more.mask;
         }
-        self.in_hand.store(taken.position, Ordering::Relaxed);
+        let held = if taken.is_own { NOTHING } else { taken.position };
+        self.in_hand.store(held, Ordering::Relaxed);
         Some(taken)
     }
 
@@ -150,15 +168,36 @@ impl Queue {
         self.in_hand.store(NOTHING, Ordering::Relaxed);
     }
 
-    /// Gives up what came before this position. Says how many packets.
+    /// Copies packets that came before this position to memory of the queue, the oldest first, as far as they fit. Says how many packets.
+    pub fn move_before(&self, position: u64) -> u64 {
+        let Some(overflow) = &self.overflow else { return 0 };
+        let mut inner = self.lock();
+        let mut moved = 0;
+        for flow in &mut inner.flows {
+            let held = flow.held(position);
+            for ticket in flow.tickets.range_mut(held) {
+                let Some(own) = overflow.copy(ticket) else { return moved };
+                moved += u64::from(own.packets());
+                *ticket = own;
+            }
+        }
+        moved
+    }
+
+    /// Packets that were taken out, in memory of the queue; nothing where they do not fit.
+    pub fn own(&self, ticket: &Ticket) -> Option<Ticket> {
+        if ticket.is_own { Some(ticket.clone()) } else { self.overflow.as_ref()?.copy(ticket) }
+    }
+
+    /// Gives up what came before this position and is where it came. Says how many packets.
     pub fn give_up_before(&self, position: u64) -> u64 {
         let mut inner = self.lock();
         let mut lost = 0;
         for flow in &mut inner.flows {
-            while let Some(ticket) = flow.tickets.pop_front_if(|ticket| ticket.position < position) {
-                flow.packets -= ticket.packets();
-                lost += ticket.packets();
-            }
+            let held = flow.held(position);
+            let given_up: u32 = flow.tickets.drain(held).map(|ticket| ticket.packets()).sum();
+            flow.packets -= given_up;
+            lost += given_up;
         }
         inner.packets -= lost;
         let Inner { flows, turn, .. } = &mut *inner;
@@ -166,10 +205,15 @@ impl Queue {
         lost.into()
     }
 
-    /// Where the oldest packet is; nothing where none waits.
+    /// Gives up all that waits. Says how many packets.
+    pub fn give_up_all(&self) -> u64 {
+        self.lock().empty()
+    }
+
+    /// Where the oldest packet is of those that are where they came; nothing where none waits there.
     pub fn oldest(&self) -> Option<u64> {
         let inner = self.lock();
-        let fronts = inner.flows.iter().filter_map(|flow| flow.tickets.front());
+        let fronts = inner.flows.iter().filter_map(|flow| flow.tickets.get(flow.owned()));
         fronts.map(|ticket| ticket.position).min()
     }
 
@@ -183,6 +227,19 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Flow {
+    /// Tickets in memory of the queue: the first ones, since the oldest are moved first.
+    fn owned(&self) -> usize {
+        self.tickets.partition_point(|ticket| ticket.is_own)
+    }
+
+    /// The places of tickets before this position that are where they came.
+    fn held(&self, position: u64) -> Range<usize> {
+        let owned = self.owned();
+        owned..self.tickets.partition_point(|ticket| ticket.is_own || ticket.position < position)
     }
 }
 
@@ -334,11 +391,54 @@ mod tests {
         assert_eq!((queue.oldest(), queue.waiting()), (Some(2000), 4));
         assert_eq!(queue.take(64).unwrap().mask, 0b1111);
         queue.put(block, &[0b11], 2500, &[0, 1]);
-        assert_eq!(queue.give_up_before(u64::MAX), 2);
+        assert_eq!(queue.give_up_all(), 2);
         queue.put(block, &[0b111], 2500, &[0, 1, 7]);
         assert_eq!((queue.close(), queue.close()), (Some(2), None));
         assert_eq!(queue.put(block, &[0b11], 3000, &[]), Put { lost: 2, wakes: false });
         assert!(queue.take(1).is_none());
+    }
+
+    #[test]
+    fn what_is_moved_waits_on_in_its_order_and_frees_the_block_that_it_came_in() {
+        let capture = blocks(300);
+        let block = &capture[0];
+        let queue = Queue::new(1000, 1).with(Some(Overflow::unreserved(1000)));
+        let masks: Vec<u64> = block.batches().map(|batch| batch.mask & !1).collect();
+        let expected: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
+        assert_eq!(put(&queue, block, &masks, 10).0, 0);
+        assert_eq!((queue.oldest(), queue.move_before(10)), (Some(10), 0));
+        assert_eq!(queue.move_before(11), u64::from(expected));
+        assert_eq!((Arc::strong_count(block), queue.oldest(), queue.waiting()), (1, None, expected));
+        // What comes later is where it came, and alone can be given up there.
+        assert_eq!(put(&queue, block, &[0b11], 20).0, 0);
+        assert_eq!((queue.oldest(), queue.give_up_before(u64::MAX)), (Some(20), 2));
+        assert_eq!(put(&queue, block, &[0b1], 30).0, 0);
+        let mut taken = Vec::new();
+        while let Some(ticket) = queue.take(64) {
+            assert_eq!(queue.in_hand(), (!ticket.is_own).then_some(30));
+            let bits = (0..64).filter(|bit| ticket.mask >> bit & 1 == 1);
+            let at = |bit: usize| ticket.block.descriptors()[ticket.batch * BATCH_PACKETS + bit];
+            taken.extend(bits.map(|bit| at(bit).cap_len));
+            // In hand, too, packets can be moved.
+            let own = queue.own(&ticket).unwrap();
+            assert_eq!((own.is_own, own.packets()), (true, ticket.packets()));
+        }
+        assert_eq!(taken.len(), expected as usize + 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_stays_where_it_is() {
+        let capture = blocks(1000);
+        let queue = Queue::new(100_000, 1).with(Some(Overflow::unreserved(1)));
+        let whole: Vec<u64> = capture[0].batches().map(|batch| batch.mask).collect();
+        for position in 0..40 {
+            put(&queue, &capture[0], &whole, position);
+        }
+        let waiting = queue.waiting();
+        let moved = queue.move_before(u64::MAX);
+        assert!(moved > 0 && moved < waiting.into(), "{moved}");
+        assert_eq!(queue.give_up_before(u64::MAX) + moved, u64::from(waiting));
+        assert_eq!(u64::from(queue.waiting()), moved);
     }
 
     #[test]

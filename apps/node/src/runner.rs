@@ -614,6 +614,10 @@ impl Runner {
         }
         let end = self.now();
         let used = self.laps.used(begin, end, budget);
+        let between = self.laps.take_between();
+        if let Some(vp) = self.vps.get_mut(&id) {
+            vp.account.stolen.0 = vp.account.stolen.0.saturating_add(between.0);
+        }
         if let Some(vp) = self.vps.get_mut(&id)
             && let Some(resident) = ran.and_then(|guest| vp.residents.get_mut(&guest))
         {

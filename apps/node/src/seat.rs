@@ -109,6 +109,8 @@ pub struct Seat<O = Instance> {
     window: Option<(u64, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
+    /// Where the descriptors are that it sees.
+    ring: DescriptorRing,
     clock: Clock,
     /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
     calls: VecDeque<Call>,
@@ -124,7 +126,8 @@ impl<O: Occupant> Seat<O> {
     pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (Clock::new(tick), VecDeque::new());
-        Ok(Self { window: None, instance, clock, calls, under_way: None, dropped: 0, skipped: 0 })
+        let ring = ring.clone();
+        Ok(Self { window: None, instance, ring, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
     /// Whether the module has read bytes that the file of its packets had lost, and saw zeros instead.
@@ -134,6 +137,11 @@ impl<O: Occupant> Seat<O> {
 
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
     pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
+        if !block.is_of(&self.ring) {
+            let ring = block.ring();
+            self.instance.map_descriptors(&ring)?;
+            self.ring = ring;
+        }
         let window = block.window();
         if self.window.as_ref().is_some_and(|(id, _)| *id == window.id()) {
             return Ok(());

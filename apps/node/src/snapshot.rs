@@ -80,13 +80,7 @@ impl Node {
         let cpu =
             session.vps.iter().map(|(name, vp)| self.processor(name, vp, stats.of(vp).unwrap_or_default().0));
         let memory = session.memory.state();
-        let mut tally = session.gone_services;
-        let mut waiting = 0;
-        for module in session.modules.values() {
-            let (of_module, waits) = module.desk.tally();
-            tally.merge(&of_module);
-            waiting += waits as u64;
-        }
+        let (tally, waiting) = session.services();
         let accounts = || session.vps.values().filter_map(|vp| stats.of(vp).map(|(_, account)| account));
         let services = ServicesShot {
             calls: tally.calls,

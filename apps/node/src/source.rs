@@ -103,6 +103,8 @@ pub struct Source {
     planner: Mutex<Planner>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Its memory is filled in turn.
+    is_filled_in_turn: bool,
 }
 
 /// A plan that is not followed yet.
@@ -147,6 +149,7 @@ impl Source {
             state: Mutex::default(),
         });
         let (link_type, ring) = (live.link_type(), live.descriptors().clone());
+        let is_filled_in_turn = live.is_filled_in_turn();
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("weir-rx-{name}"))
@@ -158,7 +161,13 @@ impl Source {
             })
             .map_err(|source| SourceError::Thread { interface: name.to_owned(), source })?;
         let planner = Mutex::default();
-        Ok(Self { link_type, ring, arena: options.ring, planner, shared, thread: Some(thread) })
+        let (arena, thread) = (options.ring, Some(thread));
+        Ok(Self { link_type, ring, arena, planner, shared, thread, is_filled_in_turn })
+    }
+
+    /// True where the kernel fills its memory in turn, so that packets cannot wait there for long.
+    pub fn is_filled_in_turn(&self) -> bool {
+        self.is_filled_in_turn
     }
 
     /// What its packets begin with.
@@ -410,7 +419,7 @@ impl Receiver {
         self.meter.begin(plan.routes.len());
         self.masks.resize_with(plan.routes.len(), Vec::new);
         (self.touched, self.passed) = (ChannelSet::NONE, ChannelSet::NONE);
-        for index in 0..block.len() {
+        for index in block.lead()..block.len() {
             self.look_up(&plan, block, index);
         }
         for &place in plan.whole.iter().filter(|place| self.touched.contains(**place)) {
@@ -427,7 +436,8 @@ impl Receiver {
             self.select(&plan, selection, places, block, masks);
             self.meter.spent(places, Cycles::now().0.saturating_sub(begin.0));
         }
-        self.position += block.descriptors().iter().map(|packet| u64::from(packet.wire_len)).sum::<u64>();
+        let packets = block.descriptors().iter().skip(block.lead());
+        self.position += packets.map(|packet| u64::from(packet.wire_len)).sum::<u64>();
     }
 
     /// Finds out who wants a packet.
@@ -514,7 +524,7 @@ impl Receiver {
                 }
             }
             if let Some(copied) = selected.block.map(Arc::new) {
-                came(copied.len() as u64, selected.bytes);
+                came(copied.packets() as u64, selected.bytes);
                 let all: Vec<u64> = copied.batches().map(|batch| batch.mask).collect();
                 for route in routes() {
                     route.put(&copied, &all, self.position, &mut self.head, &mut self.flows);
@@ -567,6 +577,7 @@ impl Receiver {
                     continue;
                 }
                 if waits {
+                    move_before(reader, last);
                     let lost = reader.queue.give_up_before(last);
                     route.tally.lagged.fetch_add(lost, Ordering::Relaxed);
                 }
@@ -577,9 +588,19 @@ impl Receiver {
         }
     }
 
-    /// The interface's memory is full, or soon will be, of packets that wait for its readers, or that they work on. Where the kernel fills it in turn,
-    /// only those can make room who hold the oldest; else the one with the lowest priority does first.
+    /// The interface's memory is full, or soon will be, of packets that wait for its readers, or that they work on. Those of queues with memory of their own
+    /// wait there, as far as they fit. Where the kernel fills memory in turn, only those can make room who hold the oldest; else the one with the lowest priority
+    /// does first.
     fn make_way(&self) {
+        for _ in 0..SHEDS_MAX {
+            if !self.make_some_way() || !self.live.is_running_out() {
+                return;
+            }
+        }
+    }
+
+    /// Says whether packets have been moved, and more can be.
+    fn make_some_way(&self) -> bool {
         let routes = self.plan.whole.iter().filter_map(|place| self.plan.route(*place));
         let readers = routes.flat_map(|route| route.readers.iter().map(move |reader| (route, reader)));
         let holds = readers.filter_map(|(route, reader)| {
@@ -590,13 +611,19 @@ impl Receiver {
             let priority = u64::from(route.priority);
             if self.live.is_filled_in_turn() { (*oldest, priority) } else { (priority, *oldest) }
         };
-        let Some((route, reader, oldest)) = holds.min_by_key(first) else { return };
+        let Some((route, reader, oldest)) = holds.min_by_key(first) else { return false };
         if reader.queue.in_hand() == Some(oldest) {
             // Nothing has been done with it for a long time; whether it lags too far is another question.
             reader.waker.let_go(reader.guest, oldest.saturating_add(1));
-        } else {
-            give_up_half(route, reader, oldest, self.position);
+            // Its packets that wait behind these are not to wait until it has.
+            move_before(reader, oldest.saturating_add(1));
+            return false;
         }
+        if move_before(reader, oldest.saturating_add(1)) > 0 {
+            return true;
+        }
+        give_up_half(route, reader, oldest, self.position);
+        false
     }
 }
 
@@ -623,6 +650,17 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
     give_up_half(route, reader, oldest, position);
     true
+}
+
+/// Copies packets of a reader before this position to memory of its queue, on its account. Says how many.
+fn move_before(reader: &Reader, position: u64) -> u64 {
+    if !reader.queue.has_own_memory() {
+        return 0;
+    }
+    let begin = thread_time();
+    let moved = reader.queue.move_before(position);
+    reader.account.charge_receiving(Nanos(thread_time().0.saturating_sub(begin.0)));
+    moved
 }
 
 /// A reader loses the older half of what waits for it between its oldest packet and this position.

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// Chunks of an arena: one bit each in a mask.
 pub(crate) const CHUNKS: usize = 64;
+/// The longest chunk.
+pub(crate) const CHUNK_BYTES_MAX: usize = weir_abi::ARENA_MAX as usize / CHUNKS;
 /// Bytes of an arena.
 pub(crate) const ARENA_BYTES: usize = CHUNK_BYTES * CHUNKS;
 
@@ -25,6 +27,7 @@ pub(crate) type Holders = [AtomicU32; CHUNKS];
 pub(crate) struct Arena {
     window: Arc<Window>,
     holders: Arc<Holders>,
+    chunk_bytes: usize,
 }
 
 /// Keeps chunks from being used again, until it is dropped.
@@ -36,10 +39,25 @@ pub(crate) struct Hold {
 
 impl Arena {
     pub(crate) fn new() -> io::Result<Self> {
-        let (file, mapping) = sealed(c"weir-packets", ARENA_BYTES)?;
         let holders: Arc<Holders> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
         let keeping = Keeping::Chunks(Arc::clone(&holders));
-        Ok(Self { window: Arc::new(Window::of_memory(file, mapping, keeping)), holders })
+        Self::of(CHUNK_BYTES, holders, keeping)
+    }
+
+    /// One of chunks of this length, in which no packet is kept after its block is gone.
+    pub(crate) fn with_chunks(chunk_bytes: usize) -> io::Result<Self> {
+        let holders: Arc<Holders> = Arc::new([const { AtomicU32::new(0) }; CHUNKS]);
+        Self::of(chunk_bytes.min(CHUNK_BYTES_MAX), holders, Keeping::Nothing)
+    }
+
+    fn of(chunk_bytes: usize, holders: Arc<Holders>, keeping: Keeping) -> io::Result<Self> {
+        let (file, mapping) = sealed(c"weir-packets", chunk_bytes * CHUNKS)?;
+        Ok(Self { window: Arc::new(Window::of_memory(file, mapping, keeping)), holders, chunk_bytes })
+    }
+
+    /// Bytes of a chunk.
+    pub(crate) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
     }
 
     pub(crate) fn window(&self) -> &Arc<Window> {
@@ -75,7 +93,7 @@ impl Arena {
     pub(crate) fn address(&self, chunk: usize) -> *mut u8 {
         assert!(chunk < CHUNKS);
         // SAFETY: chunks below CHUNKS are inside the mapping.
-        unsafe { self.window.mapping().base().as_ptr().add(chunk * CHUNK_BYTES) }
+        unsafe { self.window.mapping().base().as_ptr().add(chunk * self.chunk_bytes) }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::arena::Hold;
 use crate::live::{FrameHold, RingHold};
 use crate::memory::page_bytes;
-use crate::ring::Slot;
+use crate::ring::{DescriptorRing, Slot};
 use crate::window::Window;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,12 +49,14 @@ impl From<FrameHold> for Keep {
 #[derive(Debug)]
 pub struct Block {
     pub(crate) slot: Slot,
+    /// Places in the slot of its first packet, and behind its last one; at most [`crate::BLOCK_PACKETS`].
+    pub(crate) start: u16,
+    pub(crate) end: u16,
     pub(crate) window: Arc<Window>,
     /// Keeps the packets' bytes as they are, where they are not a file's.
     pub(crate) _hold: Keep,
     pub(crate) number: u64,
     pub(crate) first_packet: u64,
-    pub(crate) len: usize,
     pub(crate) latest: [Timestamp; BATCHES],
 }
 
@@ -63,9 +65,9 @@ pub struct Block {
 pub struct Batch {
     /// Guest address of the first descriptor: the begin of a page.
     pub guest_address: u32,
-    /// Packets in it; only a block's last batch has fewer than 64.
+    /// Descriptors in it; only a block's last batch has fewer than 64.
     pub count: usize,
-    /// Bit i: there is a packet i. The lowest `count` bits.
+    /// Bit i: there is a packet i. Of the lowest `count` bits all, but those of a first batch that are of [earlier blocks](Block::lead).
     pub mask: u64,
     /// Number of its first packet in the block.
     pub first: usize,
@@ -79,26 +81,53 @@ impl Block {
         self.number
     }
 
-    /// Packets in it; at least 1.
+    /// Its descriptors, with those of its [lead](Self::lead); at least 1.
     pub fn len(&self) -> usize {
-        self.len
+        usize::from(self.end) - self.base()
+    }
+
+    /// Place of its first batch in the slot.
+    fn base(&self) -> usize {
+        usize::from(self.start) / BATCH_PACKETS * BATCH_PACKETS
+    }
+
+    /// Descriptors before its first packet, of earlier blocks of this source: blocks of few packets share a page of descriptors. None where
+    /// each block has [its own](crate::LiveOptions::dense).
+    pub fn lead(&self) -> usize {
+        usize::from(self.start) % BATCH_PACKETS
+    }
+
+    /// Packets in it; at least 1.
+    pub fn packets(&self) -> usize {
+        usize::from(self.end - self.start)
+    }
+
+    /// True where its descriptors are in this ring.
+    pub fn is_of(&self, ring: &DescriptorRing) -> bool {
+        self.slot.is_of(ring)
+    }
+
+    /// Where its descriptors are.
+    pub fn ring(&self) -> DescriptorRing {
+        self.slot.ring()
     }
 
     /// Always false: there are no blocks without packets.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.start == self.end
     }
 
-    /// Keeps its first `len` packets, at least one: the others are as if they had never come. Nothing that reads it may have begun.
+    /// Keeps its first `len` descriptors, one packet at least: the others are as if they had never come. Nothing that reads it may have begun.
     pub fn truncate(&mut self, len: usize) {
-        let len = len.max(1);
-        if len >= self.len {
+        let len = len.max(self.lead() + 1);
+        if len >= self.len() {
             return;
         }
-        for i in len..self.len {
-            *self.slot.descriptor(i) = Descriptor::default();
+        let base = self.base();
+        for i in len..self.len() {
+            *self.slot.descriptor(base + i) = Descriptor::default();
         }
-        self.len = len;
+        self.end = u16::try_from(base + len).unwrap_or(self.end);
         let last = self.batch_count() - 1;
         let before = last.checked_sub(1).and_then(|i| self.latest.get(i)).copied().unwrap_or_default();
         let rest = self.descriptors().iter().skip(last * BATCH_PACKETS);
@@ -120,16 +149,17 @@ impl Block {
 
     /// How many batches it has.
     pub fn batch_count(&self) -> usize {
-        self.len.div_ceil(BATCH_PACKETS)
+        self.len().div_ceil(BATCH_PACKETS)
     }
 
     /// Batch `i`; an empty one at or beyond [`batch_count`](Self::batch_count).
     pub fn batch(&self, i: usize) -> Batch {
-        let first = i.saturating_mul(BATCH_PACKETS).min(self.len);
-        let count = (self.len - first).min(BATCH_PACKETS);
+        let first = i.saturating_mul(BATCH_PACKETS).min(self.len());
+        let count = (self.len() - first).min(BATCH_PACKETS);
         let mask = if count == 64 { u64::MAX } else { (1u64 << count) - 1 };
+        let mask = if first == 0 { mask & (u64::MAX << self.lead()) } else { mask };
         let latest = self.latest.get(i).copied().unwrap_or_default();
-        Batch { guest_address: self.slot.guest_address(first), count, mask, first, latest }
+        Batch { guest_address: self.slot.guest_address(self.base() + first), count, mask, first, latest }
     }
 
     /// Its batches, in order.
@@ -139,7 +169,7 @@ impl Block {
 
     /// What the classifier found out about its packets.
     pub fn descriptors(&self) -> &[Descriptor] {
-        self.slot.descriptors(self.len)
+        self.slot.descriptors(self.base(), self.len())
     }
 
     /// How many of its packets, the first ones, have all their bytes in the file now: all of them, unless the capture is a mapped file that has
@@ -148,7 +178,7 @@ impl Block {
         let Some(end) = self.window.end() else { return self.len };
         let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
         if last.is_none_or(|last| last <= end) {
-            return self.len;
+            return self.len();
         }
         self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
     }

@@ -223,7 +223,7 @@ impl Capture {
             && end < self.offset
         {
             // What was read beyond the file's new end were zeros, or may have been.
-            let descriptors = filling.slot.descriptors(filling.count);
+            let descriptors = filling.slot.descriptors(0, filling.count);
             let kept = descriptors.iter().take_while(|d| file.packet_end(d) <= end).count();
             self.counts = filling.before;
             descriptors[..kept].iter().for_each(|descriptor| self.counts.add(descriptor));

@@ -30,6 +30,9 @@ const CACHE_LINE: u64 = 64;
 pub(crate) struct Filling<H> {
     pub(crate) slot: Slot,
     pub(crate) hold: H,
+    /// Place of its first packet in the slot.
+    start: usize,
+    /// Its packets.
     pub(crate) count: usize,
     pub(crate) bytes: u64,
     pub(crate) latest: [Timestamp; BATCHES],
@@ -40,7 +43,34 @@ pub(crate) struct Filling<H> {
 impl<H> Filling<H> {
     /// An empty one, after the packets that `before` counts.
     pub(crate) fn new(slot: Slot, hold: H, before: Counts) -> Self {
-        Self { slot, hold, count: 0, bytes: 0, latest: [Timestamp(0); BATCHES], before }
+        Self::behind(slot, 0, hold, before)
+    }
+
+    /// The same behind descriptors of earlier blocks.
+    pub(crate) fn behind(slot: Slot, start: usize, hold: H, before: Counts) -> Self {
+        Self { slot, hold, start, count: 0, bytes: 0, latest: [Timestamp(0); BATCHES], before }
+    }
+
+    /// True where no more descriptors fit.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.end() >= BLOCK_PACKETS
+    }
+
+    /// Place of the next packet in the slot.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> usize {
+        self.start + self.count
+    }
+
+    /// The next descriptor is written; `latest` is the time up to there.
+    #[inline(always)]
+    fn noted(&mut self, latest: u64) {
+        let batch = self.end() / BATCH_PACKETS - self.start / BATCH_PACKETS;
+        if let Some(slot) = self.latest.get_mut(batch) {
+            *slot = Timestamp(latest);
+        }
+        self.count += 1;
     }
 
     /// Makes block `number` of it, unless it is empty.
@@ -52,16 +82,19 @@ impl<H> Filling<H> {
             return None;
         }
         // What is left of the last batch's page says nothing of packets that were there before.
-        for i in self.count..self.count.next_multiple_of(BATCH_PACKETS) {
+        for i in self.end()..self.end().next_multiple_of(BATCH_PACKETS) {
             *self.slot.descriptor(i) = Descriptor::default();
         }
+        let place = |at: usize| u16::try_from(at).unwrap_or(0);
+        let (start, end) = (place(self.start), place(self.end()));
         Some(Block {
             slot: self.slot,
+            start,
+            end,
             window: Arc::clone(window),
             _hold: self.hold.into(),
             number,
             first_packet: self.before.packets,
-            len: self.count,
             latest: self.latest,
         })
     }
@@ -87,23 +120,21 @@ impl<H> Filling<H> {
         };
         let wanted = usize::try_from(record.cap_len).unwrap_or(usize::MAX);
         let len = view.peek(record.data, wanted, head);
-        let i = self.count;
+        let i = self.end();
         let descriptor = self.slot.descriptor(i);
         if classify_into(head.bytes(len), &meta, descriptor).is_err() {
             long_headers(view, record, &meta, descriptor);
         }
         counts.add(descriptor);
-        self.latest[i / BATCH_PACKETS] = Timestamp(counts.latest);
-        self.count = i + 1;
+        self.noted(counts.latest);
     }
 
     /// Adds a packet that is described already. There is room for it.
     pub(crate) fn put(&mut self, descriptor: Descriptor, counts: &mut Counts) {
         counts.add(&descriptor);
-        let i = self.count;
+        let i = self.end();
         *self.slot.descriptor(i) = descriptor;
-        self.latest[i / BATCH_PACKETS] = Timestamp(counts.latest);
-        self.count = i + 1;
+        self.noted(counts.latest);
     }
 }
 

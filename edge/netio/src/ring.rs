@@ -92,7 +92,10 @@ impl DescriptorRing {
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 ) {
-                    Ok(_) => return Some(Slot { shared: Arc::clone(&self.shared), index }),
+                    Ok(_) => {
+                        let owned = Owned { shared: Arc::clone(&self.shared), index };
+                        return Some(Slot(Arc::new(owned)));
+                    }
                     Err(now) => seen = now,
                 }
             }
@@ -101,9 +104,14 @@ impl DescriptorRing {
     }
 }
 
-/// Room for the descriptors of one block, owned until it is dropped.
+/// Room for the descriptors of blocks, owned until all of its handles are dropped.
+///
+/// One handle fills it, from its beginning on. Blocks have the others, and look at descriptors that are filled.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct Slot(Arc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
     shared: Arc<Shared>,
     index: usize,
 }
@@ -111,14 +119,29 @@ pub(crate) struct Slot {
 impl Slot {
     /// Its number in the ring.
     pub(crate) fn index(&self) -> usize {
-        self.index
+        self.0.index
+    }
+
+    /// Another handle, for the descriptors that are filled from here on. Until it has come to its end nothing is filled through this one.
+    pub(crate) fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    /// Its ring.
+    pub(crate) fn ring(&self) -> DescriptorRing {
+        DescriptorRing { shared: Arc::clone(&self.0.shared) }
+    }
+
+    /// True for slots of this ring.
+    pub(crate) fn is_of(&self, ring: &DescriptorRing) -> bool {
+        Arc::ptr_eq(&self.0.shared, &ring.shared)
     }
 
     fn base(&self) -> *mut Descriptor {
         // Mappings are page aligned, and so are slots: aligned for a descriptor.
-        let base = self.shared.mapping.base().as_ptr();
+        let base = self.0.shared.mapping.base().as_ptr();
         // SAFETY: `take` gives indices below the number of slots only, so the slot is inside the ring.
-        unsafe { base.add(self.index * SLOT_BYTES).cast() }
+        unsafe { base.add(self.0.index * SLOT_BYTES).cast() }
     }
 
     /// Descriptor `i`, which is below [`BLOCK_PACKETS`].
@@ -126,26 +149,28 @@ impl Slot {
     pub(crate) fn descriptor(&mut self, i: usize) -> &mut Descriptor {
         assert!(i < BLOCK_PACKETS);
         // SAFETY: inside the slot, by the assertion, and aligned; a memory file begins as zeros, and any bytes are a Descriptor.
-        // Only the slot's owner writes it, and `&mut self` is that; other mappings of the file are read-only, since it is sealed.
+        // Only the handle that fills the slot writes, behind the descriptors of all blocks: those look at no more of it than was filled
+        // before they were made. Other mappings of the file are read-only, since it is sealed.
         unsafe { &mut *self.base().add(i) }
     }
 
-    /// The first `len` descriptors.
-    pub(crate) fn descriptors(&self, len: usize) -> &[Descriptor] {
-        let len = len.min(BLOCK_PACKETS);
-        // SAFETY: inside the slot; a memory file begins as zeros, and any bytes are a Descriptor. Nobody writes while `self`
-        // is borrowed: see `descriptor`.
-        unsafe { std::slice::from_raw_parts(self.base(), len) }
+    /// `len` descriptors from `first` on, which have been filled.
+    pub(crate) fn descriptors(&self, first: usize, len: usize) -> &[Descriptor] {
+        let first = first.min(BLOCK_PACKETS);
+        let len = len.min(BLOCK_PACKETS - first);
+        // SAFETY: inside the slot; a memory file begins as zeros, and any bytes are a Descriptor. Nothing of it is written any more, as
+        // it has been filled: see `descriptor`.
+        unsafe { std::slice::from_raw_parts(self.base().add(first), len) }
     }
 
     /// Where sandboxes see descriptor `i`.
     pub(crate) fn guest_address(&self, i: usize) -> u32 {
-        let offset = self.index * SLOT_BYTES + i.min(BLOCK_PACKETS) * DESCRIPTOR_BYTES;
+        let offset = self.0.index * SLOT_BYTES + i.min(BLOCK_PACKETS) * DESCRIPTOR_BYTES;
         DESCRIPTORS_BASE.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX))
     }
 }
 
-impl Drop for Slot {
+impl Drop for Owned {
     fn drop(&mut self) {
         let (word, bit) = (self.index / WORD, self.index % WORD);
         self.shared.in_use[word].fetch_and(!(1 << bit), Ordering::Release);
@@ -163,7 +188,7 @@ mod tests {
         assert!(ring.take().is_none());
 
         slots[3].descriptor(1023).ts_ns = 7;
-        assert_eq!(slots[3].descriptors(1024)[1023].ts_ns, 7);
+        assert_eq!(slots[3].descriptors(0, 1024)[1023].ts_ns, 7);
         assert_eq!(slots[3].guest_address(64), DESCRIPTORS_BASE + 3 * 65_536 + 4096);
 
         drop(slots.remove(5));

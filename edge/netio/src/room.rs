@@ -75,6 +75,12 @@ impl Used {
         Ok(())
     }
 
+    /// The bytes of all that is used.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.each * self.pieces as u64
+    }
+
     /// Whether the piece of this number can be used.
     pub(crate) fn reaches(&mut self, piece: usize) -> bool {
         let more = (piece + 1).saturating_sub(self.pieces);

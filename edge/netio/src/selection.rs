@@ -1,11 +1,11 @@
 //! Some packets of a source, copied into memory of their own.
 
 use crate::BLOCK_PACKETS;
-use crate::arena::{Arena, CHUNK_BYTES, Hold};
+use crate::arena::{Arena, CHUNK_BYTES_MAX, CHUNKS, Hold};
 use crate::block::Block;
 use crate::format::Record;
 use crate::reader::Filling;
-use crate::ring::{DescriptorRing, SLOT_BYTES};
+use crate::ring::{DescriptorRing, SLOT_BYTES, Slot};
 use crate::room::{PacketRoom, Used};
 use crate::screen::{Screen, Screens};
 use crate::totals::Counts;
@@ -13,8 +13,25 @@ use crate::view::{Head, View};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use weir_abi::{ARENA_BASE, Descriptor};
+use weir_abi::{ARENA_BASE, BATCH_PACKETS, Descriptor};
+use weir_units::Bytes;
 use weir_wire::{LinkType, PEEK};
+
+/// Bytes of a packet that waits in the memory of a queue: of the longest in an Ethernet frame.
+pub const WAITING_BYTES: usize = 2048;
+/// The shortest chunk of such memory: the longest packet fits.
+const WAITING_CHUNK_MIN: usize = 128 << 10;
+
+/// Chunks of the memory of a queue: half of an arena's chunks are enough for its packets.
+fn chunk_bytes(packets: u32) -> usize {
+    let least = (packets as usize * WAITING_BYTES).div_ceil(CHUNKS / 2);
+    least.next_power_of_two().clamp(WAITING_CHUNK_MIN, CHUNK_BYTES_MAX)
+}
+
+/// Slots for the descriptors of a queue's packets. Blocks that do not fit behind others leave half a slot empty at most.
+fn slots(packets: u32) -> usize {
+    (2 * packets as usize).div_ceil(BLOCK_PACKETS) + 1
+}
 
 /// Memory that contains the packets of one selection and has never contained others, so that whoever reads it sees nothing else, wherever
 /// they look. Each packet is copied into it once, for all of its readers, and its descriptor says what is in the copy.
@@ -37,6 +54,8 @@ pub struct Selection {
     /// Chunks and slots that were used so far: the lowest that are free come first.
     chunks: Used,
     slots: Used,
+    /// The slot that the next block goes on with, and how far it is filled: blocks of few packets would soon have used up all slots.
+    open: Option<(Slot, usize)>,
 }
 
 /// What became of a block's packets.
@@ -76,22 +95,46 @@ impl Selection {
     ///
     /// There is no memory.
     pub fn new() -> io::Result<Self> {
-        let arena = Arena::new()?;
+        Self::of(Arena::new()?, DescriptorRing::live()?)
+    }
+
+    /// An empty one for the packets of one queue, so many at most, that lie elsewhere and wait for too long. It has no more memory than
+    /// [`memory`](Self::memory) says, and none of it is kept after its block is gone.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory.
+    pub fn of_queue(packets: u32) -> io::Result<Self> {
+        let room = PacketRoom::new(Self::memory(packets));
+        let ring = DescriptorRing::with_slots(slots(packets))?;
+        Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?.within(&room)
+    }
+
+    /// The memory that the packets of a queue take at most, if they are of [`WAITING_BYTES`] on average. Longer ones take as much as they are long.
+    pub fn memory(packets: u32) -> Bytes {
+        let (chunk, packets_bytes) = (chunk_bytes(packets), packets as usize * WAITING_BYTES);
+        // The first one and the last one that are in use have room that is not.
+        let chunks = (packets_bytes.div_ceil(chunk) + 2).min(CHUNKS);
+        Bytes((chunks * chunk + slots(packets) * SLOT_BYTES) as u64)
+    }
+
+    fn of(arena: Arena, ring: DescriptorRing) -> io::Result<Self> {
         let mut hold = Hold::default();
         arena.hold(0..1, &mut hold);
-        let (mut chunks, slots) = (Used::of(CHUNK_BYTES), Used::of(SLOT_BYTES));
+        let (mut chunks, slots) = (Used::of(arena.chunk_bytes()), Used::of(SLOT_BYTES));
         chunks.reaches(0);
         Ok(Self {
             chunks,
             slots,
             arena,
-            ring: DescriptorRing::live()?,
+            ring,
             chunk: 0,
             filled: 0,
             hold,
             counts: Counts::new(),
             blocks: 0,
             screens: None,
+            open: None,
         })
     }
 
@@ -133,7 +176,7 @@ impl Selection {
         if wanted == 0 {
             return Selected { block: None, lost: 0, rest: Vec::new(), unwanted: 0, bytes: 0 };
         }
-        let Some(mut portion) = self.begin() else {
+        let Some(mut portion) = self.begin(usize::try_from(wanted).unwrap_or(BLOCK_PACKETS)) else {
             return Selected { block: None, lost: wanted, rest: masks.to_vec(), unwanted: 0, bytes: 0 };
         };
         let (mut rest, mut unwanted, mut bytes) = (Vec::new(), 0, 0);
@@ -192,11 +235,20 @@ impl Selection {
         is_shown
     }
 
-    /// Begins a block of packets that are [added](Self::add) one by one, at most [`BLOCK_PACKETS`]; nothing where blocks in use take all
-    /// the room for descriptors.
-    pub fn begin(&mut self) -> Option<Portion> {
-        let slot = self.ring.take().filter(|slot| self.slots.reaches(slot.index()))?;
-        Some(Portion(Filling::new(slot, Hold::default(), self.counts)))
+    /// Begins a block of packets that are [added](Self::add) one by one, so many at most, and no more than [`BLOCK_PACKETS`]; nothing where blocks in
+    /// use take all the room for descriptors. A block of at most 64 packets is one batch, and a longer one has no [lead](Block::lead).
+    pub fn begin(&mut self, most: usize) -> Option<Portion> {
+        let most = most.min(BLOCK_PACKETS);
+        let place = |(slot, filled): (Slot, usize)| {
+            let is_split = filled % BATCH_PACKETS + most > BATCH_PACKETS;
+            let start = if is_split { filled.next_multiple_of(BATCH_PACKETS) } else { filled };
+            (start + most <= BLOCK_PACKETS).then_some((slot, start))
+        };
+        let (slot, start) = match self.open.take().and_then(place) {
+            Some(open) => open,
+            None => (self.ring.take().filter(|slot| self.slots.reaches(slot.index()))?, 0),
+        };
+        Some(Portion(Filling::behind(slot, start, Hold::default(), self.counts)))
     }
 
     /// Adds what is shown of a packet of these bytes, with time, interface, link type and length on the link as `like` has them.
@@ -219,7 +271,9 @@ impl Selection {
 
     /// The block, unless nothing was added.
     pub fn end(&mut self, portion: Portion) -> Option<Block> {
-        let block = portion.0.into_block(self.arena.window(), self.blocks);
+        let filling = portion.0;
+        self.open = (!filling.is_full()).then(|| (filling.slot.share(), filling.end()));
+        let block = filling.into_block(self.arena.window(), self.blocks);
         self.blocks += u64::from(block.is_some());
         block
     }
@@ -260,7 +314,7 @@ impl Selection {
         }) else {
             return Added::NoRoom;
         };
-        let at = u32::try_from(self.chunk * CHUNK_BYTES + start).unwrap_or(0);
+        let at = u32::try_from(self.chunk * self.arena.chunk_bytes() + start).unwrap_or(0);
         let like = Descriptor {
             data: ARENA_BASE.saturating_add(at),
             number: u32::try_from(self.counts.packets & u64::from(u32::MAX)).unwrap_or(0),
@@ -285,7 +339,7 @@ impl Selection {
     ) -> Added {
         let Ok(link_type) = LinkType::try_from(u32::from(like.link_type)) else { return Added::NoRoom };
         let Some((start, len)) = self.write(portion, len, write) else { return Added::NoRoom };
-        let guest = u32::try_from(self.chunk * CHUNK_BYTES).unwrap_or(0);
+        let guest = u32::try_from(self.chunk * self.arena.chunk_bytes()).unwrap_or(0);
         let end = (start + len) as u64;
         // SAFETY: what has been written of a held chunk, inside the arena's mapping, which `self` keeps.
         let view =
@@ -311,18 +365,18 @@ impl Selection {
         write: impl FnOnce(*mut u8, usize) -> Option<usize>,
     ) -> Option<(usize, usize)> {
         let filling = &mut portion.0;
-        if filling.count == BLOCK_PACKETS
-            || len > CHUNK_BYTES
-            || (len > CHUNK_BYTES - self.filled && !self.next_chunk())
+        if filling.is_full()
+            || len > self.arena.chunk_bytes()
+            || (len > self.arena.chunk_bytes() - self.filled && !self.next_chunk())
         {
             return None;
         }
         let (start, base) = (self.filled, self.arena.address(self.chunk));
         // SAFETY: `start` is in the chunk, which is inside the mapping. This selection holds the chunk and is its only writer, and blocks know
         // only of bytes below `filled`.
-        let len = write(unsafe { base.add(start) }, CHUNK_BYTES - start)?;
+        let len = write(unsafe { base.add(start) }, self.arena.chunk_bytes() - start)?;
         // Headers begin at even addresses, as they do in a network card's memory.
-        self.filled = (start + len).next_multiple_of(64).min(CHUNK_BYTES);
+        self.filled = (start + len).next_multiple_of(64).min(self.arena.chunk_bytes());
         self.arena.hold(self.chunk..self.chunk + 1, &mut filling.hold);
         Some((start, len))
     }
@@ -345,9 +399,9 @@ fn wire_len(block: &Block, index: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::CHUNK_BYTES;
     use crate::{Capture, Input, Next};
     use weir_demux::{Instruction, Program};
-    use weir_units::Bytes;
     use weir_wire::view::{Transform, ViewKey};
 
     /// Frames of 60 to 1500 bytes, each with its number in it.
@@ -495,15 +549,76 @@ mod tests {
     #[test]
     fn packets_can_be_given_one_by_one() {
         let mut selection = Selection::new().unwrap();
-        let mut portion = selection.begin().unwrap();
+        let mut portion = selection.begin(64).unwrap();
         let like = Descriptor { ts_ns: 7, wire_len: 90, link_type: 1, interface: 3, ..Descriptor::default() };
         assert_eq!(selection.add(&mut portion, &[0xff; 60], &like), Added::There);
         assert_eq!(selection.add(&mut portion, &vec![0; CHUNK_BYTES + 1], &like), Added::NoRoom);
         let block = selection.end(portion).unwrap();
         let [one] = block.descriptors() else { panic!("there is one packet") };
         assert_eq!((one.ts_ns, one.cap_len, one.wire_len, one.interface, one.number), (7, 60, 90, 3, 0));
-        let empty = selection.begin().unwrap();
+        let empty = selection.begin(64).unwrap();
         assert!(selection.end(empty).is_none());
+    }
+
+    #[test]
+    fn blocks_of_few_packets_take_no_more_room_than_their_packets() {
+        let mut capture = capture(3000);
+        let mut selection = Selection::new().unwrap();
+        let (mut held, mut packet, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        while let Next::Block(block) = capture.next_block().unwrap() {
+            // Four copies of each, one and three at a time.
+            for i in 0..block.len() {
+                for _ in 0..4 {
+                    let mut masks = vec![0u64; block.batch_count()];
+                    let count = if i % 2 == 0 { 1 } else { 3 };
+                    (i..(i + count).min(block.len())).for_each(|i| masks[i / 64] |= 1 << (i % 64));
+                    let selected = selection.select(&block, &masks);
+                    assert_eq!(selected.lost, 0, "{} blocks are held", held.len());
+                    block.copy_packet(i, &mut packet);
+                    expected.push((masks.iter().map(|mask| mask.count_ones()).sum::<u32>(), number(&packet)));
+                    held.push(selected.block.unwrap());
+                }
+            }
+        }
+        assert!(held.len() > 10_000, "many more than there are slots");
+        for (block, (count, first)) in held.iter().zip(expected) {
+            let packets: Vec<usize> = (0..block.batch_count())
+                .flat_map(|b| {
+                    (0..64).filter(move |i| block.batch(b).mask >> i & 1 == 1).map(move |i| b * 64 + i)
+                })
+                .collect();
+            assert_eq!((packets.len(), block.packets()), (count as usize, count as usize));
+            for (nth, i) in packets.into_iter().enumerate() {
+                block.copy_packet(i, &mut packet);
+                assert_eq!(number(&packet) as usize, first as usize + nth);
+                assert_eq!(u64::from(number(&packet)) * 1_000_000_000, block.descriptors()[i].ts_ns);
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_queue_holds_its_packets_and_never_more_than_was_reserved() {
+        let mut capture = capture(1000);
+        let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
+        for queue in [1, 64, 1000, 5000] {
+            let mut selection = Selection::of_queue(queue).unwrap();
+            let (mut waiting, mut at) = (std::collections::VecDeque::new(), 0);
+            // One by one, and four times as many as can wait: the oldest go.
+            for _ in 0..4 * queue {
+                let mut masks = vec![0u64; block.batch_count()];
+                masks[at / 64] = 1 << (at % 64);
+                at = (at + 1) % block.len();
+                if waiting.len() == queue as usize {
+                    waiting.pop_front();
+                }
+                let selected = selection.select(&block, &masks);
+                assert_eq!(selected.lost, 0, "{queue}: {} wait", waiting.len());
+                waiting.push_back(selected.block.unwrap());
+            }
+            let used = selection.chunks.bytes() + selection.slots.bytes();
+            assert!(used <= Selection::memory(queue).0, "{queue}: {used}");
+            assert!(selection.arena.window().pin(ARENA_BASE, 60).is_err());
+        }
     }
 
     #[test]
@@ -595,7 +710,7 @@ mod tests {
         let shown = selected.block.unwrap();
         assert_eq!((selected.lost, selected.unwanted, shown.len()), (0, 0, 300));
         // One by one as well.
-        let mut portion = selection.begin().unwrap();
+        let mut portion = selection.begin(64).unwrap();
         assert_eq!(selection.add(&mut portion, &frames[0], &block.descriptors()[0]), Added::There);
         let alone = selection.end(portion).unwrap();
         let memory = memory(&selection);

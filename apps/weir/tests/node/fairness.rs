@@ -63,17 +63,68 @@ fn who_is_slow_costs_others_of_the_same_filter_nothing() {
     if !is_inside("fairness::who_is_slow_costs_others_of_the_same_filter_nothing") {
         return;
     }
-    let channel = "filter = \"udp\"";
+    let channel = "filter = \"udp\", queue = 100000";
     let mut place = Place::new(
         &(session("good", QUICK, channel, "{ module = \"trajectory\" }")
             + &session("bad", "period = \"10s\", slice = \"100us\"", channel, "")),
     );
     assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
-    // More blocks than their common memory has room to describe.
+    // More blocks than their common memory has pages of descriptors: however few packets they have, all of them wait.
     send_one_by_one(&mut place, 400);
+    assert_eq!((drops(&place, "good"), drops(&place, "bad")), (json!({}), json!({})));
+    // More than their common memory can hold.
+    let frames = vec![udp(1, &[0; 1400]); 1000];
+    while drops(&place, "bad") == json!({}) {
+        let before = place.count("good", "trajectory", "packets");
+        place.send(&frames);
+        place.until("the good one has seen them", |place| {
+            place.count("good", "trajectory", "packets") == before + 1000
+        });
+    }
     assert_eq!(drops(&place, "good"), json!({}));
     let bad = drops(&place, "bad");
     assert!(bad["shed"].as_u64().unwrap() > 0 && bad.get("queue-full").is_none(), "{bad}");
+}
+
+#[test]
+fn a_queue_holds_as_many_packets_as_its_channel_says_however_slowly_they_come() {
+    if !is_inside("fairness::a_queue_holds_as_many_packets_as_its_channel_says_however_slowly_they_come") {
+        return;
+    }
+    for kind in ["packet", "xdp"] {
+        for sees in ["selected", "all"] {
+            let channel = format!("filter = \"udp\", queue = 3000, sees = \"{sees}\"");
+            let of_interface = format!("kind = \"{kind}\"\n");
+            let mut place = Place::new(
+                &(of_interface + &session("slow", "period = \"10s\", slice = \"100us\"", &channel, "")),
+            );
+            assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+            // A few packets for each block, of which there are many more than there are pages of descriptors, and more than blocks in a ring.
+            for _ in 0..1500 {
+                place.send(&vec![udp(1, b"x"); 2]);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            let channel = |place: &Place| place.part("slow", "channels", "main");
+            let count = |value: &Value| value.as_u64().unwrap();
+            // What the kernel has no room for never comes.
+            let mut came = 0;
+            place.until("all have come", |place| {
+                came = count(&channel(place)["packets"]);
+                came + count(&place.snapshot()["interfaces"][0]["missed"]) == 3000
+            });
+            assert!(came > 2900, "{kind} {sees}: {came}");
+            let lost = channel(&place)["drops"].clone();
+            assert_eq!(lost, json!({}), "{kind} {sees}: {}", channel(&place));
+            // When there is time, all of them are seen.
+            let cpu = json!([{"period": "20ms", "slice": "4ms", "spare": true}]);
+            place.done(json!({"change": {"session": "slow", "cpu": cpu}}));
+            place.until("all have been seen", |place| place.count("slow", "slow", "packets") == came);
+            assert_eq!(channel(&place)["drops"], json!({}), "{kind} {sees}");
+            assert!(place.stop().success());
+            drop(place);
+            ip("link del dev a");
+        }
+    }
 }
 
 #[test]

@@ -188,6 +188,14 @@ fn hostile_callees_make_nobody_wait_and_trap_nobody() {
     place.send(&[udp(5, b"x")]);
     place.until("it is refused", |place| count(place, "of-leaving", "refused") == 1);
     assert!(place.stop().success());
+    // Calls that had no answer are on the bills of those who called.
+    let bills = place.ledger();
+    let lost = |name: &str, cause: &str| -> u64 {
+        let of = bills.iter().filter(|entry| entry["session"]["name"] == format!("of-{name}"));
+        of.filter_map(|entry| entry["usage"]["drops"][cause].as_u64()).sum()
+    };
+    let of = |name| [lost(name, "deadline"), lost(name, "service-gone")];
+    assert_eq!(["silent", "trap", "leaving", "flood"].map(of), [[5, 0], [0, 5], [0, 5], [0, 0]]);
 }
 
 #[test]

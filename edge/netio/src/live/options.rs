@@ -54,6 +54,9 @@ pub struct LiveOptions {
     pub queue: u32,
     /// The card itself writes into the memory that modules read (AF_XDP only, where the driver can). Not tested: no such card was there.
     pub zero_copy: bool,
+    /// Blocks share pages of descriptors, so that there is room for as many waiting packets however few of them a block has. A block can then
+    /// have a [lead](crate::Block::lead).
+    pub dense: bool,
     /// Opens the interface again when one of its name comes back after it was removed.
     pub reopen: bool,
     /// What descriptors say as [`interface`](weir_abi::Descriptor::interface).
@@ -73,6 +76,7 @@ impl Default for LiveOptions {
             hardware_time: false,
             queue: 0,
             zero_copy: false,
+            dense: false,
             reopen: true,
             number: 0,
         }

@@ -7,7 +7,6 @@ use super::packet_ring::{BLOCKS_MAX, Ring, RingHold};
 use super::port::{self, Got};
 use super::sys::{self, Plain};
 use super::totals::Drops;
-use crate::BLOCK_PACKETS;
 use crate::block::Keep;
 use crate::format::Record;
 use crate::reader::Filling;
@@ -180,12 +179,12 @@ impl PacketPort {
                 continue;
             };
             if current.left > 0
-                && filling.count < BLOCK_PACKETS
+                && !filling.is_full()
                 && let Keep::Ring { hold } = &mut filling.hold
             {
                 hold.also(&current.hold);
             }
-            while current.left > 0 && filling.count < BLOCK_PACKETS {
+            while current.left > 0 && !filling.is_full() {
                 let Some((record, next)) = current.packet(&view, self.link_type, self.snap_len, self.number)
                 else {
                     self.drops.invalid += u64::from(current.left);

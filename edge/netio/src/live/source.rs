@@ -10,7 +10,7 @@ use super::tap::TapPort;
 use super::totals::{Drops, LiveTotals};
 use crate::block::{Block, Keep};
 use crate::reader::Filling;
-use crate::ring::DescriptorRing;
+use crate::ring::{DescriptorRing, Slot};
 use crate::totals::{Counts, Interface};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub struct Live {
     link_type: LinkType,
     ring: DescriptorRing,
     filling: Option<Filling<Keep>>,
+    /// The slot that the next block goes on with, and how far it is filled.
+    open: Option<(Slot, usize)>,
     counts: Counts,
     blocks: u64,
     /// Of ports that are closed.
@@ -149,6 +151,7 @@ impl Live {
             link_type,
             ring,
             filling: None,
+            open: None,
             counts: Counts::new(),
             blocks: 0,
             drops: Drops::default(),
@@ -309,8 +312,9 @@ impl Live {
         let filling = match &mut self.filling {
             Some(filling) => filling,
             none => {
-                let Some(slot) = self.ring.take() else { return Received::Full };
-                none.insert(Filling::new(slot, port.hold(), self.counts))
+                let open = self.open.take().or_else(|| Some((self.ring.take()?, 0)));
+                let Some((slot, start)) = open else { return Received::Full };
+                none.insert(Filling::behind(slot, start, port.hold(), self.counts))
             }
         };
         let got = port.receive(filling, &mut self.counts);
@@ -318,11 +322,15 @@ impl Live {
             self.drained = true;
             return if got == Got::Held { Received::Full } else { Received::Nothing };
         }
-        let block = self.filling.take().and_then(|filling| filling.into_block(port.window(), self.blocks));
+        let block = self.filling.take().and_then(|filling| {
+            let is_open = self.options.dense && !filling.is_full();
+            self.open = is_open.then(|| (filling.slot.share(), filling.end()));
+            filling.into_block(port.window(), self.blocks)
+        });
         match block {
             Some(block) => {
                 self.blocks += 1;
-                self.steady = block.len() >= STEADY && self.wakes_for_each();
+                self.steady = block.packets() >= STEADY && self.wakes_for_each();
                 Received::Block(block)
             }
             None => Received::Nothing,

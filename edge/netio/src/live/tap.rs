@@ -7,7 +7,6 @@ use super::port::Got;
 use super::sink::Piece;
 use super::sys;
 use super::totals::Drops;
-use crate::BLOCK_PACKETS;
 use crate::arena::{ARENA_BYTES, Arena, CHUNK_BYTES, Hold};
 use crate::block::Keep;
 use crate::format::Record;
@@ -130,7 +129,7 @@ impl TapPort {
     /// Adds what has arrived.
     pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
         let mut head = Head::<PEEK>::new();
-        while filling.count < BLOCK_PACKETS {
+        while !filling.is_full() {
             if CHUNK_BYTES - self.filled < PACKET_MAX {
                 let Some(free) = self.arena.find(1, &self.hold) else { return Got::Held };
                 let mut hold = Hold::default();

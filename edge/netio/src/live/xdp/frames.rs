@@ -83,11 +83,13 @@ impl FrameHold {
         Self { frames: Vec::new(), returned: Arc::clone(returned) }
     }
 
+    /// So many more frames come.
+    pub(super) fn reserve(&mut self, frames: usize) {
+        self.frames.reserve(frames);
+    }
+
     /// Holds another frame.
     pub(super) fn add(&mut self, frame: u64) {
-        if self.frames.is_empty() {
-            self.frames.reserve(crate::BLOCK_PACKETS);
-        }
         self.frames.push(frame);
     }
 }

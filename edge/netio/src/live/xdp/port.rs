@@ -133,7 +133,7 @@ impl XdpPort {
     /// Adds what has arrived.
     pub(crate) fn receive(&mut self, filling: &mut Filling<Keep>, counts: &mut Counts) -> Got {
         self.refill();
-        let room = BLOCK_PACKETS.saturating_sub(filling.count);
+        let room = BLOCK_PACKETS.saturating_sub(filling.end());
         let available = self.receiving.received.available() as usize;
         if available == 0 {
             let held = self.receiving.fill.waiting() == 0 && self.free.is_empty();
@@ -148,6 +148,9 @@ impl XdpPort {
         let now = sys::now();
         let received = &self.receiving.received;
         (0..PREFETCH_AHEAD).for_each(|ahead| view.prefetch(received.peek(ahead).addr));
+        if let Keep::Frames { hold } = &mut filling.hold {
+            hold.reserve(available.min(room));
+        }
         for _ in 0..available.min(room) {
             // Another core has just written it: to get it from there takes longer than all that is done with it.
             view.prefetch(self.receiving.received.peek(PREFETCH_AHEAD).addr);
