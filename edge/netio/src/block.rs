@@ -175,7 +175,7 @@ impl Block {
     /// How many of its packets, the first ones, have all their bytes in the file now: all of them, unless the capture is a mapped file that has
     /// lost bytes since. Of the others zeros may be seen.
     pub fn whole(&self) -> usize {
-        let Some(end) = self.window.end() else { return self.len };
+        let Some(end) = self.window.end() else { return self.len() };
         let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
         if last.is_none_or(|last| last <= end) {
             return self.len();
