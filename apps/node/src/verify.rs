@@ -82,7 +82,7 @@ pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
         // Not what is in it: that is for the process which keeps it.
         let key = crate::daemon::beside(path, &remote.key);
         if let Err(error) = weir_confine::private::open_secret(&key) {
-            found.problem(None, format!("[remote]: {}: {error}", key.display()));
+            found.problem(None, format!("[remote]: {}: {error}", key.shown()));
         }
     }
     found.policy(config, path, subject.shipped);
