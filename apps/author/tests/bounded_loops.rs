@@ -193,7 +193,8 @@ WEIR_EXPORT(weir_packet) int32_t weir_packet(const struct weir_packet *p)
 }
 "#;
 
-const HASHES: &str = "[[parameter]]\nname = 'hashes'\ntype = 'u64'\ndefault = 4\nmin = 1\nmax = 16\nsummary = 's'\n";
+const HASHES: &str =
+    "[[parameter]]\nname = 'hashes'\ntype = 'u64'\ndefault = 4\nmin = 1\nmax = 16\nsummary = 's'\n";
 
 #[test]
 fn a_loop_that_the_compiler_splits_in_two_has_its_bound() {
