@@ -388,7 +388,8 @@ fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
     for name in ["slow", "payload-match"] {
         assert_eq!(number(module_of(&document, name), "faults"), 0, "{document:#}");
         // Of a file that lost bytes, a module sees the packets that are still whole.
-        let (seen, all) = (number(module_of(&document, name), "packets"), number(&document["capture"], "packets"));
+        let (seen, all) =
+            (number(module_of(&document, name), "packets"), number(&document["capture"], "packets"));
         assert!(if is_cut { seen <= all } else { seen == all }, "{document:#}");
     }
     document
