@@ -383,10 +383,14 @@ fn meddle(folder: &Path, act: impl FnOnce(&Path) + Send) -> Value {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && !rest.contains("panicked"), "{}: {rest}", output.status);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(rest.contains("truncated at offset"), document["capture"]["truncated"] == true, "{rest}");
+    let is_cut = rest.contains("truncated at offset") || rest.contains(" packets were processed");
+    assert_eq!(is_cut, document["capture"]["truncated"] == true, "{rest}");
     for name in ["slow", "payload-match"] {
         assert_eq!(number(module_of(&document, name), "faults"), 0, "{document:#}");
-        assert_eq!(module_of(&document, name)["packets"], document["capture"]["packets"], "{document:#}");
+        // Of a file that lost bytes, a module sees the packets that are still whole.
+        let (seen, all) =
+            (number(module_of(&document, name), "packets"), number(&document["capture"], "packets"));
+        assert!(if is_cut { seen <= all } else { seen == all }, "{document:#}");
     }
     document
 }
