@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The part of the document that is run.
 const TITLE: &str = "## A rehearsal";
 
-/// How each shell begins.
+/// The first line of each shell.
 const STRICT: &str = "set -eux -o pipefail\n";
 
 /// The commands of the document's blocks, in their order. A command that begins with `!` has to fail.

@@ -132,7 +132,7 @@ impl Shape {
     }
 }
 
-/// What a compiler's work follows from.
+/// The counts that a compiler's work follows from.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     instructions: u64,

@@ -168,7 +168,7 @@ pub enum Refusal {
         shape: Shape,
         /// As many as were counted.
         given: u64,
-        /// Where in the module's bytes the limit was passed.
+        /// The byte of the module at which the limit was passed.
         at: u64,
     },
     /// An entry point that is a function of weir.

@@ -107,7 +107,7 @@ pub(crate) fn in_child(
     Ok(code)
 }
 
-/// What the child does: gives up what it does not need, reads a byte that says whether functions may be inlined and a rewritten module from standard input, and writes its code to standard output.
+/// Runs the compiler child: it gives up what it does not need, reads a byte that says whether functions may be inlined and a rewritten module from standard input, and writes its code to standard output.
 ///
 /// # Errors
 /// What the compiler says, or that a stream failed.
