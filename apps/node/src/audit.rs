@@ -188,7 +188,7 @@ fn described(ask: &Request) -> (&'static str, bool) {
 pub(crate) type Due = (Timestamp, Timestamp, Event);
 
 /// Decisions of the present minute.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Decisions {
     began: Timestamp,
     kinds: BTreeMap<Kind, Tally>,
@@ -200,6 +200,12 @@ pub(crate) struct Decisions {
 }
 
 impl Decisions {
+    /// None yet, in a minute that begins now.
+    pub(crate) fn since(began: Timestamp) -> Self {
+        let (kinds, of, changes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { began, kinds, of, changes, allowed: 0, refused: 0, handshakes: 0 }
+    }
+
     /// Takes a decision. Gives it back where it has an entry of its own, at once.
     pub(crate) fn note(&mut self, at: Timestamp, asked: Asked) -> Option<Event> {
         let Asked { party, decision, is_change } = asked;
@@ -270,11 +276,10 @@ impl Decisions {
             }
         }
         if is_over {
-            let Self { began, allowed, refused, handshakes, .. } = std::mem::take(self);
+            let Self { began, allowed, refused, handshakes, .. } = std::mem::replace(self, Self::since(now));
             if allowed > 0 || refused > 0 || handshakes > 0 {
                 due.push((began.min(now), now, Event::Unlisted { allowed, refused, handshakes }));
             }
-            self.began = now;
         }
         due
     }
@@ -293,7 +298,7 @@ mod tests {
     }
 
     fn decisions() -> Decisions {
-        Decisions { began: at(0), ..Decisions::default() }
+        Decisions::since(at(0))
     }
 
     fn listed(due: &[Due]) -> Vec<(String, u64)> {
@@ -304,6 +309,18 @@ mod tests {
             _ => None,
         };
         due.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn the_first_minute_begins_when_the_node_does() {
+        let mut decisions = decisions();
+        decisions.handshakes_failed(3);
+        assert_eq!(decisions.due(at(59), false), []);
+        let unlisted = Event::Unlisted { allowed: 0, refused: 0, handshakes: 3 };
+        assert_eq!(decisions.due(at(60), false), [(at(0), at(60), unlisted.clone())]);
+        // Nor does a last one that is short have an earlier beginning.
+        decisions.handshakes_failed(3);
+        assert_eq!(decisions.due(at(61), true), [(at(60), at(61), unlisted)]);
     }
 
     #[test]

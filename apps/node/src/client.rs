@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_remote::{ConnectError, Stream};
 use weir_trust::grant::ModuleHash;
 use weir_trust::key::{Identity, PublicKey};
-use weir_units::{Bytes, Shown as _, shown};
+use weir_units::{Bytes, Shown as _, beside, shown};
 
 /// Where a node listens whose configuration says nothing else.
 pub const SOCKET: &str = "/run/weir/node.sock";
@@ -32,6 +32,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 /// The port of a node of which only the host is said.
 pub const PORT: u16 = 7353;
+
+/// The longest request.
+const LINE_MAX: Bytes = Bytes(LINE_BYTES_MAX as u64);
 
 /// Why there is no answer, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -87,10 +90,10 @@ pub enum ClientError {
     #[error("the node's answer is longer than {}", Bytes(ANSWER_BYTES_MAX as u64))]
     AnswerTooLong,
     /// The request does not fit.
-    #[error("the request has {0}, and {limit} is the most", limit = Bytes(LINE_BYTES_MAX as u64))]
+    #[error("the request has {}, and {limit} is the most", beside(*.0, &[LINE_MAX]), limit = beside(LINE_MAX, &[*.0]))]
     AskTooLong(Bytes),
     /// The file does not fit.
-    #[error("the file has {has}, and {most} is the most for a {what}")]
+    #[error("the file has {has}, and {most} is the most for a {what}", has = beside(*has, &[*most]), most = beside(*most, &[*has]))]
     BodyTooLong {
         /// What it has.
         has: Bytes,

@@ -388,7 +388,7 @@ impl Daemon {
             unkept: Mutex::default(),
             delegated_pace: Mutex::default(),
             deliveries: Deliveries::default(),
-            decisions: Mutex::default(),
+            decisions: Mutex::new(Decisions::since(now())),
             requests: Mutex::default(),
             cores,
             access: Access::default(),

@@ -13,7 +13,7 @@ use weir_sandbox::LoadError;
 use weir_sched::cpu::Refusal as CpuRefusal;
 use weir_sched::link::{RateRefused, Refused as LinkRefusal};
 use weir_session::{Name, Refusal, ReservationError, StillKept, Tier};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, beside};
 
 /// Why something was not done. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ pub enum NodeError {
         refusal: CpuRefusal,
     },
     /// There is not so much memory.
-    #[error("{wanted} of memory are more than is left: {left}")]
+    #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
         /// What was asked for.
         wanted: Bytes,
@@ -92,7 +92,10 @@ pub enum NodeError {
     },
     /// The session has not so much memory.
     #[error(
-        "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change {session} --memory`"
+        "module `{module}` wants {wanted} of memory at its start, and session `{session}` has {left} left of its {reserved}; more can be reserved with `weir session change {session} --memory`",
+        wanted = wanted.map_or_else(|| "more".to_owned(), |wanted| beside(wanted, &[*left, *reserved])),
+        left = beside(*left, &wanted.iter().copied().chain([*reserved]).collect::<Vec<_>>()),
+        reserved = beside(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
     )]
     SessionMemory {
         /// Which.
@@ -100,14 +103,14 @@ pub enum NodeError {
         /// Which.
         module: Name,
         /// What it wants, where that is known.
-        wanted: String,
+        wanted: Option<Bytes>,
         /// What there is.
         left: Bytes,
         /// Of so much.
         reserved: Bytes,
     },
     /// It cannot be less than what is used.
-    #[error("session `{session}` cannot have {wanted} of memory: it uses {used}")]
+    #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     MemoryUsed {
         /// Which.
         session: Name,
@@ -137,7 +140,8 @@ pub enum NodeError {
     },
     /// A session's memory does not suffice for what may wait in its output channels.
     #[error(
-        "{wanted} of memory are what may wait in output channels, and session `{session}` has {left} left; a shorter `queue` or more `memory` would do"
+        "{wanted} of memory are what may wait in output channels, and session `{session}` has {left} left; a shorter `queue` or more `memory` would do",
+        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     QueueMemory {
         /// Which.
@@ -149,7 +153,8 @@ pub enum NodeError {
     },
     /// A session's memory does not suffice for the fragments that are to be put together.
     #[error(
-        "channel `{channel}` puts datagrams together, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`"
+        "channel `{channel}` puts datagrams together, in {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`",
+        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ReassemblyMemory {
         /// Which.
@@ -179,7 +184,8 @@ pub enum NodeError {
     },
     /// A session's memory does not suffice for what anonymises addresses.
     #[error(
-        "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`"
+        "channel `{channel}` shows packets with other addresses, which takes {wanted} of the session's memory, for its modules and filters, and session `{session}` has {left} left; more can be reserved with `weir session change`",
+        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ViewMemory {
         /// Which.
@@ -367,6 +373,12 @@ pub enum NodeError {
     /// The session has gone, or changed, while a module was prepared for it.
     #[error("session `{0}` changed while the module was prepared; try again")]
     Changed(Name),
+}
+
+/// A message about a session, which names the session once.
+pub(crate) fn of_session(session: &Name, what: &dyn std::fmt::Display) -> String {
+    let (what, name) = (what.to_string(), format!("session `{session}`"));
+    if what.contains(&name) { what } else { format!("{name}: {what}") }
 }
 
 impl NodeError {

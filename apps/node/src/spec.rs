@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, beside};
 use weir_wire::WriteFields;
 use weir_wire::view::AskedView;
 
@@ -357,7 +357,7 @@ pub enum SpecError {
         wanted: String,
     },
     /// A session that could not keep what it has.
-    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}")]
+    #[error("session `{session}`: `memory_max` is {most}, which is less than its memory, {memory}", most = beside(*most, &[*memory]), memory = beside(*memory, &[*most]))]
     Ceiling {
         /// The session.
         session: Name,

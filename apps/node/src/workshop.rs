@@ -164,7 +164,7 @@ impl Workshop {
         let short = |wanted: Option<Bytes>| NodeError::SessionMemory {
             session: session.name.clone(),
             module: name.clone(),
-            wanted: wanted.map_or_else(|| "more".to_owned(), |wanted| wanted.to_string()),
+            wanted,
             left: before.left(),
             reserved: before.reserved,
         };

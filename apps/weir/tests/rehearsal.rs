@@ -1,17 +1,21 @@
-//! What docs/SHARING.md has a new user do is done here, block for block, in namespaces that are gone afterwards.
+//! What docs/SHARING.md has a new user do is done here, block for block, in namespaces that are gone afterwards and without any right that an ordinary user does not have.
 
 use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The part of the document that is run.
 const TITLE: &str = "## A rehearsal";
 
+/// The first line of each shell.
+const STRICT: &str = "set -eux -o pipefail\n";
+
 /// The commands of the document's blocks, in their order. A command that begins with `!` has to fail.
 fn script(document: &str) -> String {
     let mut part = document.lines().skip_while(|line| !line.starts_with(TITLE));
     let part = part.by_ref().skip(1).take_while(|line| !line.starts_with("## "));
-    let mut script = String::from("set -eu -o pipefail\n");
+    let mut script = String::from(STRICT);
     let mut refused: Option<String> = None;
     for line in part.filter_map(|line| line.strip_prefix("    ")) {
         if let Some(command) = &mut refused {
@@ -20,6 +24,10 @@ fn script(document: &str) -> String {
             refused = Some(command.to_owned());
         } else {
             script.push_str(&format!("{line}\n"));
+            if line.starts_with("unshare ") {
+                // The new shell reads on from here.
+                script.push_str(STRICT);
+            }
         }
         if let Some(command) = refused.take_if(|command| !command.ends_with('\\')) {
             script.push_str(&format!("if {command}\nthen echo 'not refused'; exit 1; fi\n"));
@@ -32,40 +40,52 @@ fn document() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SHARING.md")).unwrap()
 }
 
+/// The folder that the document has its reader make in their own.
+const FOLDER: &str = "weir-rehearsal";
+
 #[test]
 fn a_new_user_comes_through_docs_sharing() {
-    let unshare = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-    // Names of namespaces are files; these are seen by nobody else.
-    let private = "mkdir -p /run/netns && mount -t tmpfs none /run/netns";
+    let unshare = "--user --map-root-user --net --mount --pid --fork --kill-child --mount-proc";
     let can = Command::new("unshare")
-        .args(unshare)
-        .args(["sh", "-c", &format!("{private} && ip -V && command -v bash python3")])
+        .args(unshare.split(' '))
+        .args(["sh", "-c", "mount -t tmpfs none /run && ip -V && command -v bash python3"])
         .stdin(Stdio::null())
         .output();
     if !can.is_ok_and(|output| output.status.success()) {
-        _ = writeln!(std::io::stderr(), "skipped: needs root, unshare(1), ip(8), bash and python3");
+        _ = writeln!(
+            std::io::stderr(),
+            "skipped: needs user namespaces, unshare(1), ip(8), bash and python3"
+        );
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    let said = std::fs::File::create(path("said")).unwrap();
+    let document = document();
+    assert!(document.contains(&format!("    unshare {unshare} bash\n")), "the document has another shell");
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(FOLDER).join(name);
+    let said = home.path().join("said");
+    let output = std::fs::File::create(&said).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().map(Path::to_owned).unwrap();
     let mut places: Vec<PathBuf> = vec![programs];
     places.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    std::fs::write(path("script"), format!("{private}\n{}", script(&document()))).unwrap();
-    let status = Command::new("unshare")
-        .args(unshare)
-        .args(["bash", "-x", "script"])
-        .current_dir(folder.path())
+    // Read as a terminal is: the shell that a command starts goes on with the rest. The last command leaves what is looked at below.
+    let script = script(&document);
+    let script = script.strip_suffix("rm -r ~/weir-rehearsal\n").expect("the keys are removed at the end");
+    std::fs::write(home.path().join("script"), script).unwrap();
+    let status = Command::new("bash")
+        .stdin(std::fs::File::open(home.path().join("script")).unwrap())
+        .current_dir(home.path())
         .env("PATH", std::env::join_paths(places).unwrap())
-        .envs(["XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, folder.path())))
-        .stdin(Stdio::null())
-        .stdout(said.try_clone().unwrap())
-        .stderr(said)
+        .envs(["HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"].map(|name| (name, home.path())))
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
         .status()
         .unwrap();
     let read = |name: &str| std::fs::read_to_string(path(name)).unwrap_or_default();
-    let logs = || ["said", "operator/ix1/log", "operator/ix2/log", "traffic.log"].map(read).join("\n---\n");
+    let said = || std::fs::read_to_string(&said).unwrap_or_default();
+    let logs = || {
+        let files = ["operator/ix1/log", "operator/ix2/log", "traffic.log"].map(read);
+        said() + "\n---\n" + &files.join("\n---\n")
+    };
     assert!(status.success(), "{}", logs());
 
     // What it promises: round-trip times at both nodes, of the same addresses, which are not the true ones.
@@ -89,11 +109,53 @@ fn a_new_user_comes_through_docs_sharing() {
     assert_eq!(places[0], places[1]);
     assert_ne!(places[0][0], places[0][1]);
     // Of every refusal the reason.
-    let said = read("said");
+    let said = said();
     for reason in
         ["processor time: asked for", "memory: asked for", "view: asked for", "modules: asked for", "revoked"]
     {
         assert!(said.contains(reason), "{reason}: {}", logs());
+    }
+    is_private(&path(""), &read("traffic.log"));
+}
+
+/// Nothing of what the document has made can be read by others, and what is served has no key.
+fn is_private(folder: &Path, served: &str) {
+    let mut files = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let metadata = entry.path().symlink_metadata().unwrap();
+            // A socket in a private folder is private, whatever its mode.
+            let is_private = metadata.mode() & 0o077 == 0 || metadata.file_type().is_socket();
+            assert!(is_private, "{} can be reached by others", entry.path().display());
+            files += 1;
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    assert!(files > 20, "{files}");
+    assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
+    assert!(folder.join("student/student.key").exists() && !served.contains("student"), "{served}");
+    assert_eq!(std::fs::read_dir(folder.join("web")).unwrap().count(), 0, "the served folder is empty");
+}
+
+#[test]
+fn no_example_serves_a_folder_with_a_key_or_keeps_state_where_others_write() {
+    let examples = document();
+    let examples: Vec<&str> = examples.lines().filter(|line| line.starts_with("    ")).collect();
+    assert!(examples.len() > 100, "{}", examples.len());
+    for line in &examples {
+        assert!(
+            !["/tmp", "/var/tmp", "/dev/shm", "sudo ", "777", "a+w"].iter().any(|bad| line.contains(bad)),
+            "{line}"
+        );
+        let is_served = line.contains("http.server");
+        let keys = ["operator", "researcher", "student"];
+        assert!(
+            !is_served || (line.contains("--directory web") && !keys.iter().any(|key| line.contains(key))),
+            "{line}"
+        );
     }
 }
 
@@ -101,6 +163,6 @@ fn a_new_user_comes_through_docs_sharing() {
 fn a_command_that_has_to_fail_is_one_with_all_its_lines() {
     let document = "text\n    not this\n## A rehearsal: so\n\nText.\n\n    one\n    ! two \\\n        more # why\n    three\n## Next\n\n    nor this\n";
     let wanted =
-        "set -eu -o pipefail\none\nif two \\\n    more # why\nthen echo 'not refused'; exit 1; fi\nthree\n";
+        "set -eux -o pipefail\none\nif two \\\n    more # why\nthen echo 'not refused'; exit 1; fi\nthree\n";
     assert_eq!(script(document), wanted);
 }

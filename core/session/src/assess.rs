@@ -281,6 +281,7 @@ mod tests {
             has_low_memory: false,
             has_serve: false,
             has_answer: false,
+            may_be_inlined: true,
         }
     }
 

@@ -1,17 +1,19 @@
 //! What is checked about a module's bytes before anything else looks at them.
 
+use crate::complexity::{Complexity, Shape};
 use crate::{Excess, ManifestError, ValueError, shown as shown_text};
 use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
 };
 use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export, imports};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, beside};
 
 /// The largest module, in bytes.
 pub const MODULE_BYTES_MAX: usize = 8 << 20;
 /// The most elements of all tables of a module together.
 pub const TABLE_ELEMENTS_MAX: usize = 65_536;
+const MODULE_MAX: Bytes = Bytes(MODULE_BYTES_MAX as u64);
 const WASM_PAGE: u64 = 65_536;
 
 /// How a module takes packets.
@@ -62,11 +64,31 @@ pub struct Facts {
     pub has_serve: bool,
     /// See `has_initialize`.
     pub has_answer: bool,
+    /// The compiler may put functions in place of calls, and does not become slow by it.
+    pub may_be_inlined: bool,
 }
 
 fn hex(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     if digits.is_empty() { "nothing".to_owned() } else { digits.join(" ") }
+}
+
+/// An entry point, as a message names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryName {
+    /// The export of this name.
+    Export(&'static str),
+    /// The start function of WebAssembly.
+    Start,
+}
+
+impl std::fmt::Display for EntryName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Export(name) => write!(f, "the export `{name}`"),
+            Self::Start => f.write_str("the start function"),
+        }
+    }
 }
 
 /// Why a module does not run. Everything here is to blame on the module, but for [`Refusal::Setting`]; where a profile is named, another one may
@@ -77,7 +99,7 @@ pub enum Refusal {
     #[error("this is not a WebAssembly module: it begins with {}, not with 00 61 73 6d", hex(.0))]
     NotWasm(Vec<u8>),
     /// Too large.
-    #[error("the module has {0}; {max} is the most", max = Bytes(MODULE_BYTES_MAX as u64))]
+    #[error("the module has {}; {} is the most", beside(*.0, &[MODULE_MAX]), beside(MODULE_MAX, &[*.0]))]
     TooLarge(Bytes),
     /// Not valid, or uses a feature that weir does not have.
     #[error("the module is not valid WebAssembly at byte {offset}: {reason}")]
@@ -127,7 +149,7 @@ pub enum Refusal {
     #[error("the module must have one memory of its own, exported as `memory`")]
     Memory,
     /// Memory or table larger than allowed from the start.
-    #[error("the module begins with {given} of memory, but its manifest allows {max}")]
+    #[error("the module begins with {given} of memory, but its manifest allows {max}", given = beside(*given, &[*max]), max = beside(*max, &[*given]))]
     MemorySize {
         /// At the start.
         given: Bytes,
@@ -137,6 +159,28 @@ pub enum Refusal {
     /// A table larger than allowed.
     #[error("the module's tables have {0} elements; {TABLE_ELEMENTS_MAX} is the most")]
     TableSize(u64),
+    /// More of something than the compiler is sure to manage.
+    #[error(
+        "the module has {given} {}, counted up to byte {at}; {} is the most that is sure to compile", .shape.name(), .shape.most()
+    )]
+    Shape {
+        /// The thing that it has too many of.
+        shape: Shape,
+        /// As many as were counted.
+        given: u64,
+        /// The byte of the module at which the limit was passed.
+        at: u64,
+    },
+    /// An entry point that is a function of weir.
+    #[error(
+        "{entry} is the imported function `weir.{name}`; it must be a function of the module's own, which may call that one"
+    )]
+    ImportedEntry {
+        /// The entry point.
+        entry: EntryName,
+        /// The imported function.
+        name: &'static str,
+    },
     /// A name that belongs to weir.
     #[error("the export `{}` has a name that belongs to weir; leave out the prefix `weir_`", .0.escape_debug())]
     ReservedExport(String),
@@ -166,7 +210,8 @@ pub enum Refusal {
     },
     /// It has more memory at its start than the profile allows, whatever it does later.
     #[error(
-        "the module begins with {given} of memory, declared at byte {at}, for its static variables and its stack; the profile allows {max} (`memory`)"
+        "the module begins with {given} of memory, declared at byte {at}, for its static variables and its stack; the profile allows {max} (`memory`)",
+        given = beside(*given, &[*max]), max = beside(*max, &[*given])
     )]
     MemoryLimit {
         /// At the start.
@@ -177,7 +222,7 @@ pub enum Refusal {
         max: Bytes,
     },
     /// Its ticks come faster than the profile allows.
-    #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)")]
+    #[error("the module asks for a tick every {given}; the profile allows one every {min} (`tick-period`)", given = beside(*given, &[*min]), min = beside(*min, &[*given]))]
     TickPeriod {
         /// Its period.
         given: Nanos,
@@ -224,16 +269,17 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<(Facts, &[u8]), Refusal> {
         found.take(payload)?;
     }
     let mut allocations = wasmparser::FuncValidatorAllocations::default();
+    let mut complexity = Complexity::default();
     for (function, body) in bodies {
         let mut function = function.into_validator(allocations);
-        function.validate(&body).map_err(invalid)?;
+        complexity.function(&mut function, &body, features())?;
         allocations = function.into_allocations();
     }
-    found.facts()
+    found.facts(&complexity)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
+pub(crate) fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
     Refusal::Invalid { offset: error.offset(), reason: shown_text(error.message()) }
 }
 
@@ -241,12 +287,14 @@ fn invalid(error: wasmparser::BinaryReaderError) -> Refusal {
 struct Found<'a> {
     types: Vec<Option<FuncType>>,
     functions: Vec<u32>,
-    imported_functions: usize,
+    /// The name of each imported function, in their order.
+    imported: Vec<&'static str>,
     imports: Vec<&'static str>,
     globals: Vec<GlobalType>,
     /// Bytes at the start, and where that is declared.
     memory: Option<(u64, u64)>,
     table_elements: u64,
+    elements: u64,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     manifest: Option<&'a [u8]>,
     start_function: Option<u32>,
@@ -257,8 +305,13 @@ impl<'a> Found<'a> {
     fn take(&mut self, payload: Payload<'a>) -> Result<(), Refusal> {
         match payload {
             Payload::TypeSection(reader) => {
-                for group in reader {
-                    for ty in group.map_err(invalid)?.into_types() {
+                Shape::Types.check(reader.count().into(), reader.range().start)?;
+                for group in reader.into_iter_with_offsets() {
+                    let (at, group) = group.map_err(invalid)?;
+                    for ty in group.into_types() {
+                        if let wasmparser::CompositeInnerType::Func(ty) = &ty.composite_type.inner {
+                            Shape::Signature.check((ty.params().len() + ty.results().len()) as u64, at)?;
+                        }
                         self.types.push(match ty.composite_type.inner {
                             wasmparser::CompositeInnerType::Func(ty) => Some(ty),
                             _ => None,
@@ -267,17 +320,21 @@ impl<'a> Found<'a> {
                 }
             }
             Payload::ImportSection(reader) => {
+                Shape::Functions.check(reader.count().into(), reader.range().start)?;
                 for import in reader.into_imports() {
                     let import = import.map_err(invalid)?;
                     self.import(import.module, import.name, import.ty)?;
                 }
             }
             Payload::FunctionSection(reader) => {
+                let functions = self.functions.len() as u64 + u64::from(reader.count());
+                Shape::Functions.check(functions, reader.range().start)?;
                 for ty in reader {
                     self.functions.push(ty.map_err(invalid)?);
                 }
             }
             Payload::TableSection(reader) => {
+                Shape::Tables.check(reader.count().into(), reader.range().start)?;
                 for table in reader {
                     self.table_elements =
                         self.table_elements.saturating_add(table.map_err(invalid)?.ty.initial);
@@ -293,15 +350,32 @@ impl<'a> Found<'a> {
                 }
             }
             Payload::GlobalSection(reader) => {
+                Shape::Globals.check(reader.count().into(), reader.range().start)?;
                 for global in reader {
                     self.globals.push(global.map_err(invalid)?.ty);
                 }
             }
             Payload::ExportSection(reader) => {
+                Shape::Exports.check(reader.count().into(), reader.range().start)?;
                 for export in reader {
                     let export = export.map_err(invalid)?;
                     self.exports.push((export.name, export.kind, export.index));
                 }
+            }
+            Payload::ElementSection(reader) => {
+                for segment in reader {
+                    let segment = segment.map_err(invalid)?;
+                    let elements = match &segment.items {
+                        wasmparser::ElementItems::Functions(items) => items.count(),
+                        wasmparser::ElementItems::Expressions(_, items) => items.count(),
+                    };
+                    // An empty one takes room too.
+                    self.elements = self.elements.saturating_add(u64::from(elements).max(1));
+                    Shape::Elements.check(self.elements, segment.range.start)?;
+                }
+            }
+            Payload::DataSection(reader) => {
+                Shape::DataSegments.check(reader.count().into(), reader.range().start)?;
             }
             Payload::StartSection { func, .. } => self.start_function = Some(func),
             Payload::CustomSection(reader) if reader.name() == MANIFEST_SECTION => {
@@ -353,7 +427,7 @@ impl<'a> Found<'a> {
             });
         }
         self.functions.push(index);
-        self.imported_functions += 1;
+        self.imported.push(known.name);
         if !self.imports.contains(&known.name) {
             self.imports.push(known.name);
         }
@@ -382,10 +456,19 @@ impl<'a> Found<'a> {
         if ty != Some(&FuncType::new(params.iter().copied(), result)) {
             return Err(Refusal::ExportType { name, given: shown(ty), wanted });
         }
+        self.own(EntryName::Export(name), *index)?;
         Ok(Some(*index))
     }
 
-    fn facts(self) -> Result<(Facts, &'a [u8]), Refusal> {
+    /// Refuses an entry point that is not a function of the module's own.
+    fn own(&self, entry: EntryName, index: u32) -> Result<(), Refusal> {
+        match self.imported.get(index as usize) {
+            Some(name) => Err(Refusal::ImportedEntry { entry, name }),
+            None => Ok(()),
+        }
+    }
+
+    fn facts(self, complexity: &Complexity) -> Result<(Facts, &'a [u8]), Refusal> {
         use ValType::{I32, I64};
         let memory_exported = self
             .exports
@@ -394,6 +477,9 @@ impl<'a> Found<'a> {
         let (memory, memory_declared) = self.memory.filter(|_| memory_exported).ok_or(Refusal::Memory)?;
         if memory > u64::from(PRIVATE_MAX) {
             return Err(Refusal::MemorySize { given: Bytes(memory), max: Bytes(PRIVATE_MAX.into()) });
+        }
+        if let Some(index) = self.start_function {
+            self.own(EntryName::Start, index)?;
         }
         let packet = self.exported(export::PACKET, &[I32], Some(I32), "(i32) -> i32")?;
         let batch = self.exported(export::BATCH, &[I32, I64], Some(I64), "(i32, i64) -> i64")?;
@@ -447,6 +533,7 @@ impl<'a> Found<'a> {
             has_low_memory: low_memory.is_some(),
             has_serve: serve.is_some(),
             has_answer: answer.is_some(),
+            may_be_inlined: complexity.may_be_inlined(count(self.imported.len())),
         };
         Ok((facts, self.manifest.ok_or(Refusal::NoManifest)?))
     }

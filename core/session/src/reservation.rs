@@ -5,7 +5,7 @@
 //! network", section IV.D: a heap has a limit, its holder is told before it is reached, and can change it while it runs.)
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use weir_units::Bytes;
+use weir_units::{Bytes, beside};
 
 /// Memory is low when less than this part of the reservation is left.
 const LOW_PART: u64 = 8;
@@ -89,7 +89,7 @@ impl NodeMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
     /// The node has no more.
-    #[error("{wanted} of memory are more than is left: {left}")]
+    #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Left {
         /// What was wanted.
         wanted: Bytes,
@@ -97,7 +97,7 @@ pub enum ReservationError {
         left: Bytes,
     },
     /// It is used.
-    #[error("{used} of memory are in use, which is more than {wanted}")]
+    #[error("{used} of memory are in use, which is more than {wanted}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     Used {
         /// What was wanted.
         wanted: Bytes,
@@ -105,7 +105,7 @@ pub enum ReservationError {
         used: Bytes,
     },
     /// A session may not have so much.
-    #[error("{wanted} of memory are more than the session may have: {ceiling}")]
+    #[error("{wanted} of memory are more than the session may have: {ceiling}", wanted = beside(*wanted, &[*ceiling]), ceiling = beside(*ceiling, &[*wanted]))]
     Ceiling {
         /// What was wanted.
         wanted: Bytes,

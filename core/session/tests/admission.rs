@@ -102,6 +102,64 @@ fn each_refusal_says_what_and_what_to_do() {
 }
 
 #[test]
+fn an_entry_point_is_a_function_of_the_modules_own() {
+    // Every host function whose type an entry point can have, and every entry point that can have such a type.
+    let log = "(import \"weir\" \"log\" (func $log (param i32 i32 i32) (result i32)))";
+    let int = "(import \"weir\" \"param_int\" (func $int (param i32) (result i64)))";
+    let mut tried = 0;
+    for (entry, params, result) in [
+        ("weir_packet", &["i32"][..], Some("i32")),
+        ("weir_batch", &["i32", "i64"], Some("i64")),
+        ("_initialize", &[], None),
+        ("weir_start", &[], Some("i32")),
+        ("weir_tick", &["i64", "i64"], None),
+        ("weir_stop", &["i64"], None),
+        ("weir_lost", &["i32"], None),
+        ("weir_low_memory", &["i64"], None),
+        ("weir_serve", &["i64", "i32", "i32"], None),
+        ("weir_answer", &["i64", "i32", "i32"], None),
+    ] {
+        for import in weir_abi::imports::ALL {
+            let name = |ty| match ty {
+                weir_abi::imports::Type::I32 => "i32",
+                weir_abi::imports::Type::I64 => "i64",
+                weir_abi::imports::Type::F64 => "f64",
+            };
+            let given: Vec<&str> = import.params.iter().map(|ty| name(*ty)).collect();
+            if given != params || import.result.map(name) != result {
+                continue;
+            }
+            tried += 1;
+            let types: String = given.iter().map(|ty| format!("(param {ty})")).collect();
+            let result = result.map_or_else(String::new, |ty| format!("(result {ty})"));
+            let line = format!("(import \"weir\" \"{}\" (func $host {types} {result}))", import.name);
+            let packet = if entry == "weir_packet" || entry == "weir_batch" { "" } else { PACKET };
+            let message =
+                refused(&format!("{log} {int} {line} {MEMORY} {packet} (export \"{entry}\" (func $host))"));
+            let wanted = format!("the export `{entry}` is the imported function `weir.{}`", import.name);
+            assert!(message.starts_with(&wanted), "{message}");
+        }
+    }
+    assert!(tried > 0, "no host function has the type of an entry point");
+    // The function that WebAssembly itself starts with takes and returns nothing, as no host function does: it cannot be imported.
+    assert!(
+        weir_abi::imports::ALL.iter().all(|import| !(import.params.is_empty() && import.result.is_none()))
+    );
+}
+
+#[test]
+fn the_manual_lists_every_limit_on_the_shape_of_a_module() {
+    let manual = include_str!("../../../docs/MODULES.md");
+    for shape in weir_session::Shape::ALL {
+        let digits = shape.most().to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        let line = format!("| {} | {} |", shape.name(), groups.join(","));
+        assert!(manual.contains(&line), "docs/MODULES.md does not have the line {line}");
+    }
+}
+
+#[test]
 fn what_a_stranger_wrote_cannot_forge_a_line_on_a_terminal() {
     let refusal =
         |manifest: &str| Admitted::admit(module(&format!("{MEMORY} {PACKET}"), manifest), &[]).unwrap_err();

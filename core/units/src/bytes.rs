@@ -1,6 +1,7 @@
 //! Amounts of memory and data.
 
-use crate::{ParseError, scaled, split_unit};
+use crate::amount::rounded;
+use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
 /// A number of bytes.
@@ -32,7 +33,7 @@ impl std::str::FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    /// The largest unit in which the value is at least 1, with at most one decimal, or as many as the precision says.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_024 => return write!(f, "{} B", self.0),
@@ -40,8 +41,13 @@ impl fmt::Display for Bytes {
             1_048_576..1_073_741_824 => (1_048_576.0, "MiB"),
             _ => (1_073_741_824.0, "GiB"),
         };
-        let text = format!("{:.1}", self.0 as f64 / scale);
-        write!(f, "{} {unit}", text.trim_end_matches(".0"))
+        rounded(f, (self.0, scale, unit), 1)
+    }
+}
+
+impl Amount for Bytes {
+    fn exact(self) -> String {
+        format!("{} B", self.0)
     }
 }
 

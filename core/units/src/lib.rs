@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amount;
 mod bytes;
 mod name;
 mod nanos;
@@ -10,6 +11,7 @@ mod rate;
 mod text;
 mod time;
 
+pub use amount::{Amount, beside};
 pub use bytes::Bytes;
 pub use name::{Name, NameError};
 pub use nanos::{Nanos, Timestamp};

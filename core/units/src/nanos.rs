@@ -1,6 +1,7 @@
 //! Time.
 
-use crate::{ParseError, scaled, split_unit};
+use crate::amount::rounded;
+use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
 /// A length of time in nanoseconds.
@@ -52,8 +53,7 @@ impl std::str::FromStr for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The largest unit in which the value is at least 1, with at most three decimals.
-    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    /// The largest unit in which the value is at least 1, with at most three decimals, or as many as the precision says.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} ns", self.0),
@@ -61,8 +61,13 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (1e6, "ms"),
             _ => (1e9, "s"),
         };
-        let text = format!("{:.3}", self.0 as f64 / scale);
-        write!(f, "{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+        rounded(f, (self.0, scale, unit), 3)
+    }
+}
+
+impl Amount for Nanos {
+    fn exact(self) -> String {
+        format!("{} ns", self.0)
     }
 }
 

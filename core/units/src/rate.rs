@@ -1,6 +1,7 @@
 //! Rates of data.
 
-use crate::{ParseError, scaled, split_unit};
+use crate::amount::rounded;
+use crate::{Amount, ParseError, scaled, split_unit};
 use std::fmt;
 
 /// A number of bits per second. Prefixes are powers of ten, as everywhere on links: 1 Mbit/s is 10^6 bit/s.
@@ -36,8 +37,7 @@ impl std::str::FromStr for BitsPerSecond {
 }
 
 impl fmt::Display for BitsPerSecond {
-    /// The largest unit in which the value is at least 1, with at most three decimals.
-    #[expect(clippy::cast_precision_loss, reason = "for people to read")]
+    /// The largest unit in which the value is at least 1, with at most three decimals, or as many as the precision says.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scale, unit) = match self.0 {
             0..1_000 => return write!(f, "{} bit/s", self.0),
@@ -45,8 +45,13 @@ impl fmt::Display for BitsPerSecond {
             1_000_000..1_000_000_000 => (1e6, "Mbit/s"),
             _ => (1e9, "Gbit/s"),
         };
-        let text = format!("{:.3}", self.0 as f64 / scale);
-        write!(f, "{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
+        rounded(f, (self.0, scale, unit), 3)
+    }
+}
+
+impl Amount for BitsPerSecond {
+    fn exact(self) -> String {
+        format!("{} bit/s", self.0)
     }
 }
 

@@ -15,7 +15,7 @@ pub enum RecordsError {
     )]
     Label(String),
     /// The output folder cannot be made.
-    #[error("cannot make the folder {}: {source}; choose another with --out", .path.shown())]
+    #[error("cannot make the folder {}: {source}; choose another one", .path.shown())]
     Folder {
         /// Which.
         path: PathBuf,
@@ -23,13 +23,13 @@ pub enum RecordsError {
         source: io::Error,
     },
     /// Something else is where a module's folder should be. Links are not followed there: they could lead anywhere.
-    #[error("{} is there and is not a folder: move it away, or choose another folder with --out", .0.shown())]
+    #[error("{} is there and is not a folder: move it away, or choose another folder", .0.shown())]
     NotAFolder(PathBuf),
     /// Another run holds the file.
-    #[error("{} is being written by another run: wait for it, or choose another folder with --out", .0.shown())]
+    #[error("{} is being written by another run: wait for it, or choose another folder", .0.shown())]
     Busy(PathBuf),
     /// A file cannot be made or replaced.
-    #[error("cannot create {}: {source}; choose another folder with --out", .path.shown())]
+    #[error("cannot create {}: {source}; choose another folder", .path.shown())]
     Create {
         /// Which.
         path: PathBuf,
@@ -103,7 +103,7 @@ impl fmt::Display for WriteCause {
         match self {
             Self::Io(error) => match error.kind() {
                 io::ErrorKind::StorageFull => {
-                    f.write_str("the disk is full (free some space, or choose another folder with --out)")
+                    f.write_str("the disk is full (free some space, or choose another folder)")
                 }
                 io::ErrorKind::QuotaExceeded => f.write_str("the disk quota is used up"),
                 io::ErrorKind::FileTooLarge => {

@@ -26,7 +26,9 @@ pub enum ConnectError {
         within: Duration,
     },
     /// The connection was closed. A node says no more than that.
-    #[error("{0} closed the connection: it does not let you in, or is busy; its log says why")]
+    #[error(
+        "{0} closed the connection: it does not let you in, or is busy. A node tells a peer that it does not know no reason; its operator sees the causes, counted, in the metric `weir_remote_refused_total`"
+    )]
     Closed(SocketAddr),
     /// What answers is not who was expected, or somebody is in between.
     #[error(transparent)]

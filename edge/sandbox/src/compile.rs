@@ -61,9 +61,13 @@ pub enum CompileError {
     Process(#[from] io::Error),
 }
 
+/// The first byte of what a child is sent: functions may be put in place of calls.
+const INLINING: u8 = 1;
+
 /// Has a child compile a rewritten module. Takes the processor time that it used off the meter, also where there is no code.
 pub(crate) fn in_child(
     bytes: &[u8],
+    inlining: bool,
     limits: CompileLimits,
     meter: &mut dyn Meter,
 ) -> Result<Vec<u8>, CompileError> {
@@ -78,7 +82,8 @@ pub(crate) fn in_child(
         answer: CODE_MAX,
         cores: limits.cores,
     };
-    let asked = child::ask(&Launcher::of_process(), "compile", bytes, &most, meter);
+    let question = [&[u8::from(inlining) * INLINING], bytes].concat();
+    let asked = child::ask(&Launcher::of_process(), "compile", &question, &most, meter);
     let answer = asked.answer.map_err(|error| match error {
         ChildError::Time(_) if left < limits.time => CompileError::Budget(all),
         // Without memory it ends itself by a signal.
@@ -102,7 +107,7 @@ pub(crate) fn in_child(
     Ok(code)
 }
 
-/// What the child does: gives up what it does not need, reads a rewritten module from standard input, and writes its code to standard output.
+/// Runs the compiler child: it gives up what it does not need, reads a byte that says whether functions may be inlined and a rewritten module from standard input, and writes its code to standard output.
 ///
 /// # Errors
 /// What the compiler says, or that a stream failed.
@@ -111,8 +116,11 @@ pub fn compile_child() -> Result<(), CompileError> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     let module = |e: wasmtime::Error| CompileError::Module(format!("{e:#}"));
-    let engine = wasmtime::Engine::new(&crate::engine::config(&std::sync::Arc::default())).map_err(module)?;
-    let code = engine.precompile_module(&bytes).map_err(module)?;
+    let (inlining, bytes) =
+        bytes.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    let config = crate::engine::config(&std::sync::Arc::default(), *inlining == INLINING);
+    let engine = wasmtime::Engine::new(&config).map_err(module)?;
+    let code = engine.precompile_module(bytes).map_err(module)?;
     let mut out = io::stdout().lock();
     out.write_all(&code)?;
     out.write_all(&Sha256::digest(&code))?;

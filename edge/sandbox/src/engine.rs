@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use crate::watchdog::Watchdog;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wasmtime::{
     Config, Inlining, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, RegallocAlgorithm,
@@ -21,7 +21,7 @@ use weir_bounds::Costs;
 use weir_bounds::charge::{self, Rules};
 use weir_confine::Meter;
 use weir_session::{Admitted, STACK_MAX, Tier};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, beside};
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +159,7 @@ pub enum LoadError {
     #[error("the module cannot be compiled: {0}")]
     Compile(CompileError),
     /// The session has not the memory that the module begins with.
-    #[error("the module begins with {wanted} of memory, and its session has {left} left")]
+    #[error("the module begins with {wanted} of memory, and its session has {left} left", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
         /// What it begins with.
         wanted: Bytes,
@@ -171,10 +171,37 @@ pub enum LoadError {
     Sandbox(String),
 }
 
-/// Compiles modules, and makes sandboxes of them.
-pub struct Engine {
+/// The WebAssembly runtime with one way of compiling, and the host functions for it.
+struct Runtime {
     wasm: wasmtime::Engine,
     linker: Linker<Host>,
+}
+
+impl Runtime {
+    fn new(options: &Options, spaces: &Arc<Spaces>, inlining: bool) -> Result<Self, LoadError> {
+        let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
+        let mut config = config(spaces, inlining);
+        match options.foreign {
+            Some(Foreign::Fuel) => _ = config.consume_fuel(true),
+            Some(Foreign::Epochs) => _ = config.epoch_interruption(true),
+            None => {}
+        }
+        if let Some(compiling) = options.compiling {
+            compiling.apply(&mut config);
+        }
+        let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
+        let mut linker = Linker::new(&wasm);
+        host::define(&mut linker).map_err(failed)?;
+        Ok(Self { wasm, linker })
+    }
+}
+
+/// Compiles modules, and makes sandboxes of them.
+pub struct Engine {
+    /// For modules whose functions may be inlined, which is nearly all.
+    inlining: Runtime,
+    /// For the others, from the first one on: a runtime takes no code that was compiled in another way.
+    plain: OnceLock<Runtime>,
     spaces: Arc<Spaces>,
     cache: Option<Cache>,
     options: Options,
@@ -194,21 +221,24 @@ impl Engine {
     /// Starts an engine, with a cache for compiled modules or without.
     pub fn new(options: Options, cache: Option<Cache>) -> Result<Self, LoadError> {
         let spaces = Arc::new(Spaces::default());
-        let failed = |e: wasmtime::Error| LoadError::Engine(format!("{e:#}"));
-        let mut config = config(&spaces);
-        match options.foreign {
-            Some(Foreign::Fuel) => _ = config.consume_fuel(true),
-            Some(Foreign::Epochs) => _ = config.epoch_interruption(true),
-            None => {}
-        }
-        if let Some(compiling) = options.compiling {
-            compiling.apply(&mut config);
-        }
-        let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
-        let mut linker = Linker::new(&wasm);
-        host::define(&mut linker).map_err(failed)?;
+        let inlining = Runtime::new(&options, &spaces, true)?;
         let watchdog = Watchdog::start(options.call_limit).map_err(|e| LoadError::Engine(e.to_string()))?;
-        Ok(Self { wasm, linker, spaces, cache, options, watchdog })
+        Ok(Self { inlining, plain: OnceLock::new(), spaces, cache, options, watchdog })
+    }
+
+    /// The runtime for a module.
+    fn runtime(&self, admitted: &Admitted) -> Result<&Runtime, LoadError> {
+        if admitted.facts().may_be_inlined {
+            return Ok(&self.inlining);
+        }
+        match self.plain.get() {
+            Some(plain) => Ok(plain),
+            // Where two threads make one at a time, the first one stays.
+            None => {
+                let plain = Runtime::new(&self.options, &self.spaces, false)?;
+                Ok(self.plain.get_or_init(|| plain))
+            }
+        }
     }
 
     /// Compiles an admitted module, or takes it from the cache.
@@ -257,15 +287,17 @@ impl Engine {
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
         let (bytes, indices) =
             rewritten(admitted, checks).map_err(|e| LoadError::Compile(CompileError::Module(e)))?;
-        let key = self.key(&bytes);
+        let runtime = self.runtime(admitted)?;
+        let key = key(runtime, &bytes);
         let kept = self.cache.as_ref().and_then(|cache| cache.read(&key));
         let from_cache = kept.is_some();
         let code = match kept {
             Some(code) => code,
             None => {
                 let code = match self.options.compile_in_child {
-                    Some(limits) => compile::in_child(&bytes, limits, meter).map_err(LoadError::Compile)?,
-                    None => self.wasm.precompile_module(&bytes).map_err(failed)?,
+                    Some(limits) => compile::in_child(&bytes, admitted.facts().may_be_inlined, limits, meter)
+                        .map_err(LoadError::Compile)?,
+                    None => runtime.wasm.precompile_module(&bytes).map_err(failed)?,
                 };
                 if let Some(cache) = &self.cache {
                     // A full disk or a second process with the same module: the code is used all the same.
@@ -289,9 +321,10 @@ impl Engine {
     ) -> Result<Program, LoadError> {
         let Compiled { code, checks, indices, from_cache } = compiled;
         let failed = |e: wasmtime::Error| LoadError::Compile(CompileError::Module(format!("{e:#}")));
+        let runtime = self.runtime(&admitted)?;
         // SAFETY: the caller's promise.
-        let module = unsafe { Module::deserialize(&self.wasm, &code) }.map_err(failed)?;
-        let ready = self.linker.instantiate_pre(&module).map_err(failed)?;
+        let module = unsafe { Module::deserialize(&runtime.wasm, &code) }.map_err(failed)?;
+        let ready = runtime.linker.instantiate_pre(&module).map_err(failed)?;
         let (code, tally) = (Arc::new(Code::of(&module)), Arc::default());
         Ok(Program { ready, admitted: Arc::new(admitted), checks, indices, code, tally, from_cache })
     }
@@ -316,19 +349,6 @@ impl Engine {
             .map_err(|e| LoadError::Compile(CompileError::Module(e)))
     }
 
-    fn key(&self, bytes: &[u8]) -> [u8; 32] {
-        let mut hasher = KeyHasher::default();
-        self.wasm.precompile_compatibility_hash().hash(&mut hasher);
-        hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
-        hasher.write_usize(bytes.len());
-        hasher.write(bytes);
-        hasher.key()
-    }
-
-    pub(crate) fn wasm(&self) -> &wasmtime::Engine {
-        &self.wasm
-    }
-
     pub(crate) fn spaces(&self) -> &Spaces {
         &self.spaces
     }
@@ -351,6 +371,16 @@ impl Engine {
     pub(crate) fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
+}
+
+/// The key of the code that this runtime makes of a module.
+fn key(runtime: &Runtime, bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = KeyHasher::default();
+    runtime.wasm.precompile_compatibility_hash().hash(&mut hasher);
+    hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
+    hasher.write_usize(bytes.len());
+    hasher.write(bytes);
+    hasher.key()
 }
 
 /// Puts checks into a module, or only the loop over a batch. Says how many functions it imports by itself, or what is wrong.
@@ -414,6 +444,11 @@ impl Program {
         self.admitted
     }
 
+    /// The runtime that it is for.
+    pub(crate) fn runtime(&self) -> &wasmtime::Engine {
+        self.ready.module().engine()
+    }
+
     /// The memory with its code.
     pub(crate) fn code_range(&self) -> std::ops::Range<*const u8> {
         self.ready.module().image_range()
@@ -430,7 +465,8 @@ impl Program {
     }
 }
 
-pub(crate) fn config(spaces: &Arc<Spaces>) -> Config {
+/// The way in which modules are compiled and run. `inlining`: functions are put in place of calls.
+pub(crate) fn config(spaces: &Arc<Spaces>, inlining: bool) -> Config {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator(Arc::clone(spaces))))
@@ -451,8 +487,7 @@ pub(crate) fn config(spaces: &Arc<Spaces>) -> Config {
         .wasm_tail_call(false)
         // For the loader's own checks; admission refuses them in modules.
         .wasm_threads(true)
-        // The packet function becomes part of the batch loop.
-        .compiler_inlining(Inlining::Yes)
+        .compiler_inlining(if inlining { Inlining::Yes } else { Inlining::No })
         .wasm_multi_value(true)
         .max_wasm_stack(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX))
         .async_stack_size(usize::try_from(STACK_MAX.0).unwrap_or(usize::MAX).saturating_add(HOST_STACK));
@@ -469,8 +504,9 @@ mod tests {
     #[test]
     fn an_engine_that_does_not_use_weirs_address_space_is_noticed() {
         let mut engine = Engine::new(Options::default(), None).unwrap();
-        engine.wasm = wasmtime::Engine::new(config(&Arc::default()).memory_guard_size(GUARD as u64)).unwrap();
-        engine.linker = Linker::new(&engine.wasm);
+        let wasm =
+            wasmtime::Engine::new(config(&Arc::default(), true).memory_guard_size(GUARD as u64)).unwrap();
+        engine.inlining = Runtime { linker: Linker::new(&wasm), wasm };
         let text = r#"(module (memory (export "memory") 1) (func (export "weir_packet") (param i32) (result i32) i32.const 0))"#;
         let mut bytes = wat::parse_str(text).unwrap();
         let manifest = b"\x0dweir.manifestname='m'\nversion='1'\nabi=1\nlicense='MIT'\nsummary='s'";

@@ -210,7 +210,7 @@ impl Instance {
                     .ok_or_else(|| LoadError::Memory { wanted, left: reservation.state().left() })?,
             );
         }
-        let mut store = Store::new(engine.wasm(), host);
+        let mut store = Store::new(program.runtime(), host);
         store.limiter(|host| host);
         engine.satisfy(&mut store).map_err(|e| LoadError::Sandbox(format!("{e:#}")))?;
         let made = match program.checks.is_sliced() {

@@ -12,6 +12,8 @@
 //! - The start function, if there is one, becomes an export: it is called when the sandbox is complete, under the same limits as any call.
 //! - `emit`, `patch`, `send` and `keep` get one more argument, the mask of packets still to do: the host would pay a good part of the call's time for asking
 //!   the engine for the global. The module has no say in it.
+//! - Custom sections are left out, but for branch hints and the names of functions, which are read as far as they can be and written anew: nothing that
+//!   is wrong in one keeps a module from being loaded.
 //! - The declared maximum is taken out of the memory's type: with one of 1 GiB or less the compiler turns constant addresses in the packet
 //!   arena into unconditional traps, and folds bounds that are not the sandbox's. The ceiling is enforced when memory grows.
 
@@ -25,13 +27,17 @@ use wasm_encoder::Section as _;
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
     BlockType, BranchHints, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, FunctionSection,
-    GlobalSection, GlobalType, ImportSection, MemoryType, Module, SectionId, TypeSection, ValType,
+    GlobalSection, GlobalType, ImportSection, MemoryType, Module, NameMap, NameSection, SectionId,
+    TypeSection, ValType,
 };
 use wasmparser::{CompositeInnerType, KnownCustom, Parser};
 use weir_abi::{code, imports};
 use weir_bounds::charge::{Plan, Replaced, of_host};
 use weir_bounds::{Costs, EntryPoint, Environment, InjectedValue, Linear};
 use weir_session::{Entry, Facts, Limits, Value};
+
+/// The most characters of a function's name.
+const NAME_MAX: usize = 200;
 
 /// Imports that get one more argument.
 const WIDENED: [&str; 4] = ["emit", "patch", "send", "keep"];
@@ -124,6 +130,7 @@ pub(crate) fn rewrite(task: &Task<'_>) -> Result<Vec<u8>, Error<Infallible>> {
     let mut module = Module::new();
     let mut pass = Pass::new(task);
     pass.parse_core_module(&mut module, Parser::new(0), task.bytes)?;
+    pass.write_names(&mut module)?;
     Ok(finish(&module.finish(), &pass.hints)?)
 }
 
@@ -161,6 +168,8 @@ pub(crate) struct Pass<'a> {
     /// The module's own branch hints, by function and offset in it: whether the branch is taken.
     given_hints: BTreeMap<(u32, u32), bool>,
     hints: BranchHints,
+    /// The names of functions, by their index in the module.
+    names: BTreeMap<u32, String>,
     imports_written: bool,
     globals_written: bool,
 }
@@ -203,6 +212,7 @@ impl<'a> Pass<'a> {
             place: 0,
             given_hints: BTreeMap::new(),
             hints: BranchHints::new(),
+            names: BTreeMap::new(),
             imports_written: false,
             globals_written: false,
         }
@@ -286,6 +296,22 @@ impl<'a> Pass<'a> {
             self.hints.function_hints(index, body.hints);
         }
         code.function(&body.code);
+    }
+
+    /// Appends the names of functions: a fault names the function that it was in.
+    fn write_names(&mut self, module: &mut Module) -> Result<(), Error<Infallible>> {
+        let mut by_index = BTreeMap::new();
+        for (index, name) in std::mem::take(&mut self.names) {
+            by_index.insert(self.function_index(index)?, name);
+        }
+        let mut names = NameMap::new();
+        for (index, name) in &by_index {
+            names.append(*index, name);
+        }
+        let mut section = NameSection::new();
+        section.functions(&names);
+        module.section(&section);
+        Ok(())
     }
 
     /// Where the functions begin that call entry points, and how many there are.
@@ -564,17 +590,31 @@ impl Reencode for Pass<'_> {
 
     fn parse_custom_section(
         &mut self,
-        module: &mut Module,
+        _module: &mut Module,
         section: wasmparser::CustomSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
-        let KnownCustom::BranchHints(hints) = section.as_known() else {
-            return utils::parse_custom_section(self, module, section);
-        };
-        // A hint is the module's own loss, if it is wrong.
-        for function in hints.into_iter().flatten() {
-            for hint in function.hints.into_iter().flatten() {
-                self.given_hints.insert((function.func, hint.func_offset), hint.taken);
+        match section.as_known() {
+            // A hint is the module's own loss, if it is wrong.
+            KnownCustom::BranchHints(hints) => {
+                for function in hints.into_iter().flatten() {
+                    for hint in function.hints.into_iter().flatten() {
+                        self.given_hints.insert((function.func, hint.func_offset), hint.taken);
+                    }
+                }
             }
+            // So is a name.
+            KnownCustom::Name(names) => {
+                for part in names.into_iter().flatten() {
+                    let wasmparser::Name::Function(map) = part else { continue };
+                    for name in map.into_iter().flatten() {
+                        if name.index < self.task.facts.functions {
+                            let short = name.name.chars().take(NAME_MAX).collect();
+                            self.names.entry(name.index).or_insert(short);
+                        }
+                    }
+                }
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use weir_session::Name;
 use weir_trust::credential::Verified;
 use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
 use weir_trust::key::PublicKey;
-use weir_units::{BitsPerSecond, Bytes};
+use weir_units::{BitsPerSecond, Bytes, beside};
 use weir_wire::WriteFields;
 
 /// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
@@ -219,10 +219,18 @@ fn shares(ceilings: &Ceilings, before: &Used, asked: &Used) -> [Share; 6] {
 
 /// An amount of a part, in words.
 fn shown(part: Part, amount: u64) -> String {
+    shown_beside(part, amount, &[])
+}
+
+/// An amount of a part, in words that differ from those for other amounts.
+fn shown_beside(part: Part, amount: u64, others: &[u64]) -> String {
     match part {
+        // To the last digit.
         Part::Cpu => CpuShare(amount).to_string(),
-        Part::Memory => Bytes(amount).to_string(),
-        Part::Bandwidth => BitsPerSecond(amount).to_string(),
+        Part::Memory => beside(Bytes(amount), &others.iter().copied().map(Bytes).collect::<Vec<_>>()),
+        Part::Bandwidth => {
+            beside(BitsPerSecond(amount), &others.iter().copied().map(BitsPerSecond).collect::<Vec<_>>())
+        }
         _ if amount == u64::MAX => "any number".to_owned(),
         _ => amount.to_string(),
     }
@@ -242,8 +250,10 @@ struct Short {
 impl Short {
     fn refusal(self) -> Refusal {
         let Self { part, asked, given, whose, left, is_told } = self;
-        let (asked, given) = (shown(part, asked), shown(part, given));
-        let left = is_told.then(|| shown(part, left));
+        let all = [asked, given, left];
+        let all = if is_told { &all[..] } else { &all[..2] };
+        let left = is_told.then(|| shown_beside(part, left, all));
+        let (asked, given) = (shown_beside(part, asked, all), shown_beside(part, given, all));
         Refusal::UsedUp { part, asked, given, whose, left, less: less(part) }
     }
 }

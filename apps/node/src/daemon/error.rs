@@ -1,7 +1,7 @@
 //! Why a node does not start, or does not do what it was asked to do.
 
 use crate::config::ConfigError;
-use crate::error::NodeError;
+use crate::error::{NodeError, of_session};
 use crate::policy::PolicyError;
 use crate::tables::FileError;
 use crate::trust::TrustError;
@@ -102,7 +102,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A session of the configuration cannot be.
-    #[error("{}: session `{session}`: {error}", path.shown())]
+    #[error("{}: {}", path.shown(), of_session(session, error))]
     Session {
         /// The file.
         path: PathBuf,

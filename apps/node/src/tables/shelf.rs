@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_sandbox::TableVersion;
 use weir_session::ledger::Digest;
 use weir_session::{MemoryReservation, Name};
-use weir_units::Bytes;
+use weir_units::{Bytes, beside};
 
 /// Why something cannot be done with a table. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,8 @@ pub enum TableError {
     /// There is no memory for what a module publishes.
     #[error(
         "module `{module}` publishes table `{table}`, which takes {wanted} of memory, twice what it declares, and session `{session}` has {left} left; more \
-         can be reserved with `weir session change`"
+         can be reserved with `weir session change`",
+        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     Memory {
         /// Which module.

@@ -20,7 +20,7 @@ use weir_wire::LinkType;
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     /// Records.
-    #[error(transparent)]
+    #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
     /// Packets.
     #[error(transparent)]

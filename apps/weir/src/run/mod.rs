@@ -99,7 +99,7 @@ pub enum RunError {
     #[error(transparent)]
     Crew(#[from] CrewError),
     /// Records cannot be written.
-    #[error(transparent)]
+    #[error("{0} (the folder is that of --out)")]
     Records(#[from] RecordsError),
     /// Packets cannot be written.
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! What a virtual processor is promised, and what a core is told about itself.
 
 use std::fmt;
-use weir_units::Nanos;
+use weir_units::{Nanos, beside};
 
 /// The longest period that can be reserved.
 pub const PERIOD_MAX: Nanos = Nanos(60_000_000_000);
@@ -125,7 +125,8 @@ impl fmt::Display for VpId {
 pub enum Refusal {
     /// The guarantees that were given before could not be kept.
     #[error(
-        "{slice} in each {period} is more than this core has left; the largest slice in that period is {largest}"
+        "{slice} in each {period} is more than this core has left; the largest slice in that period is {largest}",
+        slice = beside(*slice, &[*largest]), largest = beside(*largest, &[*slice])
     )]
     NoRoom {
         /// The period that was asked for.
@@ -139,7 +140,7 @@ pub enum Refusal {
     #[error("a period of {0} cannot be kept; it is longer than 0 ns and at most {PERIOD_MAX}")]
     Period(Nanos),
     /// Zero or longer than its period.
-    #[error("a slice of {slice} does not fit into a period of {period}")]
+    #[error("a slice of {slice} does not fit into a period of {period}", slice = beside(*slice, &[*period]), period = beside(*period, &[*slice]))]
     Slice {
         /// The slice that was asked for.
         slice: Nanos,
@@ -148,7 +149,8 @@ pub enum Refusal {
     },
     /// A run could not be stopped in time.
     #[error(
-        "a run that may take {overrun} more than it is given does not fit into the blocking time of {blocking}"
+        "a run that may take {overrun} more than it is given does not fit into the blocking time of {blocking}",
+        overrun = beside(*overrun, &[*blocking]), blocking = beside(*blocking, &[*overrun])
     )]
     Overrun {
         /// What was asked for.

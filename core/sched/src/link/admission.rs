@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use weir_units::{BitsPerSecond, Nanos};
+use weir_units::{BitsPerSecond, Nanos, beside};
 
 /// Why a link cannot be set up so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,8 @@ pub enum ConfigError {
 pub enum Refused {
     /// The link has not as much left.
     #[error(
-        "{wanted} more is to be reserved, {left} is left; {held} of closed or lowered reservations comes back by {until}"
+        "{wanted} more is to be reserved, {left} is left; {held} of closed or lowered reservations comes back by {until}",
+        wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     OverReserved {
         /// What would be reserved beyond what the channel has.
@@ -63,7 +64,7 @@ pub enum Refused {
     #[error("there is no such channel")]
     NoSuchChannel,
     /// The guarantee could not be kept.
-    #[error("a cap of {cap} is under the reservation of {reserved}")]
+    #[error("a cap of {cap} is under the reservation of {reserved}", cap = beside(*cap, &[*reserved]), reserved = beside(*reserved, &[*cap]))]
     CapUnderReservation {
         /// What is to be reserved.
         reserved: BitsPerSecond,
@@ -83,7 +84,8 @@ pub enum RateRefused {
     Config(#[from] ConfigError),
     /// More is promised than could be reserved then.
     #[error(
-        "only {reservable} could be reserved then, and {reserved} is; {held} of closed or lowered reservations is taken too, until {until}"
+        "only {reservable} could be reserved then, and {reserved} is; {held} of closed or lowered reservations is taken too, until {until}",
+        reservable = beside(*reservable, &[*reserved]), reserved = beside(*reserved, &[*reservable])
     )]
     Promised {
         /// What could be reserved.

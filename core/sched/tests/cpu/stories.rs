@@ -209,7 +209,7 @@ fn terms_that_cannot_be_kept_say_why() {
         "4 ms in each 4 ms is more than this core has left; the largest slice in that period is 3.999 ms"
     );
     assert_eq!(refusal(reserved(MS, 0)), "a slice of 0 ns does not fit into a period of 1 ms");
-    assert_eq!(refusal(reserved(MS, MS + 1)), "a slice of 1 ms does not fit into a period of 1 ms");
+    assert_eq!(refusal(reserved(MS, MS + 1)), "a slice of 1.000001 ms does not fit into a period of 1 ms");
     assert_eq!(
         refusal(reserved(0, 0)),
         "a period of 0 ns cannot be kept; it is longer than 0 ns and at most 60 s"

@@ -209,8 +209,13 @@ pub enum BlockError {
     #[error("it states `{0}`, which only the operator's block does")]
     Misplaced(&'static str),
     /// A fact with other values than it can have.
-    #[error("what it states as `{0}` is nothing that can be")]
-    Value(&'static str),
+    #[error("its fact `{fact}` has another value than it can have: it must be {wanted}")]
+    Value {
+        /// The fact.
+        fact: &'static str,
+        /// The values that it can have, with the unit.
+        wanted: &'static str,
+    },
     /// A grant that no block can have.
     #[error(transparent)]
     Grant(#[from] GrantError),

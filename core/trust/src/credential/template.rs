@@ -33,51 +33,83 @@ const BLOCK_VERSION: u32 = 6;
 const KIND: &str = "credential";
 const VERSION: i64 = 1;
 
-/// All facts that there are, each with how it is read.
-const FACTS: &[(&str, Read)] = &[
-    ("weir", |draft, terms| {
+/// All facts that there are, each with what it has to be, in words, and how it is read.
+const FACTS: &[(&str, &str, Read)] = &[
+    ("weir", "\"credential\", the version and `null`", |draft, terms| {
         let [kind, version, nothing] = terms.exactly()?;
         let is_nothing = matches!(nothing.content, Some(Content::Null(_)));
         let is_kind = terms.text(kind)? == KIND && terms.number(version)? == VERSION.unsigned_abs();
         draft.is_ours = is_kind && is_nothing;
         Some(())
     }),
-    ("root", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
-    ("holder", |draft, terms| set(&mut draft.holder, terms.one(Terms::key)?)),
-    ("profile", |draft, terms| set(&mut draft.grant.profiles, [terms.one(Terms::read::<Name>)?].into())),
-    ("modules", |draft, terms| {
-        let [hashes, signers] = terms.exactly()?;
-        let hashes = terms.list(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
-        let signers = terms.list(signers, Terms::key)?;
-        draft.grant.modules = Modules::from(ModuleSet { hashes, signers });
-        Some(())
+    ("root", "a public key: 32 bytes", |draft, terms| set(&mut draft.root, terms.one(Terms::key)?)),
+    ("holder", "a public key: 32 bytes", |draft, terms| set(&mut draft.holder, terms.one(Terms::key)?)),
+    ("profile", "the name of one profile", |draft, terms| {
+        set(&mut draft.grant.profiles, [terms.one(Terms::read::<Name>)?].into())
     }),
-    ("filter", |draft, terms| {
+    (
+        "modules",
+        "a list of SHA-256 hashes and a list of public keys, 32 bytes each, both in ascending order",
+        |draft, terms| {
+            let [hashes, signers] = terms.exactly()?;
+            let hashes = terms.list(hashes, |terms, term| terms.bytes(term).map(ModuleHash))?;
+            let signers = terms.list(signers, Terms::key)?;
+            draft.grant.modules = Modules::from(ModuleSet { hashes, signers });
+            Some(())
+        },
+    ),
+    ("filter", "the text of a filter, as weir writes it", |draft, terms| {
         draft.grant.filters.insert(terms.one(Terms::read)?);
         Some(())
     }),
-    ("interfaces", |draft, terms| set(&mut draft.grant.interfaces, terms.all(Terms::read)?)),
-    ("view", |draft, terms| set(&mut draft.grant.view, terms.one(Terms::read)?)),
-    ("writes", |draft, terms| set(&mut draft.grant.writes, terms.all(Terms::read)?)),
-    ("cpu", |draft, terms| set(&mut draft.grant.ceilings.cpu, terms.one(Terms::number).map(CpuShare)?)),
-    ("memory", |draft, terms| set(&mut draft.grant.ceilings.memory, terms.one(Terms::number).map(Bytes)?)),
-    ("bandwidth", |draft, terms| {
+    ("interfaces", "a list of names of interfaces, in ascending order", |draft, terms| {
+        set(&mut draft.grant.interfaces, terms.all(Terms::read)?)
+    }),
+    ("view", "a view, as weir writes it (`payload=none`)", |draft, terms| {
+        set(&mut draft.grant.view, terms.one(Terms::read)?)
+    }),
+    ("writes", "a list of names of fields, in ascending order", |draft, terms| {
+        set(&mut draft.grant.writes, terms.all(Terms::read)?)
+    }),
+    ("cpu", "a whole number of millionths of a core, 0 or more", |draft, terms| {
+        set(&mut draft.grant.ceilings.cpu, terms.one(Terms::number).map(CpuShare)?)
+    }),
+    ("memory", "a whole number of bytes, 0 or more", |draft, terms| {
+        set(&mut draft.grant.ceilings.memory, terms.one(Terms::number).map(Bytes)?)
+    }),
+    ("bandwidth", "a whole number of bit/s, 0 or more", |draft, terms| {
         set(&mut draft.grant.ceilings.bandwidth, terms.one(Terms::number).map(BitsPerSecond)?)
     }),
-    ("records", |draft, terms| set(&mut draft.grant.ceilings.records_per_second, terms.one(Terms::number)?)),
-    ("kept", |draft, terms| set(&mut draft.grant.ceilings.kept_packets, terms.one(Terms::number)?)),
-    ("sessions", |draft, terms| set(&mut draft.grant.ceilings.sessions, terms.one(Terms::number)?)),
-    ("nodes", |draft, terms| {
-        let patterns: BTreeSet<NodePattern> = terms.all(Terms::read)?;
-        let nodes: Nodes = patterns.iter().cloned().collect();
-        // Patterns that say nothing more than another one are not written.
-        let is_as_written = nodes.iter().len() == patterns.len();
-        is_as_written.then(|| draft.grant.nodes = Some(nodes))
+    ("records", "a whole number of records in a second, 0 or more", |draft, terms| {
+        set(&mut draft.grant.ceilings.records_per_second, terms.one(Terms::number)?)
     }),
-    ("issued", |draft, terms| set(&mut draft.issued, terms.one(Terms::second)?)),
-    ("not_before", |draft, terms| set(&mut draft.grant.not_before, terms.one(Terms::second)?)),
-    ("expires", |draft, terms| set(&mut draft.grant.expires, terms.one(Terms::second)?)),
-    ("delegations", |draft, terms| {
+    ("kept", "a whole number of packets, 0 or more", |draft, terms| {
+        set(&mut draft.grant.ceilings.kept_packets, terms.one(Terms::number)?)
+    }),
+    ("sessions", "a whole number of sessions, 0 or more", |draft, terms| {
+        set(&mut draft.grant.ceilings.sessions, terms.one(Terms::number)?)
+    }),
+    (
+        "nodes",
+        "a list of node names or domains, in ascending order, none of them covered by another one",
+        |draft, terms| {
+            let patterns: BTreeSet<NodePattern> = terms.all(Terms::read)?;
+            let nodes: Nodes = patterns.iter().cloned().collect();
+            // Patterns that say nothing more than another one are not written.
+            let is_as_written = nodes.iter().len() == patterns.len();
+            is_as_written.then(|| draft.grant.nodes = Some(nodes))
+        },
+    ),
+    ("issued", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
+        set(&mut draft.issued, terms.one(Terms::second)?)
+    }),
+    ("not_before", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
+        set(&mut draft.grant.not_before, terms.one(Terms::second)?)
+    }),
+    ("expires", "a date (seconds since 1970-01-01 UTC)", |draft, terms| {
+        set(&mut draft.grant.expires, terms.one(Terms::second)?)
+    }),
+    ("delegations", "a whole number from 0 to 4294967295", |draft, terms| {
         set(&mut draft.grant.delegations, u32::try_from(terms.one(Terms::number)?).ok()?)
     }),
 ];
@@ -199,14 +231,14 @@ impl Contents {
         let mut stated = BTreeSet::new();
         for fact in facts {
             let name = table.get_symbol(fact.predicate.name).ok_or(BlockError::Form)?;
-            let Some((name, read)) = FACTS.iter().find(|(known, _)| *known == name) else {
+            let Some((name, wanted, read)) = FACTS.iter().find(|(known, ..)| *known == name) else {
                 return Err(BlockError::UnknownFact(shown(name)));
             };
             if !stated.insert(*name) {
                 return Err(BlockError::Doubled(name));
             }
             let terms = Terms { symbols: &table, terms: &fact.predicate.terms };
-            read(&mut draft, &terms).ok_or(BlockError::Value(name))?;
+            read(&mut draft, &terms).ok_or(BlockError::Value { fact: name, wanted })?;
             if *name == "weir" && !draft.is_ours {
                 return Err(BlockError::Version);
             }

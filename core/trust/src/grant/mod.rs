@@ -22,7 +22,7 @@ pub use weir_wire::view::View;
 use parts::least;
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use weir_units::Name;
+use weir_units::{Amount, Name, beside};
 
 /// The most entries of one list of a block: hashes, signers, interfaces, fields, nodes.
 pub const ENTRIES_MAX: usize = 64;
@@ -199,8 +199,8 @@ impl Ceilings {
     fn excesses(&self, given: &Self) -> [Option<Excess>; 6] {
         [
             above(Part::Cpu, self.cpu, given.cpu),
-            above(Part::Memory, self.memory, given.memory),
-            above(Part::Bandwidth, self.bandwidth, given.bandwidth),
+            above_amount(Part::Memory, self.memory, given.memory),
+            above_amount(Part::Bandwidth, self.bandwidth, given.bandwidth),
             above(Part::Records, self.records_per_second, given.records_per_second),
             above(Part::Kept, self.kept_packets, given.kept_packets),
             above(Part::Sessions, self.sessions, given.sessions),
@@ -220,6 +220,12 @@ fn where_not<T: Display, G: Display>(
 
 fn above<T: Ord + Display>(part: Part, asked: Option<T>, given: Option<T>) -> Option<Excess> {
     where_not(part, asked.as_ref(), given.as_ref(), T::le)
+}
+
+/// The same of amounts that are rounded where they are shown.
+fn above_amount<T: Ord + Amount>(part: Part, asked: Option<T>, given: Option<T>) -> Option<Excess> {
+    let (asked, given) = (asked?, given?);
+    (asked > given).then(|| Excess::new(part, beside(asked, &[given]), beside(given, &[asked])))
 }
 
 fn beyond<T: Ord + Display>(

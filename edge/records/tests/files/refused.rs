@@ -81,7 +81,10 @@ fn a_folder_that_cannot_be_made_is_named() {
     let error =
         ModuleFiles::create(Some(&dir.path().join("file/x")), "probe", &manifest(), Durability::AtEnd)
             .unwrap_err();
-    assert!(error.to_string().contains("file/x: ") && error.to_string().contains("--out"), "{error}");
+    assert!(
+        error.to_string().contains("file/x: ") && error.to_string().contains("choose another folder"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,0 +1,445 @@
+//! Limits on the shape of modules, so that each module that is admitted compiles within the limits of the compiler process.
+//!
+//! A compiler's time and memory grow with more than the bytes of a module: with a function's values times its branches, with the targets of
+//! `br_table`, and with code that is inlined again and again. So each of these is counted while a module is validated.
+
+use crate::Refusal;
+use crate::inspect::invalid;
+use std::collections::HashSet;
+use wasmparser::{
+    BlockType, CompositeInnerType, FuncValidator, FunctionBody, Operator, OperatorsReader, SubType,
+    WasmFeatures, WasmModuleResources,
+};
+
+/// A limit on the shape of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Types.
+    Types,
+    /// Parameters and results of one type.
+    Signature,
+    /// Functions, imported ones included.
+    Functions,
+    /// Globals.
+    Globals,
+    /// Exports.
+    Exports,
+    /// Tables.
+    Tables,
+    /// Elements of all element segments.
+    Elements,
+    /// Data segments.
+    DataSegments,
+    /// Bytes of one function's body.
+    Body,
+    /// Parameters and locals of one function.
+    Locals,
+    /// Targets of one `br_table`.
+    Targets,
+    /// Loops in each other.
+    Loops,
+    /// Blocks in each other.
+    Blocks,
+    /// Instructions of all functions.
+    Instructions,
+    /// Branches of all functions, each times the values that may be alive there.
+    Flow,
+    /// Locals that are set in blocks, each for each branch to its block, of one function.
+    Joins,
+    /// The same of all functions.
+    AllJoins,
+    /// The same, squared for each function and summed up.
+    SquaredJoins,
+}
+
+impl Shape {
+    /// All of them, in the order of the table in docs/MODULES.md.
+    pub const ALL: [Self; 18] = [
+        Self::Types,
+        Self::Signature,
+        Self::Functions,
+        Self::Globals,
+        Self::Exports,
+        Self::Tables,
+        Self::Elements,
+        Self::DataSegments,
+        Self::Body,
+        Self::Locals,
+        Self::Targets,
+        Self::Loops,
+        Self::Blocks,
+        Self::Instructions,
+        Self::Flow,
+        Self::Joins,
+        Self::AllJoins,
+        Self::SquaredJoins,
+    ];
+
+    /// The most that a module may have of it.
+    ///
+    /// Measured: no module within these limits takes the compiler more than a fourth of its time and half of its memory.
+    pub const fn most(self) -> u64 {
+        match self {
+            Self::Types | Self::Globals | Self::Exports | Self::DataSegments => 10_000,
+            Self::Signature => 64,
+            Self::Functions => 4_000,
+            Self::Tables => 16,
+            Self::Elements => 65_536,
+            Self::Body => 1 << 20,
+            Self::Locals | Self::Targets => 10_000,
+            Self::Loops => 64,
+            Self::Blocks => 10_000,
+            Self::Instructions => 2_000_000,
+            Self::Flow => 8_000_000,
+            Self::Joins => 50_000,
+            Self::AllJoins => 200_000,
+            Self::SquaredJoins => 3_000_000_000,
+        }
+    }
+
+    /// The thing that is counted, in the plural.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Types => "types",
+            Self::Signature => "parameters and results of a type",
+            Self::Functions => "functions, imported ones included",
+            Self::Globals => "globals",
+            Self::Exports => "exports",
+            Self::Tables => "tables",
+            Self::Elements => "elements of element segments",
+            Self::DataSegments => "data segments",
+            Self::Body => "bytes of a function's body",
+            Self::Locals => "parameters and locals of a function",
+            Self::Targets => "targets of a `br_table`",
+            Self::Loops => "loops inside each other",
+            Self::Blocks => "blocks inside each other",
+            Self::Instructions => "instructions",
+            Self::Flow => "branches, each times the locals and operands there",
+            Self::Joins => "locals set in blocks of one function, each times the branches to its block",
+            Self::AllJoins => "locals set in blocks, each times the branches to its block",
+            Self::SquaredJoins => {
+                "locals set in blocks, each times the branches to its block, squared for each function"
+            }
+        }
+    }
+
+    /// Refuses a module that has more of it, from this byte on.
+    ///
+    /// # Errors
+    /// [`Refusal::Shape`].
+    pub(crate) fn check(self, given: u64, at: u64) -> Result<(), Refusal> {
+        if given > self.most() { Err(Refusal::Shape { shape: self, given, at }) } else { Ok(()) }
+    }
+}
+
+/// The counts that a compiler's work follows from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    instructions: u64,
+    /// Branches, with each target of a `br_table`.
+    branches: u64,
+    /// The values that meet where blocks end, or begin again: each for each branch there.
+    joins: u64,
+    /// The most values that may be alive at once: locals and operands.
+    width: u64,
+}
+
+impl Counts {
+    /// Puts another function in place of a call. What is alive in either is counted by the caller.
+    fn add(&mut self, of: Self) {
+        self.instructions = self.instructions.saturating_add(of.instructions);
+        self.branches = self.branches.saturating_add(of.branches);
+        self.joins = self.joins.saturating_add(of.joins);
+    }
+}
+
+/// All functions together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    instructions: u64,
+    joins: u64,
+    /// Of each function squared: where many values meet, each is looked at beside each other one.
+    squared_joins: u64,
+    /// Branches, each times the values that may be alive there.
+    flow: u64,
+}
+
+impl Sum {
+    /// The most that there may be after inlining: beyond that, modules are compiled without.
+    const INLINED_MAX: Self =
+        Self { instructions: 400_000, joins: 100_000, squared_joins: 1_000_000_000, flow: 4_000_000 };
+
+    fn add(&mut self, of: &Counts, flow: u64) {
+        self.instructions = self.instructions.saturating_add(of.instructions);
+        self.joins = self.joins.saturating_add(of.joins);
+        self.squared_joins = self.squared_joins.saturating_add(of.joins.saturating_mul(of.joins));
+        self.flow = self.flow.saturating_add(flow);
+    }
+
+    /// Returns true if none of it is more than in `most`.
+    const fn is_within(&self, most: &Self) -> bool {
+        self.instructions <= most.instructions
+            && self.joins <= most.joins
+            && self.squared_joins <= most.squared_joins
+            && self.flow <= most.flow
+    }
+}
+
+/// One function.
+#[derive(Clone, Debug, Default)]
+struct Function {
+    counts: Counts,
+    /// The functions that it calls directly, as often as it does.
+    calls: Vec<u32>,
+}
+
+/// The functions that were looked at so far.
+#[derive(Debug, Default)]
+pub(crate) struct Complexity {
+    functions: Vec<Function>,
+    all: Sum,
+}
+
+impl Complexity {
+    /// Validates the next function, and counts what there is in it.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`], or [`Refusal::Shape`] for the first limit that it passes.
+    pub(crate) fn function<R: WasmModuleResources>(
+        &mut self,
+        validator: &mut FuncValidator<R>,
+        body: &FunctionBody<'_>,
+        features: WasmFeatures,
+    ) -> Result<(), Refusal> {
+        let range = body.range();
+        Shape::Body.check(range.end.saturating_sub(range.start), range.start)?;
+        let mut reader = body.get_binary_reader();
+        reader.set_features(features);
+        validator.read_locals(&mut reader).map_err(invalid)?;
+        Shape::Locals.check(validator.len_locals().into(), range.start)?;
+        let mut walk = Walk::default();
+        let mut reader = OperatorsReader::new(reader);
+        while !reader.eof() {
+            let (operator, at) = reader.read_with_offset().map_err(invalid)?;
+            let before = validator.operand_stack_height();
+            validator.op(at, &operator).map_err(invalid)?;
+            let alive = before.max(validator.operand_stack_height());
+            walk.operator(&operator, validator, alive, at)?;
+        }
+        reader.finish().map_err(invalid)?;
+        let width = walk.operands + u64::from(validator.len_locals());
+        let counts = Counts { width, ..walk.counts };
+        self.all.add(&counts, walk.flow);
+        for (shape, given) in [
+            (Shape::Instructions, self.all.instructions),
+            (Shape::Flow, self.all.flow),
+            (Shape::AllJoins, self.all.joins),
+            (Shape::SquaredJoins, self.all.squared_joins),
+        ] {
+            shape.check(given, range.start)?;
+        }
+        self.functions.push(Function { counts, calls: walk.calls });
+        Ok(())
+    }
+
+    /// Returns true if the compiler may put functions in place of calls: however often it does, what comes of it is not too large.
+    ///
+    /// The compiler's own limit on inlining counts values alone, so it does not bound branches, calls and stores.
+    pub(crate) fn may_be_inlined(&self, imported: u32) -> bool {
+        let mut known: Vec<Option<Counts>> = vec![None; self.functions.len()];
+        let mut all = Sum::default();
+        (0..self.functions.len()).all(|index| {
+            let of = self.inlined(index, imported, &mut known);
+            all.add(&of, of.branches.saturating_mul(of.width));
+            all.is_within(&Sum::INLINED_MAX)
+        })
+    }
+
+    /// The most that a function can become by inlining: itself, with all that it calls, in place of each call. Functions that call each other are
+    /// not inlined into each other.
+    fn inlined(&self, first: usize, imported: u32, known: &mut [Option<Counts>]) -> Counts {
+        /// A function whose calls are looked at, and the place of the next one.
+        struct Open {
+            index: usize,
+            next: usize,
+            of: Counts,
+            /// The most values of a function that it calls.
+            below: u64,
+        }
+        if let Some(Some(of)) = known.get(first) {
+            return *of;
+        }
+        let open = |index: usize, known: &mut [Option<Counts>]| {
+            let of = self.functions.get(index)?.counts;
+            // Until it is known better: a call of it that is met before is one by a function that it calls itself.
+            *known.get_mut(index)? = Some(Counts::default());
+            Some(Open { index, next: 0, of, below: 0 })
+        };
+        let mut path: Vec<Open> = open(first, known).into_iter().collect();
+        let mut last = Counts::default();
+        while let Some(top) = path.last_mut() {
+            let calls = self.functions.get(top.index).map_or(&[][..], |function| &function.calls);
+            let Some(call) = calls.get(top.next) else {
+                // What is alive in a caller stays alive in what is put in place of the call.
+                last = Counts { width: top.of.width.saturating_add(top.below), ..top.of };
+                if let Some(place) = known.get_mut(top.index) {
+                    *place = Some(last);
+                }
+                path.pop();
+                continue;
+            };
+            let callee = call.checked_sub(imported).and_then(|index| usize::try_from(index).ok());
+            match callee.and_then(|callee| Some((callee, *known.get(callee)?))) {
+                Some((callee, None)) => {
+                    path.extend(open(callee, known));
+                    continue;
+                }
+                Some((_, Some(of))) => {
+                    top.of.add(of);
+                    top.below = top.below.max(of.width);
+                }
+                None => {}
+            }
+            top.next += 1;
+        }
+        last
+    }
+}
+
+/// A block that is open in a walk.
+#[derive(Debug, Default)]
+struct Block {
+    is_loop: bool,
+    /// Its parameters and results, which meet where branches do.
+    operands: u64,
+    /// The branches to it.
+    branches: u64,
+    /// The locals that are set in it.
+    set: HashSet<u32>,
+}
+
+/// A walk over the instructions of one function.
+#[derive(Debug, Default)]
+struct Walk {
+    counts: Counts,
+    /// The most operands that are alive at once.
+    operands: u64,
+    flow: u64,
+    calls: Vec<u32>,
+    open: Vec<Block>,
+    loops: u64,
+    /// Blocks, each with each local that is set in it.
+    pairs: u64,
+}
+
+impl Walk {
+    /// Counts an instruction at which so many operands are alive.
+    fn operator<R: WasmModuleResources>(
+        &mut self,
+        operator: &Operator<'_>,
+        validator: &FuncValidator<R>,
+        operands: u32,
+        at: u64,
+    ) -> Result<(), Refusal> {
+        self.operands = self.operands.max(operands.into());
+        self.counts.instructions += 1;
+        let resources = validator.resources();
+        let branches = match operator {
+            Operator::Block { blockty } | Operator::If { blockty } => {
+                self.enter(false, arity(resources, *blockty), at)?
+            }
+            Operator::Loop { blockty } => self.enter(true, arity(resources, *blockty), at)?,
+            Operator::End => self.leave(at)?,
+            Operator::Else => self.branch(0),
+            Operator::Br { relative_depth } | Operator::BrIf { relative_depth } => {
+                self.branch(*relative_depth)
+            }
+            Operator::BrTable { targets } => {
+                let count = u64::from(targets.len());
+                Shape::Targets.check(count, at)?;
+                self.counts.instructions += count;
+                for target in targets.targets() {
+                    self.branch(target.map_err(invalid)?);
+                }
+                self.branch(targets.default()) + count
+            }
+            Operator::Call { function_index } => {
+                self.calls.push(*function_index);
+                let ty = resources.type_id_of_function(*function_index);
+                self.counts.instructions += operands_of(ty.map(|ty| resources.sub_type_at_id(ty)));
+                1
+            }
+            Operator::CallIndirect { type_index, .. } => {
+                self.counts.instructions += operands_of(resources.sub_type_at(*type_index));
+                1
+            }
+            Operator::Return | Operator::TableGet { .. } => 1,
+            Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
+                return self.set(*local_index, at);
+            }
+            _ => return Ok(()),
+        };
+        self.counts.branches += branches;
+        let alive = u64::from(validator.len_locals()) + u64::from(operands);
+        self.flow = self.flow.saturating_add(branches.saturating_mul(alive));
+        Shape::Flow.check(self.flow, at)
+    }
+
+    fn enter(&mut self, is_loop: bool, operands: u64, at: u64) -> Result<u64, Refusal> {
+        self.open.push(Block { is_loop, operands, ..Block::default() });
+        self.loops += u64::from(is_loop);
+        Shape::Blocks.check(self.open.len() as u64, at)?;
+        Shape::Loops.check(self.loops, at)?;
+        Ok(1)
+    }
+
+    fn leave(&mut self, at: u64) -> Result<u64, Refusal> {
+        // The end of the function has no block.
+        let Some(block) = self.open.pop() else { return Ok(1) };
+        self.loops -= u64::from(block.is_loop);
+        let values = block.set.len() as u64 + block.operands;
+        let joins = values.saturating_mul(1 + block.branches);
+        self.counts.joins = self.counts.joins.saturating_add(joins);
+        Shape::Joins.check(self.counts.joins, at)?;
+        Ok(1)
+    }
+
+    /// A branch to the block so many blocks further out.
+    fn branch(&mut self, depth: u32) -> u64 {
+        let place = self.open.len().checked_sub(1 + depth as usize);
+        if let Some(block) = place.and_then(|place| self.open.get_mut(place)) {
+            block.branches += 1;
+        }
+        1
+    }
+
+    /// A local is set in all blocks that are open: where they end or begin again its values meet.
+    fn set(&mut self, local: u32, at: u64) -> Result<(), Refusal> {
+        // What is set in a block was set in those around it.
+        for block in self.open.iter_mut().rev() {
+            if !block.set.insert(local) {
+                break;
+            }
+            self.pairs += 1;
+        }
+        // So it takes no longer than it may count.
+        Shape::Joins.check(self.pairs, at)
+    }
+}
+
+/// Parameters and results of a block.
+fn arity<R: WasmModuleResources>(resources: &R, ty: BlockType) -> u64 {
+    match ty {
+        BlockType::Empty => 0,
+        BlockType::Type(_) => 1,
+        BlockType::FuncType(index) => operands_of(resources.sub_type_at(index)),
+    }
+}
+
+/// The parameters and results of a function's type.
+fn operands_of(ty: Option<&SubType>) -> u64 {
+    match ty.map(|ty| &ty.composite_type.inner) {
+        Some(CompositeInnerType::Func(ty)) => (ty.params().len() + ty.results().len()) as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,95 @@
+//! Amounts in one message.
+
+use std::fmt::Display;
+
+/// The most decimals that are tried before an amount is shown in its smallest unit.
+const DECIMALS_MAX: usize = 6;
+
+/// A quantity that is rounded where it is shown.
+///
+/// The precision of a format (`{:.4}`) is the most decimals that are shown of it.
+pub trait Amount: Copy + Eq + Display {
+    /// The whole amount, in its smallest unit.
+    fn exact(self) -> String;
+}
+
+/// Shows an amount beside others in the same message, with as many digits as it takes that no two of them read the same unless they are the same.
+pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
+    let all = || std::iter::once(&amount).chain(others);
+    let are_told_apart = |show: &dyn Fn(T) -> String| {
+        all()
+            .enumerate()
+            .all(|(index, one)| all().skip(index + 1).all(|other| one == other || show(*one) != show(*other)))
+    };
+    if are_told_apart(&|one| one.to_string()) {
+        return amount.to_string();
+    }
+    let enough = (1..=DECIMALS_MAX).find(|decimals| are_told_apart(&|one| format!("{one:.decimals$}")));
+    match enough {
+        Some(decimals) => format!("{amount:.decimals$}"),
+        None => amount.exact(),
+    }
+}
+
+/// Shows an amount of at least 1,000 (or 1,024) of the smallest unit, without zeros at its end.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "for people to read; `beside` looks whether it is precise enough"
+)]
+pub(crate) fn rounded(
+    f: &mut std::fmt::Formatter<'_>,
+    (amount, scale, unit): (u64, f64, &str),
+    usual: usize,
+) -> std::fmt::Result {
+    let text = format!("{:.*}", f.precision().unwrap_or(usual), amount as f64 / scale);
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    write!(f, "{text} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BitsPerSecond, Bytes, Nanos};
+
+    #[test]
+    fn different_amounts_in_one_message_never_read_the_same() {
+        const MIB: u64 = 1 << 20;
+        for (one, other, texts) in [
+            (64 * MIB, 32 * MIB, ["64 MiB", "32 MiB"]),
+            (64 * MIB, 64 * MIB, ["64 MiB", "64 MiB"]),
+            (64 * MIB + (10 << 10), 64 * MIB, ["64.01 MiB", "64 MiB"]),
+            (64 * MIB + 1, 64 * MIB, ["64.000001 MiB", "64 MiB"]),
+            ((1 << 40) + 1, 1 << 40, ["1099511627777 B", "1099511627776 B"]),
+            (u64::MAX, u64::MAX - 1, ["18446744073709551615 B", "18446744073709551614 B"]),
+        ] {
+            let (one, other) = (Bytes(one), Bytes(other));
+            assert_eq!([beside(one, &[other]), beside(other, &[one])], texts);
+        }
+        let [slice, largest] = [Nanos(2_000_001), Nanos(2_000_000)];
+        assert_eq!([beside(slice, &[largest]), beside(largest, &[slice])], ["2.000001 ms", "2 ms"]);
+        let [wanted, left] = [BitsPerSecond(1_000_000_001), BitsPerSecond(1_000_000_000)];
+        assert_eq!(beside(wanted, &[left]), "1000000001 bit/s");
+        // Of several, all are shown alike.
+        let three = [Bytes(MIB + 1), Bytes(MIB), Bytes(2 * MIB)];
+        let shown: Vec<_> = three.iter().map(|one| beside(*one, &three)).collect();
+        assert_eq!(shown, ["1.000001 MiB", "1 MiB", "2 MiB"]);
+    }
+
+    #[test]
+    fn neighbours_of_every_size_are_told_apart() {
+        for power in 0..64 {
+            let amount = 1u64 << power;
+            for other in [amount - 1, amount.saturating_add(1), amount + amount / 1_000, amount / 2] {
+                if amount == other {
+                    continue;
+                }
+                assert_ne!(
+                    beside(Bytes(amount), &[Bytes(other)]),
+                    beside(Bytes(other), &[Bytes(amount)]),
+                    "{amount} {other}"
+                );
+                assert_ne!(beside(Nanos(amount), &[Nanos(other)]), beside(Nanos(other), &[Nanos(amount)]));
+            }
+        }
+    }
+}
