@@ -536,22 +536,9 @@ impl Node {
         session: &Session,
         channel: &Channel,
     ) -> Result<Option<Overflow>, NodeError> {
-        let spec = &channel.spec;
-        let source = self.sources.get(&spec.interface);
-        let waits_there = matches!(channel.sight, Sight::All(Lag { ends: false, .. }))
-            && spec.lag.is_none()
-            && source.is_some_and(|source| source.is_filled_in_turn());
-        if !waits_there {
-            return Ok(None);
-        }
-        let overflow = Overflow::reserve(spec.queue, &session.memory);
-        overflow.map(Some).ok_or_else(|| NodeError::WaitingMemory {
-            channel: spec.name.clone(),
-            queue: spec.queue,
-            wanted: Overflow::memory(spec.queue),
-            session: session.spec.name.clone(),
-            left: session.memory.state().left(),
-        })
+        let source = self.sources.get(&channel.spec.interface);
+        let is_filled_in_turn = source.is_some_and(|source| source.is_filled_in_turn());
+        Overflow::of_channel(&channel.spec, is_filled_in_turn, &session.spec.name, &session.memory)
     }
 
     /// Tells the interfaces of a session's channels where packets go.

@@ -3,11 +3,13 @@
 //! A packet socket's ring is filled in turn: whoever holds a block of it for a whole turn stops it. Packets stay there as long as they can, since nothing is to be
 //! copied for a reader that keeps up. When a block is needed, the packets of it that still wait are copied to memory that was reserved for the queue.
 
+use crate::error::NodeError;
 use crate::log::warn;
 use crate::queue::Ticket;
+use crate::spec::{ChannelSpec, Late, Sees};
 use std::sync::{Arc, Mutex, PoisonError};
 use weir_netio::Selection;
-use weir_session::{Holding, MemoryReservation};
+use weir_session::{Holding, MemoryReservation, Name};
 use weir_units::Bytes;
 
 /// The memory of one queue. It is reserved when the queue is made, and mapped when it is first needed.
@@ -38,6 +40,26 @@ impl Overflow {
     pub(crate) fn reserve(packets: u32, memory: &Arc<MemoryReservation>) -> Option<Self> {
         let reserved = Some(Holding::of(memory, Self::memory(packets))?);
         Some(Self { packets, own: Mutex::default(), _reserved: reserved })
+    }
+
+    /// Memory for a queue whose packets would have to wait in a ring that is filled in turn. Where the channel says how far it may lag, they wait there.
+    pub(crate) fn of_channel(
+        spec: &ChannelSpec,
+        is_filled_in_turn: bool,
+        session: &Name,
+        memory: &Arc<MemoryReservation>,
+    ) -> Result<Option<Self>, NodeError> {
+        let waits_there = spec.sees == Sees::All && spec.late == Late::Lose && spec.lag.is_none();
+        if !(waits_there && is_filled_in_turn) {
+            return Ok(None);
+        }
+        Self::reserve(spec.queue, memory).map(Some).ok_or_else(|| NodeError::WaitingMemory {
+            channel: spec.name.clone(),
+            queue: spec.queue,
+            wanted: Self::memory(spec.queue),
+            session: session.clone(),
+            left: memory.state().left(),
+        })
     }
 
     /// The packets of a ticket in this memory; nothing where they do not all fit.

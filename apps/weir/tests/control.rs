@@ -561,6 +561,13 @@ fn a_start_and_a_check_agree_on_each_configuration() {
         (lo.to_owned() + &module("module = \"gone.wasm\""), "module `gone.wasm`: No such file"),
         (lo.to_owned() + &module("module = \"rtt\", set = { no = 1 }"), "module `rtt`: "),
         (lo.to_owned() + &module("module = \"rtt\" }, { module = \"rtt\""), "has a module `rtt` already"),
+        (
+            lo.to_owned()
+                + &session(
+                    "channel = [{ interface = \"lo\", sees = \"all\", queue = 1000000 }]\nmodule = [{ module = \"rtt\" }]",
+                ),
+            "channel `main` has a queue of 1000000 packets, which takes",
+        ),
         (session("profile = \"lax\""), "there is no profile `lax`"),
         (session(&cpu("11ms")), "`slice` is 11 ms; it must be above 0 and at most the period"),
         ("[[table]]\nname = \"t\"\nfile = \"t.bin\"\n".to_owned(), "t.bin: No such file"),

@@ -1,10 +1,12 @@
 //! Sessions of a configuration, tried in the order in which a start creates them.
 
 use super::{Remarks, Subject};
+use crate::config::Kind;
 use crate::error::NodeError;
 use crate::filters::{Compiled, Filters};
 use crate::intake::{Intake, reassembly};
 use crate::link::Trial;
+use crate::overflow::Overflow;
 use crate::plan::PlanError;
 use crate::premises::Premises;
 use crate::processors::share;
@@ -155,7 +157,7 @@ impl Tried<'_> {
     ) -> Result<(), NodeError> {
         let Subject { default, profiles, shipped, config, .. } = *self.subject;
         let rules = Rules { default, profiles, shipped, blocking: config.cpu.blocking };
-        let (mut names, mut published) = (BTreeSet::new(), Vec::new());
+        let (mut names, mut published, mut waiting) = (BTreeSet::new(), Vec::new(), Vec::new());
         for module in &spec.modules {
             let file = file(self.subject, &module.module)?;
             let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
@@ -172,6 +174,12 @@ impl Tried<'_> {
                 return Err(NodeError::BestEffort { module, tier, cpu });
             }
             held.extend(reassembly(&spec.name, memory, channel)?);
+            waiting.extend(Overflow::of_channel(
+                channel,
+                self.is_filled_in_turn(channel),
+                &spec.name,
+                memory,
+            )?);
             let shown = Share::of(channel);
             let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };
             let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
@@ -181,6 +189,12 @@ impl Tried<'_> {
             self.make_room(*place, *id, cpu, overrun)?;
         }
         Ok(())
+    }
+
+    /// Whatever kind is not named is a packet socket.
+    fn is_filled_in_turn(&self, channel: &ChannelSpec) -> bool {
+        let interfaces = &self.subject.config.interfaces;
+        interfaces.iter().any(|it| it.name == channel.interface && it.kind != Kind::Xdp)
     }
 
     fn make_room(

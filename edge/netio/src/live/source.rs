@@ -185,7 +185,11 @@ impl Live {
 
     /// Whether packets come into memory that the kernel fills in turn: there only the oldest block in use makes room.
     pub fn is_filled_in_turn(&self) -> bool {
-        matches!(self.port, Some(Port::Packet(_)))
+        match &self.port {
+            Some(port) => matches!(port, Port::Packet(_)),
+            // It will be.
+            None => matches!(self.options.kind, Kind::Auto | Kind::Packet),
+        }
     }
 
     /// Whether a block in use is among those that the kernel fills soon, in turn: drop the oldest, or packets will be lost.
