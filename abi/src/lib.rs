@@ -21,7 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod descriptor;
-pub mod imports;
+pub mod host;
 pub mod row;
 
 pub use descriptor::{Descriptor, flag};

@@ -238,10 +238,11 @@ WEIR_INLINE const uint8_t *weir_at(uint32_t address)
 
 /* The host functions. The wrappers below, and those in module.h, are easier to use. A pointer and length that are not wholly
  * inside the module's memory, a packet or the descriptors end the call. */
+/* host functions: begin */
 WEIR_IMPORT(emit) int32_t weir_host_emit(uint32_t stream, const void *row, uint32_t len);
-WEIR_IMPORT(patch) int32_t weir_host_patch(const struct weir_packet *p, uint32_t offset, const void *bytes, uint32_t len);
+WEIR_IMPORT(patch) int32_t weir_host_patch(const struct weir_packet *descriptor, uint32_t offset, const void *bytes, uint32_t len);
 WEIR_IMPORT(send) int32_t weir_host_send(uint32_t output, const void *bytes, uint32_t len);
-WEIR_IMPORT(keep) int32_t weir_host_keep(const struct weir_packet *p);
+WEIR_IMPORT(keep) int32_t weir_host_keep(const struct weir_packet *descriptor);
 WEIR_IMPORT(release) int32_t weir_host_release(int32_t handle);
 WEIR_IMPORT(find_compile) int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags);
 WEIR_IMPORT(find) int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len);
@@ -254,6 +255,8 @@ WEIR_IMPORT(reserve) int64_t weir_host_reserve(int64_t bytes);
 WEIR_IMPORT(call) int64_t weir_host_call(uint32_t service, const void *bytes, uint32_t len, uint64_t deadline);
 WEIR_IMPORT(message) int32_t weir_host_message(void *destination, uint32_t room);
 WEIR_IMPORT(reply) int32_t weir_host_reply(uint64_t call, const void *bytes, uint32_t len);
+WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len);
+/* host functions: end */
 
 /* Runs its body for each packet of a batch that is for this module:
  *     const struct weir_packet *p;
@@ -728,8 +731,6 @@ enum {
 
 #define WEIR_TABLES_BASE 0xC0000000u
 #define WEIR_TABLES_MAX 0x20000000u
-
-WEIR_IMPORT(publish) int32_t weir_host_publish(uint32_t table, const void *bytes, uint32_t len);
 
 /* What an operator or another session shares, read only. It stays as it is until the call ends; the next call may find another version, whole, or
  * none: so use pointers into it in the call in which they were made. In a module: table_NAME() of module.h. */

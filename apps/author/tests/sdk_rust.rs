@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use weir_abi::host::{Cost, Definition, HOST_FUNCTIONS, Phase, ResultValue, Right, Type};
 
 /// The SDK's descriptor, compiled here too.
 #[allow(dead_code, rustdoc::broken_intra_doc_links)]
@@ -67,16 +68,6 @@ fn limits_codes_and_imports_are_the_contracts() {
     assert!(lib.contains(&format!("pub const ABI_VERSION: u32 = {};", weir_abi::ABI_VERSION)));
 
     let host = include_str!("../../../guest/sdk-rust/src/host.rs");
-    let declared: Vec<&str> = host
-        .split("extern \"C\" {")
-        .nth(1)
-        .and_then(|rest| rest.split("\n}").next())
-        .unwrap()
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub(crate) fn ")?.split('(').next())
-        .collect();
-    let offered: Vec<&str> = weir_abi::imports::ALL.iter().map(|import| import.name).collect();
-    assert_eq!(declared, offered);
     for (value, name) in [
         (weir_abi::code::FULL, "Full"),
         (weir_abi::code::RANGE, "Range"),
@@ -85,6 +76,126 @@ fn limits_codes_and_imports_are_the_contracts() {
         (weir_abi::code::UNKNOWN, "Unknown"),
     ] {
         assert!(host.contains(&format!("{value} => Error::{name},")), "{name} is {value}");
+    }
+}
+
+/// The text between two lines that say `host functions`, and where it stands in its file.
+fn block(file: &str) -> std::ops::Range<usize> {
+    let (begin, end) = ("host functions: begin", "host functions: end");
+    let from = file.find(begin).expect("a block of host functions");
+    let from = from + file[from..].find('\n').expect("a line") + 1;
+    let to = file.find(end).expect("an end of the block");
+    from..file[..to].rfind('\n').map_or(0, |line| line + 1)
+}
+
+fn c_declaration(known: &Definition) -> String {
+    let of = |ty| match ty {
+        Type::U32 => "uint32_t ",
+        Type::I32 => "int32_t ",
+        Type::U64 => "uint64_t ",
+        Type::I64 => "int64_t ",
+        Type::F64 => "double ",
+        Type::Bytes => "const void *",
+        Type::Buffer => "void *",
+        Type::Descriptor => "const struct weir_packet *",
+    };
+    let parameters: Vec<String> =
+        known.parameters.iter().map(|parameter| format!("{}{}", of(parameter.ty), parameter.name)).collect();
+    let (name, result) = (known.name, of(known.result));
+    format!("WEIR_IMPORT({name}) {result}weir_host_{name}({});\n", parameters.join(", "))
+}
+
+fn rust_signature(known: &Definition, mark: &str) -> String {
+    let of = |ty| match ty {
+        Type::U32 => "u32",
+        Type::I32 => "i32",
+        Type::U64 => "u64",
+        Type::I64 => "i64",
+        Type::F64 => "f64",
+        Type::Bytes => "*const u8",
+        Type::Buffer => "*mut u8",
+        Type::Descriptor => "*const crate::Descriptor",
+    };
+    let parameters = known.parameters.iter();
+    let parameters: Vec<String> =
+        parameters.map(|parameter| format!("{mark}{}: {}", parameter.name, of(parameter.ty))).collect();
+    format!("fn {}({}) -> {}", known.name, parameters.join(", "), of(known.result))
+}
+
+/// The result of a function of a host that has nothing.
+fn absent(known: &Definition) -> String {
+    match (known.result, known.value) {
+        (Type::F64, _) => "0.0".to_owned(),
+        (Type::U64, _) | (_, ResultValue::Integer | ResultValue::Length) => "0".to_owned(),
+        _ if known.right == Right::Nothing => weir_abi::code::UNKNOWN.to_string(),
+        _ => weir_abi::code::DENIED.to_string(),
+    }
+}
+
+fn rust_declarations() -> String {
+    let mut text = "#[cfg(target_arch = \"wasm32\")]\n#[link(wasm_import_module = \"weir\")]\n#[rustfmt::skip]\nextern \"C\" {\n".to_owned();
+    for known in &HOST_FUNCTIONS {
+        text += &format!("    pub(crate) {};\n", rust_signature(known, ""));
+    }
+    text += "}\n\n#[cfg(not(target_arch = \"wasm32\"))]\n#[rustfmt::skip]\nmod absent {\n";
+    for known in &HOST_FUNCTIONS {
+        text += &format!("    pub(crate) unsafe {} {{ {} }}\n", rust_signature(known, "_"), absent(known));
+    }
+    text + "}\n"
+}
+
+fn reference() -> String {
+    let mut text =
+        "| function | does | when | right to | fuel | returns |\n|---|---|---|---|---|---|\n".to_owned();
+    for known in &HOST_FUNCTIONS {
+        let names: Vec<&str> = known.parameters.iter().map(|parameter| parameter.name).collect();
+        let when = match known.phase {
+            Phase::Any => "",
+            Phase::Start => "at start",
+            Phase::Running => "after the start",
+            Phase::Packet => "for a packet at hand",
+        };
+        let right = match known.right {
+            Right::Nothing => "",
+            Right::Write => "write",
+            Right::Send => "send",
+            Right::Keep => "keep",
+            Right::Memory => "change the reservation",
+            Right::Service => "use the service",
+            Right::Publish => "publish the table",
+        };
+        let fuel = match known.cost {
+            Cost { call, per_byte: 0 } => call.to_string(),
+            Cost { call, per_byte } => format!("{call} + {per_byte} a byte"),
+        };
+        text += &format!(
+            "| `{}({})` | {} | {when} | {right} | {fuel} | {} |\n",
+            known.name,
+            names.join(", "),
+            known.does,
+            known.returns
+        );
+    }
+    text
+}
+
+/// `WEIR_WRITE=1 cargo test -p weir-author --test sdk_rust` writes the blocks.
+#[test]
+fn both_sdks_and_the_reference_have_each_host_function_as_its_record_says() {
+    let c: String = HOST_FUNCTIONS.iter().map(c_declaration).collect();
+    for (file, wanted) in [
+        ("guest/sdk-c/weir.h", c),
+        ("guest/sdk-rust/src/host.rs", rust_declarations()),
+        ("docs/MODULES.md", reference()),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+        let mut text = std::fs::read_to_string(&path).unwrap();
+        let place = block(&text);
+        if std::env::var_os("WEIR_WRITE").is_some() {
+            text.replace_range(place.clone(), &wanted);
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text[block(&text)], wanted, "{file}: set WEIR_WRITE=1 to write it from the records");
     }
 }
 

@@ -7,16 +7,26 @@ use crate::value::{Id, Node, Op, Sum, Values, from};
 use crate::walk::{CallFound, Effect, Frame, HostFound, Shadow, Summary, Walker};
 use crate::{Given, Length, Linear, Why, injected};
 use std::rc::Rc;
-use weir_abi::{imports, limit};
+use weir_abi::host::{HostFunction, ResultValue, Use, ValueType};
+use weir_abi::limit;
 
 /// Functions that an indirect call is tried with.
 const CANDIDATES_MAX: usize = 4096;
 
 impl<'a> Walker<'a, '_> {
     pub(crate) fn call(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) -> Result<(), Stop> {
-        if (function as usize) < self.module.imports.len() {
-            self.call_host(frame, at, function);
-            return Ok(());
+        match self.module.imports.get(function as usize) {
+            Some(Some(host)) => {
+                self.call_host(frame, at, *host);
+                return Ok(());
+            }
+            // No module with such an import is admitted.
+            Some(None) => {
+                self.discard_arguments(frame, function);
+                self.unknown(frame, at, function);
+                return Ok(());
+            }
+            None => {}
         }
         let params = self.module.type_of(function).map_or(0, |ty| ty.params().len());
         let cost = frame.code.costs[at];
@@ -51,9 +61,16 @@ impl<'a> Walker<'a, '_> {
             if self.module.type_of(function) != Some(&wanted) {
                 continue;
             }
-            if (function as usize) < self.module.imports.len() {
-                found.push(Rc::new(self.host_anyhow(function)));
-                continue;
+            match self.module.imports.get(function as usize) {
+                Some(Some(host)) => {
+                    found.push(Rc::new(self.host_anyhow(function, *host)));
+                    continue;
+                }
+                Some(None) => {
+                    again = Some(function);
+                    continue;
+                }
+                None => {}
             }
             let (arguments, key) = self.handed_over(&arguments, facts);
             match self.summary_of(frame, at, function, arguments, key)? {
@@ -181,6 +198,14 @@ impl<'a> Walker<'a, '_> {
                 None => self.values.any(global.width),
             })
             .collect()
+    }
+
+    /// Takes the arguments of a call off the stack.
+    fn discard_arguments(&self, frame: &mut Frame<'a>, function: u32) {
+        let params = self.module.type_of(function).map_or(0, |ty| ty.params().len());
+        if let Some(state) = &mut frame.state {
+            state.stack.truncate(state.stack.len().saturating_sub(params));
+        }
     }
 
     /// The rest of a call of which nothing is known.
@@ -330,31 +355,17 @@ impl<'a> Walker<'a, '_> {
         moved.terms.is_empty().then(|| u64::try_from(moved.constant.saturating_neg()).unwrap_or(0))
     }
 
-    /// What a host function does where nothing is known of its arguments.
-    fn host_anyhow(&self, function: u32) -> Summary {
-        let name = self.module.imports.get(function as usize).copied().unwrap_or_default();
-        let cost = self.costs.host(name);
+    /// The effect of a host function of whose arguments nothing is known.
+    fn host_anyhow(&self, function: u32, host: HostFunction) -> Summary {
+        let cost = self.costs.host(host);
         let bytes = u64::from(limit::HOST_READ_BYTES) + u64::from(limit::RECORD_STRING_BYTES);
-        let one = Linear::constant(1);
-        let usage = crate::Usage {
-            fuel: Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes),
-            records: if name == "emit" { one } else { Linear::ZERO },
-            patches: if name == "patch" { one } else { Linear::ZERO },
-            frames: if name == "send" { one } else { Linear::ZERO },
-            pages: Linear::ZERO,
-        };
-        let results = self.module.type_of(function).map_or(Vec::new(), |ty| {
-            ty.results()
-                .iter()
-                .map(|ty| crate::module::width_of(*ty))
-                .map(|width| Shadow { width, range: Range::any(width), zeros: 0, from: 0 })
-                .collect()
-        });
+        let fuel = Linear::constant(u64::from(cost.call) + u64::from(cost.per_byte) * bytes);
+        let width = width_of(host);
         Summary {
-            usage,
+            usage: one_call(host, fuel),
             stack: 0,
             shadow: Some(0),
-            results,
+            results: vec![Shadow { width, range: Range::any(width), zeros: 0, from: 0 }],
             globals: self.module.globals.iter().map(|_| Effect::Adds(0)).collect(),
             tally: crate::state::Tally::default(),
             best: Peaks::default(),
@@ -366,24 +377,18 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// A call of a host function: by its length argument. What a host function reads at most, it is held to.
-    fn call_host(&mut self, frame: &mut Frame<'a>, at: usize, function: u32) {
-        let name = self.module.imports.get(function as usize).copied().unwrap_or_default();
-        let Some(known) = imports::ALL.iter().find(|import| import.name == name) else { return };
+    fn call_host(&mut self, frame: &mut Frame<'a>, at: usize, host: HostFunction) {
+        let definition = host.definition();
         let Some(mut state) = frame.state.take() else { return };
-        let from_stack = state.stack.len().saturating_sub(known.params.len());
+        let from_stack = state.stack.len().saturating_sub(definition.parameters.len());
         let arguments = state.stack.split_off(from_stack);
-        let constant = |index: usize| {
-            let id = arguments.get(index)?;
-            self.values.as_constant(*id).and_then(|value| usize::try_from(value).ok())
-        };
-        let parameter = |index: Option<usize>| index.and_then(|index| self.environment.parameters.get(index));
-        let cost = self.costs.host(name);
+        let first = arguments.first().and_then(|id| self.values.as_constant(*id));
+        let first = first.and_then(|value| u32::try_from(value).ok());
+        let cost = self.costs.host(host);
         let packet_max = self.packet_max();
-        let which = constant(0).filter(|_| name == "param_bytes").and_then(|index| u32::try_from(index).ok());
-        let length = Length::of_host(name, which, self.environment).and_then(|length| {
-            let index = arguments.len().checked_sub(length.above.len() + 1)?;
-            Some((*arguments.get(index)?, length))
-        });
+        let length = Length::of_host(host, first, self.environment)
+            .zip(definition.length)
+            .and_then(|(length, argument)| Some((*arguments.get(argument.parameter)?, length)));
         let upper = match length {
             Some((id, length)) => {
                 let range = self.facts.range(&self.values, id, state.facts);
@@ -392,13 +397,12 @@ impl<'a> Walker<'a, '_> {
             }
             None => Linear::ZERO,
         };
-        let strings = match name {
-            "emit" => {
-                let all = &self.environment.string_bytes;
-                let of = constant(0).and_then(|stream| all.get(stream)).copied();
-                u64::from(of.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
-            }
-            _ => 0,
+        let strings = if definition.uses == Use::Record {
+            let all = &self.environment.string_bytes;
+            let of = first.and_then(|stream| all.get(stream as usize)).copied();
+            u64::from(of.unwrap_or_else(|| all.iter().copied().max().unwrap_or(0)))
+        } else {
+            0
         };
         let bytes = upper.plus(Linear::constant(strings));
         let mut fuel = Linear::constant(cost.per_byte.into())
@@ -406,47 +410,18 @@ impl<'a> Walker<'a, '_> {
             .plus(Linear::constant(cost.call.into()));
         // A parameter that is read by a constant number is put in as a constant: nothing is called.
         let before = frame.code.operators.get(at.saturating_sub(3)..at).unwrap_or_default();
-        let is_injected = injected(name, before).is_some();
+        let is_injected = injected(host, before).is_some();
         if is_injected {
             fuel = Linear::constant(self.costs.class(crate::CostClass::Move).into());
         } else {
             state.spend(Linear::constant(frame.code.costs[at].into()));
         }
-        let result = match (name, parameter(constant(0))) {
-            ("param_int", Some(Given::Int { min, max })) => {
-                Some((Range::signed(Width::W64, *min, *max), from::CONFIGURATION_VALUE))
-            }
-            ("param_int", None) if constant(0).is_none() => {
-                Some((Range::any(Width::W64), from::CONFIGURATION_VALUE))
-            }
-            ("param_bytes", Some(Given::Bytes { min, max })) => {
-                Some((Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH))
-            }
-            (
-                "emit" | "patch" | "send" | "keep" | "release" | "log" | "find_compile" | "param_bytes"
-                | "message" | "reply" | "publish",
-                _,
-            ) => Some((Range::any(Width::W32), 0)),
-            ("param_float", _) => Some((Range::any(Width::Other), 0)),
-            ("find" | "hash" | "param_int" | "reserve" | "call", _) => Some((Range::any(Width::W64), 0)),
-            _ => None,
-        };
-        state.spend(fuel);
-        match name {
-            "emit" => state.usage.records = state.usage.records.plus(Linear::constant(1)),
-            "patch" => state.usage.patches = state.usage.patches.plus(Linear::constant(1)),
-            "send" => state.usage.frames = state.usage.frames.plus(Linear::constant(1)),
-            _ => {}
-        }
-        if let Some((range, bits)) = result {
-            let width = match name {
-                "find" | "hash" | "param_int" | "reserve" | "call" => Width::W64,
-                "param_float" => Width::Other,
-                _ => Width::W32,
-            };
-            let id = self.fresh(Shadow { width, range, zeros: 0, from: bits });
-            state.push(id);
-        }
+        let width = width_of(host);
+        let (range, bits) = self.result_of(host, first);
+        let usage = one_call(host, fuel);
+        state.usage = state.usage.plus(usage);
+        let id = self.fresh(Shadow { width, range, zeros: 0, from: bits });
+        state.push(id);
         frame.state = Some(state);
         if is_injected {
             return;
@@ -456,23 +431,55 @@ impl<'a> Walker<'a, '_> {
             self.depends(frame, bits);
         }
         let offset = frame.code.offsets[at];
-        let once = |import: &str| if name == import { Linear::constant(1) } else { Linear::ZERO };
-        let usage = crate::Usage {
-            fuel,
-            records: once("emit"),
-            patches: once("patch"),
-            frames: once("send"),
-            pages: Linear::ZERO,
-        };
-        Self::note(frame, offset, Spot::Host(known.name), &usage, &Peaks::default());
+        Self::note(frame, offset, Spot::Host(definition.name), &usage, &Peaks::default());
         if self.probing == 0 {
             let found = self.hosts.entry(offset).or_insert(HostFound {
                 function: frame.function,
-                name: known.name,
+                name: definition.name,
                 fuel,
             });
             found.fuel = found.fuel.or(fuel);
         }
+    }
+
+    /// The range of a host function's result, and its origin, where the first argument is `first`.
+    fn result_of(&self, host: HostFunction, first: Option<u32>) -> (Range, u8) {
+        let any = Range::any(width_of(host));
+        let given = first.and_then(|index| self.environment.parameters.get(index as usize));
+        match (host.definition().value, given) {
+            (ResultValue::Integer, Some(Given::Int { min, max })) => {
+                (Range::signed(Width::W64, *min, *max), from::CONFIGURATION_VALUE)
+            }
+            (ResultValue::Integer, None) if first.is_none() => (any, from::CONFIGURATION_VALUE),
+            (ResultValue::Length, Some(Given::Bytes { min, max })) => {
+                (Range::unsigned(Width::W32, (*min).into(), (*max).into()), from::CONFIGURATION_LENGTH)
+            }
+            (ResultValue::Any | ResultValue::Integer | ResultValue::Float | ResultValue::Length, _) => {
+                (any, 0)
+            }
+        }
+    }
+}
+
+/// The width of a host function's result.
+fn width_of(host: HostFunction) -> Width {
+    match host.definition().result.value_type() {
+        ValueType::I32 => Width::W32,
+        ValueType::I64 => Width::W64,
+        ValueType::F64 => Width::Other,
+    }
+}
+
+/// What one call of a host function uses that costs this much fuel.
+fn one_call(host: HostFunction, fuel: Linear) -> crate::Usage {
+    let uses = host.definition().uses;
+    let one = |use_of: Use| if uses == use_of { Linear::constant(1) } else { Linear::ZERO };
+    crate::Usage {
+        fuel,
+        records: one(Use::Record),
+        patches: one(Use::Patch),
+        frames: one(Use::Frame),
+        pages: Linear::ZERO,
     }
 }
 

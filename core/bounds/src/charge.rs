@@ -17,6 +17,7 @@ use crate::{Analysis, Costs, Environment};
 use wasmparser::{
     BinaryReaderError, ElementItems, ExternalKind, FunctionBody, Operator, Parser, Payload, TypeRef,
 };
+use weir_abi::host::{HostFunction, Use};
 
 /// The most that one charge takes: far more than any allowance, far less than what overflows.
 pub const CHARGE_MAX: u64 = 1 << 60;
@@ -99,8 +100,8 @@ pub struct Replaced {
 /// What is charged in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Names of the imported functions.
-    pub imports: Vec<String>,
+    /// The imported functions. `None` for one that weir does not have, with which no module is admitted.
+    pub imports: Vec<Option<HostFunction>>,
     /// Functions that are not only called directly: those in element segments, exports, and `ref.func`, sorted.
     pub referenced: Vec<u32>,
     /// The functions that weir calls, but for packets and batches.
@@ -138,15 +139,16 @@ impl Plan {
 /// What a call of a host function costs whose arguments are not known: a constant, and what it is charged for its length. Where the charge is to be
 /// `exact`, without the strings that a record points to: only the host sees these.
 pub fn of_host(
-    name: &str,
+    function: HostFunction,
     costs: &Costs,
     environment: &Environment,
     exact: bool,
 ) -> (u64, Option<(Length, u64)>) {
-    let cost = costs.host(name);
-    let strings = environment.string_bytes.iter().copied().max().filter(|_| name == "emit" && !exact);
+    let cost = costs.host(function);
+    let has_strings = function.definition().uses == Use::Record && !exact;
+    let strings = environment.string_bytes.iter().copied().max().filter(|_| has_strings);
     let constant = u64::from(cost.call) + u64::from(cost.per_byte) * u64::from(strings.unwrap_or(0));
-    (constant, per_unit(Length::of_host(name, None, environment), cost.per_byte))
+    (constant, per_unit(Length::of_host(function, None, environment), cost.per_byte))
 }
 
 pub(crate) fn per_unit(length: Option<Length>, each: u32) -> Option<(Length, u64)> {
@@ -155,7 +157,7 @@ pub(crate) fn per_unit(length: Option<Length>, each: u32) -> Option<(Length, u64
 
 /// What the walk through a function needs to know of the module.
 pub(crate) struct Survey<'a> {
-    pub(crate) imports: Vec<&'a str>,
+    pub(crate) imports: Vec<Option<HostFunction>>,
     pub(crate) bodies: Vec<FunctionBody<'a>>,
     /// Functions in element segments and in the first values of globals.
     indirect: Vec<u32>,
@@ -215,7 +217,7 @@ impl<'a> Survey<'a> {
                     for import in reader.into_imports() {
                         let import = import?;
                         if matches!(import.ty, TypeRef::Func(_)) {
-                            self.imports.push(import.name);
+                            self.imports.push(HostFunction::named(import.name));
                         }
                     }
                 }
@@ -344,7 +346,6 @@ impl<'a> Survey<'a> {
             known[function].is_silent = plan.is_silent && plan.entry == 0;
             functions[function] = plan;
         }
-        let imports = self.imports.iter().map(|&name| name.to_owned()).collect();
-        Ok(Plan { imports, referenced, entries: self.entries, functions, copies: self.copies })
+        Ok(Plan { imports: self.imports, referenced, entries: self.entries, functions, copies: self.copies })
     }
 }

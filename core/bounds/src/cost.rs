@@ -5,15 +5,7 @@
 //! `weir calibrate` measures what it is on a node.
 
 use wasmparser::Operator;
-
-/// What a host function costs: at least the time that it takes where everything is warm, by the bytes that it is told to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostCost {
-    /// For each call.
-    pub call: u32,
-    /// For each byte of its length argument.
-    pub per_byte: u32,
-}
+use weir_abi::host::{self, Cost, HostFunction};
 
 /// Classes of instructions that cost the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +58,8 @@ pub struct Costs {
     element: u32,
     /// One page that `memory.grow` adds, which the kernel has to clear when it is used.
     page: u32,
-    hosts: [(&'static str, HostCost); HOSTS],
-    /// A host function that is none of them: as much as the dearest.
-    other: HostCost,
-}
-
-/// Number of host functions.
-const HOSTS: usize = 17;
-
-const fn host(name: &'static str, call: u32, per_byte: u32) -> (&'static str, HostCost) {
-    (name, HostCost { call, per_byte })
+    /// By the number of the function.
+    hosts: [Cost; host::COUNT],
 }
 
 impl Costs {
@@ -94,26 +78,7 @@ impl Costs {
             bulk_byte: 1,
             element: 40,
             page: 40_000,
-            hosts: [
-                host("emit", 700, 2),
-                host("patch", 600, 4),
-                host("send", 700, 1),
-                host("keep", 1_000, 0),
-                host("release", 600, 0),
-                host("find_compile", 40_000, 2_000),
-                host("find", 160, 4),
-                host("hash", 100, 1),
-                host("log", 2_000, 4),
-                host("param_int", 60, 0),
-                host("param_float", 60, 0),
-                host("param_bytes", 200, 1),
-                host("reserve", 2_000, 0),
-                host("call", 8_000, 2),
-                host("message", 200, 1),
-                host("reply", 8_000, 2),
-                host("publish", 60_000, 2),
-            ],
-            other: HostCost { call: 40_000, per_byte: 2_000 },
+            hosts: host_costs(),
         }
     }
 
@@ -126,8 +91,7 @@ impl Costs {
             bulk_byte: 1,
             element: 1,
             page: 1,
-            hosts: [host("", 0, 0); HOSTS],
-            other: HostCost { call: 0, per_byte: 0 },
+            hosts: [Cost { call: 0, per_byte: 0 }; host::COUNT],
         }
     }
 
@@ -150,8 +114,8 @@ impl Costs {
     }
 
     /// What a host function costs, beside the `call` instruction.
-    pub fn host(&self, name: &str) -> HostCost {
-        self.hosts.iter().find(|(known, _)| *known == name).map_or(self.other, |(_, cost)| *cost)
+    pub const fn host(&self, function: HostFunction) -> Cost {
+        self.hosts[function as usize]
     }
 
     /// What each byte of a bulk instruction costs.
@@ -168,6 +132,17 @@ impl Costs {
     pub fn page(&self) -> u32 {
         self.page
     }
+}
+
+/// The costs of the host functions' records.
+const fn host_costs() -> [Cost; host::COUNT] {
+    let mut costs = [Cost { call: 0, per_byte: 0 }; host::COUNT];
+    let mut place = 0;
+    while place < host::COUNT {
+        costs[place] = host::HOST_FUNCTIONS[place].cost;
+        place += 1;
+    }
+    costs
 }
 
 /// The class of an instruction.

@@ -9,6 +9,7 @@ use wasmparser::{
     BinaryReaderError, BlockType, ContType, FrameKind, FuncType, FunctionBody, ModuleArity, Operator,
     RefType, SubType,
 };
+use weir_abi::host::{HostFunction, Use};
 
 /// An instruction.
 pub(crate) struct Item<'a> {
@@ -49,9 +50,10 @@ pub(crate) fn decode<'a>(
         };
         match &item.operator {
             Operator::Call { function_index } => {
-                if let Some(name) = survey.imports.get(*function_index as usize) {
+                // A call of an import that weir does not have is never run.
+                if let Some(Some(function)) = survey.imports.get(*function_index as usize).copied() {
                     let before: Vec<Operator<'_>> = last.iter().map(|item| item.operator.clone()).collect();
-                    match injected(name, &before) {
+                    match injected(function, &before) {
                         Some(injected) => {
                             item.cost = survey.costs.class(Class::Move).into();
                             let mut from = offset;
@@ -61,7 +63,7 @@ pub(crate) fn decode<'a>(
                             }
                             item.replaced = Some(Replaced { from, call: offset, injected });
                         }
-                        None => host_call(survey, name, &constants, &mut item),
+                        None => host_call(survey, function, &constants, &mut item),
                     }
                 }
             }
@@ -88,25 +90,26 @@ pub(crate) fn decode<'a>(
     Ok(())
 }
 
-fn host_call(survey: &Survey<'_>, name: &str, constants: &Constants, item: &mut Item<'_>) {
-    let cost = survey.costs.host(name);
+fn host_call(survey: &Survey<'_>, function: HostFunction, constants: &Constants, item: &mut Item<'_>) {
+    let definition = function.definition();
+    let cost = survey.costs.host(function);
     item.cost += u64::from(cost.call);
-    if name == "emit" && !survey.rules.exact {
+    let first = definition.parameters.len().checked_sub(1).and_then(|above| constants.argument(above));
+    if definition.uses == Use::Record && !survey.rules.exact {
         // Only the host sees how long the strings are that a row points to.
         let strings = &survey.environment.string_bytes;
-        let most = match constants.argument(2) {
+        let most = match first {
             Some(stream) => strings.get(stream as usize).copied(),
             None => strings.iter().copied().max(),
         };
         item.cost += u64::from(cost.per_byte) * u64::from(most.unwrap_or(0));
     }
-    let parameter = constants.argument(2).filter(|_| name == "param_bytes");
-    take_length(item, Length::of_host(name, parameter, survey.environment), cost.per_byte, constants);
+    take_length(item, Length::of_host(function, first, survey.environment), cost.per_byte, constants);
 }
 
 fn take_length(item: &mut Item<'_>, length: Option<Length>, each: u32, constants: &Constants) {
     let Some((length, each)) = per_unit(length, each) else { return };
-    match constants.argument(length.above.len()) {
+    match constants.argument(usize::from(length.above.is_some())) {
         Some(known) => item.cost += each * u64::from(length.of(known)),
         None => item.length = Some((length, each)),
     }

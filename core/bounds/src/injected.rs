@@ -4,6 +4,7 @@
 //! one place that says where: the analysis counts such a read as a constant, and the loader makes it one.
 
 use wasmparser::Operator;
+use weir_abi::host::{HostFunction, ResultValue};
 
 /// A read of a parameter that is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +30,17 @@ pub enum InjectedValue {
 
 /// Whether a call of this host function is replaced. `before` are the instructions directly before the call, the last one last; the last
 /// three are enough.
-pub fn injected(import: &str, before: &[Operator<'_>]) -> Option<Injected> {
+pub fn injected(function: HostFunction, before: &[Operator<'_>]) -> Option<Injected> {
     let parameter = |operator: &Operator<'_>| match operator {
         Operator::I32Const { value } => Some(value.cast_unsigned()),
         _ => None,
     };
     let read = |what| Some(Injected { parameter: parameter(before.last()?)?, what, before: 1 });
-    match import {
-        "param_int" => read(InjectedValue::Int),
-        "param_float" => read(InjectedValue::Float),
-        "param_bytes" => match before.last_chunk()? {
+    match function.definition().value {
+        ResultValue::Any => None,
+        ResultValue::Integer => read(InjectedValue::Int),
+        ResultValue::Float => read(InjectedValue::Float),
+        ResultValue::Length => match before.last_chunk()? {
             [
                 index,
                 // Where to does not matter without room.
@@ -47,6 +49,5 @@ pub fn injected(import: &str, before: &[Operator<'_>]) -> Option<Injected> {
             ] => Some(Injected { parameter: parameter(index)?, what: InjectedValue::Length, before: 3 }),
             _ => None,
         },
-        _ => None,
     }
 }

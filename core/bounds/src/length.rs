@@ -2,27 +2,19 @@
 
 use crate::{Environment, Given};
 use wasmparser::Operator;
-use weir_abi::imports::Type;
-use weir_abi::limit;
+use weir_abi::host::{HostFunction, LengthArgument, Most, ValueType};
+
+pub use weir_abi::host::Beyond;
 
 /// An argument that says how many bytes, or table elements, are worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length {
-    /// Types of the arguments above it on the stack, at most one.
-    pub above: &'static [Type],
+    /// The type of the argument above it on the stack, if there is one.
+    pub above: Option<ValueType>,
     /// More than this is never worked on.
     pub most: u32,
     /// What a length beyond that means.
     pub beyond: Beyond,
-}
-
-/// What a length means that is more than can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beyond {
-    /// The call is refused, or traps, before any byte is looked at.
-    Nothing,
-    /// As much as can be.
-    Most,
 }
 
 impl Length {
@@ -35,25 +27,16 @@ impl Length {
         }
     }
 
-    /// The length argument of a host function, if it has one. `parameter` is the first argument of `param_bytes`, if known.
-    pub fn of_host(name: &str, parameter: Option<u32>, environment: &Environment) -> Option<Self> {
-        let length = |above, most, beyond| Some(Self { above, most, beyond });
-        match name {
-            "emit" | "find" => length(&[], limit::HOST_READ_BYTES, Beyond::Nothing),
-            "hash" => length(&[Type::I64], limit::HOST_READ_BYTES, Beyond::Nothing),
-            "patch" => length(&[], limit::PATCH_BYTES, Beyond::Nothing),
-            "send" => length(&[], limit::FRAME_BYTES, Beyond::Nothing),
-            "find_compile" => {
-                length(&[Type::I32], limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing)
-            }
-            "call" => length(&[Type::I64], limit::MESSAGE_BYTES, Beyond::Nothing),
-            "reply" => length(&[], limit::MESSAGE_BYTES, Beyond::Nothing),
-            "publish" => length(&[], limit::PUBLISHED_BYTES, Beyond::Nothing),
-            "message" => length(&[], limit::MESSAGE_BYTES, Beyond::Most),
-            "log" => length(&[], limit::LOG_BYTES, Beyond::Most),
-            "param_bytes" => length(&[], value_bytes(parameter, environment), Beyond::Most),
-            _ => None,
-        }
+    /// The length argument of a host function, if it has one. `first` is the call's first argument, if known: the index of a parameter.
+    pub fn of_host(function: HostFunction, first: Option<u32>, environment: &Environment) -> Option<Self> {
+        let definition = function.definition();
+        let LengthArgument { parameter, most, beyond } = definition.length?;
+        let most = match most {
+            Most::Bytes(most) => most,
+            Most::Parameter => value_bytes(first, environment),
+        };
+        let above = definition.parameters.get(parameter + 1).map(|above| above.ty.value_type());
+        Some(Self { above, most, beyond })
     }
 
     /// The length argument of a bulk instruction.
@@ -62,10 +45,10 @@ impl Length {
         match operator {
             Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 let most = u32::try_from(environment.pages_max.saturating_mul(PAGE)).unwrap_or(u32::MAX);
-                Some(Self { above: &[], most, beyond: Beyond::Nothing })
+                Some(Self { above: None, most, beyond: Beyond::Nothing })
             }
             Operator::TableCopy { .. } | Operator::TableFill { .. } | Operator::TableInit { .. } => {
-                Some(Self { above: &[], most: TABLE_MAX, beyond: Beyond::Nothing })
+                Some(Self { above: None, most: TABLE_MAX, beyond: Beyond::Nothing })
             }
             _ => None,
         }

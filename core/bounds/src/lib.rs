@@ -29,7 +29,7 @@ mod value;
 mod walk;
 
 pub use analyse::{Malformed, analyse};
-pub use cost::{Class as CostClass, Costs, HostCost, class_of};
+pub use cost::{Class as CostClass, Costs, class_of};
 pub use injected::{Injected, InjectedValue, injected};
 pub use length::{Beyond, Length};
 pub use linear::Linear;

@@ -10,6 +10,7 @@ use wasmparser::{
     BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, FunctionBody, KnownCustom, Name,
     Operator, Parser, Payload, TypeRef, ValType,
 };
+use weir_abi::host::HostFunction;
 
 /// A module.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Module<'a> {
     /// Type of each function, the imported ones first.
     functions: Vec<u32>,
     /// Names of the imported functions.
-    pub(crate) imports: Vec<&'a str>,
+    pub(crate) imports: Vec<Option<HostFunction>>,
     bodies: Vec<FunctionBody<'a>>,
     decoded: Vec<Option<Rc<Code<'a>>>>,
     /// Instructions that were read so far.
@@ -112,7 +113,7 @@ impl<'a> Module<'a> {
                         let import = import?;
                         if let TypeRef::Func(ty) = import.ty {
                             self.functions.push(ty);
-                            self.imports.push(import.name);
+                            self.imports.push(HostFunction::named(import.name));
                         }
                     }
                 }

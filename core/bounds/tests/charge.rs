@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use weir_abi::host::HostFunction;
 use weir_bounds::charge::{Amount, FunctionPlan, Plan, Rules, Side, plan};
 use weir_bounds::{Analysis, CostClass, Costs, Environment, Given, InjectedValue, Length, analyse};
 
@@ -148,13 +149,14 @@ fn no_more_is_charged_beforehand_than_the_rules_say() {
 #[test]
 fn lengths_are_charged_where_they_are_known() {
     let costs = Costs::standard();
-    let [emit, hash, log] = ["emit", "hash", "log"].map(|name| costs.host(name));
+    let [emit, hash, log] =
+        [HostFunction::Emit, HostFunction::Hash, HostFunction::Log].map(|function| costs.host(function));
     let call = cost(CostClass::Call);
     let entry =
         |body: &str| first(&packet(&format!("{body} (i32.const 0)"), "")).entry - cost(CostClass::Move);
     // Constants, also with something above them; cut where the host cuts, nothing where it refuses.
     let constant =
-        |host: weir_bounds::HostCost, bytes: u64| u64::from(host.call) + u64::from(host.per_byte) * bytes;
+        |host: weir_abi::host::Cost, bytes: u64| u64::from(host.call) + u64::from(host.per_byte) * bytes;
     assert_eq!(
         entry("(drop (call $hash (i32.const 0) (i32.const 64) (i64.const 1)))"),
         call + 3 * cost(CostClass::Move) + constant(hash, 64)
@@ -176,14 +178,14 @@ fn lengths_are_charged_where_they_are_known() {
     assert_eq!(first(&plan).entry, call + 4 * cost(CostClass::Move) + constant(hash, 0));
     let [charge] = first(&plan).charges.as_slice() else { panic!("{plan:?}") };
     assert!(
-        matches!(charge.amount, Amount::Length(Length { above: [_], .. }, each) if each == u64::from(hash.per_byte))
+        matches!(charge.amount, Amount::Length(Length { above: Some(_), .. }, each) if each == u64::from(hash.per_byte))
     );
     let plan =
         packet("(memory.fill (i32.const 0) (i32.const 0) (local.get $d)) (memory.grow (local.get $d))", "");
     let varying: Vec<_> =
         first(&plan).charges.iter().filter(|c| !matches!(c.amount, Amount::Constant(_))).collect();
     let [fill, grow] = varying.as_slice() else { panic!("{plan:?}") };
-    assert!(matches!(fill.amount, Amount::Length(Length { above: [], most: 131_072, .. }, 1)));
+    assert!(matches!(fill.amount, Amount::Length(Length { above: None, most: 131_072, .. }, 1)));
     assert_eq!((&grow.amount, grow.side), (&Amount::Grown(costs.page().into()), Side::After));
 }
 
@@ -226,7 +228,7 @@ fn a_loop_that_is_known_is_not_charged_for_inside() {
 
 #[test]
 fn what_is_dear_is_charged_for_where_it_stands() {
-    let emit = u64::from(Costs::standard().host("emit").call);
+    let emit = u64::from(Costs::standard().host(HostFunction::Emit).call);
     let rules = Rules { dear: emit, ahead: 1 << 40, piece: 1 << 40, ..rules() };
     // Only where the loop comes by: its header does not take it, though it is known how often the loop goes round.
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) (local $n i32)

@@ -6,7 +6,8 @@ use wasmparser::{
     ExternalKind, FuncType, GlobalType, KnownCustom, Name, Parser, Payload, TypeRef, ValType, Validator,
     WasmFeatures,
 };
-use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export, imports};
+use weir_abi::host::{self, HostFunction, ValueType};
+use weir_abi::{MANIFEST_SECTION, PRIVATE_MAX, RESERVED_PREFIX, export};
 use weir_units::{Bytes, Nanos, beside};
 
 /// The largest module, in bytes.
@@ -404,21 +405,22 @@ impl<'a> Found<'a> {
     }
 
     fn import(&mut self, module: &str, name: &str, ty: TypeRef) -> Result<(), Refusal> {
-        let known = imports::ALL.iter().find(|i| module == imports::MODULE && i.name == name);
+        let known =
+            HostFunction::named(name).filter(|_| module == host::MODULE).map(HostFunction::definition);
         let (Some(known), TypeRef::Func(index)) = (known, ty) else {
             return Err(Refusal::UnknownImport {
                 module: module.escape_debug().take(80).collect(),
                 name: name.escape_debug().take(80).collect(),
-                known: imports::ALL
+                known: host::HOST_FUNCTIONS
                     .iter()
-                    .map(|i| format!("`weir.{}`", i.name))
+                    .map(|known| format!("`weir.{}`", known.name))
                     .collect::<Vec<_>>()
                     .join(", "),
             });
         };
         let given = self.function_type(index);
         let wanted =
-            FuncType::new(known.params.iter().copied().map(value_type), known.result.map(value_type));
+            FuncType::new(known.parameter_types().map(value_type), [value_type(known.result.value_type())]);
         if given != Some(&wanted) {
             return Err(Refusal::ImportType {
                 name: known.name,
@@ -558,11 +560,11 @@ impl<'a> Found<'a> {
     }
 }
 
-fn value_type(ty: imports::Type) -> ValType {
+fn value_type(ty: ValueType) -> ValType {
     match ty {
-        imports::Type::I32 => ValType::I32,
-        imports::Type::I64 => ValType::I64,
-        imports::Type::F64 => ValType::F64,
+        ValueType::I32 => ValType::I32,
+        ValueType::I64 => ValType::I64,
+        ValueType::F64 => ValType::F64,
     }
 }
 

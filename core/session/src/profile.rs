@@ -4,7 +4,8 @@ use crate::{Calibration, Limits, STACK_MAX, Tier, shown};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 use toml::de::{DeTable, DeValue};
-use weir_abi::{PRIVATE_MAX, imports, limit};
+use weir_abi::host::HOST_FUNCTIONS;
+use weir_abi::{PRIVATE_MAX, limit};
 use weir_units::{Bytes, Nanos};
 
 /// The longest profile, in bytes.
@@ -91,7 +92,7 @@ impl Default for Profile {
             frame_bytes: Bytes(limit::FRAME_BYTES as u64),
             keep: limit::KEPT_PACKETS,
             pages: PRIVATE_MAX >> 16,
-            imports: imports::ALL.iter().map(|import| import.name).collect(),
+            imports: HOST_FUNCTIONS.iter().map(|known| known.name).collect(),
             cpu_factor: 40,
             other_factor: 10,
             strikes: 3,
@@ -189,10 +190,10 @@ const KEYS: &[(&str, Read)] = &[
     ("keep", |profile, value| count(value, 0, limit::KEPT_PACKETS.into(), &mut profile.keep)),
     ("pages", |profile, value| count(value, 0, u64::from(PRIVATE_MAX) / WASM_PAGE, &mut profile.pages)),
     ("imports", |profile, value| {
-        let known = |name: &str| imports::ALL.iter().map(|import| import.name).find(|known| *known == name);
+        let known = |name: &str| HOST_FUNCTIONS.iter().map(|known| known.name).find(|known| *known == name);
         profile.imports = list(value, known).ok_or_else(|| {
             let names: Vec<String> =
-                imports::ALL.iter().map(|import| format!("\"{}\"", import.name)).collect();
+                HOST_FUNCTIONS.iter().map(|known| format!("\"{}\"", known.name)).collect();
             format!("a list of some of {}", names.join(", "))
         })?;
         Ok(())

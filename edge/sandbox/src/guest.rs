@@ -5,6 +5,7 @@ use crate::host::Host;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use wasmtime::{Caller, Extern, Memory};
+use weir_abi::host::HostFunction;
 use weir_abi::{export, limit};
 use weir_memory::copy_once;
 
@@ -12,7 +13,7 @@ use weir_memory::copy_once;
 pub(crate) struct Guest<'a> {
     private: &'a [u8],
     pub(crate) host: &'a mut Host,
-    function: &'static str,
+    function: HostFunction,
 }
 
 /// What the host function `function` looks at in the calling module. Found once for a call, however many ranges it reads.
@@ -22,7 +23,7 @@ pub(crate) struct Guest<'a> {
 #[inline]
 pub(crate) fn guest<'a>(
     caller: &'a mut Caller<'_, Host>,
-    function: &'static str,
+    function: HostFunction,
 ) -> Result<Guest<'a>, FaultKind> {
     let (private, host) = memory(caller, function)?.data_and_store_mut(caller);
     if host.overrun.load(Ordering::Relaxed) {
@@ -47,7 +48,7 @@ impl Guest<'_> {
         len: u32,
         act: impl FnOnce(&[u8], &mut Host) -> R,
     ) -> Result<R, FaultKind> {
-        let wild = FaultKind::WildPointer { function: self.function };
+        let wild = FaultKind::WildPointer { function: self.function.name() };
         if len > limit::HOST_READ_BYTES {
             // A call of the host must stay short, and its copy small.
             return Err(wild);
@@ -85,7 +86,7 @@ impl Guest<'_> {
 #[inline]
 pub(crate) fn with_bytes<R>(
     caller: &mut Caller<'_, Host>,
-    function: &'static str,
+    function: HostFunction,
     address: u32,
     len: u32,
     act: impl FnOnce(&[u8], &mut Host) -> R,
@@ -99,7 +100,7 @@ pub(crate) fn with_bytes<R>(
 /// [`FaultKind::WildPointer`] where `room` bytes are not there.
 pub(crate) fn write_bytes(
     caller: &mut Caller<'_, Host>,
-    function: &'static str,
+    function: HostFunction,
     address: u32,
     room: u32,
     bytes: &[u8],
@@ -107,14 +108,14 @@ pub(crate) fn write_bytes(
     let memory = memory(caller, function)?;
     let (start, room) = (address as usize, room as usize);
     let to = memory.data_mut(caller).get_mut(start..start.saturating_add(room));
-    let to = to.ok_or(FaultKind::WildPointer { function })?;
+    let to = to.ok_or(FaultKind::WildPointer { function: function.name() })?;
     let fits = bytes.len().min(room);
     to[..fits].copy_from_slice(&bytes[..fits]);
     Ok(bytes.len())
 }
 
 #[inline]
-fn memory(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memory, FaultKind> {
+fn memory(caller: &mut Caller<'_, Host>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.data().memory {
         Some(memory) => Ok(memory),
         None => exported(caller, function),
@@ -123,9 +124,9 @@ fn memory(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memor
 
 /// Only in a WebAssembly start function: the instance is not there yet.
 #[cold]
-fn exported(caller: &mut Caller<'_, Host>, function: &'static str) -> Result<Memory, FaultKind> {
+fn exported(caller: &mut Caller<'_, Host>, function: HostFunction) -> Result<Memory, FaultKind> {
     match caller.get_export(export::MEMORY) {
         Some(Extern::Memory(memory)) => Ok(memory),
-        _ => Err(FaultKind::WildPointer { function }),
+        _ => Err(FaultKind::WildPointer { function: function.name() }),
     }
 }

@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use wasmtime::{Caller, Linker, Memory, ResourceLimiter};
-use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, imports, limit};
+use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction};
+use weir_abi::{BATCH_BYTES, BATCH_PACKETS, DESCRIPTOR_BYTES, Descriptor, code, limit};
 use weir_session::{Admitted, Holding, Order, Records, TABLE_ELEMENTS_MAX, Value, is_plain};
 use weir_units::{Bytes, Nanos};
 use weir_wire::{PEEK_MAX, PatchError, WriteFields};
@@ -315,134 +316,166 @@ const fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// Defines every function of [`imports::ALL`].
+/// Defines all host functions, and those that the loader imports itself.
 pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let module = imports::MODULE;
-    // The loader gives these the mask of packets still to do as their last argument.
-    linker.func_wrap(
-        module,
-        "emit",
-        |mut caller: Caller<'_, Host>, stream: i32, row: i32, len: i32, rest: i64| {
-            let current = current(rest.cast_unsigned());
-            emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len), current)
-                .map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(
-        module,
-        "patch",
-        |mut caller: Caller<'_, Host>, descriptor: i32, offset: i32, bytes: i32, len: i32, rest: i64| {
-            let bytes = (unsigned(bytes), unsigned(len));
-            patch(&mut caller, unsigned(descriptor), unsigned(offset), bytes, current(rest.cast_unsigned()))
-                .map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(
-        module,
-        "send",
-        |mut caller: Caller<'_, Host>, output: i32, bytes: i32, len: i32, rest: i64| {
-            let bytes = (unsigned(bytes), unsigned(len));
-            send(&mut caller, unsigned(output), bytes, current(rest.cast_unsigned()))
-                .map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(module, "keep", |mut caller: Caller<'_, Host>, descriptor: i32, rest: i64| {
-        keep(&mut caller, unsigned(descriptor), current(rest.cast_unsigned())).map_err(wasmtime::Error::from)
-    })?;
-    linker.func_wrap(module, "release", |mut caller: Caller<'_, Host>, handle: i32| {
-        release(caller.data_mut(), handle)
-    })?;
-    linker.func_wrap(module, LIMIT, |mut caller: Caller<'_, Host>| {
+    linker.func_wrap(host::MODULE, LIMIT, |mut caller: Caller<'_, Host>| {
         caller.data_mut().run_out().map_err(wasmtime::Error::from)
     })?;
-    linker.func_wrap_async(module, SUSPEND, |caller: Caller<'_, Host>, (left,): (i64,)| {
+    linker.func_wrap_async(host::MODULE, SUSPEND, |caller: Caller<'_, Host>, (left,): (i64,)| {
         Box::new(slice::run_out(caller, left))
     })?;
-    linker.func_wrap(
-        module,
-        "find_compile",
-        |mut caller: Caller<'_, Host>, list: i32, len: i32, flags: i32| {
-            find_compile(&mut caller, unsigned(list), unsigned(len), flags).map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(module, "find", |mut caller: Caller<'_, Host>, handle: i32, bytes: i32, len: i32| {
-        with_bytes(&mut caller, "find", unsigned(bytes), unsigned(len), |bytes, host| {
-            let patterns = host.patterns.get(unsigned(handle) as usize);
-            match patterns.and_then(|patterns| patterns.find(bytes)) {
-                Some((pattern, at)) => (i64::from(pattern) << 32) | i64::from(at),
-                None => -1,
-            }
-        })
-        .map_err(wasmtime::Error::from)
-    })?;
-    linker.func_wrap(module, "hash", |mut caller: Caller<'_, Host>, bytes: i32, len: i32, seed: i64| {
-        with_bytes(&mut caller, "hash", unsigned(bytes), unsigned(len), |bytes, _| {
-            xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
-        })
-        .map_err(wasmtime::Error::from)
-    })?;
-    linker.func_wrap(module, "log", |mut caller: Caller<'_, Host>, level: i32, text: i32, len: i32| {
-        let len = unsigned(len).min(limit::LOG_BYTES);
-        with_bytes(&mut caller, "log", unsigned(text), len, |text, host| log(host, level, text))
-            .map_err(wasmtime::Error::from)
-    })?;
-    linker
-        .func_wrap(module, "reserve", |caller: Caller<'_, Host>, bytes: i64| caller.data().reserve(bytes))?;
-    linker.func_wrap(
-        module,
-        "call",
-        |mut caller: Caller<'_, Host>, service: i32, bytes: i32, len: i32, within: i64| {
-            call_service(&mut caller, unsigned(service), (unsigned(bytes), unsigned(len)), within)
-                .map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(module, "message", |mut caller: Caller<'_, Host>, to: i32, room: i32| {
-        let message = std::mem::take(&mut caller.data_mut().message);
-        let written = write_bytes(&mut caller, "message", unsigned(to), unsigned(room), &message);
-        caller.data_mut().message = message;
-        written.map(|len| i32::try_from(len).unwrap_or(i32::MAX)).map_err(wasmtime::Error::from)
-    })?;
-    linker.func_wrap(module, "reply", |mut caller: Caller<'_, Host>, call: i64, bytes: i32, len: i32| {
-        if unsigned(len) > limit::MESSAGE_BYTES {
-            return Ok(code::RANGE);
+    HOST_FUNCTIONS.iter().try_for_each(|definition| define_one(linker, definition))
+}
+
+/// Defines a host function. The loader gives those that are told of packets the mask of packets still to do as their last argument.
+fn define_one(linker: &mut Linker<Host>, definition: &'static Definition) -> wasmtime::Result<()> {
+    type Call<'a> = Caller<'a, Host>;
+    let (module, name) = (host::MODULE, definition.name);
+    match definition.function {
+        HostFunction::Emit => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, stream: i32, row: i32, len: i32, rest: i64| {
+                let current = current(rest.cast_unsigned());
+                emit(&mut caller, unsigned(stream), unsigned(row), unsigned(len), current)
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
+        HostFunction::Patch => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, descriptor: i32, offset: i32, bytes: i32, len: i32, rest: i64| {
+                let bytes = (unsigned(bytes), unsigned(len));
+                let current = current(rest.cast_unsigned());
+                patch(&mut caller, unsigned(descriptor), unsigned(offset), bytes, current)
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
+        HostFunction::Send => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, output: i32, bytes: i32, len: i32, rest: i64| {
+                let bytes = (unsigned(bytes), unsigned(len));
+                send(&mut caller, unsigned(output), bytes, current(rest.cast_unsigned()))
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
+        HostFunction::Keep => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, descriptor: i32, rest: i64| {
+                keep(&mut caller, unsigned(descriptor), current(rest.cast_unsigned()))
+                    .map_err(wasmtime::Error::from)
+            })
         }
-        with_bytes(&mut caller, "reply", unsigned(bytes), unsigned(len), |bytes, host| {
-            host.post.as_ref().map_or(code::UNKNOWN, |post| post.reply(call.cast_unsigned(), bytes))
-        })
-        .map_err(wasmtime::Error::from)
-    })?;
-    linker.func_wrap(
-        module,
-        "publish",
-        |mut caller: Caller<'_, Host>, table: i32, bytes: i32, len: i32| {
-            publish(&mut caller, unsigned(table), (unsigned(bytes), unsigned(len)))
+        HostFunction::Release => linker
+            .func_wrap(module, name, |mut caller: Call<'_>, handle: i32| release(caller.data_mut(), handle)),
+        HostFunction::FindCompile => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, list: i32, len: i32, flags: i32| {
+                find_compile(&mut caller, unsigned(list), unsigned(len), flags).map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::Find => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, handle: i32, bytes: i32, len: i32| {
+                find(&mut caller, handle, unsigned(bytes), unsigned(len)).map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::Hash => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, bytes: i32, len: i32, seed: i64| {
+                with_bytes(&mut caller, HostFunction::Hash, unsigned(bytes), unsigned(len), |bytes, _| {
+                    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.cast_unsigned()).cast_signed()
+                })
                 .map_err(wasmtime::Error::from)
-        },
-    )?;
-    linker.func_wrap(module, "param_int", |caller: Caller<'_, Host>, index: i32| {
-        let value = caller.data().admitted.values().get(unsigned(index) as usize);
-        value.and_then(weir_session::Value::as_int).unwrap_or(0)
-    })?;
-    linker.func_wrap(module, "param_float", |caller: Caller<'_, Host>, index: i32| {
-        let value = caller.data().admitted.values().get(unsigned(index) as usize);
-        value.and_then(weir_session::Value::as_float).unwrap_or(0.0)
-    })?;
-    linker.func_wrap(
-        module,
-        "param_bytes",
-        |mut caller: Caller<'_, Host>, index: i32, to: i32, room: i32| {
-            let host = caller.data_mut();
-            let Some(value) = host.encoded.get_mut(unsigned(index) as usize).map(std::mem::take) else {
-                return Ok(code::UNKNOWN);
-            };
-            let written = write_bytes(&mut caller, "param_bytes", unsigned(to), unsigned(room), &value);
-            if let Some(place) = caller.data_mut().encoded.get_mut(unsigned(index) as usize) {
-                *place = value;
-            }
-            written.map(|len| i32::try_from(len).unwrap_or(i32::MAX)).map_err(wasmtime::Error::from)
-        },
-    )?;
+            })
+        }
+        HostFunction::Log => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, level: i32, text: i32, len: i32| {
+                let len = unsigned(len).min(limit::LOG_BYTES);
+                with_bytes(&mut caller, HostFunction::Log, unsigned(text), len, |text, host| {
+                    log(host, level, text)
+                })
+                .map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::ParamInt => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
+            let value = caller.data().admitted.values().get(unsigned(index) as usize);
+            value.and_then(Value::as_int).unwrap_or(0)
+        }),
+        HostFunction::ParamFloat => linker.func_wrap(module, name, |caller: Call<'_>, index: i32| {
+            let value = caller.data().admitted.values().get(unsigned(index) as usize);
+            value.and_then(Value::as_float).unwrap_or(0.0)
+        }),
+        HostFunction::ParamBytes => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, index: i32, to: i32, room: i32| {
+                param_bytes(&mut caller, unsigned(index), unsigned(to), unsigned(room))
+                    .map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::Reserve => {
+            linker.func_wrap(module, name, |caller: Call<'_>, bytes: i64| caller.data().reserve(bytes))
+        }
+        HostFunction::Call => linker.func_wrap(
+            module,
+            name,
+            |mut caller: Call<'_>, service: i32, bytes: i32, len: i32, within: i64| {
+                call_service(&mut caller, unsigned(service), (unsigned(bytes), unsigned(len)), within)
+                    .map_err(wasmtime::Error::from)
+            },
+        ),
+        HostFunction::Message => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, to: i32, room: i32| {
+                message(&mut caller, unsigned(to), unsigned(room)).map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::Reply => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, call: i64, bytes: i32, len: i32| {
+                reply(&mut caller, call.cast_unsigned(), (unsigned(bytes), unsigned(len)))
+                    .map_err(wasmtime::Error::from)
+            })
+        }
+        HostFunction::Publish => {
+            linker.func_wrap(module, name, |mut caller: Call<'_>, table: i32, bytes: i32, len: i32| {
+                publish(&mut caller, unsigned(table), (unsigned(bytes), unsigned(len)))
+                    .map_err(wasmtime::Error::from)
+            })
+        }
+    }?;
     Ok(())
+}
+
+fn find(caller: &mut Caller<'_, Host>, handle: i32, bytes: u32, len: u32) -> Result<i64, FaultKind> {
+    with_bytes(caller, HostFunction::Find, bytes, len, |bytes, host| {
+        let patterns = host.patterns.get(unsigned(handle) as usize);
+        match patterns.and_then(|patterns| patterns.find(bytes)) {
+            Some((pattern, at)) => (i64::from(pattern) << 32) | i64::from(at),
+            None => -1,
+        }
+    })
+}
+
+fn param_bytes(caller: &mut Caller<'_, Host>, index: u32, to: u32, room: u32) -> Result<i32, FaultKind> {
+    let Some(value) = caller.data_mut().encoded.get_mut(index as usize).map(std::mem::take) else {
+        return Ok(code::UNKNOWN);
+    };
+    let written = write_bytes(caller, HostFunction::ParamBytes, to, room, &value);
+    if let Some(place) = caller.data_mut().encoded.get_mut(index as usize) {
+        *place = value;
+    }
+    written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
+}
+
+fn message(caller: &mut Caller<'_, Host>, to: u32, room: u32) -> Result<i32, FaultKind> {
+    let message = std::mem::take(&mut caller.data_mut().message);
+    let written = write_bytes(caller, HostFunction::Message, to, room, &message);
+    caller.data_mut().message = message;
+    written.map(|len| i32::try_from(len).unwrap_or(i32::MAX))
+}
+
+fn reply(caller: &mut Caller<'_, Host>, call: u64, (bytes, len): (u32, u32)) -> Result<i32, FaultKind> {
+    if len > limit::MESSAGE_BYTES {
+        return Ok(code::RANGE);
+    }
+    with_bytes(caller, HostFunction::Reply, bytes, len, |bytes, host| {
+        host.post.as_ref().map_or(code::UNKNOWN, |post| post.reply(call, bytes))
+    })
 }
 
 fn call_service(
@@ -455,7 +488,7 @@ fn call_service(
     if len > limit::MESSAGE_BYTES {
         return Ok(code::RANGE.into());
     }
-    with_bytes(caller, "call", bytes, len, |bytes, host| {
+    with_bytes(caller, HostFunction::Call, bytes, len, |bytes, host| {
         host.post.as_ref().map_or(code::DENIED.into(), |post| post.call(service, bytes, Nanos(within)))
     })
 }
@@ -474,13 +507,13 @@ fn emit(
     if len as usize != declared.row_bytes() {
         return Err(FaultKind::RowSize);
     }
-    let mut guest = guest(caller, "emit")?;
+    let mut guest = guest(caller, HostFunction::Emit)?;
     // The strings first, so that a wild pointer leaves no half-made record. Where they are is read once, from a copy of their (address, length).
     let mut strings: Vec<(usize, Vec<u8>)> = Vec::new();
     let mut string_bytes = 0u64;
     for field in declared.fields.iter().filter(|field| field.ty.is_indirect()) {
         let at = row.checked_add(u32::try_from(field.offset).unwrap_or(u32::MAX));
-        let at = at.ok_or(FaultKind::WildPointer { function: "emit" })?;
+        let at = at.ok_or(FaultKind::WildPointer { function: HostFunction::Emit.name() })?;
         let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
         let place = guest.bytes(at, 8, |bytes, _| (word(bytes), word(bytes.get(4..).unwrap_or_default())));
         let (address, len) = place?;
@@ -519,7 +552,7 @@ fn patch(
     if len > limit::PATCH_BYTES {
         return Ok(code::RANGE);
     }
-    let mut guest = guest(caller, "patch")?;
+    let mut guest = guest(caller, HostFunction::Patch)?;
     let described = guest.bytes(descriptor, 64, |bytes, _| read_descriptor(bytes))?;
     let mut wanted = [0; limit::PATCH_BYTES as usize];
     guest.bytes(bytes, len, |bytes, _| wanted[..bytes.len()].copy_from_slice(bytes))?;
@@ -567,7 +600,7 @@ fn find_compile(caller: &mut Caller<'_, Host>, list: u32, len: u32, flags: i32) 
     if len > limit::PATTERN_BYTES + 4 * limit::PATTERNS {
         return Ok(code::FULL);
     }
-    with_bytes(caller, "find_compile", list, len, |list, host| {
+    with_bytes(caller, HostFunction::FindCompile, list, len, |list, host| {
         if host.patterns.len() >= limit::PATTERN_SETS as usize {
             return code::FULL;
         }

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wasmtime::{Global, Instance as WasmInstance, Memory, Store, TypedFunc, Val, WasmParams, WasmResults};
+use weir_abi::host::HostFunction;
 use weir_abi::{ARENA_BASE, ARENA_MAX, DESCRIPTORS_BASE, DESCRIPTORS_MAX, export, lost};
 use weir_bounds::{Costs, EntryPoint};
 use weir_session::{Admitted, Entry, Holding, Records};
@@ -340,7 +341,8 @@ impl Instance {
             Some(counter) => counter.allowance(&mut *store),
             None => wasm.fuel?.get(&mut *store).i64()?,
         };
-        let strings = store.data().strings.saturating_mul(Costs::standard().host("emit").per_byte.into());
+        let strings =
+            store.data().strings.saturating_mul(Costs::standard().host(HostFunction::Emit).per_byte.into());
         let used = most.cast_signed().saturating_sub(left);
         Some(used.max(0).cast_unsigned().saturating_add(strings))
     }

@@ -11,6 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use wasmtime::Caller;
+use weir_abi::host::HostFunction;
 use weir_abi::{DESCRIPTOR_BYTES, code, limit};
 use weir_session::{KeptPacket, KeptPackets, Order};
 use weir_units::Bytes;
@@ -200,7 +201,8 @@ pub(crate) fn keep(
         return Ok(code::FULL);
     }
     let bytes = u32::try_from(DESCRIPTOR_BYTES).unwrap_or(u32::MAX);
-    let described = with_bytes(caller, "keep", descriptor, bytes, |bytes, _| read_descriptor(bytes))?;
+    let described =
+        with_bytes(caller, HostFunction::Keep, descriptor, bytes, |bytes, _| read_descriptor(bytes))?;
     let private = caller.data().memory.map_or(0, |memory| memory.data_size(&*caller)) as u64;
     let host = caller.data_mut();
     let Some(keeper) = &host.kept.keeper else { return Ok(code::DENIED) };

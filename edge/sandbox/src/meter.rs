@@ -13,7 +13,7 @@
 
 use wasm_encoder::{BlockType, BranchHint, Function, MemArg, MemArgTarget, ValType};
 use weir_abi::POLL_PAGE;
-use weir_abi::imports::Type;
+use weir_abi::host::ValueType;
 use weir_bounds::charge::Amount;
 use weir_bounds::{Beyond, Length, OnEntry};
 
@@ -158,9 +158,9 @@ impl Meter {
     pub(crate) fn charge_length(self, body: &mut Body, length: Length, each: u64) {
         let Scratch { above, length: local, answer, .. } = body.scratch;
         let above = match length.above {
-            [] => None,
-            [Type::I32, ..] => Some(answer),
-            [Type::I64 | Type::F64, ..] => Some(above),
+            None => None,
+            Some(ValueType::I32) => Some(answer),
+            Some(ValueType::I64 | ValueType::F64) => Some(above),
         };
         let mut code = body.code.instructions();
         if let Some(above) = above {

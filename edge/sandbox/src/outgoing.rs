@@ -6,6 +6,7 @@ use crate::guest::with_bytes;
 use crate::host::{Host, Phase, order_of};
 use crate::instance::Instance;
 use wasmtime::Caller;
+use weir_abi::host::HostFunction;
 use weir_abi::{code, limit};
 use weir_session::{Order, Records};
 
@@ -50,7 +51,7 @@ pub(crate) fn send(
         return Ok(code::RANGE);
     }
     let order = order_of(phase, current);
-    with_bytes(caller, "send", bytes, len, |frame, host| {
+    with_bytes(caller, HostFunction::Send, bytes, len, |frame, host| {
         if !host.charge_frame(order, frame.len()) {
             return code::FULL;
         }

@@ -31,7 +31,8 @@ use wasm_encoder::{
     TypeSection, ValType,
 };
 use wasmparser::{CompositeInnerType, KnownCustom, Parser};
-use weir_abi::{code, imports};
+use weir_abi::code;
+use weir_abi::host::{self, Definition, HOST_FUNCTIONS, HostFunction, ValueType};
 use weir_bounds::charge::{Plan, Replaced, of_host};
 use weir_bounds::{Costs, EntryPoint, Environment, InjectedValue, Linear};
 use weir_session::{Entry, Facts, Limits, Value};
@@ -39,8 +40,10 @@ use weir_session::{Entry, Facts, Limits, Value};
 /// The most characters of a function's name.
 const NAME_MAX: usize = 200;
 
-/// Imports that get one more argument.
-const WIDENED: [&str; 4] = ["emit", "patch", "send", "keep"];
+/// The host functions that get one more argument.
+fn widened() -> impl Iterator<Item = &'static Definition> {
+    HOST_FUNCTIONS.iter().filter(|known| known.is_told_packets)
+}
 
 /// The host function that the pass imports, for whoever has used up an allowance. Modules cannot import it: admission does not know it.
 pub(crate) const LIMIT: &str = "limit";
@@ -197,10 +200,12 @@ impl<'a> Pass<'a> {
         };
         let limit = u32::try_from(imported).unwrap_or(u32::MAX);
         let meter = then.map(|then| Meter { fuel, limit, then, polls: task.checks.is_charged() });
-        let needs_one = |name: &str| meter.is_some() || WIDENED.contains(&name);
+        let needs_one = |function: &Option<HostFunction>| {
+            meter.is_some() || function.is_some_and(|function| function.definition().is_told_packets)
+        };
         let stands_in = (0..)
             .zip(&task.plan.imports)
-            .filter(|(index, name)| task.plan.is_referenced(*index) && needs_one(name))
+            .filter(|(index, function)| task.plan.is_referenced(*index) && needs_one(function))
             .map(|(index, _)| index)
             .collect();
         Self {
@@ -283,9 +288,9 @@ impl<'a> Pass<'a> {
 
     fn import_limit(&mut self, imports: &mut ImportSection) {
         if self.meter.is_some() {
-            let ty = EntityType::Function(self.added_type(2 + WIDENED.len()));
+            let ty = EntityType::Function(self.added_type(2 + widened().count()));
             let name = if self.task.checks.is_sliced() { SUSPEND } else { LIMIT };
-            imports.import(imports::MODULE, name, ty);
+            imports.import(host::MODULE, name, ty);
         }
         self.imports_written = true;
     }
@@ -407,15 +412,15 @@ impl<'a> Pass<'a> {
 
     /// A function that does what the host function does, for the module to refer to.
     fn stand_in(&self, import: u32) -> Body {
-        let name = self.name(import).unwrap_or_default();
         let arguments = self.signature(import).parameters;
         let locals = if self.meter.is_some() { Scratch::TYPES.to_vec() } else { Vec::new() };
         let mut body = Body::new(locals, Scratch::after(arguments));
         for argument in 0..arguments {
             body.code.instructions().local_get(argument);
         }
-        if let Some(meter) = self.meter {
-            let (constant, length) = of_host(name, self.task.costs, self.task.environment, self.is_exact());
+        if let Some((meter, function)) = self.meter.zip(self.host_function(import)) {
+            let (constant, length) =
+                of_host(function, self.task.costs, self.task.environment, self.is_exact());
             meter.charge_constant(&mut body, constant);
             if let Some((length, each)) = length {
                 meter.charge_length(&mut body, length, each);
@@ -426,12 +431,12 @@ impl<'a> Pass<'a> {
         body
     }
 
-    pub(crate) fn name(&self, import: u32) -> Option<&str> {
-        self.task.plan.imports.get(import as usize).map(String::as_str)
+    fn host_function(&self, import: u32) -> Option<HostFunction> {
+        self.task.plan.imports.get(import as usize).copied().flatten()
     }
 
     pub(crate) fn call_host(&self, body: &mut Body, import: u32) {
-        if self.name(import).is_some_and(|name| WIDENED.contains(&name)) {
+        if self.host_function(import).is_some_and(|function| function.definition().is_told_packets) {
             body.code.instructions().global_get(self.rest());
         }
         body.code.instructions().call(import);
@@ -484,11 +489,10 @@ impl Reencode for Pass<'_> {
         utils::parse_type_section(self, types, section)?;
         types.ty().function([ValType::I32, ValType::I64], [ValType::I64]);
         types.ty().function([ValType::I32; 3], []);
-        for name in WIDENED {
-            let known = imports::ALL.iter().find(|import| import.name == name);
-            let given = known.map_or(0, |import| import.params.len());
-            let wide = [vec![ValType::I32; given], vec![ValType::I64]].concat();
-            types.ty().function(wide, [ValType::I32]);
+        for known in widened() {
+            let given = known.parameter_types().map(value_type);
+            let wide: Vec<ValType> = given.chain([ValType::I64]).collect();
+            types.ty().function(wide, [value_type(known.result.value_type())]);
         }
         match self.meter {
             Some(meter) if meter.asks() => types.ty().function([ValType::I64], [ValType::I64]),
@@ -509,7 +513,7 @@ impl Reencode for Pass<'_> {
             if let wasmparser::TypeRef::Func(ty) = import.ty {
                 self.functions.push(ty);
             }
-            let ty = match WIDENED.iter().position(|name| *name == import.name) {
+            let ty = match widened().position(|known| known.name == import.name) {
                 Some(place) => EntityType::Function(self.added_type(2 + place)),
                 None => self.entity_type(import.ty)?,
             };
@@ -689,5 +693,13 @@ impl Reencode for Pass<'_> {
             module.section(&globals);
         }
         Ok(())
+    }
+}
+
+fn value_type(ty: ValueType) -> ValType {
+    match ty {
+        ValueType::I32 => ValType::I32,
+        ValueType::I64 => ValType::I64,
+        ValueType::F64 => ValType::F64,
     }
 }

@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, OnceLock};
 use wasmtime::Caller;
+use weir_abi::host::HostFunction;
 use weir_abi::{TABLES_BASE, TABLES_MAX, code, limit, table};
 use weir_memory::memory_file;
 use weir_session::Access;
@@ -151,7 +152,7 @@ pub(crate) fn publish(
     if len > most {
         return Ok(code::RANGE);
     }
-    with_bytes(caller, "publish", bytes, len, |bytes, host| {
+    with_bytes(caller, HostFunction::Publish, bytes, len, |bytes, host| {
         host.press.as_ref().map_or(code::DENIED, |press| press.publish(place, bytes))
     })
 }

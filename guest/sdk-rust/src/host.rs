@@ -37,12 +37,14 @@ impl Error {
     }
 }
 
+// The declarations of the host functions, and a host that has nothing: with it modules can be checked, and parts that need no host tested, on the author's
+// own machine. host functions: begin
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "weir")]
+#[rustfmt::skip]
 extern "C" {
     pub(crate) fn emit(stream: u32, row: *const u8, len: u32) -> i32;
-    pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32)
-        -> i32;
+    pub(crate) fn patch(descriptor: *const crate::Descriptor, offset: u32, bytes: *const u8, len: u32) -> i32;
     pub(crate) fn send(output: u32, bytes: *const u8, len: u32) -> i32;
     pub(crate) fn keep(descriptor: *const crate::Descriptor) -> i32;
     pub(crate) fn release(handle: i32) -> i32;
@@ -60,84 +62,28 @@ extern "C" {
     pub(crate) fn publish(table: u32, bytes: *const u8, len: u32) -> i32;
 }
 
-/// A host that has nothing, so that modules can be checked, and what needs no host tested, on the author's own machine.
 #[cfg(not(target_arch = "wasm32"))]
+#[rustfmt::skip]
 mod absent {
-    const UNKNOWN: i32 = -5;
-
-    pub(crate) unsafe fn emit(_stream: u32, _row: *const u8, _len: u32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn patch(
-        _packet: *const crate::Descriptor,
-        _offset: u32,
-        _bytes: *const u8,
-        _len: u32,
-    ) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn send(_output: u32, _bytes: *const u8, _len: u32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn keep(_packet: *const crate::Descriptor) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn release(_handle: i32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn find_compile(_list: *const u8, _len: u32, _flags: u32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn find(_handle: i32, _bytes: *const u8, _len: u32) -> i64 {
-        -1
-    }
-
-    pub(crate) unsafe fn hash(_bytes: *const u8, _len: u32, _seed: u64) -> u64 {
-        0
-    }
-
-    pub(crate) unsafe fn log(_level: u32, _text: *const u8, _len: u32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn param_int(_index: u32) -> i64 {
-        0
-    }
-
-    pub(crate) unsafe fn param_float(_index: u32) -> f64 {
-        0.0
-    }
-
-    pub(crate) unsafe fn param_bytes(_index: u32, _destination: *mut u8, _room: u32) -> i32 {
-        0
-    }
-
-    pub(crate) unsafe fn reserve(_bytes: i64) -> i64 {
-        -3
-    }
-
-    pub(crate) unsafe fn call(_service: u32, _bytes: *const u8, _len: u32, _deadline: u64) -> i64 {
-        -3
-    }
-
-    pub(crate) unsafe fn message(_destination: *mut u8, _room: u32) -> i32 {
-        0
-    }
-
-    pub(crate) unsafe fn reply(_call: u64, _bytes: *const u8, _len: u32) -> i32 {
-        UNKNOWN
-    }
-
-    pub(crate) unsafe fn publish(_table: u32, _bytes: *const u8, _len: u32) -> i32 {
-        -3
-    }
+    pub(crate) unsafe fn emit(_stream: u32, _row: *const u8, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn patch(_descriptor: *const crate::Descriptor, _offset: u32, _bytes: *const u8, _len: u32) -> i32 { -3 }
+    pub(crate) unsafe fn send(_output: u32, _bytes: *const u8, _len: u32) -> i32 { -3 }
+    pub(crate) unsafe fn keep(_descriptor: *const crate::Descriptor) -> i32 { -3 }
+    pub(crate) unsafe fn release(_handle: i32) -> i32 { -5 }
+    pub(crate) unsafe fn find_compile(_list: *const u8, _len: u32, _flags: u32) -> i32 { -5 }
+    pub(crate) unsafe fn find(_handle: i32, _bytes: *const u8, _len: u32) -> i64 { -5 }
+    pub(crate) unsafe fn hash(_bytes: *const u8, _len: u32, _seed: u64) -> u64 { 0 }
+    pub(crate) unsafe fn log(_level: u32, _text: *const u8, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn param_int(_index: u32) -> i64 { 0 }
+    pub(crate) unsafe fn param_float(_index: u32) -> f64 { 0.0 }
+    pub(crate) unsafe fn param_bytes(_index: u32, _destination: *mut u8, _room: u32) -> i32 { 0 }
+    pub(crate) unsafe fn reserve(_bytes: i64) -> i64 { -3 }
+    pub(crate) unsafe fn call(_service: u32, _bytes: *const u8, _len: u32, _deadline: u64) -> i64 { -3 }
+    pub(crate) unsafe fn message(_destination: *mut u8, _room: u32) -> i32 { -5 }
+    pub(crate) unsafe fn reply(_call: u64, _bytes: *const u8, _len: u32) -> i32 { -5 }
+    pub(crate) unsafe fn publish(_table: u32, _bytes: *const u8, _len: u32) -> i32 { -3 }
 }
+// host functions: end
 
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use absent::*;

@@ -3,7 +3,7 @@
 use super::{MANIFEST, with_manifest};
 use arbitrary::Unstructured;
 use std::sync::OnceLock;
-use weir_abi::{imports, imports::Type};
+use weir_abi::host::{HOST_FUNCTIONS, ValueType};
 
 const MEMORY_BYTES: u64 = 1 << 20;
 
@@ -51,18 +51,17 @@ fn shape(choice: u8) -> wasm_smith::Config {
 
 /// Every import that there is.
 fn offered() -> Vec<u8> {
-    let name = |ty: &Type| match ty {
-        Type::I32 => "i32",
-        Type::I64 => "i64",
-        Type::F64 => "f64",
+    let name = |ty: ValueType| match ty {
+        ValueType::I32 => "i32",
+        ValueType::I64 => "i64",
+        ValueType::F64 => "f64",
     };
-    let imports: String = imports::ALL
+    let imports: String = HOST_FUNCTIONS
         .iter()
         .map(|import| {
-            let params: String = import.params.iter().map(|ty| format!(" {}", name(ty))).collect();
-            let result =
-                import.result.as_ref().map(|ty| format!("(result {})", name(ty))).unwrap_or_default();
-            format!("(import \"weir\" \"{}\" (func (param{params}) {result}))", import.name)
+            let params: String = import.parameter_types().map(|ty| format!(" {}", name(ty))).collect();
+            let result = name(import.result.value_type());
+            format!("(import \"weir\" \"{}\" (func (param{params}) (result {result})))", import.name)
         })
         .collect();
     text(&format!("(module {imports})"))

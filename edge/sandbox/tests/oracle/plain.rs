@@ -228,7 +228,7 @@ fn answer_code(number: u64) -> i32 {
 }
 
 fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let module = weir_abi::imports::MODULE;
+    let module = weir_abi::host::MODULE;
     let answer = |number: u64, of: &[i32]| of[usize::try_from(number % of.len() as u64).unwrap_or(0)];
     linker.func_wrap(module, "emit", move |mut caller: Caller<'_, Host>, _: i32, _: i32, _: i32| {
         caller.data_mut().records += 1;

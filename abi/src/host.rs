@@ -1,0 +1,510 @@
+//! The host functions: all that a module can import.
+//!
+//! Each function is one record of [`HOST_FUNCTIONS`]. The analyser's rule, the meter's charge, the check of imports, the arguments that the loader adds, the
+//! declarations of both SDKs and the reference in docs/MODULES.md come from the record. What a function does is in edge/sandbox.
+//!
+//! To add a function: a variant of [`HostFunction`], its record, and what it does, which the compiler then asks for.
+
+use crate::limit;
+
+/// The import module name of all host functions.
+pub const MODULE: &str = "weir";
+
+/// A host function. The number of a variant is the place of its record in [`HOST_FUNCTIONS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostFunction {
+    /// Emits a record.
+    Emit,
+    /// Changes bytes of a packet.
+    Patch,
+    /// Sends a frame.
+    Send,
+    /// Keeps a packet.
+    Keep,
+    /// Lets go of a kept packet.
+    Release,
+    /// Compiles patterns.
+    FindCompile,
+    /// Searches for patterns.
+    Find,
+    /// Hashes bytes.
+    Hash,
+    /// Logs a line.
+    Log,
+    /// Reads an integer parameter.
+    ParamInt,
+    /// Reads a float parameter.
+    ParamFloat,
+    /// Copies a parameter of bytes.
+    ParamBytes,
+    /// Changes the session's reservation of memory.
+    Reserve,
+    /// Calls a service.
+    Call,
+    /// Copies the message at hand.
+    Message,
+    /// Answers a call.
+    Reply,
+    /// Publishes a table.
+    Publish,
+}
+
+/// A WebAssembly value type of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueType {
+    /// 32-bit integer.
+    I32,
+    /// 64-bit integer.
+    I64,
+    /// 64-bit float.
+    F64,
+}
+
+/// The type of a parameter or a result, as the SDKs declare it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// Unsigned 32-bit integer: an index, an offset or a length.
+    U32,
+    /// Signed 32-bit integer: a handle or a return code.
+    I32,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Signed 64-bit integer.
+    I64,
+    /// 64-bit float.
+    F64,
+    /// Address of bytes that the function reads.
+    Bytes,
+    /// Address of bytes that the function writes.
+    Buffer,
+    /// Address of a packet descriptor.
+    Descriptor,
+}
+
+impl Type {
+    /// The WebAssembly type.
+    pub const fn value_type(self) -> ValueType {
+        match self {
+            Self::U32 | Self::I32 | Self::Bytes | Self::Buffer | Self::Descriptor => ValueType::I32,
+            Self::U64 | Self::I64 => ValueType::I64,
+            Self::F64 => ValueType::F64,
+        }
+    }
+}
+
+/// A parameter of a host function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name, for people.
+    pub name: &'static str,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// The knowledge of a result before the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultValue {
+    /// Any value of its type.
+    Any,
+    /// The integer parameter whose index is the first argument.
+    Integer,
+    /// The float parameter whose index is the first argument.
+    Float,
+    /// The length of the parameter whose index is the first argument.
+    Length,
+}
+
+/// The price of a call, in fuel: at least the time that the call takes where everything is warm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// For each call.
+    pub call: u32,
+    /// For each byte of the length argument, and of the strings of a record.
+    pub per_byte: u32,
+}
+
+/// The largest amount of work for a length argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Most {
+    /// So many bytes.
+    Bytes(u32),
+    /// The bytes of the parameter whose index is the first argument.
+    Parameter,
+}
+
+/// The effect of a length argument that is larger than [`Most`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond {
+    /// The call is refused, or traps, before any byte is read.
+    Nothing,
+    /// As much as is allowed is read or written.
+    Most,
+}
+
+/// The argument that says how many bytes a call works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthArgument {
+    /// Its place among the arguments. At most one argument follows it.
+    pub parameter: usize,
+    /// More than this is never worked on.
+    pub most: Most,
+    /// The effect of a larger argument.
+    pub beyond: Beyond,
+}
+
+/// The allowance that a call uses one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// None.
+    Nothing,
+    /// A record, with the strings that its row points to.
+    Record,
+    /// A patch.
+    Patch,
+    /// A frame.
+    Frame,
+}
+
+/// The time at which a function can be called. At another time it returns [`code::WHEN`](crate::code::WHEN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Always.
+    Any,
+    /// In `_initialize` and `weir_start`.
+    Start,
+    /// After `weir_start`.
+    Running,
+    /// In `weir_packet` and `weir_batch`, for the packet at hand.
+    Packet,
+}
+
+/// The right that a module's session must have. Without it the function returns [`code::DENIED`](crate::code::DENIED).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// None.
+    Nothing,
+    /// To write fields of packets.
+    Write,
+    /// To send frames by an output.
+    Send,
+    /// To keep packets.
+    Keep,
+    /// To change the reservation of memory.
+    Memory,
+    /// To use a service.
+    Service,
+    /// To publish a table.
+    Publish,
+}
+
+/// The record of a host function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The function.
+    pub function: HostFunction,
+    /// Its name, in the module [`MODULE`].
+    pub name: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+    /// The type of its result.
+    pub result: Type,
+    /// What is known of the result.
+    pub value: ResultValue,
+    /// The price of a call.
+    pub cost: Cost,
+    /// The argument that says how many bytes a call works on, if there is one.
+    pub length: Option<LengthArgument>,
+    /// The allowance that a call uses one of.
+    pub uses: Use,
+    /// True where the loader adds an argument: the mask of packets that are still to do.
+    pub is_told_packets: bool,
+    /// The time at which it can be called.
+    pub phase: Phase,
+    /// The right that it needs.
+    pub right: Right,
+    /// What it does, in a line.
+    pub does: &'static str,
+    /// What it returns, in a line.
+    pub returns: &'static str,
+}
+
+impl HostFunction {
+    /// The function's record.
+    pub const fn definition(self) -> &'static Definition {
+        &HOST_FUNCTIONS[self as usize]
+    }
+
+    /// The function's name, in the module [`MODULE`].
+    pub const fn name(self) -> &'static str {
+        self.definition().name
+    }
+
+    /// The function of this name, if there is one.
+    pub fn named(name: &str) -> Option<Self> {
+        HOST_FUNCTIONS.iter().find(|known| known.name == name).map(|known| known.function)
+    }
+}
+
+impl Definition {
+    /// The WebAssembly types of the parameters.
+    pub fn parameter_types(&self) -> impl Iterator<Item = ValueType> + use<> {
+        self.parameters.iter().map(|parameter| parameter.ty.value_type())
+    }
+}
+
+const fn parameter(name: &'static str, ty: Type) -> Parameter {
+    Parameter { name, ty }
+}
+
+const fn length(parameter: usize, most: u32, beyond: Beyond) -> Option<LengthArgument> {
+    Some(LengthArgument { parameter, most: Most::Bytes(most), beyond })
+}
+
+const BYTES: Parameter = parameter("bytes", Type::Bytes);
+const LEN: Parameter = parameter("len", Type::U32);
+const INDEX: Parameter = parameter("index", Type::U32);
+const HANDLE: Parameter = parameter("handle", Type::I32);
+const DESCRIPTOR: Parameter = parameter("descriptor", Type::Descriptor);
+const DESTINATION: Parameter = parameter("destination", Type::Buffer);
+const ROOM: Parameter = parameter("room", Type::U32);
+
+/// The members that most records have.
+const PLAIN: Definition = Definition {
+    function: HostFunction::Emit,
+    name: "",
+    parameters: &[],
+    result: Type::I32,
+    value: ResultValue::Any,
+    cost: Cost { call: 0, per_byte: 0 },
+    length: None,
+    uses: Use::Nothing,
+    is_told_packets: false,
+    phase: Phase::Any,
+    right: Right::Nothing,
+    does: "",
+    returns: "",
+};
+
+/// The number of host functions.
+pub const COUNT: usize = HostFunction::Publish as usize + 1;
+
+/// The records of all host functions, in the order of [`HostFunction`].
+///
+/// An address and a length that are not wholly inside one of the module's own areas (private memory, packets, descriptors, tables) end the call: the module
+/// loses that packet, and the summary says why.
+pub static HOST_FUNCTIONS: [Definition; COUNT] = [
+    Definition {
+        function: HostFunction::Emit,
+        name: "emit",
+        parameters: &[parameter("stream", Type::U32), parameter("row", Type::Bytes), LEN],
+        cost: Cost { call: 700, per_byte: 2 },
+        length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
+        uses: Use::Record,
+        is_told_packets: true,
+        does: "one record; `len` must be the row's size",
+        returns: "0, `FULL`, or `UNKNOWN` for a stream that is not declared",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Patch,
+        name: "patch",
+        parameters: &[DESCRIPTOR, parameter("offset", Type::U32), BYTES, LEN],
+        cost: Cost { call: 600, per_byte: 4 },
+        length: length(3, limit::PATCH_BYTES, Beyond::Nothing),
+        uses: Use::Patch,
+        is_told_packets: true,
+        phase: Phase::Packet,
+        right: Right::Write,
+        does: "changes bytes of the packet at hand",
+        returns: "0, `RANGE`, `DENIED`, `FULL` or `WHEN`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Send,
+        name: "send",
+        parameters: &[parameter("output", Type::U32), BYTES, LEN],
+        cost: Cost { call: 700, per_byte: 1 },
+        length: length(2, limit::FRAME_BYTES, Beyond::Nothing),
+        uses: Use::Frame,
+        is_told_packets: true,
+        phase: Phase::Running,
+        right: Right::Send,
+        does: "an Ethernet frame of the module's own to an output",
+        returns: "0, `FULL`, `RANGE`, `DENIED`, `WHEN`, or `UNKNOWN` for an output that is not declared",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Keep,
+        name: "keep",
+        parameters: &[DESCRIPTOR],
+        cost: Cost { call: 1_000, per_byte: 0 },
+        is_told_packets: true,
+        phase: Phase::Packet,
+        right: Right::Keep,
+        does: "the bytes of the packet at hand stay where they are",
+        returns: "a handle from 0 on, `FULL`, `DENIED` or `WHEN`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Release,
+        name: "release",
+        parameters: &[HANDLE],
+        cost: Cost { call: 600, per_byte: 0 },
+        does: "lets go of a packet that was kept",
+        returns: "0 or `UNKNOWN`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::FindCompile,
+        name: "find_compile",
+        parameters: &[parameter("list", Type::Bytes), LEN, parameter("flags", Type::U32)],
+        cost: Cost { call: 40_000, per_byte: 2_000 },
+        length: length(1, limit::PATTERN_BYTES + 4 * limit::PATTERNS, Beyond::Nothing),
+        phase: Phase::Start,
+        does: "compiles patterns, each a u32 length and its bytes; flag 1 ignores ASCII case",
+        returns: "a handle from 0 on, `FULL`, `WHEN`, or `RANGE` for a list that is empty, cut, or has an empty pattern",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Find,
+        name: "find",
+        parameters: &[HANDLE, BYTES, LEN],
+        result: Type::I64,
+        cost: Cost { call: 160, per_byte: 4 },
+        length: length(2, limit::HOST_READ_BYTES, Beyond::Nothing),
+        does: "the leftmost match; of several at one offset the longest",
+        returns: "(pattern << 32) + offset, or -1 for none",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Hash,
+        name: "hash",
+        parameters: &[BYTES, LEN, parameter("seed", Type::U64)],
+        result: Type::U64,
+        cost: Cost { call: 100, per_byte: 1 },
+        length: length(1, limit::HOST_READ_BYTES, Beyond::Nothing),
+        does: "XXH3-64",
+        returns: "the hash",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Log,
+        name: "log",
+        parameters: &[parameter("level", Type::U32), parameter("text", Type::Bytes), LEN],
+        cost: Cost { call: 2_000, per_byte: 4 },
+        length: length(2, limit::LOG_BYTES, Beyond::Most),
+        does: "a line to the operator; level 0 error, 1 warning, 2 information",
+        returns: "0 or `FULL`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::ParamInt,
+        name: "param_int",
+        parameters: &[INDEX],
+        result: Type::I64,
+        value: ResultValue::Integer,
+        cost: Cost { call: 60, per_byte: 0 },
+        does: "an integer, bool (0, 1) or duration (ns)",
+        returns: "the value; 0 if there is no such parameter",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::ParamFloat,
+        name: "param_float",
+        parameters: &[INDEX],
+        result: Type::F64,
+        value: ResultValue::Float,
+        cost: Cost { call: 60, per_byte: 0 },
+        does: "an f64",
+        returns: "the value; 0 if there is no such parameter",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::ParamBytes,
+        name: "param_bytes",
+        parameters: &[INDEX, DESTINATION, ROOM],
+        value: ResultValue::Length,
+        cost: Cost { call: 200, per_byte: 1 },
+        length: Some(LengthArgument { parameter: 2, most: Most::Parameter, beyond: Beyond::Most }),
+        does: "copies a string, prefix or list, as much as there is room",
+        returns: "its whole length, or `UNKNOWN`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Reserve,
+        name: "reserve",
+        parameters: &[parameter("bytes", Type::I64)],
+        result: Type::I64,
+        cost: Cost { call: 2_000, per_byte: 0 },
+        right: Right::Memory,
+        does: "has the session's reservation of memory be so much in all; 0 only asks",
+        returns: "what it is now (i64), or `DENIED`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Call,
+        name: "call",
+        parameters: &[parameter("service", Type::U32), BYTES, LEN, parameter("deadline", Type::U64)],
+        result: Type::I64,
+        cost: Cost { call: 8_000, per_byte: 2 },
+        length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
+        right: Right::Service,
+        does: "calls a [service](#services), by its place in the manifest's `calls`; `deadline` is an i64, in ns from now",
+        returns: "a ticket above 0 (i64), `DENIED`, `WHEN` (no session offers it now), `FULL`, `RANGE`, or `UNKNOWN`",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Message,
+        name: "message",
+        parameters: &[DESTINATION, ROOM],
+        cost: Cost { call: 200, per_byte: 1 },
+        length: length(1, limit::MESSAGE_BYTES, Beyond::Most),
+        does: "copies the message that `weir_serve` or `weir_answer` is about, as much as there is room",
+        returns: "its whole length",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Reply,
+        name: "reply",
+        parameters: &[parameter("call", Type::U64), BYTES, LEN],
+        cost: Cost { call: 8_000, per_byte: 2 },
+        length: length(2, limit::MESSAGE_BYTES, Beyond::Nothing),
+        does: "answers a call (an i64) that `weir_serve` was given",
+        returns: "0, `RANGE`, or `UNKNOWN` where no caller waits for it",
+        ..PLAIN
+    },
+    Definition {
+        function: HostFunction::Publish,
+        name: "publish",
+        parameters: &[parameter("table", Type::U32), BYTES, LEN],
+        cost: Cost { call: 60_000, per_byte: 2 },
+        length: length(2, limit::PUBLISHED_BYTES, Beyond::Nothing),
+        right: Right::Publish,
+        does: "these bytes are the next version of a [table](#tables), by its place in the manifest",
+        returns: "0, `FULL`, `RANGE`, `DENIED`, or `UNKNOWN` for a table that is not declared so",
+        ..PLAIN
+    },
+];
+
+/// Refuses to compile a table with a record at another function's place, or one that the analyser could not bound: without a price, or with an address of
+/// bytes but no length.
+const _: () = {
+    let mut place = 0;
+    while place < COUNT {
+        let known = &HOST_FUNCTIONS[place];
+        assert!(known.function as usize == place && !known.name.is_empty());
+        assert!(known.cost.call > 0);
+        let count = known.parameters.len();
+        let mut index = 0;
+        while index < count {
+            let is_address = matches!(known.parameters[index].ty, Type::Bytes | Type::Buffer);
+            assert!(!is_address || known.length.is_some());
+            index += 1;
+        }
+        if let Some(length) = known.length {
+            assert!(length.parameter < count && length.parameter + 2 >= count);
+            assert!(matches!(known.parameters[length.parameter].ty, Type::U32));
+        }
+        place += 1;
+    }
+};
