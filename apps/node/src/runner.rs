@@ -3,6 +3,7 @@
 //! Everything on a core happens on its one thread, between two runs: what others want of it they put into a letter box. So nothing here is locked
 //! while a module runs, and the scheduler sees everything in one order.
 
+mod mailbox;
 mod promises;
 
 use crate::guest::{Guest, Served};
@@ -10,15 +11,17 @@ use crate::laps::{Laps, Late};
 use crate::link::Outlet;
 use crate::moment::Moment;
 use crate::trace::{Recorder, Shared, Trace, recorder};
+pub use mailbox::Waker;
+use mailbox::{Mailbox, lock};
 use promises::Promises;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, Traced, head};
@@ -34,44 +37,13 @@ const ANSWER: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(1);
 /// Events of a module that wait at most: packets, of which there is one event for all, news, as well, and a tick.
 const EVENTS: u16 = 3;
-type Job = Box<dyn FnOnce(&mut Runner) + Send>;
-
-/// What is waiting for a core's thread.
-#[derive(Default)]
-struct Letters {
-    jobs: Mutex<Vec<Job>>,
-    /// Modules that packets wait for, and since when.
-    woken: Mutex<Vec<(Instant, u64)>>,
-    /// Modules that there is something else for than packets, and since when.
-    news: Mutex<BTreeMap<u64, Instant>>,
-    /// Modules that are to let go of what lies before this position, and that they have in hand.
-    lagging: Mutex<BTreeMap<u64, u64>>,
-    /// What others have worked for modules, ns.
-    debts: Mutex<BTreeMap<u64, u64>>,
-    any: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Letters {
-    fn ring(&self) {
-        if !self.any.swap(true, Ordering::AcqRel)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-}
 
 /// A core's thread, from outside. It ends when this is dropped.
 pub struct CoreThread {
     number: u16,
-    letters: Arc<Letters>,
+    letters: Arc<Mailbox>,
     thread: Option<JoinHandle<()>>,
 }
-
-/// Wakes modules on a core.
-#[derive(Clone, Default)]
-pub struct Waker(Arc<Letters>);
 
 /// A core's thread does not answer: something keeps it that should not be able to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,47 +90,6 @@ impl std::fmt::Debug for CoreThread {
     }
 }
 
-impl std::fmt::Debug for Waker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Waker").finish()
-    }
-}
-
-impl Waker {
-    /// Packets wait for a module.
-    pub fn wake(&self, guest: u64) {
-        lock(&self.0.woken).push((Instant::now(), guest));
-        self.0.ring();
-    }
-
-    /// There is something else for a module than packets. However often it is said, it is looked at once.
-    pub fn wake_for_news(&self, guest: u64) {
-        lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
-        self.0.ring();
-    }
-
-    /// A module is to let go of packets before this position that it works on: others need their memory.
-    pub fn let_go(&self, guest: u64, position: u64) {
-        lock(&self.0.lagging).insert(guest, position);
-        self.0.ring();
-    }
-
-    /// Has the core's thread do something between two runs.
-    pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
-        lock(&self.0.jobs).push(Box::new(job));
-        self.0.ring();
-    }
-
-    /// Others have worked for a module, for so long: its virtual processor pays.
-    pub fn debit(&self, guest: u64, time: Nanos) {
-        let mut debts = lock(&self.0.debts);
-        let debt = debts.entry(guest).or_default();
-        *debt = debt.saturating_add(time.0);
-        drop(debts);
-        self.0.ring();
-    }
-}
-
 impl CoreThread {
     /// Starts a thread and binds it to its core.
     pub fn start(number: u16, config: Config, folder: Option<&Path>) -> Result<Self, StartError> {
@@ -166,7 +97,7 @@ impl CoreThread {
         let name = format!("core-{number}");
         let trace = folder.map(|folder| Trace::create(folder, &name, &head(&config)));
         let trace = trace.transpose().map_err(failed)?;
-        let letters = Arc::new(Letters::default());
+        let letters = Arc::new(Mailbox::default());
         let (told, hears) = channel();
         let theirs = Arc::clone(&letters);
         let thread = std::thread::Builder::new()
@@ -234,10 +165,6 @@ pub(crate) fn bind(core: u16) -> std::io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a virtual processor does next.
@@ -339,7 +266,7 @@ pub struct Runner {
     core: Traced<Recorder>,
     trace: Shared,
     overload: Overload,
-    letters: Arc<Letters>,
+    letters: Arc<Mailbox>,
     vps: BTreeMap<VpId, Vp>,
     /// On which virtual processor a module is.
     homes: BTreeMap<u64, VpId>,
@@ -361,7 +288,7 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    fn new(config: Config, letters: Arc<Letters>, trace: Option<Trace<trace::Event>>) -> Self {
+    fn new(config: Config, letters: Arc<Mailbox>, trace: Option<Trace<trace::Event>>) -> Self {
         let origin = Instant::now();
         let trace = Shared::new(RefCell::new(trace));
         Self {

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::AtomicBool;
 
 #[test]
 fn a_core_does_what_it_is_asked_between_runs_and_ends_when_it_is_dropped() {

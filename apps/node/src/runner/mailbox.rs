@@ -1,0 +1,86 @@
+//! The mailbox of a core's thread: other threads put requests in, and wake the thread.
+
+use super::Runner;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Instant;
+use weir_units::Nanos;
+
+type Job = Box<dyn FnOnce(&mut Runner) + Send>;
+
+/// Requests to a core's thread, which it reads between two runs.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    pub(super) jobs: Mutex<Vec<Job>>,
+    /// Modules that packets wait for, and since when.
+    pub(super) woken: Mutex<Vec<(Instant, u64)>>,
+    /// Modules that there is something else for than packets, and since when.
+    pub(super) news: Mutex<BTreeMap<u64, Instant>>,
+    /// Modules that are to let go of what lies before this position, and that they have in hand.
+    pub(super) lagging: Mutex<BTreeMap<u64, u64>>,
+    /// What others have worked for modules, ns.
+    pub(super) debts: Mutex<BTreeMap<u64, u64>>,
+    pub(super) any: AtomicBool,
+    pub(super) thread: OnceLock<Thread>,
+}
+
+impl Mailbox {
+    fn ring(&self) {
+        if !self.any.swap(true, Ordering::AcqRel)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+/// Wakes modules on a core.
+#[derive(Clone, Default)]
+pub struct Waker(pub(super) Arc<Mailbox>);
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Waker").finish()
+    }
+}
+
+impl Waker {
+    /// Packets wait for a module.
+    pub fn wake(&self, guest: u64) {
+        lock(&self.0.woken).push((Instant::now(), guest));
+        self.0.ring();
+    }
+
+    /// There is something else for a module than packets. However often it is said, it is looked at once.
+    pub fn wake_for_news(&self, guest: u64) {
+        lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
+        self.0.ring();
+    }
+
+    /// A module is to let go of packets before this position that it works on: others need their memory.
+    pub fn let_go(&self, guest: u64, position: u64) {
+        lock(&self.0.lagging).insert(guest, position);
+        self.0.ring();
+    }
+
+    /// Has the core's thread do something between two runs.
+    pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
+        lock(&self.0.jobs).push(Box::new(job));
+        self.0.ring();
+    }
+
+    /// Others have worked for a module, for so long: its virtual processor pays.
+    pub fn debit(&self, guest: u64, time: Nanos) {
+        let mut debts = lock(&self.0.debts);
+        let debt = debts.entry(guest).or_default();
+        *debt = debt.saturating_add(time.0);
+        drop(debts);
+        self.0.ring();
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
