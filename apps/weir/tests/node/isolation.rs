@@ -40,7 +40,7 @@ fn a_module_that_searches_all_memory_finds_no_packet_of_others() {
     }
     let session = |name: &str, sees: &str| {
         format!(
-            "[[session]]\nname = \"{name}\"\nmemory = \"8 MiB\"\ncpu = [{{ period = \"50ms\", slice = \"15ms\" }}]\n\
+            "[[session]]\nname = \"{name}\"\nmemory = \"32 MiB\"\ncpu = [{{ period = \"50ms\", slice = \"15ms\" }}]\n\
              channel = [{{ interface = \"b\", filter = \"udp port 53\", sees = \"{sees}\" }}]\n"
         )
     };
