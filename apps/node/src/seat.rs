@@ -109,8 +109,8 @@ pub struct Seat<O = Instance> {
     window: Option<(u64, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
-    /// Where the descriptors are that it sees.
-    ring: DescriptorRing,
+    /// Where the descriptors are that it sees. `None` after they could not be mapped: then it sees none.
+    ring: Option<DescriptorRing>,
     clock: Clock,
     /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
     calls: VecDeque<Call>,
@@ -126,7 +126,7 @@ impl<O: Occupant> Seat<O> {
     pub fn new(mut instance: O, ring: &DescriptorRing, tick: Option<u64>) -> Result<Self, SeatError> {
         instance.map_descriptors(ring)?;
         let (clock, calls) = (Clock::new(tick), VecDeque::new());
-        let ring = ring.clone();
+        let ring = Some(ring.clone());
         Ok(Self { window: None, instance, ring, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
@@ -137,10 +137,11 @@ impl<O: Occupant> Seat<O> {
 
     /// Makes a block's packets visible to the module. What was visible before is so no longer, where it is in another window.
     pub fn face(&mut self, block: &Block) -> Result<(), SeatError> {
-        if !block.is_of(&self.ring) {
+        if !self.ring.as_ref().is_some_and(|ring| block.is_of(ring)) {
             let ring = block.ring();
+            self.ring = None;
             self.instance.map_descriptors(&ring)?;
-            self.ring = ring;
+            self.ring = Some(ring);
         }
         let window = block.window();
         if self.window.as_ref().is_some_and(|(id, _)| *id == window.id()) {

@@ -17,6 +17,9 @@ use wasmparser::Operator;
 
 /// Walks that are spent on the guesses of one loop: after each, guesses that did not hold are dropped.
 const WALKS: usize = 3;
+/// Locals and globals that a loop changes, and ways back of the loop: where there are more, no guesses are made, as the work grows with their product.
+const CHANGED: usize = 64;
+const WAYS: usize = 16;
 /// Looks at loops in loops, one in the other, in which guesses are still made: each multiplies the work.
 const DEEP: u32 = 3;
 
@@ -59,6 +62,7 @@ impl<'a> Walker<'a, '_> {
         invariants: &[Invariant],
     ) -> Result<Look, Stop> {
         let (counters, start) = self.generic(entry, written, invariants);
+        let may_guess = self.may_guess(frame, at) && counters.len() <= CHANGED;
         self.quietly(frame, |walker, frame| {
             let walked = walker.once(frame, at, params, start)?;
             let back = &walked.around.back;
@@ -69,10 +73,16 @@ impl<'a> Walker<'a, '_> {
                     below.push(invariant.local);
                 }
             }
+            let reached = if may_guess && back.len() <= WAYS {
+                walker.step(20 * counters.len() * back.len())?;
+                walker.reached(entry, &counters, back)
+            } else {
+                Vec::new()
+            };
             Ok(Look {
                 below,
                 tested: walker.tested(entry, first, &counters, back),
-                reached: walker.reached(entry, &counters, back),
+                reached,
                 shape: walker.shape(entry, first, &counters, &walked),
                 counters,
             })
@@ -89,11 +99,8 @@ impl<'a> Walker<'a, '_> {
         (first, written): (Id, &[usize]),
         before: &Look,
     ) -> Result<Option<(Look, Vec<Invariant>)>, Stop> {
-        let end = frame.code.ends[at] as usize;
-        let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
-        let is_tried = self.probing <= DEEP
-            && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown))
-            && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }));
+        let is_tried = self.may_guess(frame, at)
+            && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown));
         if !is_tried {
             return Ok(None);
         }
@@ -125,6 +132,13 @@ impl<'a> Walker<'a, '_> {
             guesses = kept;
         }
         Ok(None)
+    }
+
+    /// Returns true for a loop with loops in it, unless it is itself too deep in others.
+    fn may_guess(&self, frame: &Frame<'a>, at: usize) -> bool {
+        let end = frame.code.ends[at] as usize;
+        let inside = frame.code.operators.get(at + 1..end).unwrap_or_default();
+        self.probing <= DEEP && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }))
     }
 
     /// Of each counter, the range that it has on all ways back.

@@ -241,6 +241,20 @@ fn deep_nesting_overflows_no_stack() {
 }
 
 #[test]
+fn thousands_of_globals_that_change_in_a_loop_with_many_ways_back() {
+    // What is guessed of a loop is looked at on each way back for each local and global that changes.
+    let globals = "(global (mut i32) (i32.const 0))".repeat(10_000);
+    let way = "(br_if $l (i32.eq (i32.load8_u (i32.const 1)) (i32.load8_u (i32.const 2))))".repeat(230);
+    for inner in ["", "(loop (br_if 0 (i32.load8_u (i32.const 3))))"] {
+        let body = format!("{globals}(func $f){}", packet(&format!("(loop $l (call $f) {inner} {way})")));
+        let begin = std::time::Instant::now();
+        let found = packet_of(&body);
+        let took = begin.elapsed();
+        assert!(!found.is_bounded() && took < std::time::Duration::from_secs(10), "{took:?}: {found:?}");
+    }
+}
+
+#[test]
 fn fifty_thousand_functions() {
     // Each calls the next, so that the deepest path has all of them.
     let mut text = String::new();

@@ -40,15 +40,19 @@ pub(crate) struct Pipe {
     since: Option<Instant>,
     /// A writer is or was there.
     had_writer: bool,
-    /// A shell's pipe that was opened by a name as `/dev/stdin`: nothing tells a new reader that its writers have gone, except a read.
+    /// It was opened by its name: reading it never waits.
+    by_name: bool,
+    /// Reads are tried although nothing says that bytes are there: a reader that came after the last writer has gone is told of the end by a read alone. A FIFO without
+    /// bytes so far may be waiting for its first writer, but not a shell's pipe that was opened by a name as `/dev/stdin`.
     is_asked: bool,
 }
 
 impl Pipe {
     pub(crate) fn new(file: File, opened: Opened, interruption: Interruption) -> Self {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-        let is_asked = opened == Opened::ByName && link.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
-        Self { file, interruption, since: None, had_writer: opened == Opened::Before || is_asked, is_asked }
+        let by_name = opened == Opened::ByName;
+        let is_asked = by_name && link.as_os_str().as_encoded_bytes().starts_with(b"pipe:");
+        Self { file, interruption, since: None, had_writer: !by_name || is_asked, by_name, is_asked }
     }
 
     /// Returns true where reading is to end although more bytes may come.
@@ -92,7 +96,11 @@ impl Read for Pipe {
             match self.file.read(to) {
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                result => return result,
+                Ok(read) => {
+                    self.is_asked |= self.by_name && read > 0;
+                    return Ok(read);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

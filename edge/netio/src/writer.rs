@@ -3,7 +3,7 @@
 use crate::capture::Capture;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use weir_confine::private::{self, Folder};
 use weir_units::{Bytes, Shown as _, Timestamp};
@@ -253,6 +253,14 @@ impl PacketWriter {
         }
         self.flush()?;
         Ok(Written { packets: self.packets, late: self.late, bytes: Bytes(self.offset) })
+    }
+
+    /// Holds the file's lock beyond [`finish`](Self::finish), until the file has its last name.
+    ///
+    /// # Errors
+    /// The system gives no descriptor.
+    pub fn hold(&self) -> io::Result<impl Drop + use<>> {
+        self.output.try_clone().map(OwnedFd::from)
     }
 
     fn pcap_header(&mut self, link_type: LinkType) {

@@ -136,13 +136,15 @@ impl StreamFile {
             let error = self.give_up(cause);
             return (self.kept, Err(error));
         }
-        self.open = None;
+        // Its lock holds until the file has its name: else another run could take it before.
+        let held = self.open.take();
         let renamed = self.folder.rename(&partial(&self.stream), &whole(&self.stream));
         let renamed = renamed.map_err(|source| RecordsError::Rename {
             from: self.part.clone(),
             to: self.path.clone(),
             source,
         });
+        drop(held);
         if is_durable {
             // The name is a convenience: the rows are on the disk.
             _ = self.folder.sync();

@@ -114,8 +114,11 @@ impl Node {
             (name, NodeError::of_memory(&of, error))
         })?;
         let mut all = terms;
-        let spare = Terms { share: Share::BestEffort(Weight::USUAL), overrun: Nanos(0) };
-        all.extend(leaving.into_iter().map(|vp| (vp.core, vp.id, spare)));
+        // Their modules still stop there, and may exceed a budget until then.
+        all.extend(leaving.into_iter().map(|vp| {
+            let overrun = self.overrun(&vp);
+            (vp.core, vp.id, Terms { share: Share::BestEffort(Weight::USUAL), overrun })
+        }));
         Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: arranged, plans })
     }
 
@@ -270,7 +273,7 @@ impl Node {
         let Some(thread) = self.cores.get(core) else { return Err(self.no_core(&wanted.spec)) };
         let weight = Weight::new(wanted.spec.weight).unwrap_or(Weight::USUAL);
         let terms = match share(&wanted.spec) {
-            Share::Reserved(_) => Terms { share: Share::BestEffort(weight), overrun: Nanos(0) },
+            Share::Reserved(_) => Terms { share: Share::BestEffort(weight), overrun: wanted.overrun },
             Share::BestEffort(_) => wanted.terms(),
         };
         let made = thread.ask(move |runner| runner.create(terms))?;

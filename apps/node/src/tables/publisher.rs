@@ -61,7 +61,9 @@ impl Publisher {
         let changes = || pairs().filter(|(old, new)| old.map(Arc::as_ptr) != new.map(Arc::as_ptr));
         // First all ends: two may have changed places.
         changes().filter_map(|(old, _)| old).for_each(|old| old.end_press(self.number));
-        changes().filter_map(|(_, new)| new).for_each(|new| new.take_press(&self.owner, self.number));
+        // All of them: one that it had already may have come to its session just now.
+        let now = present.iter().filter_map(|(_, table)| table.as_ref());
+        now.for_each(|table| table.take_press(&self.owner, self.number));
     }
 }
 

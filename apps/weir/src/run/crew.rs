@@ -9,6 +9,7 @@ use super::shard::Shard;
 use super::source::{Source, SourceError};
 use super::work::Work;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use weir_node::seat::SeatError;
 
@@ -57,6 +58,8 @@ struct State {
     error: Option<CrewError>,
     /// The first fault of an instance ends the run.
     is_strict: bool,
+    /// Ends reading.
+    interrupted: Arc<AtomicBool>,
     panicked: bool,
 }
 
@@ -73,6 +76,7 @@ impl Crew {
         if faulty.is_some() {
             self.source.stop();
         }
+        let interrupted = self.source.interrupted();
         let state = Mutex::new(State {
             source: Some(Box::new(self.source)),
             source_ended: false,
@@ -84,6 +88,7 @@ impl Crew {
             first: 0,
             error: faulty.map(CrewError::Fault),
             is_strict,
+            interrupted,
             panicked: false,
         });
         let wake = Condvar::new();
@@ -248,9 +253,11 @@ impl State {
         if let Some(error) = failed {
             self.error.get_or_insert(error);
         }
-        // It may have been out for reading when something failed.
-        if let (Some(_), Some(source)) = (&self.error, &mut self.source) {
-            source.stop();
+        match (&self.error, &mut self.source) {
+            (Some(_), Some(source)) => source.stop(),
+            // It is out for reading, and may wait for a pipe's writer.
+            (Some(_), None) => self.interrupted.store(true, Ordering::Relaxed),
+            (None, _) => {}
         }
     }
 }

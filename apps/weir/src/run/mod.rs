@@ -172,9 +172,9 @@ pub fn run(args: &Run) -> Result<(), RunError> {
     let filter = filter(&args.filter)?;
     let tables = Tables::read(&args.tables)?;
     let (engine, programs) = load(args, &tables)?;
-    let signals = Signals::default();
-    if args.interface.is_none() {
-        // Before a FIFO is waited for.
+    let mut signals = Signals::default();
+    if args.read.as_ref().is_some_and(|path| !path.is_file()) {
+        // Opening a FIFO waits for its first bytes.
         signals.catch().map_err(RunError::Signals)?;
     }
     let origin = Origin::open(args, &signals.interrupted)?;
@@ -240,7 +240,7 @@ pub fn run(args: &Run) -> Result<(), RunError> {
         jobs,
         written: args.write.clone().zip(written),
         unpatched: collector.unpatched,
-        is_cut,
+        is_cut: is_cut && failure.is_none(),
         failure: failure.as_ref().map(RunError::to_string),
     };
     let report_written = report.zip(page).map_or(Ok(()), |(report, page)| {
@@ -362,7 +362,7 @@ fn assemble(
     tables: &Tables,
     reading: Reading,
 ) -> Result<(Crew, Option<Page>), RunError> {
-    let Reading { origin, filter, signals } = reading;
+    let Reading { origin, filter, mut signals } = reading;
     if let Some(report) =
         args.report.as_ref().filter(|report| origin.capture().is_some_and(|capture| capture.reads(report)))
     {
@@ -418,10 +418,8 @@ fn assemble(
         sinks.push(Sink { label, files, outputs, instances, in_report, is_parallel: is_parallel(program) });
     }
     let progress = Progress::new(!args.quiet);
-    if args.interface.is_some() {
-        // Now that everything is open: until here a signal ends the process, which has nothing to lose.
-        signals.catch().map_err(RunError::Signals)?;
-    }
+    // Now that everything is open: until here a signal ends the process, which has nothing to lose.
+    signals.catch().map_err(RunError::Signals)?;
     let interrupted = Arc::clone(&signals.interrupted);
     let duration = args.live.duration.map(|duration| Duration::from_nanos(duration.0));
     let limits = Limits { count: args.count, duration, interrupted };

@@ -98,6 +98,8 @@ impl Outputs {
     pub fn finish(self, is_complete: bool) -> Result<Vec<Sent>, WriteError> {
         let finish = |mut output: Output| {
             if let Some((writer, folder)) = output.writer {
+                // Else another run could take the file between its end and its name.
+                let _held = writer.hold();
                 output.sent.late = writer.finish()?.late;
                 if is_complete {
                     let name = format!("{}.pcap", output.sent.name);

@@ -13,6 +13,7 @@ const ENDING: [i32; 3] =
 pub struct Signals {
     /// Set by the first signal.
     pub interrupted: Arc<AtomicBool>,
+    are_caught: bool,
 }
 
 impl Signals {
@@ -21,7 +22,10 @@ impl Signals {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn catch(&self) -> io::Result<()> {
+    pub fn catch(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.are_caught, true) {
+            return Ok(());
+        }
         for signal in ENDING.into_iter().filter(|signal| !weir_confine::is_ignored(*signal)) {
             // In this order: the first signal finds the flag not yet set.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&self.interrupted))?;

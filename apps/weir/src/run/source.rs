@@ -126,6 +126,11 @@ impl Source {
         self.origin.live_totals()
     }
 
+    /// Ends reading soon where it is set, also while another thread waits for the bytes of a pipe.
+    pub fn interrupted(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.limits.interrupted)
+    }
+
     /// Reads no further: something else has failed.
     pub fn stop(&mut self) {
         self.over = true;

@@ -1,6 +1,7 @@
 //! The configuration is read again: it takes effect as a whole, or nothing changes.
 
 use crate::place::{Place, cable, is_inside, udp};
+use crate::tables::{follow, next, publisher, table};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -307,4 +308,31 @@ fn a_session_of_which_only_a_files_name_changes_goes_on_with_that_file() {
     assert!(place.stop().success());
     let (created, _) = lives(&place, "alice");
     assert_eq!((created.len(), place.billed("alice", "packets_in")), (1, 20));
+}
+
+#[test]
+fn modules_of_sessions_that_come_or_change_publish_their_tables() {
+    if !is_inside("reload::modules_of_sessions_that_come_or_change_publish_their_tables") {
+        return;
+    }
+    let mut place = Place::prepared(NODE, CPU, None);
+    let file = place.path().join("publisher.wasm");
+    std::fs::write(&file, publisher("publisher", 1, 8)).unwrap();
+    let alice = |slice: u32, table: &str| {
+        let grant = format!("publish = [\"t={table}\"]\nchannel =");
+        session("alice", slice, 1, file.to_str().unwrap()).replace("channel =", &grant)
+    };
+    place.configure(&session("bob", 10, 2, "port-count"));
+    place.start();
+    // It comes, changes, publishes another table, and the first one again.
+    for (slice, name) in [(10, "one"), (20, "one"), (20, "two"), (20, "one")] {
+        place.configure(&(session("bob", 10, 2, "port-count") + &alice(slice, name)));
+        place.done(json!("reload"));
+        let mut rows = follow(&place, "alice");
+        place.send(&[udp(1, b"x")]);
+        assert_eq!(next(&mut rows), 0, "{slice} {name}: it is answered that the version is shown");
+        let shown = table(&place, name).unwrap();
+        assert!(shown["version"].as_u64().unwrap() > 0, "{shown}");
+    }
+    assert!(place.stop().success());
 }

@@ -82,7 +82,7 @@ fn a_folder_that_cannot_be_made_is_named() {
         ModuleFiles::create(Some(&dir.path().join("file/x")), "probe", &manifest(), Durability::AtEnd)
             .unwrap_err();
     assert!(
-        error.to_string().contains("file/x: ") && error.to_string().contains("choose another folder"),
+        error.to_string().contains("file/x: ") && error.to_string().contains("choose another one"),
         "{error}"
     );
 }
