@@ -1,9 +1,9 @@
 //! The host functions: all that a module can import.
 //!
-//! Each function is one record of [`HOST_FUNCTIONS`]. The analyser's rule, the meter's charge, the check of imports, the arguments that the loader adds, the
-//! declarations of both SDKs and the reference in docs/MODULES.md come from the record. What a function does is in edge/sandbox.
+//! Each function is one record of [`HOST_FUNCTIONS`]. The record gives the analyser's rule, the meter's charge, the check of imports and the arguments that the
+//! loader adds. It also gives the declarations of both SDKs and the reference in docs/MODULES.md. The functions themselves are in edge/sandbox.
 //!
-//! To add a function: a variant of [`HostFunction`], its record, and what it does, which the compiler then asks for.
+//! To add a function, add a variant of [`HostFunction`] and its record. The compiler then asks for the function in edge/sandbox.
 
 use crate::limit;
 
@@ -101,7 +101,7 @@ pub struct Parameter {
     pub ty: Type,
 }
 
-/// The knowledge of a result before the call.
+/// The result of a call, as far as the analyser knows it before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultValue {
     /// Any value of its type.
@@ -114,7 +114,7 @@ pub enum ResultValue {
     Length,
 }
 
-/// The price of a call, in fuel: at least the time that the call takes where everything is warm.
+/// The price of a call, in fuel: at least the time of a call with warm caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// For each call.
@@ -132,12 +132,12 @@ pub enum Most {
     Parameter,
 }
 
-/// The effect of a length argument that is larger than [`Most`].
+/// The effect of a length argument beyond [`Most`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
     /// The call is refused, or traps, before any byte is read.
     Nothing,
-    /// As much as is allowed is read or written.
+    /// The allowed part is read or written.
     Most,
 }
 
@@ -146,13 +146,13 @@ pub enum Beyond {
 pub struct LengthArgument {
     /// Its place among the arguments. At most one argument follows it.
     pub parameter: usize,
-    /// More than this is never worked on.
+    /// The call never works on more.
     pub most: Most,
     /// The effect of a larger argument.
     pub beyond: Beyond,
 }
 
-/// The allowance that a call uses one of.
+/// The allowance that a call takes one from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// None.
@@ -208,23 +208,23 @@ pub struct Definition {
     pub parameters: &'static [Parameter],
     /// The type of its result.
     pub result: Type,
-    /// What is known of the result.
+    /// The result, as far as it is known before the call.
     pub value: ResultValue,
     /// The price of a call.
     pub cost: Cost,
     /// The argument that says how many bytes a call works on, if there is one.
     pub length: Option<LengthArgument>,
-    /// The allowance that a call uses one of.
+    /// The allowance that a call takes one from.
     pub uses: Use,
-    /// True where the loader adds an argument: the mask of packets that are still to do.
+    /// True where the loader adds an argument: the mask of packets still to do.
     pub is_told_packets: bool,
     /// The time at which it can be called.
     pub phase: Phase,
     /// The right that it needs.
     pub right: Right,
-    /// What it does, in a line.
+    /// Its effect, in a line.
     pub does: &'static str,
-    /// What it returns, in a line.
+    /// Its return value, in a line.
     pub returns: &'static str,
 }
 
@@ -290,8 +290,8 @@ pub const COUNT: usize = HostFunction::Publish as usize + 1;
 
 /// The records of all host functions, in the order of [`HostFunction`].
 ///
-/// An address and a length that are not wholly inside one of the module's own areas (private memory, packets, descriptors, tables) end the call: the module
-/// loses that packet, and the summary says why.
+/// Bytes that are not wholly inside one of the module's areas (private memory, packets, descriptors, tables) end the call. The module loses that packet, and
+/// the summary says why.
 pub static HOST_FUNCTIONS: [Definition; COUNT] = [
     Definition {
         function: HostFunction::Emit,
@@ -486,8 +486,8 @@ pub static HOST_FUNCTIONS: [Definition; COUNT] = [
     },
 ];
 
-/// Refuses to compile a table with a record at another function's place, or one that the analyser could not bound: without a price, or with an address of
-/// bytes but no length.
+/// Refuses to compile a table with a record at another function's place. So it does a record that the analyser could not bound: one without a price, or with
+/// an address of bytes but no length.
 const _: () = {
     let mut place = 0;
     while place < COUNT {

@@ -114,7 +114,7 @@ impl Meter {
     }
 }
 
-/// Divides a channel's part of the time of receiving among those who read it; where nobody does, it is the channel's own.
+/// Divides a channel's part of the time of receiving among its readers. Without a reader the time is the channel's own.
 pub fn charge(route: &Route, time: Nanos) {
     match time.0.checked_div(route.readers.len() as u64) {
         Some(part) => route.readers.iter().for_each(|reader| reader.account.charge_receiving(Nanos(part))),

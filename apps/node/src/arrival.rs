@@ -1,11 +1,11 @@
 //! Sessions that come, change and go together: all of them, or nothing changes.
 //!
-//! A [draft] has all that can fail: sessions beside those that there are, with their channels, output channels and modules, and the proof that
-//! everything fits by the result. It is visible nowhere. A [switch] puts it in their place, and has nothing left that can fail. The node is held from the beginning of the one to the end of the
-//! other, so no third party takes what one session gives up for another one.
+//! A [draft] does all that can fail. It makes the new sessions beside the present ones, with their channels, output channels and modules, and proves that the result fits. It is visible nowhere.
+//! A [switch] puts the draft in the place of the present sessions, and cannot fail. The node is locked from the beginning of the draft to the end of the switch. So no third party takes what
+//! one session gives up for another one.
 //!
-//! A session that changes keeps its number, its bill and what it has reserved: only the difference is reserved or given up. Until its earlier modules have stopped, they have their memory beside
-//! that of the new ones.
+//! A session that changes keeps its number, its bill and its reservations: only the difference is reserved or given up. Its earlier modules keep their memory, beside that of the new ones, until
+//! they have stopped.
 
 mod draft;
 mod processors;
@@ -25,10 +25,10 @@ use weir_session::ledger::{Digest, Event, Session as Billed};
 use weir_session::{MemoryReservation, Name};
 use weir_units::Nanos;
 
-/// A session that is to come, or to take the place of one that there is.
+/// A session that is to be created, or to replace the present one of its name.
 pub(crate) struct Arrival {
     pub(crate) spec: SessionSpec,
-    /// Not counted among what the node has reserved yet.
+    /// The session's memory, which is not yet counted in the node's reservations.
     pub(crate) memory: Arc<MemoryReservation>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) compiled: Compiled,
@@ -40,19 +40,19 @@ pub(crate) struct Arrival {
 
 /// Sessions, links and tables that are to change together.
 pub(crate) struct Rearrangement<'a> {
-    /// Sessions that go, or whose places others take.
+    /// Sessions that end or are replaced.
     pub(crate) gone: &'a [Name],
-    /// Sessions that come, or take the places of those of their names.
+    /// Sessions that are created, or replace those of their names.
     pub(crate) come: Vec<Arrival>,
     /// Links that get other rates.
     pub(crate) links: &'a [LinkConfig],
-    /// The operator's tables, as they are …
+    /// The operator's present tables.
     pub(crate) tables: &'a [Sheet],
-    /// … and as they are to be.
+    /// The operator's tables after the change.
     pub(crate) new_tables: Vec<Sheet>,
 }
 
-/// A session of which modules stop.
+/// A session, with those of its modules that stop.
 #[derive(Debug)]
 pub(crate) struct Departure {
     pub(crate) session: Billed,
@@ -64,9 +64,9 @@ pub(crate) struct Departure {
 pub(crate) struct Switched {
     /// Sessions that go on with other modules.
     pub(crate) changed: Vec<Departure>,
-    /// Sessions that are to be closed when their modules have stopped.
+    /// Sessions to close when their modules have stopped.
     pub(crate) gone: Vec<Departure>,
-    /// For the ledger.
+    /// Entries for the ledger.
     pub(crate) events: Vec<Event>,
     /// The operator's tables, without their bytes.
     pub(crate) tables: Vec<Sheet>,
@@ -74,11 +74,11 @@ pub(crate) struct Switched {
     pub(crate) notes: Vec<String>,
 }
 
-/// Why nothing was changed, and because of which session, where it is one.
+/// The reason for changing nothing, and the session that it is about, if it is about one.
 pub(crate) type Refused = (Option<Name>, NodeError);
 
 impl Node {
-    /// Does all of this, or nothing.
+    /// Makes the whole change, or none of it.
     pub(crate) fn rearrange(&mut self, wanted: Rearrangement<'_>) -> Result<Switched, Refused> {
         let before = self.next_session;
         let mut incoming = Vec::new();
@@ -86,12 +86,12 @@ impl Node {
             Ok(draft) => Ok(self.switch(incoming, draft)),
             Err(refused) => {
                 self.discard(incoming);
-                // No session has them.
+                // No session has these numbers.
                 self.next_session = before;
                 Err(refused)
             }
         };
-        // Those that have gone, or that were made and are not to come.
+        // Selections of sessions that have ended, and of drafted ones that were discarded.
         self.forget_selections();
         switched
     }

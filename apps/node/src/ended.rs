@@ -1,4 +1,4 @@
-//! Modules that were ended for what they did. They stay visible, with their last counters, so that an alert can be written for them.
+//! Modules that the node ended. They stay visible, with their last counters, so that an alert can name them.
 
 use crate::account::Account;
 use crate::guest::Tally;
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_session::Name;
 use weir_session::ledger::Unloaded;
 
-/// A session's modules that were ended, and not by request; the newest of them.
+/// The last modules of a session that ended, and not by request.
 #[derive(Debug, Default)]
 pub(crate) struct Ended(Vec<(Name, Kept)>);
 
-/// The parts of a module that are shown.
+/// An ended module, as it is shown.
 #[derive(Debug)]
 struct Kept {
     shot: ModuleShot,
     counters: Counters,
 }
 
-/// The counters of a module, which go on until it has stopped.
+/// The counters of a module, which count until it has stopped.
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     tally: Arc<Tally>,
@@ -31,7 +31,7 @@ pub(crate) struct Counters {
 }
 
 impl Ended {
-    /// A module ends. One that ends by request, or with its session, is not kept.
+    /// Adds a module that ends, unless it ends by request or with its session.
     pub(crate) fn add(&mut self, name: &Name, module: &Module, reason: Unloaded) {
         let state = match reason {
             Unloaded::Strikes => "ended: over its limits too often",
@@ -49,19 +49,19 @@ impl Ended {
         self.0.push((name.clone(), Kept { shot, counters }));
     }
 
-    /// Another module takes the name, or the operator has seen to it. False where none of this name was ended.
+    /// Forgets the module of this name: another one takes the name, or the operator has acknowledged its end. Returns false where there was none.
     pub(crate) fn forget(&mut self, name: &Name) -> bool {
         let before = self.0.len();
         self.0.retain(|(ended, _)| ended != name);
         self.0.len() < before
     }
 
-    /// These modules, for those who ask.
+    /// The modules' status, for replies and metrics.
     pub(crate) fn shots(&self) -> Vec<ModuleShot> {
         let shot = |(_, kept): &(Name, Kept)| {
             let mut shot = kept.shot.clone();
             kept.counters.fill(&mut shot);
-            // Its memory is free.
+            // An ended module has no memory.
             shot.memory = 0;
             shot
         };
@@ -93,7 +93,7 @@ impl Counters {
     }
 }
 
-/// A module, for those who ask.
+/// A module's status, for replies and metrics.
 pub(crate) fn shot(name: &Name, module: &Module) -> ModuleShot {
     let is_ended = module.tally.ended.load(Ordering::Relaxed) != 0;
     let mut shot = ModuleShot {

@@ -69,7 +69,7 @@ pub enum NodeError {
         name: Name,
         /// As it was named.
         core: u16,
-        /// What there is.
+        /// The cores that there are.
         cores: Vec<u16>,
     },
     /// A core has no room.
@@ -79,15 +79,15 @@ pub enum NodeError {
         name: Name,
         /// Which core.
         core: u16,
-        /// Why.
+        /// The reason.
         refusal: CpuRefusal,
     },
     /// There is not so much memory.
     #[error("{wanted} of memory are more than is left: {left}", wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted]))]
     Memory {
-        /// What was asked for.
+        /// The amount asked for.
         wanted: Bytes,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
     },
     /// The session has not so much memory.
@@ -98,13 +98,13 @@ pub enum NodeError {
         reserved = beside(*reserved, &wanted.iter().copied().chain([*left]).collect::<Vec<_>>())
     )]
     SessionMemory {
-        /// Which.
+        /// The session.
         session: Name,
-        /// Which.
+        /// The module.
         module: Name,
         /// What it wants, where that is known.
         wanted: Option<Bytes>,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
         /// Of so much.
         reserved: Bytes,
@@ -112,9 +112,9 @@ pub enum NodeError {
     /// It cannot be less than what is used.
     #[error("session `{session}` cannot have {wanted} of memory: it uses {used}", wanted = beside(*wanted, &[*used]), used = beside(*used, &[*wanted]))]
     MemoryUsed {
-        /// Which.
+        /// The session.
         session: Name,
-        /// What was asked for.
+        /// The amount asked for.
         wanted: Bytes,
         /// What it uses.
         used: Bytes,
@@ -125,17 +125,17 @@ pub enum NodeError {
     /// A filter is wrong, or one too many.
     #[error("channel `{channel}`: {error}")]
     Channel {
-        /// Which.
+        /// The channel.
         channel: Name,
-        /// Why.
+        /// The reason.
         error: PlanError,
     },
     /// An output channel cannot be.
     #[error("output channel `{output}`: {error}")]
     Output {
-        /// Which.
+        /// The output channel.
         output: Name,
-        /// Why.
+        /// The reason.
         error: OutputError,
     },
     /// A session's memory does not suffice for what may wait in its output channels.
@@ -144,11 +144,11 @@ pub enum NodeError {
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     QueueMemory {
-        /// Which.
+        /// The session.
         session: Name,
         /// What may wait.
         wanted: Bytes,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
     },
     /// A session's memory does not suffice for the fragments that are to be put together.
@@ -157,13 +157,13 @@ pub enum NodeError {
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ReassemblyMemory {
-        /// Which.
+        /// The channel.
         channel: Name,
         /// For the fragments that wait.
         wanted: Bytes,
-        /// Whose.
+        /// The session that it is of.
         session: Name,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
     },
     /// A session's memory does not suffice for the packets that wait in a queue.
@@ -171,15 +171,15 @@ pub enum NodeError {
         "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`, or a `lag`"
     )]
     WaitingMemory {
-        /// Which.
+        /// The channel.
         channel: Name,
         /// The longest queue.
         queue: u32,
         /// For its packets.
         wanted: Bytes,
-        /// Whose.
+        /// The session that it is of.
         session: Name,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
     },
     /// A session's memory does not suffice for what anonymises addresses.
@@ -188,13 +188,13 @@ pub enum NodeError {
         wanted = beside(*wanted, &[*left]), left = beside(*left, &[*wanted])
     )]
     ViewMemory {
-        /// Which.
+        /// The channel.
         channel: Name,
         /// For what is precomputed and remembered.
         wanted: Bytes,
-        /// Whose.
+        /// The session that it is of.
         session: Name,
-        /// What there is.
+        /// The amount left.
         left: Bytes,
     },
     /// A link cannot be used.
@@ -205,7 +205,7 @@ pub enum NodeError {
     NoLink {
         /// As it was named.
         given: String,
-        /// What there is.
+        /// The links that there are.
         known: Vec<String>,
     },
     /// No link can be like that.
@@ -214,9 +214,9 @@ pub enum NodeError {
     /// A link cannot have that rate.
     #[error("link {link}: {refused}")]
     Rate {
-        /// Which.
+        /// The link.
         link: String,
-        /// Why.
+        /// The reason.
         refused: RateRefused,
     },
     /// A channel that forwards has one module, which decides.
@@ -236,7 +236,7 @@ pub enum NodeError {
     Refused {
         /// As it was named.
         module: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
     /// A call of it can take longer than the node lets anybody keep a core.
@@ -277,7 +277,7 @@ pub enum NodeError {
     Load {
         /// As it was named.
         module: String,
-        /// Why.
+        /// The reason.
         error: LoadError,
     },
     /// It did not start.
@@ -285,7 +285,7 @@ pub enum NodeError {
     Start {
         /// As it was named.
         module: String,
-        /// Why.
+        /// The reason.
         fault: String,
     },
     /// It wants something that there is not for a module in a process of its own.
@@ -320,7 +320,7 @@ pub enum NodeError {
     /// There is no memory for a selection.
     #[error("there is no memory for the packets of channel `{channel}`: {source}")]
     Selection {
-        /// Which.
+        /// The channel.
         channel: Name,
         /// What the system said.
         source: std::io::Error,
@@ -344,7 +344,7 @@ pub enum NodeError {
         "session `{session}`: {error}; it can be as many or more, or fewer when they have let go of some"
     )]
     StillKept {
-        /// Which.
+        /// The session.
         session: Name,
         /// How many there are.
         error: StillKept,
@@ -363,9 +363,9 @@ pub enum NodeError {
         "channel `{channel}` of session `{session}` has a module, {module}, and does not change as long as it is there: unload that, or add a channel of another name"
     )]
     ChannelInUse {
-        /// Whose.
+        /// The session that it is of.
         session: Name,
-        /// Which.
+        /// The channel.
         channel: Name,
         /// What it calls itself.
         module: String,

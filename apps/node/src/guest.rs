@@ -620,7 +620,7 @@ impl Guest {
         if self.has_packets() { Served::More } else { Served::All }
     }
 
-    /// When it wants to be told of the time, by the monotonic clock.
+    /// The time of its next tick by the monotonic clock, if it gets one.
     pub fn next_tick(&mut self, at: Moment) -> Option<Nanos> {
         self.seat.next_tick(at)
     }

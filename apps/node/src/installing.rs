@@ -1,4 +1,4 @@
-//! Modules that get their places: made ready first, where all that can fail is done, and settled on a core then.
+//! The installation of modules: first each is made ready, which can fail, then it is settled on a core.
 
 use crate::account::Account;
 use crate::authority::Signed;
@@ -23,17 +23,17 @@ use weir_session::{Name, Tier};
 use weir_trust::credential::PrefixId;
 use weir_units::{Bytes, Nanos};
 
-/// Numbers and memory of the node for one module alone.
+/// Numbers and memory that the node gives one module.
 pub(crate) struct Fresh {
     /// Its number on the node.
     guest: u64,
-    /// The number of what is shown to it alone.
+    /// The number of the selection that is shown to it alone.
     shown: u64,
-    /// The room in which its packets wait, if that is limited.
+    /// The limit on the memory of its waiting packets, if there is one.
     waiting: Option<Arc<PacketRoom>>,
 }
 
-/// A module that is ready to run, and does not yet.
+/// A module that is ready to run, and not yet on its core.
 pub(crate) struct Ready {
     number: u64,
     guest: Guest,
@@ -42,16 +42,16 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Gives up its files, when it is not to run.
+    /// Closes the files of a module that is not to run.
     pub(crate) fn discard(self) {
         crate::writer::close(&self.outputs, self.number);
     }
 }
 
-/// Settles a module on its core. Says whether there was room.
+/// Settles a module on its core. Returns true if there was room.
 pub(crate) type Settle = Box<dyn FnOnce(&mut Runner) -> bool + Send>;
 
-/// Checks that a session has room for a module of this name beside those that it has. `goes_on`: its channel's packets go on, as one module decides.
+/// Checks that a session has room for a module of this name beside the present ones. With `goes_on`, the channel forwards packets, so it takes one module.
 fn check_beside(there: &Session, spec: &ModuleSpec, name: &Name, goes_on: bool) -> Result<(), NodeError> {
     let session = &there.spec.name;
     if there.modules.contains_key(name) {
@@ -69,7 +69,7 @@ fn check_beside(there: &Session, spec: &ModuleSpec, name: &Name, goes_on: bool) 
 }
 
 impl Node {
-    /// Gives a module its place, if its session's owner may have it there now.
+    /// Installs a module, if its session's owner still has the right to it.
     pub(crate) fn install(
         &mut self,
         session: &Name,
@@ -85,7 +85,7 @@ impl Node {
         if there.is_closing {
             return Err(NodeError::Closing(session.clone()));
         }
-        // What it was prepared by may be what the session has no more.
+        // The session may have lost the rights by which the module was prepared.
         let is_as_before = prepared.binding.holds(&there.spec) && prepared.profile == there.spec.profile;
         if !prepared.tables.are_of(&there.memory) || !is_as_before {
             return Err(NodeError::Changed(session.clone()));
@@ -124,7 +124,7 @@ impl Node {
         room.map_err(|refusal| NodeError::Cpu { name: vp.spec.name.clone(), core: number, refusal })
     }
 
-    /// The numbers of the next module, whose channel is of this party.
+    /// Numbers and memory for the next module. `party` is that of its channel.
     pub(crate) fn fresh(&mut self, party: Option<PrefixId>) -> Fresh {
         let waiting = self.packet_room(party);
         self.next_guest += 1;
@@ -132,14 +132,14 @@ impl Node {
         Fresh { guest: self.next_guest, shown: self.next_selection, waiting }
     }
 
-    /// By how much a module that was prepared for this channel may exceed a budget. Of two things that can do so only one does.
+    /// The longest time by which a module on this channel exceeds a budget: in a call or in the intake of a packet, never in both.
     pub(crate) fn overrun_of(&self, prepared: &Prepared, channel: &Channel) -> Nanos {
         let taking_in = Intake::longest_for(&channel.spec, channel.screens.len());
         let taking_in = taking_in.map_or(Nanos(0), |fuel| self.workshop.pace.calibration.time(fuel));
         prepared.longest.call.max(taking_in)
     }
 
-    /// Makes a module ready to run in a session, which may be one that is not on the node yet.
+    /// Makes a module ready to run in a session, which need not be on the node yet.
     pub(crate) fn build(
         &self,
         there: &Session,
@@ -160,7 +160,7 @@ impl Node {
         }
         let failed = |source| NodeError::of_selection(&spec.channel, source);
         let room = there.reassembly(&channel.spec)?;
-        // Each of its modules has its own, where what it sees is made for it.
+        // On a channel with a view each module has tables of its own.
         let wanted = if channel.screens.is_empty() { Bytes(0) } else { channel.tables.bytes() };
         let taken = view::tables(session, &spec.channel, &there.memory, wanted)?;
         let waiting = fresh.waiting.as_ref();
@@ -231,14 +231,14 @@ impl Node {
         }
     }
 
-    /// Has others reach a module, which is about to run. Returns what settles it on its core.
+    /// Opens a module to messages and the session's bell. Returns the job that settles it on its core.
     pub(crate) fn open(&self, there: &Session, module: &Module, ready: Ready) -> Settle {
         let Ready { guest, vp, .. } = ready;
         let waker = self.cores.get(vp.core).map(crate::runner::CoreThread::waker).unwrap_or_default();
         let offers = there.spec.offered(&module.services);
         let (desk, session) = (&module.desk, &there.spec.name);
         desk.office().open(desk, module.guest, waker.clone(), session, &there.memory, offers.clone());
-        // What it may call can have changed since it was prepared, too.
+        // The services that it may call can have changed since it was prepared, too.
         desk.change(module.calls.iter().map(|name| there.spec.used(name)).collect(), offers);
         there.bell.add(module.guest, waker);
         let id = vp.id;

@@ -152,7 +152,7 @@ impl Session {
         self.vps.values().chain(&self.retired)
     }
 
-    /// What its modules did by services, and calls of others that wait.
+    /// The counters of its modules' services, and the number of waiting calls of others.
     pub(crate) fn services(&self) -> (ServiceTally, u64) {
         let (mut tally, mut waiting) = (self.gone_services, 0);
         for module in self.modules.values() {

@@ -1,7 +1,7 @@
-//! The memory of a queue, for packets that wait for longer than the memory that they came in can be held.
+//! The memory of a queue, for packets that wait for too long to stay where they arrived.
 //!
-//! A packet socket's ring is filled in turn: whoever holds a block of it for a whole turn stops it. Packets stay there as long as they can, since nothing is to be
-//! copied for a reader that keeps up. When a block is needed, the packets of it that still wait are copied to memory that was reserved for the queue.
+//! The kernel fills the ring of a packet socket in turn: a block that is held for a whole turn stops it. Packets stay there as long as they can, so a reader that
+//! keeps up costs no copy. When the kernel needs a block, its waiting packets are copied to memory that was reserved for the queue.
 
 use crate::error::NodeError;
 use crate::log::warn;
@@ -22,27 +22,27 @@ pub struct Overflow {
 
 #[derive(Debug, Default)]
 enum Own {
-    /// It has not been needed.
+    /// No packet has needed it yet.
     #[default]
     None,
     Made(Box<Selection>),
-    /// The system has none.
+    /// The system has no memory.
     Failed,
 }
 
 impl Overflow {
-    /// The memory that a queue of so many packets takes of its session.
+    /// The session's memory that a queue of so many packets takes.
     pub(crate) fn memory(packets: u32) -> Bytes {
         Selection::memory(packets)
     }
 
-    /// For so many packets, reserved from a session's memory; nothing where there is too little left.
+    /// Reserves memory for so many packets from a session's; `None` where too little is left.
     pub(crate) fn reserve(packets: u32, memory: &Arc<MemoryReservation>) -> Option<Self> {
         let reserved = Some(Holding::of(memory, Self::memory(packets))?);
         Some(Self { packets, own: Mutex::default(), _reserved: reserved })
     }
 
-    /// Memory for a queue whose packets would have to wait in a ring that is filled in turn. Where the channel says how far it may lag, they wait there.
+    /// The memory of a channel's queue, if its packets would otherwise wait in a ring that is filled in turn. With a `lag` or `late = "terminate"` they wait there.
     pub(crate) fn of_channel(
         spec: &ChannelSpec,
         is_filled_in_turn: bool,
@@ -62,7 +62,7 @@ impl Overflow {
         })
     }
 
-    /// The packets of a ticket in this memory; nothing where they do not all fit.
+    /// Copies a ticket's packets to this memory; `None` where not all of them fit.
     pub(crate) fn copy(&self, ticket: &Ticket) -> Option<Ticket> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*own, Own::None) {
@@ -86,7 +86,7 @@ impl Overflow {
         Some(Ticket { block: Arc::new(block), batch: 0, mask, position: ticket.position, is_own: true })
     }
 
-    /// One for tests, which has nothing reserved.
+    /// Memory for tests, without a reservation.
     #[cfg(test)]
     pub(crate) fn unreserved(packets: u32) -> Self {
         Self { packets, own: Mutex::default(), _reserved: None }

@@ -50,7 +50,7 @@ pub struct Queue {
     flows: u32,
     /// Where those packets are that were taken out, and that whoever did so is not done with; [`NOTHING`] where there are none.
     in_hand: AtomicU64,
-    /// Where packets wait that the memory that they came in cannot wait for.
+    /// Memory for packets that wait for too long to stay where they arrived.
     overflow: Option<Overflow>,
 }
 
@@ -210,7 +210,7 @@ impl Queue {
         self.lock().empty()
     }
 
-    /// Where the oldest packet is of those that are where they came; nothing where none waits there.
+    /// The position of the oldest packet that waits where it arrived; `None` where none waits there.
     pub fn oldest(&self) -> Option<u64> {
         let inner = self.lock();
         let fronts = inner.flows.iter().filter_map(|flow| flow.tickets.get(flow.owned()));

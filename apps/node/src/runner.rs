@@ -270,7 +270,7 @@ pub struct Runner {
     vps: BTreeMap<VpId, Vp>,
     /// On which virtual processor a module is.
     homes: BTreeMap<u64, VpId>,
-    /// When ticks are due, by the monotonic clock: the wall clock can be set.
+    /// The times of due ticks, by the monotonic clock: the wall clock can be set.
     alarms: BinaryHeap<Reverse<(Nanos, u64)>>,
     /// When calls of services are late, at most one entry for each module.
     deadlines: BTreeSet<(Instant, u64)>,

@@ -109,7 +109,7 @@ pub struct Seat<O = Instance> {
     window: Option<(u64, Option<WatchGuard>)>,
     /// The sandbox.
     pub instance: O,
-    /// Where the descriptors are that it sees. `None` after they could not be mapped: then it sees none.
+    /// The ring of the descriptors that it sees. `None` after they could not be mapped: then it sees none.
     ring: Option<DescriptorRing>,
     clock: Clock,
     /// What has been [begun](Self::begin) and is not at its end: the calls that are still to make, and the packets that they are for.
@@ -130,7 +130,7 @@ impl<O: Occupant> Seat<O> {
         Ok(Self { window: None, instance, ring, clock, calls, under_way: None, dropped: 0, skipped: 0 })
     }
 
-    /// Whether the module has read bytes that the file of its packets had lost, and saw zeros instead.
+    /// Returns true if the module has read zeros in place of bytes that the file of its packets had lost.
     pub fn has_lost(&self) -> bool {
         matches!(&self.window, Some((_, Some(guard))) if guard.has_lost())
     }
@@ -312,7 +312,7 @@ struct Clock {
     next: u64,
     /// Ticks so far, those that came between packets too, and the first packet.
     ticks: u64,
-    /// How many there were when it was looked last, and when the last of them was noticed.
+    /// The number of ticks at the last look, and the time at which the last of them was noticed.
     noticed: (u64, Nanos),
 }
 

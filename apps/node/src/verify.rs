@@ -1,6 +1,6 @@
-//! The check of a configuration against this machine: a start makes it before it does anything else, and so does `weir config check`.
+//! The check of a configuration against this machine. A start makes it first, and `weir config check` makes the same.
 //!
-//! All that depends on the configuration and the machine alone is found here, so both refuse the same in the same words, and a node that is refused has touched nothing yet, not even its
+//! All that depends on the configuration and the machine alone is checked here, so both refuse the same in the same words. A node that is refused has touched nothing yet, not even its
 //! ledger. An interface that is not there may come later: a node waits for it.
 
 mod places;
@@ -21,17 +21,17 @@ use weir_trust::grant::Second;
 use weir_units::Shown as _;
 use weir_wire::LinkType;
 
-/// Something about a configuration, with its line where that is known.
+/// A remark on a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// From 1.
+    /// The line, from 1, where it is known.
     pub line: Option<usize>,
-    /// In words.
+    /// The remark itself.
     pub what: String,
 }
 
 impl Remark {
-    /// With its place in the file.
+    /// The remark as text, after the file and the line.
     pub fn at(&self, path: &Path) -> String {
         let line = self.line.map_or_else(String::new, |line| format!(":{line}"));
         format!("{}{line}: {}", path.shown(), self.what.shown())
@@ -41,13 +41,13 @@ impl Remark {
 /// Remarks on the file of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Remarks {
-    /// With which no node starts.
+    /// Errors that keep a node from starting.
     pub problems: Vec<Remark>,
-    /// With which one does.
+    /// Warnings, which do not.
     pub warnings: Vec<Remark>,
 }
 
-/// A configuration that is looked at, with all that it names.
+/// A configuration to check, with the profiles and shipped modules that it can name.
 pub(crate) struct Subject<'a> {
     pub(crate) path: &'a Path,
     pub(crate) config: &'a Config,
@@ -57,7 +57,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) shipped: Shipped,
 }
 
-/// A list for people.
+/// Numbers of cores, listed for people.
 pub(crate) struct Listed<'a>(pub(crate) &'a [u16]);
 
 impl fmt::Display for Listed<'_> {
@@ -67,7 +67,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Looks at a configuration as a start does.
+/// Checks a configuration as a start does.
 pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
     let mut found = Remarks::default();
     let Subject { config, places, path, .. } = subject;
@@ -79,7 +79,7 @@ pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
         found.problem(places.node, what);
     }
     if let Some(remote) = &config.remote {
-        // Not what is in it: that is for the process which keeps it.
+        // The key itself is read only by the process that keeps it.
         let key = crate::daemon::beside(path, &remote.key);
         if let Err(error) = weir_confine::private::open_secret(&key) {
             found.problem(None, format!("[remote]: {}: {error}", key.shown()));
@@ -104,7 +104,7 @@ impl Remarks {
         self.warnings.push(Remark { line, what });
     }
 
-    /// Finds that threads can be bound to the cores that are named.
+    /// Checks that threads can be bound to the named cores.
     fn cores(&mut self, config: &Config, places: &Places) {
         let named = config.cpu.module_cores().into_iter().chain(config.cpu.receive);
         let missing: Vec<u16> = named.filter(|core| !can_bind(*core)).collect();
@@ -121,7 +121,7 @@ impl Remarks {
         }
     }
 
-    /// The kinds of all interfaces. One that is not there is taken to be Ethernet, as by a start.
+    /// Returns the link types of all interfaces. One that is not there counts as Ethernet, as in a start.
     fn interfaces(&mut self, config: &Config, places: &Places) -> BTreeMap<String, LinkType> {
         let mut kinds = BTreeMap::new();
         for interface in &config.interfaces {
@@ -142,7 +142,7 @@ impl Remarks {
         kinds
     }
 
-    /// The links, and the kinds of their interfaces.
+    /// Returns the links, and the link types of their interfaces.
     fn links(&mut self, config: &Config, places: &Places) -> (Trial, BTreeMap<String, LinkType>) {
         let (mut trial, mut kinds) = (Trial::default(), BTreeMap::new());
         for link in &config.links {
@@ -162,7 +162,7 @@ impl Remarks {
         (trial, kinds)
     }
 
-    /// Warns of what is questionable in the operator's policy. A start has read it, and tried its cases.
+    /// Warns of questionable parts of the operator's policy. The policy has been read, and its cases have been tried, before.
     fn policy(&mut self, config: &Config, path: &Path, shipped: Shipped) {
         if config.policy.is_none() && config.remote.is_none() {
             return;

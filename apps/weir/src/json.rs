@@ -15,8 +15,8 @@ pub fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{}", escaped(&serde_json::to_string(value)?))
 }
 
-/// The same document with `\uNNNN` for all characters that are not plain. The library writes so only what RFC 8259 demands, which leaves the control characters above
-/// 0x7f and those that turn the direction of writing. Only strings can have either.
+/// The same document with `\uNNNN` for all characters that are not plain. The library escapes only the characters of RFC 8259. It leaves control characters from 0x7f on,
+/// and characters that turn the direction of writing. Only strings can have either.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,4 +1,4 @@
-//! What docs/SHARING.md has a new user do is done here, block for block, in namespaces that are gone afterwards and without any right that an ordinary user does not have.
+//! The rehearsal of docs/SHARING.md, block for block: as an ordinary user, in namespaces that are gone afterwards.
 
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -470,7 +470,7 @@ fn width_of(host: HostFunction) -> Width {
     }
 }
 
-/// What one call of a host function uses that costs this much fuel.
+/// The usage of one call of a host function that costs this much fuel.
 fn one_call(host: HostFunction, fuel: Linear) -> crate::Usage {
     let uses = host.definition().uses;
     let one = |use_of: Use| if uses == use_of { Linear::constant(1) } else { Linear::ZERO };

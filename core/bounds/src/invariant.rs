@@ -4,8 +4,8 @@
 //! others, and both advance one counter. The inner loop ends only because the counter is never below its first value when the inner loop is
 //! entered again, which no single edge shows.
 //!
-//! The proof is an induction over the iterations. A guess contains the local's value where the loop is entered; and a walk that begins with nothing
-//! but the guesses ends each way back within them.
+//! The proof is an induction over the iterations. A guess contains the local's value where the loop is entered. A walk that assumes nothing but the
+//! guesses ends each way back within them.
 
 use crate::Why;
 use crate::range::{Range, Width};
@@ -15,12 +15,13 @@ use crate::value::{Cmp, Id, Op};
 use crate::walk::{Frame, Walker};
 use wasmparser::Operator;
 
-/// Walks that are spent on the guesses of one loop: after each, guesses that did not hold are dropped.
+/// The most walks for the guesses of one loop. After each, guesses that did not hold are dropped.
 const WALKS: usize = 3;
-/// Locals and globals that a loop changes, and ways back of the loop: where there are more, no guesses are made, as the work grows with their product.
+/// The most locals and globals that a loop changes for guesses to be made: the work grows with them times the ways back.
 const CHANGED: usize = 64;
+/// The most ways back of a loop for which guesses are made.
 const WAYS: usize = 16;
-/// Looks at loops in loops, one in the other, in which guesses are still made: each multiplies the work.
+/// The most nested looks at loops in which guesses are still made: each multiplies the work.
 const DEEP: u32 = 3;
 
 /// A range that a local has whenever the body begins.
@@ -28,15 +29,15 @@ const DEEP: u32 = 3;
 pub(crate) struct Invariant {
     pub(crate) local: usize,
     pub(crate) range: Range,
-    /// Bits of what the comparisons depend on that keep the local there.
+    /// The sources, as bits, of the comparisons that keep the local in the range.
     pub(crate) from: u8,
-    /// A value of before the loop that the local is below, as an unsigned number.
+    /// A value from before the loop that bounds the local: it is less, as an unsigned number.
     below: Option<Id>,
-    /// Whether it was found, and not guessed: the first walk assumes nothing.
+    /// True if the first walk, which assumes nothing, has found it: it is no guess.
     is_certain: bool,
 }
 
-/// A comparison that holds whenever the body begins: of a local, with a limit, and whether the local stands on the left.
+/// A comparison of a local with a limit that holds whenever the body begins. True if the local stands on the left.
 pub(crate) type Tested = (Cmp, usize, Id, bool);
 
 /// One look at a loop's body.
@@ -44,14 +45,14 @@ pub(crate) struct Look {
     pub(crate) counters: Vec<Counter>,
     pub(crate) shape: Shape,
     pub(crate) tested: Vec<Tested>,
-    /// Of each counter, its range on all ways back, and what that depends on.
+    /// Each counter's range on all ways back, and the sources of that range, as bits.
     reached: Vec<Option<(Range, u8)>>,
     /// The locals that all ways back leave below the limit of their invariant.
     below: Vec<usize>,
 }
 
 impl<'a> Walker<'a, '_> {
-    /// Walks the body from where each local has any value that the invariants allow.
+    /// Walks the body, which each local enters with any value that the invariants allow.
     pub(crate) fn look(
         &mut self,
         frame: &mut Frame<'a>,
@@ -89,7 +90,7 @@ impl<'a> Walker<'a, '_> {
         })
     }
 
-    /// A better look at a loop with loops in it of which no bound was found, and the invariants that it rests on.
+    /// Looks again at a loop with inner loops for which no bound was found. Returns a better look, and the invariants that it rests on.
     pub(crate) fn look_again(
         &mut self,
         frame: &mut Frame<'a>,
@@ -116,7 +117,7 @@ impl<'a> Walker<'a, '_> {
                     let place = written.iter().position(|local| *local == guess.local);
                     let reached = place.and_then(|place| look.reached.get(place).copied().flatten());
                     let is_kept = reached.is_some_and(|(range, _)| match guess.below {
-                        // That tells the upper end as well.
+                        // The limit bounds the upper end as well.
                         Some(_) => range.lo >= guess.range.lo && look.below.contains(&guess.local),
                         None => range.is_within(&guess.range),
                     });
@@ -128,7 +129,7 @@ impl<'a> Walker<'a, '_> {
             if kept.len() == guesses.len() {
                 return Ok(look.shape.trips.is_ok().then_some((look, guesses)));
             }
-            // What held did so by the help of what did not.
+            // Guesses that held did so with the help of some that did not.
             guesses = kept;
         }
         Ok(None)
@@ -141,7 +142,7 @@ impl<'a> Walker<'a, '_> {
         self.probing <= DEEP && inside.iter().any(|operator| matches!(operator, Operator::Loop { .. }))
     }
 
-    /// Of each counter, the range that it has on all ways back.
+    /// Each counter's range on all ways back.
     fn reached(&self, entry: &State, counters: &[Counter], back: &[State]) -> Vec<Option<(Range, u8)>> {
         let of_edge = |counter: &Counter, edge: &State| {
             let width = self.values.width(counter.first);
@@ -150,7 +151,7 @@ impl<'a> Walker<'a, '_> {
                 return None;
             }
             let mut range = self.facts.range(&self.values, next, edge.facts);
-            // What is known of a sum that is the same but for a constant.
+            // Facts about a sum that differs only by a constant.
             let sum = self.values.sum(next);
             if sum.terms.len() > 1
                 && let Some(apart) = self.facts.difference(&self.values, &sum, width, edge.facts)
@@ -177,12 +178,12 @@ impl<'a> Walker<'a, '_> {
             .collect()
     }
 
-    /// Whether a value is another one but for a constant.
+    /// Returns true if two values differ only by a constant.
     fn is_about(&self, a: Id, b: Id) -> bool {
         self.values.width(a) == self.values.width(b) && self.values.difference(a, b).terms.is_empty()
     }
 
-    /// Ranges that the locals may keep. Where the ways back show but one end, the other is where the loop is entered.
+    /// Guesses the ranges that locals keep. Where the ways back show only one end, the other end is the value at the loop's entry.
     fn guesses(&mut self, entry: &State, written: &[usize], before: &Look) -> Vec<Invariant> {
         let mut found = Vec::new();
         for (local, reached) in written.iter().zip(&before.reached) {
@@ -225,7 +226,7 @@ impl<'a> Walker<'a, '_> {
         found
     }
 
-    /// Whether a way back leaves a local below a limit: it leaves the local not above the limit, and is not taken where the two are equal.
+    /// Returns true if a way back leaves a local below a limit: less, or not above it on a way that is not taken where the two are equal.
     fn is_below(&mut self, local: usize, limit: Id, entry: &State, edge: &State) -> bool {
         let Some(next) = edge.locals.get(local).copied() else { return false };
         if self.values.width(next) != self.values.width(limit) {
@@ -238,7 +239,7 @@ impl<'a> Walker<'a, '_> {
         self.is_known(Cmp::LtU, next, limit, edge) || (differ && self.is_known(Cmp::LeU, next, limit, edge))
     }
 
-    /// Makes invariants known where the body begins. Each is a comparison with a limit as well, so that it counts as a test of the counter.
+    /// Assumes invariants where the body begins. Each is also added as a comparison with a limit, so that it counts as a test of the counter.
     pub(crate) fn assume_invariants(&mut self, invariants: &[Invariant], start: &mut State) {
         for invariant in invariants {
             let Some(now) = start.locals.get(invariant.local).copied() else { continue };
@@ -252,7 +253,7 @@ impl<'a> Walker<'a, '_> {
             if let Some(facts) = self.facts.within(&self.values, now, range, start.facts) {
                 start.facts = facts;
             }
-            // Some number of the range: the local's own value is one. A step down from a small number wraps as an unsigned one only.
+            // The limit is an unknown number of the range, as the local's value is. Both orders: a step down from a small number wraps only if unsigned.
             let limit = self.values.add(Op::Opaque, width, range, invariant.from);
             for cmp in [Cmp::LeU, Cmp::LeS] {
                 for (a, b) in [(now, limit), (limit, now)] {

@@ -169,7 +169,7 @@ impl Range {
         }
     }
 
-    /// Whether every value of it lies in the other one.
+    /// Returns true if every value of it lies in the other one.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let is_inside = other.lo <= self.lo && self.hi <= other.hi;
         is_inside

@@ -15,7 +15,7 @@ use crate::{Linear, Why};
 pub(crate) struct Counter {
     pub(crate) local: usize,
     pub(crate) first: Id,
-    /// How far it has come; or the same as `now`.
+    /// Its distance from `first`; or the same as `now`.
     pub(crate) k: Id,
     /// `first + k`, where `k` is not the same.
     pub(crate) now: Id,
@@ -94,7 +94,7 @@ impl Trips<'_> {
         Shape { trips, from, changes, on_entry, distance }
     }
 
-    /// What a sum with `by` of a counter's `k` in it is when the loop is entered.
+    /// The value at the loop's entry of a sum that contains `by` times a counter's `k`.
     fn at_first(&self, counter: &Counter, width: Width, sum: &Sum, by: i64) -> Sum {
         let k = Sum { terms: vec![(counter.k, 1)], constant: 0 };
         let without = Values::combined(width, sum, 1, &k, by.wrapping_neg());

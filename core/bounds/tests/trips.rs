@@ -225,7 +225,7 @@ fn one_loop_that_was_split_in_two() {
     assert!(analysed(&unlike).is_bounded());
 }
 
-/// What a loop that was split in two needs: without it some run never ends, or takes as long as the counter takes to come around.
+/// Loops that look split in two and are not: some run never ends, or ends only when the counter has come around.
 #[test]
 fn two_loops_with_one_counter_that_are_not_one_loop() {
     let near = [

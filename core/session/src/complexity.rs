@@ -1,7 +1,7 @@
-//! Limits on the shape of modules, so that each module that is admitted compiles within the limits of the compiler process.
+//! Limits on the shape of modules, so that each admitted module compiles within the limits of the compiler process.
 //!
 //! A compiler's time and memory grow with more than the bytes of a module: with a function's values times its branches, with the targets of
-//! `br_table`, and with code that is inlined again and again. So each of these is counted while a module is validated.
+//! `br_table`, and with code that is inlined again and again. Validation counts each of these.
 
 use crate::Refusal;
 use crate::inspect::invalid;
@@ -44,16 +44,16 @@ pub enum Shape {
     Instructions,
     /// Branches of all functions, each times the values that may be alive there.
     Flow,
-    /// Locals that are set in blocks, each for each branch to its block, of one function.
+    /// Locals set in the blocks of one function, each times the branches to its block.
     Joins,
-    /// The same of all functions.
+    /// [`Joins`](Self::Joins), of all functions together.
     AllJoins,
-    /// The same, squared for each function and summed up.
+    /// [`Joins`](Self::Joins), squared for each function, of all functions together.
     SquaredJoins,
 }
 
 impl Shape {
-    /// All of them, in the order of the table in docs/MODULES.md.
+    /// All limits, in the order of the table in docs/MODULES.md.
     pub const ALL: [Self; 18] = [
         Self::Types,
         Self::Signature,
@@ -75,9 +75,9 @@ impl Shape {
         Self::SquaredJoins,
     ];
 
-    /// The most that a module may have of it.
+    /// The value of the limit.
     ///
-    /// Measured: no module within these limits takes the compiler more than a fourth of its time and half of its memory.
+    /// By measurement, a module within these limits takes at most a fourth of the compiler's time and half of its memory.
     pub const fn most(self) -> u64 {
         match self {
             Self::Types | Self::Globals | Self::Exports | Self::DataSegments => 10_000,
@@ -123,7 +123,7 @@ impl Shape {
         }
     }
 
-    /// Refuses a module that has more of it, from this byte on.
+    /// Refuses a module that passes the limit, at this byte.
     ///
     /// # Errors
     /// [`Refusal::Shape`].
@@ -132,20 +132,20 @@ impl Shape {
     }
 }
 
-/// The counts that a compiler's work follows from.
+/// The counts of a function that determine the compiler's work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     instructions: u64,
     /// Branches, with each target of a `br_table`.
     branches: u64,
-    /// The values that meet where blocks end, or begin again: each for each branch there.
+    /// The values that meet where blocks end, or begin again, each times the branches there.
     joins: u64,
     /// The most values that may be alive at once: locals and operands.
     width: u64,
 }
 
 impl Counts {
-    /// Puts another function in place of a call. What is alive in either is counted by the caller.
+    /// Adds a function that is inlined. The caller adds up the widths.
     fn add(&mut self, of: Self) {
         self.instructions = self.instructions.saturating_add(of.instructions);
         self.branches = self.branches.saturating_add(of.branches);
@@ -153,19 +153,19 @@ impl Counts {
     }
 }
 
-/// All functions together.
+/// The counts of all functions together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     instructions: u64,
     joins: u64,
-    /// Of each function squared: where many values meet, each is looked at beside each other one.
+    /// The joins of each function, squared: the compiler compares each with each other one.
     squared_joins: u64,
     /// Branches, each times the values that may be alive there.
     flow: u64,
 }
 
 impl Sum {
-    /// The most that there may be after inlining: beyond that, modules are compiled without.
+    /// The most after inlining: modules beyond it are compiled without inlining.
     const INLINED_MAX: Self =
         Self { instructions: 400_000, joins: 100_000, squared_joins: 1_000_000_000, flow: 4_000_000 };
 
@@ -176,7 +176,7 @@ impl Sum {
         self.flow = self.flow.saturating_add(flow);
     }
 
-    /// Returns true if none of it is more than in `most`.
+    /// Returns true if no count is more than in `most`.
     const fn is_within(&self, most: &Self) -> bool {
         self.instructions <= most.instructions
             && self.joins <= most.joins
@@ -189,11 +189,11 @@ impl Sum {
 #[derive(Clone, Debug, Default)]
 struct Function {
     counts: Counts,
-    /// The functions that it calls directly, as often as it does.
+    /// The functions that it calls directly, one for each call.
     calls: Vec<u32>,
 }
 
-/// The functions that were looked at so far.
+/// The functions that were validated so far.
 #[derive(Debug, Default)]
 pub(crate) struct Complexity {
     functions: Vec<Function>,
@@ -201,7 +201,7 @@ pub(crate) struct Complexity {
 }
 
 impl Complexity {
-    /// Validates the next function, and counts what there is in it.
+    /// Validates and counts the next function.
     ///
     /// # Errors
     /// [`Refusal::Invalid`], or [`Refusal::Shape`] for the first limit that it passes.
@@ -242,7 +242,7 @@ impl Complexity {
         Ok(())
     }
 
-    /// Returns true if the compiler may put functions in place of calls: however often it does, what comes of it is not too large.
+    /// Returns true if the compiler may inline functions: even if it inlines every call, the result is not too large.
     ///
     /// The compiler's own limit on inlining counts values alone, so it does not bound branches, calls and stores.
     pub(crate) fn may_be_inlined(&self, imported: u32) -> bool {
@@ -255,15 +255,15 @@ impl Complexity {
         })
     }
 
-    /// The most that a function can become by inlining: itself, with all that it calls, in place of each call. Functions that call each other are
-    /// not inlined into each other.
+    /// The counts of a function in which every call is inlined, and every call of the inlined functions. Functions that call each other are not
+    /// inlined into each other.
     fn inlined(&self, first: usize, imported: u32, known: &mut [Option<Counts>]) -> Counts {
-        /// A function whose calls are looked at, and the place of the next one.
+        /// A function on the path of calls, and the place of its next call.
         struct Open {
             index: usize,
             next: usize,
             of: Counts,
-            /// The most values of a function that it calls.
+            /// The largest width of the functions that it calls.
             below: u64,
         }
         if let Some(Some(of)) = known.get(first) {
@@ -271,7 +271,7 @@ impl Complexity {
         }
         let open = |index: usize, known: &mut [Option<Counts>]| {
             let of = self.functions.get(index)?.counts;
-            // Until it is known better: a call of it that is met before is one by a function that it calls itself.
+            // A call that finds this placeholder closes a cycle: it is not inlined.
             *known.get_mut(index)? = Some(Counts::default());
             Some(Open { index, next: 0, of, below: 0 })
         };
@@ -280,7 +280,7 @@ impl Complexity {
         while let Some(top) = path.last_mut() {
             let calls = self.functions.get(top.index).map_or(&[][..], |function| &function.calls);
             let Some(call) = calls.get(top.next) else {
-                // What is alive in a caller stays alive in what is put in place of the call.
+                // Values that are alive in a caller stay alive in the inlined function.
                 last = Counts { width: top.of.width.saturating_add(top.below), ..top.of };
                 if let Some(place) = known.get_mut(top.index) {
                     *place = Some(last);
@@ -328,12 +328,12 @@ struct Walk {
     calls: Vec<u32>,
     open: Vec<Block>,
     loops: u64,
-    /// Blocks, each with each local that is set in it.
+    /// Pairs of a block and a local that is set in it.
     pairs: u64,
 }
 
 impl Walk {
-    /// Counts an instruction at which so many operands are alive.
+    /// Counts an instruction with so many operands alive.
     fn operator<R: WasmModuleResources>(
         &mut self,
         operator: &Operator<'_>,
@@ -404,7 +404,7 @@ impl Walk {
         Ok(1)
     }
 
-    /// A branch to the block so many blocks further out.
+    /// Counts a branch to the block that is so many blocks further out. Returns 1, the branch.
     fn branch(&mut self, depth: u32) -> u64 {
         let place = self.open.len().checked_sub(1 + depth as usize);
         if let Some(block) = place.and_then(|place| self.open.get_mut(place)) {
@@ -413,16 +413,16 @@ impl Walk {
         1
     }
 
-    /// A local is set in all blocks that are open: where they end or begin again its values meet.
+    /// Counts a local that is set in all open blocks: its values meet where these end or begin again.
     fn set(&mut self, local: u32, at: u64) -> Result<(), Refusal> {
-        // What is set in a block was set in those around it.
+        // A local that was set in a block was set in the blocks around it.
         for block in self.open.iter_mut().rev() {
             if !block.set.insert(local) {
                 break;
             }
             self.pairs += 1;
         }
-        // So it takes no longer than it may count.
+        // The limit on pairs bounds the time of the loop, too.
         Shape::Joins.check(self.pairs, at)
     }
 }

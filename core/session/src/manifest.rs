@@ -129,7 +129,7 @@ pub enum ManifestError {
     /// A name that cannot be one.
     #[error("{at}: {error}")]
     Name {
-        /// Which key.
+        /// The key.
         at: String,
         /// What is wrong.
         error: NameError,
@@ -155,7 +155,7 @@ pub enum ManifestError {
     /// A type that there is not.
     #[error("{at}: there is no type `{given}`; there is {known}")]
     Type {
-        /// Which key.
+        /// The key.
         at: String,
         /// What was given.
         given: String,
@@ -165,7 +165,7 @@ pub enum ManifestError {
     /// A default or limit that does not fit its parameter.
     #[error("{at}: {error}")]
     Value {
-        /// Which key.
+        /// The key.
         at: String,
         /// What is wrong.
         error: ValueError,
@@ -173,7 +173,7 @@ pub enum ManifestError {
     /// An amount that cannot be read or is out of range.
     #[error("{at}: {wanted}")]
     Amount {
-        /// Which key.
+        /// The key.
         at: &'static str,
         /// What would be right.
         wanted: String,
@@ -189,7 +189,7 @@ pub enum ManifestError {
     /// A text that is too long or has control characters.
     #[error("{at}: at most {TEXT_MAX} characters, none of them a control or invisible character")]
     Text {
-        /// Which key.
+        /// The key.
         at: String,
     },
     /// A licence that is no SPDX expression.
@@ -198,7 +198,7 @@ pub enum ManifestError {
     /// A required text that says nothing.
     #[error("{at} is empty: give it a value such as \"{example}\"")]
     Empty {
-        /// Which key.
+        /// The key.
         at: &'static str,
         /// A value that is right.
         example: &'static str,

@@ -1,8 +1,8 @@
-//! Amounts in one message.
+//! Amounts that stand in one message.
 
 use std::fmt::Display;
 
-/// The most decimals that are tried before an amount is shown in its smallest unit.
+/// The most decimals to try before an amount is shown in its smallest unit.
 const DECIMALS_MAX: usize = 6;
 
 /// A quantity that is rounded where it is shown.
@@ -13,7 +13,7 @@ pub trait Amount: Copy + Eq + Display {
     fn exact(self) -> String;
 }
 
-/// Shows an amount beside others in the same message, with as many digits as it takes that no two of them read the same unless they are the same.
+/// Shows an amount beside others in the same message, with enough digits that different amounts never read the same.
 pub fn beside<T: Amount>(amount: T, others: &[T]) -> String {
     let all = || std::iter::once(&amount).chain(others);
     let are_told_apart = |show: &dyn Fn(T) -> String| {

@@ -1,7 +1,7 @@
 //! Signals of this process.
 
-/// Returns true where a signal is ignored, as nohup(1) leaves SIGHUP and a shell SIGINT for what it starts in the background. A program that is to end in
-/// order by a signal leaves such a signal ignored.
+/// Returns true where a signal is ignored: nohup(1) ignores SIGHUP, and a shell ignores SIGINT for its background jobs. A program that catches signals to
+/// end in order leaves such a signal ignored.
 pub fn is_ignored(signal: libc::c_int) -> bool {
     // SAFETY: sigaction is a plain C struct for which all zeros are a value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -107,7 +107,7 @@ impl Block {
         self.slot.is_of(ring)
     }
 
-    /// Where its descriptors are.
+    /// The ring of its descriptors.
     pub fn ring(&self) -> DescriptorRing {
         self.slot.ring()
     }
@@ -172,8 +172,8 @@ impl Block {
         self.slot.descriptors(self.base(), self.len())
     }
 
-    /// How many of its packets, the first ones, have all their bytes in the file now: all of them, unless the capture is a mapped file that has
-    /// lost bytes since. Of the others zeros may be seen.
+    /// The number of its first packets that have all their bytes in the file now. That is all of them, unless the capture is a mapped file that has
+    /// lost bytes since. Others may read as zeros.
     pub fn whole(&self) -> usize {
         let Some(end) = self.window.end() else { return self.len() };
         let last = self.descriptors().last().map(|descriptor| self.file_range(descriptor).end);
@@ -183,7 +183,7 @@ impl Block {
         self.descriptors().iter().take_while(|descriptor| self.file_range(descriptor).end <= end).count()
     }
 
-    /// Of packets `from..to`, whether one has bytes in the file's last page, of which a part is gone: what is gone there reads as zeros, and
+    /// Returns true if one of packets `from..to` has bytes in the file's last page, of which a part is gone. That part reads as zeros, and
     /// nothing shows that it was read.
     pub fn touches_last_page(&self, from: usize, to: usize) -> bool {
         let Some(end) = self.window.end() else { return false };
@@ -195,7 +195,7 @@ impl Block {
             .any(|range| range.start < last_page.end && range.end > last_page.start)
     }
 
-    /// Where in the window's file a packet lies.
+    /// The bytes of the window's file that a packet takes.
     fn file_range(&self, descriptor: &Descriptor) -> Range<u64> {
         let start = self.window.file_offset() + u64::from(descriptor.data.saturating_sub(ARENA_BASE));
         start..start + u64::from(descriptor.cap_len)

@@ -59,7 +59,7 @@ pub enum OpenError {
     /// The system refuses.
     #[error("{file}: cannot be opened: {error}")]
     Open {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// What the system says.
         error: io::Error,
@@ -67,7 +67,7 @@ pub enum OpenError {
     /// The program was told to end before a pipe had a capture's header.
     #[error("{file}: ended by a signal before a capture began there")]
     Interrupted {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
     },
     /// A directory.
@@ -89,7 +89,7 @@ pub enum OpenError {
         "{file} is empty: a capture begins with a header even where it has no packets; was its writer stopped too early?"
     )]
     Empty {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
     },
     /// Something else than a capture.
@@ -107,13 +107,13 @@ pub enum OpenError {
         "{file} is a \"modified\" pcap (magic 0xa1b2cd34): convert it with `editcap -F pcap {file} OUT.pcap`"
     )]
     Modified {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
     },
     /// A version of the format that nobody has defined.
     #[error("{file}: version {major}.{minor} at offset {offset}: pcap 2.0 to 2.4 and pcapng 1.x are read")]
     Version {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// Where it says so.
         offset: u64,
@@ -125,7 +125,7 @@ pub enum OpenError {
     /// A pcapng section header without a byte-order magic.
     #[error("{file} begins like pcapng, but has no byte-order magic at offset 8: there is {start}")]
     ByteOrder {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// What is there.
         start: FirstBytes,
@@ -135,13 +135,13 @@ pub enum OpenError {
         "{file}: the compressed data are damaged or end before the capture's header: copy the file again"
     )]
     Compressed {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
     },
     /// It ends inside its first header.
     #[error("{file} ends inside its header, after {len} bytes: was its writer stopped too early?")]
     Header {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// How long it is.
         len: u64,
@@ -151,7 +151,7 @@ pub enum OpenError {
         "{file}, offset {offset}: {unknown}; capture on another interface or with another link type (tcpdump -y)"
     )]
     LinkType {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// What it says.
         unknown: UnknownLinkType,
@@ -177,7 +177,7 @@ pub enum ReadError {
     /// The system reports an error.
     #[error("{file}: cannot be read at offset {offset}: {error}")]
     Io {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// Where, in bytes after decompression.
         offset: u64,
@@ -187,7 +187,7 @@ pub enum ReadError {
     /// A part of the file cannot be mapped.
     #[error("{file}: {len} at offset {offset} cannot be mapped: {error}")]
     Map {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// Where.
         offset: u64,
@@ -201,7 +201,7 @@ pub enum ReadError {
         "{file}: packet {packet} at offset {offset}, from interface {interface}: {unknown}; leave that interface out, for instance with `tshark -Y 'frame.interface_id != {interface}' -w`"
     )]
     LinkType {
-        /// Which capture.
+        /// The capture.
         file: SourceName,
         /// What its interface says.
         unknown: UnknownLinkType,

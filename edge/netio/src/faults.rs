@@ -133,7 +133,7 @@ pub struct WatchGuard {
 }
 
 impl WatchGuard {
-    /// Whether reads of this very mapping met a page that its file has lost, and saw zeros there.
+    /// Returns true if reads of this very mapping saw zeros in place of a page that its file has lost.
     pub fn has_lost(&self) -> bool {
         self.entry.is_some_and(|index| {
             let entry = &WATCHED[index];

@@ -3,8 +3,7 @@
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 
-/// Decompresses member after member. Zeros after a member are padding, as tapes and block devices leave it, and end the stream where nothing else
-/// follows.
+/// Decompresses member after member. Zeros after a member are padding, as on tapes and block devices. The stream ends where nothing follows them.
 pub(crate) struct Members<R> {
     /// The present member; nothing after the last one.
     member: Option<GzDecoder<R>>,
@@ -27,7 +26,7 @@ impl<R: BufRead> Read for Members<R> {
             if read > 0 {
                 return Ok(read);
             }
-            // Asked for before the member is given up: where reading fails, it is asked for again.
+            // Looks ahead before it drops the member, so that it can look again if reading fails.
             if !has_more(member.get_mut())? {
                 self.member = None;
             } else if let Some(member) = self.member.take() {
@@ -37,7 +36,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Passes zeros over. Says whether anything follows them.
+/// Skips zeros. Returns true if anything follows them.
 fn has_more(input: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let rest = input.fill_buf()?;

@@ -1,4 +1,4 @@
-//! Pipes, FIFOs, sockets and devices as captures: reading them ends when the run is interrupted, whatever their writers do.
+//! Pipes, FIFOs, sockets and devices as captures. Reading them ends when the run is interrupted, even if their writers stay.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest wait for bytes before an interruption is looked for.
+/// The longest wait for bytes between two looks for an interruption.
 const LOOK_MS: libc::c_int = 100;
-/// The time after an interruption for which a pipe is still read. `tcpdump -w - | weir run -r -` ends by a Ctrl-C that both receive: tcpdump then writes
-/// the packets that it still has, and closes the pipe.
+/// The time after an interruption for which a pipe is still read. In `tcpdump -w - | weir run -r -` both receive Ctrl-C: tcpdump then writes its last
+/// packets, and closes the pipe.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What can interrupt a run, and what the run did then.
+/// The interruption of a run, and its effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interruption {
     /// Set from outside.
@@ -22,7 +22,7 @@ pub(crate) struct Interruption {
     pub(crate) cut: Arc<AtomicBool>,
 }
 
-/// How a pipe was opened.
+/// The way in which a pipe was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opened {
     /// Before this process began, as standard input is.
@@ -36,14 +36,14 @@ pub(crate) enum Opened {
 pub(crate) struct Pipe {
     file: File,
     interruption: Interruption,
-    /// When the interruption was first seen.
+    /// The time at which the interruption was first seen.
     since: Option<Instant>,
     /// A writer is or was there.
     had_writer: bool,
     /// It was opened by its name: reading it never waits.
     by_name: bool,
-    /// Reads are tried although nothing says that bytes are there: a reader that came after the last writer has gone is told of the end by a read alone. A FIFO without
-    /// bytes so far may be waiting for its first writer, but not a shell's pipe that was opened by a name as `/dev/stdin`.
+    /// Reads are tried although no bytes are announced: only a read tells a reader that came after the last writer of the end. A FIFO without bytes so far may be
+    /// waiting for its first writer; a shell's pipe that was opened by a name such as `/dev/stdin` is not.
     is_asked: bool,
 }
 
@@ -55,7 +55,7 @@ impl Pipe {
         Self { file, interruption, since: None, had_writer: !by_name || is_asked, by_name, is_asked }
     }
 
-    /// Returns true where reading is to end although more bytes may come.
+    /// Returns true where reading has to end although more bytes may come.
     fn is_over(&mut self) -> bool {
         if !self.interruption.has_come.load(Ordering::Relaxed) {
             return false;
@@ -85,7 +85,7 @@ impl Read for Pipe {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             let is_ready = self.wait()?;
-            // A FIFO becomes ready by its first writer, or when that has gone.
+            // A FIFO becomes ready when its first writer writes, or goes.
             self.had_writer |= is_ready;
             if self.is_over() {
                 return Ok(0);

@@ -18,7 +18,7 @@ pub enum WriteError {
     /// The file cannot be made.
     #[error("{}: cannot be created: {error}", .file.shown())]
     Create {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// What the system says.
         error: io::Error,
@@ -26,13 +26,13 @@ pub enum WriteError {
     /// Another run writes the file.
     #[error("{}: another run is writing this file: write to another one, or wait until that run has ended", .file.shown())]
     Busy {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// The file is the one that is being read.
     #[error("{} is the capture that is being read: write to another file", .file.shown())]
     Input {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
     /// Standard output is where somebody reads.
@@ -46,7 +46,7 @@ pub enum WriteError {
         .file.shown()
     )]
     Write {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// How far it was written.
         offset: u64,
@@ -63,7 +63,7 @@ pub enum WriteError {
         .file.shown(), .second.number(), .first.number()
     )]
     LinkType {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// That of the packets before.
         first: LinkType,
@@ -73,7 +73,7 @@ pub enum WriteError {
     /// A packet of a length that no reader takes.
     #[error("{}: a packet of {len} is longer than a record can be", .file.shown())]
     TooLong {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Its length.
         len: Bytes,

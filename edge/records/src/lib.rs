@@ -140,7 +140,7 @@ impl ModuleFiles {
         }
     }
 
-    /// What there is so far, in the order of the manifest's streams, without the files.
+    /// The rows so far, in the order of the manifest's streams, without the files.
     pub fn so_far(&self) -> Vec<StreamRows> {
         let rows = |stream: &StreamOut| StreamRows {
             name: stream.name.clone(),

@@ -8,7 +8,7 @@
 //!
 //! [`Engine::load`] takes only what admission has checked. An [`Instance`] sees its own memory, and, mapped read-only at fixed
 //! guest addresses, the packets and their descriptors, and the tables that others share with it; what it can call is in
-//! `weir_abi::imports`. Where the host looks at memory that a module points to is one function, in `guest.rs`.
+//! `weir_abi::host`. Where the host looks at memory that a module points to is one function, in `guest.rs`.
 
 mod allowance;
 mod batch;

@@ -1,4 +1,4 @@
-//! Sessions beside those that there are, before anybody sees them.
+//! Sessions that are prepared beside the present ones, before any party sees them.
 
 use super::processors::ProcessorWanted;
 use super::{Arrival, Rearrangement, Refused};
@@ -27,34 +27,34 @@ pub(super) struct Incoming {
     pub(super) session: Session,
     /// The reservations of the session that it replaces, if there is one.
     pub(super) replaces: Option<Reserved>,
-    /// Its modules, which run when it is there.
+    /// Its modules, which run from the switch on.
     pub(super) ready: Vec<(Name, Ready)>,
-    /// The hashes of their files.
+    /// The hashes of the modules' files.
     pub(super) codes: Vec<(Name, Digest)>,
-    /// Virtual processors that were made for it. They have no reservation yet.
+    /// Virtual processors that were created for it, without a reservation yet.
     made: Vec<Vp>,
     /// Processor time that preparing it took.
     pub(super) used: Nanos,
 }
 
-/// A core's place among the node's, a virtual processor there, and the terms that it gets.
+/// Terms for a virtual processor: the core's place among the node's, the processor there, and its terms.
 pub(super) type Given = (usize, VpId, Terms);
 
-/// All that changes with them.
+/// All changes of a switch, besides the sessions.
 pub(super) struct Draft {
-    /// Sessions that go and are not replaced.
+    /// Sessions that end and are not replaced.
     pub(super) gone: Vec<Name>,
     pub(super) links: Vec<LinkConfig>,
     /// Changes of output channels.
     pub(super) steps: Vec<Step>,
-    /// Terms of virtual processors, by their cores.
+    /// New terms of virtual processors.
     pub(super) terms: Vec<Given>,
     pub(super) tables: Arranged,
     pub(super) plans: Vec<(Arc<Source>, Planned)>,
 }
 
 impl Node {
-    /// Makes all that is to come, and finds that it fits. The last step counts its memory: after that nothing fails.
+    /// Prepares a change and checks that its result fits. The last step counts the memory: nothing after it fails.
     pub(super) fn draft(
         &mut self,
         incoming: &mut Vec<Incoming>,
@@ -122,7 +122,7 @@ impl Node {
         Ok(Draft { gone, links: links.to_vec(), steps, terms: all, tables: arranged, plans })
     }
 
-    /// A session with nothing in it.
+    /// A session without channels, virtual processors and modules.
     fn bare(
         &mut self,
         spec: &SessionSpec,
@@ -173,7 +173,7 @@ impl Node {
         Ok(Incoming { session, replaces, ready, codes, made, used })
     }
 
-    /// Its channels and output channels. Those that have another one to go on from share it. Says what gives output channels their terms.
+    /// Adds a session's channels and output channels. An output channel that goes on from an earlier one shares its outlet. Returns the steps that give output channels their terms.
     fn draft_parts(
         &mut self,
         it: &mut Incoming,
@@ -196,8 +196,8 @@ impl Node {
         Ok(steps)
     }
 
-    /// Their virtual processors, those that are new without a reservation, and the terms that they get. Also those that have to give up theirs, of sessions that go or have them no more: only where
-    /// there is no room else.
+    /// Adds the sessions' virtual processors, new ones without a reservation. Returns the processors that have to give up their reservations, and the terms that the sessions' processors get.
+    /// Processors that end keep their reservations until they stop, unless there is no room otherwise.
     fn draft_processors(
         &self,
         incoming: &mut [Incoming],
@@ -224,7 +224,7 @@ impl Node {
         let names = incoming.iter().map(|it| &it.session.spec.name).chain(gone);
         let there = names.filter_map(|name| self.sessions.get(name)).flat_map(Session::all_vps);
         let mut leaving: Vec<Vp> = there.filter(|vp| !is_kept(vp)).cloned().collect();
-        // As they are, if that does: so modules stop in the time that was reserved for them.
+        // First without giving up: then modules stop in the time that was reserved for them.
         let kept = self.place_all(&wanted, &leaving, false);
         let gives_up = kept.is_err();
         let placed = kept.or_else(|_| self.place_all(&wanted, &leaving, true));
@@ -244,7 +244,7 @@ impl Node {
                 None => {
                     let made = self.make_processor(core, &wanted);
                     let vp = made.map_err(|error| (Some(it.session.spec.name.clone()), error))?;
-                    // It has left its core.
+                    // The earlier processor stays behind on its core.
                     leaving.extend(wanted.kept.filter(|_| gives_up));
                     let id = vp.id;
                     it.made.push(vp);
@@ -282,8 +282,8 @@ impl Node {
         Ok(Vp { spec: wanted.spec.clone(), core, id })
     }
 
-    /// Finds that links have room for them. Gives what has output channels give up what they have reserved: of those that go on, only what they have not any more, and of sessions that go only
-    /// where there is no room else.
+    /// Checks that links have room for the sessions' output channels. Returns the steps that free reservations: of output channels that changed sessions have no more, and of sessions that end.
+    /// The latter only where there is no room otherwise.
     fn draft_bandwidth(
         &self,
         incoming: &[Incoming],
@@ -322,7 +322,7 @@ impl Node {
         Ok((steps, more))
     }
 
-    /// Plans with these sessions, for all interfaces that this changes.
+    /// Plans with these sessions, for all interfaces whose channels change.
     fn draft_plans(
         &self,
         incoming: &[Incoming],
@@ -340,7 +340,7 @@ impl Node {
             let Some(source) = self.sources.get(interface) else { continue };
             let routes = self.routes(interface, stay.iter().chain(&come).copied());
             let planned = source.plan(routes).map_err(|error| {
-                // The last one is one too many.
+                // The last channel is taken for the one too many.
                 let last = come.iter().rev().find_map(|there| {
                     let channel = there.channels.values().find(|it| it.spec.interface == *interface)?;
                     Some((there.spec.name.clone(), channel.spec.name.clone()))
@@ -353,7 +353,7 @@ impl Node {
         Ok(plans)
     }
 
-    /// Lets go of what was made and is not to come.
+    /// Closes all that was made for a draft that is not switched to.
     pub(super) fn discard(&self, incoming: Vec<Incoming>) {
         let none = Outputs::new();
         for it in incoming {

@@ -1,4 +1,4 @@
-//! Virtual processors that change together: found to fit by the result.
+//! Virtual processors that change together: the check of their result.
 
 use crate::error::NodeError;
 use crate::node::{Node, Vp};
@@ -9,12 +9,12 @@ use weir_units::Nanos;
 
 /// A virtual processor that a session is to have.
 pub(super) struct ProcessorWanted {
-    /// The session's place among those that come.
+    /// The session's place among the incoming ones.
     pub(super) arrival: usize,
     pub(super) spec: ProcessorSpec,
-    /// The one that goes on as this one, if it can stay on its core.
+    /// The present processor that goes on as this one, if it can stay on its core.
     pub(super) kept: Option<Vp>,
-    /// By how much its modules may exceed a budget.
+    /// The longest time by which its modules exceed a budget.
     pub(super) overrun: Nanos,
 }
 
@@ -24,24 +24,24 @@ impl ProcessorWanted {
     }
 }
 
-/// A core's place among the node's, and the virtual processor there; none where it is still to be made.
+/// A core's place among the node's, and the virtual processor there; `None` for one to create.
 pub(super) type Place = (usize, Option<VpId>);
 
 impl Node {
-    /// A place for each of these. Room that those in `gone` have is free.
+    /// Finds a place for each wanted processor. With `gives_up` the reservations of those in `gone` are free.
     ///
     /// # Errors
     ///
-    /// The first that there is no room for, and why.
+    /// The first wanted processor for which there is no room, and why.
     pub(super) fn place_all(
         &self,
         wanted: &[ProcessorWanted],
         gone: &[Vp],
         gives_up: bool,
     ) -> Result<Vec<Place>, (usize, NodeError)> {
-        // Those that have to leave their cores.
+        // Processors that have to leave their cores.
         let mut moved: Vec<usize> = Vec::new();
-        // Each time one more moves, so it ends.
+        // Ends, because one more processor moves each time.
         loop {
             let free: Vec<Vp> = if gives_up {
                 let moved = moved.iter().filter_map(|place| wanted.get(*place)?.kept.clone());
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// The same where these have to leave their cores. Gives back one more that has to, if there is one.
+    /// Finds the places where the processors in `moved` leave their cores. The inner error is one more that has to leave.
     fn place_with(
         &self,
         wanted: &[ProcessorWanted],
@@ -96,7 +96,7 @@ impl Node {
         Ok(Ok(placed.into_iter().flatten().collect()))
     }
 
-    /// The first core with room beside what is given out already.
+    /// The first core with room beside the terms that are given already.
     fn choose(
         &self,
         place: usize,

@@ -1,4 +1,4 @@
-//! A draft takes effect. Nothing of this fails.
+//! The switch to a draft, which cannot fail.
 
 use super::draft::{Draft, Incoming, is_same};
 use super::{Departure, Switched};
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use weir_session::Name;
 use weir_session::ledger::{DropCause, Event, Session as Billed, Usage};
 
-/// Parts of a session that are released when packets go elsewhere.
+/// Earlier parts of a session, to release once no packets go to them.
 struct Before {
     session: Billed,
     modules: Vec<Withdrawn>,
     channels: BTreeMap<Name, Channel>,
-    /// The session in whose place another one is; nothing where it is still there, and closes.
+    /// The session that was replaced; `None` for one that ends, and is still on the node.
     old: Option<Session>,
 }
 
@@ -59,7 +59,7 @@ impl Node {
         Switched { changed, gone: closing, events, tables, notes }
     }
 
-    /// A session begins to end: it has no modules and channels any more.
+    /// Begins to end a session, and takes its modules and channels.
     fn begin_end(&mut self, name: &Name) -> Option<Before> {
         let there = self.sessions.get_mut(name)?;
         there.is_closing = true;
@@ -70,7 +70,7 @@ impl Node {
         Some(Before { session, modules, channels, old: None })
     }
 
-    /// Puts a session on the node, in the place of the one that it replaces: with its bill, and what stops of it.
+    /// Puts a session on the node. It takes over the bill and the stopping modules of the one that it replaces.
     fn put(&mut self, incoming: Incoming, come: &mut Vec<Come>) -> Option<Before> {
         let Incoming { mut session, replaces, ready, codes, used, .. } = incoming;
         let name = session.spec.name.clone();
@@ -82,7 +82,7 @@ impl Node {
             session.leaving = std::mem::take(&mut old.leaving);
             session.gone = std::mem::take(&mut old.gone);
             session.gone_services = old.gone_services;
-            // It is the same session: what it used is told on from there.
+            // The session is the same, so its counters go on.
             session.told = std::mem::take(&mut old.told);
             session.ended = std::mem::take(&mut old.ended);
             session.modules.keys().for_each(|module| _ = session.ended.forget(module));
@@ -100,7 +100,7 @@ impl Node {
         before
     }
 
-    /// No interface has packets for it any more: its modules stop, and what it had is closed, and stays on its bill.
+    /// Stops the earlier modules of a session and closes its earlier parts, whose counters stay on its bill. No interface has packets for them.
     fn let_go(&mut self, before: Before) -> Departure {
         let Before { session, modules, channels, old } = before;
         let leaving = modules.into_iter().map(Withdrawn::stop).collect();
@@ -142,7 +142,7 @@ impl Node {
     }
 }
 
-/// A session that has come, or taken the place of another one.
+/// A session that was created, or has replaced another one.
 struct Come {
     name: Name,
     replaces: Option<weir_session::ledger::Reserved>,

@@ -1,4 +1,4 @@
-//! Why a node does not start, or does not do what it was asked to do.
+//! Errors of a node's start, of its reloads and of requests to it.
 
 use crate::config::ConfigError;
 use crate::error::{NodeError, of_session};
@@ -14,7 +14,7 @@ use weir_sandbox::LoadError;
 use weir_session::Name;
 use weir_units::Shown as _;
 
-/// Why the daemon does not start, or why a reload changes nothing.
+/// An error that keeps a node from starting, or a reload from changing anything.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// A file of the configuration cannot be read.
@@ -22,7 +22,7 @@ pub enum DaemonError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A folder of the node's belongs to another user.
@@ -41,36 +41,36 @@ pub enum DaemonError {
     Config {
         /// The file.
         path: PathBuf,
-        /// The line, where it is known and the error does not say it itself.
+        /// The line, where it is known and not part of the error.
         line: Option<usize>,
-        /// What is wrong with it.
+        /// The error in it.
         source: ConfigError,
     },
-    /// There is no node on this machine with that configuration.
+    /// No node can start on this machine with that configuration.
     #[error("{}", told(path, problems))]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// All that is wrong, at least one thing.
+        /// All problems, at least one.
         problems: Vec<Remark>,
     },
-    /// The operator's policy, whether it stands in the configuration or in files of its own, is wrong.
+    /// The operator's policy, in the configuration or in files of its own, is wrong.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A case of the operator's does not hold, so the policy does not do what he means.
+    /// A case of the operator's policy does not hold, so the policy does not do what they intend.
     #[error("{}:{line}: case `{name}` does not hold: {wrong} ({} of {of} cases do not; `weir policy test` tries them)", path.shown(), more + 1)]
     Case {
-        /// The file of the first of them,
+        /// The file of the first case that does not hold.
         path: PathBuf,
-        /// its line,
+        /// The case's line.
         line: usize,
-        /// its name,
+        /// The case's name.
         name: String,
-        /// and what came instead.
+        /// The decision that came instead.
         wrong: String,
-        /// So many others do not hold either,
+        /// The number of other cases that do not hold.
         more: usize,
-        /// of so many.
+        /// The number of all cases.
         of: usize,
     },
     /// A table's file cannot be used.
@@ -81,18 +81,18 @@ pub enum DaemonError {
     Trust {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: TrustError,
     },
-    /// The node cannot be reached from elsewhere.
+    /// The node cannot listen for connections from elsewhere.
     #[error("[remote]: {address}: {source}")]
     Remote {
-        /// Where it would listen.
+        /// The address to listen on.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The node cannot give up what it does not need.
+    /// The node cannot give up the rights that it does not need.
     #[error(transparent)]
     Confine(#[from] ConfineError),
     /// Compiled modules cannot be run.
@@ -101,14 +101,14 @@ pub enum DaemonError {
     /// The ledger cannot be written.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A session of the configuration cannot be.
+    /// A session of the configuration cannot be created.
     #[error("{}: {}", path.shown(), of_session(session, error))]
     Session {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The session.
         session: Name,
-        /// Why.
+        /// The reason.
         error: NodeError,
     },
     /// The node does not start.
@@ -117,7 +117,7 @@ pub enum DaemonError {
     /// The socket cannot be made.
     #[error("{}: {source}", path.shown())]
     Socket {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
         /// The file that is there, or the system's error.
         source: weir_confine::socket::SocketError,
@@ -125,12 +125,12 @@ pub enum DaemonError {
     /// Metrics cannot be served.
     #[error("metrics: {address}: {source}")]
     Metrics {
-        /// Where.
+        /// The address to listen on.
         address: std::net::SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The process that starts others is no more.
+    /// The process that starts others has ended.
     #[error(
         "the process that starts others has ended ({0}): without it nothing can be loaded, so the node has ended as well, to be started anew"
     )]
@@ -138,12 +138,12 @@ pub enum DaemonError {
     /// Signals cannot be received, or a thread cannot be started.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What changed takes effect with a new start only.
+    /// The change takes effect only with a new start.
     #[error("{}: [{part}] has changed, and a running node cannot change that: start it anew", path.shown())]
     Restart {
         /// The file.
@@ -156,10 +156,10 @@ pub enum DaemonError {
 /// A request that was not granted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Because of the node.
+    /// The node refused it.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// Because of the configuration.
+    /// A reload failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }

@@ -1,4 +1,4 @@
-//! Output channels and rates of links that change together: found to fit by the result, and then changed without a reason to fail.
+//! Output channels and rates of links that change together: a check of the result, and then a change that cannot fail.
 
 use super::outputs::{Output, Outputs, allowed, hold};
 use super::rates::rate_of;
@@ -21,7 +21,7 @@ pub(crate) struct GivenUp {
     rate: u64,
 }
 
-/// Another output channel, or one with other terms, and whose it is.
+/// A new output channel, or one with new terms, and its session.
 #[derive(Clone, Debug)]
 pub(crate) struct Entering<'a> {
     pub(crate) session: &'a Name,
@@ -38,25 +38,25 @@ pub(crate) struct Step {
 }
 
 impl OutputSpec {
-    /// The same without what is guaranteed.
+    /// The same output channel without a guaranteed rate.
     fn unreserved(&self) -> Self {
         Self { reserve: None, limit: None, period: None, weight: Some(1), ..self.clone() }
     }
 }
 
 impl Output {
-    /// Its reservation, which is free when it goes.
+    /// The reservation that is free when it closes.
     pub(crate) fn given_up(&self) -> GivenUp {
         GivenUp { link: self.spec.link.clone(), rate: rate_of(&self.spec) }
     }
 
-    /// The change that has it give up what it has reserved.
+    /// The change that takes its reservation away.
     pub(crate) fn giving_up(&self) -> Step {
         let (outlet, allowed) = (self.outlet.clone(), self.allowed.clone());
         Step { outlet, spec: self.spec.unreserved(), allowed, before: rate_of(&self.spec) }
     }
 
-    /// The change that gives it what it is to have, where it has reserved `before`.
+    /// The change that gives it its own terms. It has reserved `before` until then.
     fn given(&self, before: u64) -> Step {
         let (outlet, allowed) = (self.outlet.clone(), self.allowed.clone());
         Step { outlet, spec: self.spec.clone(), allowed, before }
@@ -67,14 +67,14 @@ impl Output {
         Arc::ptr_eq(&self.outlet.0, &other.outlet.0)
     }
 
-    /// Returns true if it can go on as that one.
+    /// Returns true if it can go on with these terms, on the same link and TAP device.
     pub(crate) fn becomes(&self, spec: &OutputSpec) -> bool {
         self.spec.link == spec.link && self.spec.tap == spec.tap
     }
 }
 
 impl Node {
-    /// An output channel that is to come: one that goes on from `before`, or a new one that has nothing reserved yet. Says what gives it its terms.
+    /// Prepares an output channel: one that goes on from `before`, or a new one without a reservation. Returns it with the step that gives it its terms.
     pub(crate) fn draft_output(
         &self,
         spec: &OutputSpec,
@@ -99,11 +99,11 @@ impl Node {
         Ok((output, step))
     }
 
-    /// Checks whether links can keep what they promise when these have another rate, these output channels have given up what they reserved, and these have come.
+    /// Checks that links can keep their promises after a change: with the rates of `links`, without the reservations in `given_up`, and with the output channels in `entering`.
     ///
     /// # Errors
     ///
-    /// Why not, and the session that has too much, where it is one.
+    /// The refusal, and the session that asks for too much, if it is a session.
     pub(crate) fn check_bandwidth(
         &self,
         links: &[LinkConfig],
@@ -138,7 +138,7 @@ impl Node {
         Ok(())
     }
 
-    /// Gives links and output channels what was found to [fit](Self::check_bandwidth).
+    /// Gives links and output channels the terms that were checked to [fit](Self::check_bandwidth).
     pub(crate) fn give_bandwidth(&mut self, links: &[LinkConfig], steps: Vec<Step>) {
         let lowers = |step: &Step| rate_of(&step.spec) <= step.before;
         let (lower, raise): (Vec<_>, Vec<_>) = steps.into_iter().partition(lowers);
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Closes output channels that another one of the session has not gone on from. Those that have are left as they are.
+    /// Closes output channels, except those that go on as one of `now`.
     pub(crate) fn close_outputs_but(&self, outputs: &Outputs, now: &Outputs) {
         for output in outputs.values() {
             if !now.values().any(|other| other.is_same(output)) {

@@ -1,4 +1,4 @@
-//! Links as a start would make them, on which output channels are tried without anything being sent.
+//! Links as a start makes them, to try output channels without sending.
 
 use super::outputs::{allowed, hold};
 use super::spec::{LinkConfig, OutputSpec};
@@ -19,12 +19,12 @@ struct One {
     link: Link<()>,
 }
 
-/// All links of a configuration that can be.
+/// The valid links of a configuration.
 #[derive(Default)]
 pub(crate) struct Trial(BTreeMap<String, One>);
 
 impl Trial {
-    /// One more, on an interface of this kind.
+    /// Adds a link, on an interface of this type.
     pub(crate) fn add(&mut self, config: &LinkConfig, link_type: LinkType) -> Result<(), LinkError> {
         let failed = |error| LinkError::Config { interface: config.interface.clone(), error };
         let link = Link::new(config.scheduled()).map_err(failed)?;
@@ -33,7 +33,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Opens an output channel as a node does. What it holds of its session's memory.
+    /// Opens an output channel as a node does. Returns its part of the session's memory.
     pub(crate) fn open(
         &mut self,
         spec: &OutputSpec,

@@ -1,4 +1,4 @@
-//! The mailbox of a core's thread: other threads put requests in, and wake the thread.
+//! The mailbox of a core's thread. Other threads put requests in, and wake the thread.
 
 use super::Runner;
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use weir_units::Nanos;
 
 type Job = Box<dyn FnOnce(&mut Runner) + Send>;
 
-/// Requests to a core's thread, which it reads between two runs.
+/// Requests to a core's thread, which reads them between two runs.
 #[derive(Default)]
 pub(super) struct Mailbox {
     pub(super) jobs: Mutex<Vec<Job>>,
-    /// Modules that packets wait for, and since when.
+    /// Modules with waiting packets, by the time of the request.
     pub(super) woken: Mutex<Vec<(Instant, u64)>>,
-    /// Modules that there is something else for than packets, and since when.
+    /// Modules with other work than packets, and the time of its first request.
     pub(super) news: Mutex<BTreeMap<u64, Instant>>,
-    /// Modules that are to let go of what lies before this position, and that they have in hand.
+    /// Modules that have to release the packets in hand before this position.
     pub(super) lagging: Mutex<BTreeMap<u64, u64>>,
-    /// What others have worked for modules, ns.
+    /// Processor time that others spent on behalf of modules, ns.
     pub(super) debts: Mutex<BTreeMap<u64, u64>>,
     pub(super) any: AtomicBool,
     pub(super) thread: OnceLock<Thread>,
@@ -47,31 +47,31 @@ impl std::fmt::Debug for Waker {
 }
 
 impl Waker {
-    /// Packets wait for a module.
+    /// Wakes a module for packets.
     pub fn wake(&self, guest: u64) {
         lock(&self.0.woken).push((Instant::now(), guest));
         self.0.ring();
     }
 
-    /// There is something else for a module than packets. However often it is said, it is looked at once.
+    /// Wakes a module for other work than packets. Requests that come before the thread looks count as one.
     pub fn wake_for_news(&self, guest: u64) {
         lock(&self.0.news).entry(guest).or_insert_with(Instant::now);
         self.0.ring();
     }
 
-    /// A module is to let go of packets before this position that it works on: others need their memory.
+    /// Has a module release the packets in hand before this position: others need their memory.
     pub fn let_go(&self, guest: u64, position: u64) {
         lock(&self.0.lagging).insert(guest, position);
         self.0.ring();
     }
 
-    /// Has the core's thread do something between two runs.
+    /// Has the core's thread do a job between two runs.
     pub(crate) fn tell(&self, job: impl FnOnce(&mut Runner) + Send + 'static) {
         lock(&self.0.jobs).push(Box::new(job));
         self.0.ring();
     }
 
-    /// Others have worked for a module, for so long: its virtual processor pays.
+    /// Debits the virtual processor of a module for time that others spent on its behalf.
     pub fn debit(&self, guest: u64, time: Nanos) {
         let mut debts = lock(&self.0.debts);
         let debt = debts.entry(guest).or_default();

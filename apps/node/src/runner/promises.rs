@@ -1,10 +1,10 @@
-//! Terms of virtual processors that have been promised, and begin when what others give up for them is free.
+//! Promised terms of virtual processors, which begin when the reservations that others give up for them are free.
 
 use super::Runner;
 use weir_sched::cpu::{Refusal, Share, Terms, VpId};
 use weir_units::Nanos;
 
-/// Terms for which there is still no room are tried again so much later.
+/// The time after which terms without room are tried again.
 const AGAIN: Nanos = Nanos::MILLISECOND;
 
 /// Promised terms, with the times from which there is room for them.
@@ -12,7 +12,7 @@ const AGAIN: Nanos = Nanos::MILLISECOND;
 pub(super) struct Promises(Vec<(Nanos, VpId, Terms)>);
 
 impl Promises {
-    /// The time of the next one.
+    /// The time from which there is room for the next promised terms.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.0.iter().map(|(at, ..)| *at).min()
     }
@@ -23,14 +23,14 @@ impl Promises {
         of.map(|(.., terms)| terms.overrun).max().unwrap_or(Nanos(0))
     }
 
-    /// A virtual processor has other terms now.
+    /// Drops the promises to a virtual processor, which has other terms now.
     pub(super) fn forget(&mut self, vp: VpId) {
         self.0.retain(|(_, there, _)| *there != vp);
     }
 }
 
 impl Runner {
-    /// Checks whether all of these terms fit in the end. See [`Core::fits`](weir_sched::cpu::Core::fits).
+    /// Checks that all of these terms fit together once the change is complete. See [`Core::fits`](weir_sched::cpu::Core::fits).
     pub(crate) fn fits(
         &self,
         gone: &[VpId],
@@ -39,13 +39,13 @@ impl Runner {
         self.core.core().fits(gone, terms)
     }
 
-    /// Gives virtual processors these terms, which have been found to [fit](Self::fits): at once, or as soon as what others of them give up is free. Until then no other one is promised that.
+    /// Gives virtual processors these terms, which [fit](Self::fits): at once, or as soon as the reservations that others of them give up are free. Until then that room is promised to no other.
     pub(crate) fn rearrange(&mut self, mut changes: Vec<(VpId, Terms)>) {
         let part = |share: Share| match share {
             Share::Reserved(of) => u128::from(of.slice.0) * 1_000_000_000 / u128::from(of.period.0.max(1)),
             Share::BestEffort(_) => 0,
         };
-        // What gives something up comes first.
+        // Terms that give something up come first.
         changes.sort_by_key(|(vp, terms)| {
             let before = self.core.core().terms(*vp).map_or(0, |before| part(before.share));
             part(terms.share) > before
@@ -53,7 +53,7 @@ impl Runner {
         for (vp, terms) in changes {
             self.promises.forget(vp);
             let now = self.now();
-            // Of one that is gone there is nothing to change.
+            // A virtual processor that has ended has nothing to change.
             if let Err(Refusal::NoRoom { .. }) = self.core.change(vp, terms, now)
                 && let Ok(at) = self.core.pledge(vp, terms, now)
             {
@@ -62,7 +62,7 @@ impl Runner {
         }
     }
 
-    /// Gives virtual processors what they were promised, where it is time.
+    /// Gives virtual processors their promised terms, where it is time.
     pub(super) fn keep_promises(&mut self) {
         if self.promises.0.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The lines of a configuration's parts.
+//! The places of a configuration's parts in its text.
 
 use crate::config::ConfigError;
 use crate::spec::SpecError;
@@ -19,7 +19,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Of a text that may be no configuration: then what cannot be found has no line.
+    /// Finds the lines in a text. If it is no valid configuration, parts have no lines.
     pub(crate) fn of(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Named {
@@ -46,7 +46,7 @@ impl Places {
         }
         let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
         let lines = |parts: &[toml::Spanned<Named>]| {
-            // Of two of one name the second is the one too many.
+            // Of two parts with one name the second is the one too many.
             parts.iter().map(|part| (part.get_ref().name.clone(), line(part.span().start))).collect()
         };
         let Ok(parts) = toml::from_str::<Parts>(text) else { return Self::default() };
@@ -69,7 +69,7 @@ impl Places {
         self.sessions.get(session.as_str()).copied()
     }
 
-    /// The line of what is wrong, where the error does not know it itself.
+    /// The line of the part that the error is about, where the error does not have it.
     pub(crate) fn of_error(&self, error: &ConfigError) -> Option<usize> {
         match error {
             ConfigError::Session(

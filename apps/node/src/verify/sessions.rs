@@ -23,7 +23,7 @@ use weir_session::{Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemor
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
 
-/// All that a start would have made so far.
+/// The parts of a node that a start would have created so far.
 struct Tried<'a> {
     subject: &'a Subject<'a>,
     premises: Premises,
@@ -32,13 +32,13 @@ struct Tried<'a> {
     memory: Arc<NodeMemory>,
     cores: Vec<(u16, Core)>,
     links: Trial,
-    /// The channels of each interface, and what they hold.
+    /// The filters of each interface's channels.
     programs: BTreeMap<String, Vec<Option<Arc<weir_demux::Program>>>>,
     held: Vec<(Arc<MemoryReservation>, Claims, Vec<Holding>)>,
 }
 
 impl Remarks {
-    /// Tries all sessions. One that cannot be leaves out what it would have had.
+    /// Tries all sessions. After a refusal the next ones are tried without the rest of the refused one.
     pub(super) fn sessions(
         &mut self,
         subject: &Subject<'_>,
@@ -74,7 +74,7 @@ impl Remarks {
 }
 
 impl Tried<'_> {
-    /// As a node creates it, in the same order.
+    /// Tries a session in the order in which a node creates it.
     fn create(&mut self, spec: &SessionSpec) -> Result<(), NodeError> {
         if let Some(share) = spec.share.first() {
             return Err(Box::new(crate::authority::Refusal::not_from(&spec.name, share)).into());
@@ -162,7 +162,7 @@ impl Tried<'_> {
             let file = file(self.subject, &module.module)?;
             let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
             let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
-            // As long as the session is there, so that two do not publish one table.
+            // Kept until all modules are tried, so that no two of them publish one table.
             published.push(publisher);
             let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
             let Some(((place, id), cpu)) = vps.get(&module.cpu) else { continue };
@@ -191,7 +191,7 @@ impl Tried<'_> {
         Ok(())
     }
 
-    /// Whatever kind is not named is a packet socket.
+    /// Returns true where the channel's packets come from a packet socket: every kind but XDP.
     fn is_filled_in_turn(&self, channel: &ChannelSpec) -> bool {
         let interfaces = &self.subject.config.interfaces;
         interfaces.iter().any(|it| it.name == channel.interface && it.kind != Kind::Xdp)
@@ -215,7 +215,7 @@ impl Tried<'_> {
     }
 }
 
-/// The bytes of a module of the configuration; none where it is one that comes with weir.
+/// The bytes of a module of the configuration; `None` for one that comes with weir.
 fn file(subject: &Subject<'_>, module: &str) -> Result<Option<Vec<u8>>, NodeError> {
     if (subject.shipped)(module).is_some() {
         return Ok(None);

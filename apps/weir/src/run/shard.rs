@@ -44,7 +44,7 @@ impl fmt::Display for Trouble {
 pub struct Cut {
     /// Packets of the capture before it.
     pub packets: u64,
-    /// Whether the module read zeros in place of lost bytes: then nothing that it emits afterwards counts.
+    /// True if the module read zeros in place of lost bytes: then nothing that it emits afterwards counts.
     pub is_spoilt: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Shard {
     pub time: Nanos,
     /// Its first faults.
     pub troubles: Vec<Trouble>,
-    /// Where it was cut off, if it was.
+    /// The end of what it saw, if the capture lost bytes.
     pub cut: Option<Cut>,
     /// Packets of the capture up to the last one of the last block.
     seen: u64,
@@ -130,8 +130,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Has the module see a block; of a capture that has lost bytes, the packets that are still whole. Gives how many of them what came out
-    /// is of, where that is not all.
+    /// Has the module see a block; of a capture that has lost bytes, its packets that are still whole. Returns the number of packets that the
+    /// output is of, where that is not all.
     ///
     /// A file can lose bytes at any time, so the packets are counted before and after.
     fn see(&mut self, block: &Block, work: &Work, drops: &mut Vec<u64>) -> Result<Option<usize>, SeatError> {

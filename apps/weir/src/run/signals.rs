@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The signals that end a run: Ctrl-C, what a service manager sends, and the loss of the terminal.
+/// The signals that end a run: Ctrl-C, the stop of a service manager, and the loss of the terminal.
 const ENDING: [i32; 3] =
     [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
-/// What signals have told this run.
+/// The state of signals in this run.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     /// Set by the first signal.
@@ -17,8 +17,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on the first of the signals that end a run sets [`interrupted`](Self::interrupted), and the second ends the process at once. Those that were
-    /// ignored when the process began stay ignored: nohup(1) asks for that.
+    /// Catches the signals that end a run: the first sets [`interrupted`](Self::interrupted), the second ends the process at once. Signals that were ignored when
+    /// the process began stay ignored, as nohup(1) asks.
     ///
     /// # Errors
     /// The system refuses.
@@ -27,7 +27,7 @@ impl Signals {
             return Ok(());
         }
         for signal in ENDING.into_iter().filter(|signal| !weir_confine::is_ignored(*signal)) {
-            // In this order: the first signal finds the flag not yet set.
+            // The order matters: the first signal finds the flag not yet set.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&self.interrupted))?;
             signal_hook::flag::register(signal, Arc::clone(&self.interrupted))?;
         }

@@ -11,7 +11,7 @@ use weir_node::moment::Moment;
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 
-/// How often in a period of ticks instances are asked whether one is due, while the wall clock is behind the packets.
+/// Looks for a due tick in each period, while the wall clock is behind the packets.
 const ASKED: u64 = 8;
 
 /// Why reading ended early.
@@ -51,7 +51,7 @@ pub struct Limits {
     pub count: Option<u64>,
     /// After so much time, of an interface.
     pub duration: Option<Duration>,
-    /// When a signal has come.
+    /// Set when a signal has come.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -69,7 +69,7 @@ pub struct Source {
     ticks: Vec<u64>,
     /// What time it is for the modules.
     time: Timestamp,
-    /// When they were told of it where no packet came, by the monotonic clock.
+    /// The monotonic time at which modules last got the time without a packet.
     passed: Nanos,
     /// What there was up to the last packet that counts, where that is not the last of its block.
     cut: Option<Totals>,

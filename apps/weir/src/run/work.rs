@@ -23,7 +23,7 @@ pub enum Matter {
 pub struct Work {
     /// What it is.
     pub matter: Matter,
-    /// When it came, from an interface.
+    /// The time at which it came from an interface.
     pub at: Option<Moment>,
     selected: Vec<u64>,
     outputs: Vec<Mutex<Output>>,
@@ -45,7 +45,7 @@ pub struct Output {
     pub log: Vec<LogLine>,
     /// Which part of its module it is.
     pub part: u64,
-    /// How many packets of the block, the first ones, it is of, where the capture has lost the bytes of others.
+    /// The number of the block's first packets that it is of, where the capture has lost the bytes of others.
     pub seen: Option<usize>,
 }
 

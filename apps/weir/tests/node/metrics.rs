@@ -12,7 +12,7 @@ pub const NODE: &str = "metrics = \"127.0.0.1:9139\"\n";
 /// Series with their values.
 pub type Page = BTreeMap<String, f64>;
 
-/// The metrics page of now.
+/// The present metrics page.
 pub fn page() -> Page {
     let mut stream = std::net::TcpStream::connect("127.0.0.1:9139").unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9139\r\nConnection: close\r\n\r\n").unwrap();
@@ -154,7 +154,7 @@ fn a_module_that_was_ended_stays_in_metrics_and_status_until_its_name_is_given_a
         assert_eq!((&session["modules"], &session["ended"][0]["name"]), (&json!([]), &json!("endless")));
     };
     end(&mut place, 1);
-    // Its name is given again, and the operator has seen to it.
+    // The name is given again, and the operator has acknowledged the end.
     end(&mut place, 2);
     place.done(json!({"unload": {"session": "bad", "module": "endless"}}));
     place.until("it is forgotten", |_| !page().contains_key(running));

@@ -1,4 +1,4 @@
-//! The configuration is read again: it takes effect as a whole, or nothing changes.
+//! Reloads of the configuration: each takes effect as a whole, or changes nothing.
 
 use crate::place::{Place, cable, is_inside, udp};
 use crate::tables::{follow, next, publisher, table};
@@ -69,7 +69,7 @@ impl Thief {
         Self { is_over, thread }
     }
 
-    /// How often it got what it asked for, after it was refused at least once.
+    /// The number of requests that were granted, after one refusal at least.
     fn caught(self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap().1
@@ -130,7 +130,7 @@ fn a_reload_that_is_refused_changes_nothing() {
     place.send(&[vec![udp(1, b"x"); 50], vec![udp(2, b"x"); 70]].concat());
     let counted = |place: &Place| ["alice", "bob"].map(|name| place.count(name, "m", "packets"));
     place.until("both count", |place| counted(place) == [50, 70]);
-    // By hand: the configuration knows nothing of it.
+    // A session that is created by hand, and not in the configuration.
     place.done(json!({"create": {"name": "hand", "memory": "8 MiB", "publish": ["mine"]}}));
     let before = (reserved(&place), names(&place), place.snapshot()["tables"].clone());
     let changed = |port: u16| session("bob", SLICE, port, "port-count");
@@ -142,7 +142,7 @@ fn a_reload_that_is_refused_changes_nothing() {
         (format!("{table}{alice}{missing}"), "session `bob`: module `missing.wasm`: No such file"),
         (format!("{table}{alice}{}", wrong("udp prt 2")), "session `bob`: channel `main`: filter expression"),
         (format!("{table}{alice}{}", wrong("host example.com")), "names are not looked up"),
-        // Each is the last one of several that change.
+        // The refused part comes last, after several that change.
         (
             format!("{table}{alice}{}{}", changed(4), more("memory = \"9 MiB\"")),
             "session `eve`: 9 MiB of memory are more than is left: 8 MiB",
@@ -188,7 +188,7 @@ fn a_reload_that_is_refused_changes_nothing() {
     place.until("they go on", |place| counted(place) == [55, 77]);
     let (created, closed) = lives(&place, "bob");
     assert_eq!((created.len(), closed), (1, 0));
-    // What was refused is not in the way of what is right.
+    // A refused reload does not stand in the way of a right one.
     place.done(json!({"close": {"session": "hand"}}));
     place.configure(&format!(
         "{table}{alice}{}{}",
@@ -263,7 +263,7 @@ fn what_one_session_gives_up_another_one_gets_in_whatever_order_they_stand() {
     assert_eq!(names(&place), ["alice", "carol"]);
     assert_eq!(shape(&place), wanted(&[big(little), big(much)]));
     assert!(place.refused(taken).contains("more than"));
-    // And the promise is kept: as much is promised as the two have together.
+    // The promise is kept: the two have all that was promised to them.
     place.until("what was pledged is there", |place| reserved(place).0 == 800_000);
     // A link that gets narrower with what is reserved of it.
     let narrow = both((20, 16, 10), (20, 16, 20)).replace("100 Mbit/s", "40 Mbit/s");
@@ -296,11 +296,11 @@ fn a_session_of_which_only_a_files_name_changes_goes_on_with_that_file() {
     place.until("it works", |place| place.count("alice", "m", "packets") == 10);
     place.configure(&session("alice", 60, 1, "two.wasm"));
     place.done(json!("reload"));
-    // Nothing of it is read any more.
+    // A running module's file is not read any more.
     std::fs::remove_file(place.path().join("two.wasm")).unwrap();
     place.send(&vec![udp(1, b"x"); 10]);
     place.until("it works again", |place| place.count("alice", "m", "packets") == 10);
-    // As it was, but for a file that is gone by now: nothing changes.
+    // A configuration that names a file that is gone: nothing changes.
     std::fs::remove_file(place.path().join("one.wasm")).unwrap();
     place.configure(&session("alice", 60, 1, "one.wasm"));
     assert!(place.refused(json!("reload")).contains("module `one.wasm`: No such file"));

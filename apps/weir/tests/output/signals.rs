@@ -59,7 +59,7 @@ fn the_first_signal_ends_a_run_of_a_file_in_order() {
         let (out, report, fifo) = (bench.path("out"), bench.path("report.html"), fifo(&bench, "fifo"));
         let module = ["-m", "port-count", "--out", &out, "--report", &report, "-w", &fifo, "--json"];
         let going = Going::start(weir().args(["run", "-r", &bench.capture]).args(module));
-        // The run comes no further than what is under way, until the FIFO is read.
+        // The run does not go on to new blocks until the FIFO is read.
         let mut reader = fs::File::open(&fifo).unwrap();
         let mut written = vec![0; 24];
         reader.read_exact(&mut written).unwrap();
@@ -112,7 +112,7 @@ fn a_signal_ends_a_run_of_a_pipe_with_all_that_its_writer_still_writes() {
     let (begin, rest) = capture.split_at(50_000);
     for by_name in [true, false] {
         for signal in ["INT", "TERM", "HUP"] {
-            // As tcpdump does, the writer writes what it has, and ends.
+            // The writer writes its last packets and ends, as tcpdump does.
             let ended = over_a_pipe(&Bench::new(0), by_name, begin, |going, mut pipe| {
                 going.signal(signal);
                 pipe.write_all(rest).unwrap();
@@ -149,7 +149,7 @@ fn a_second_signal_ends_a_run_at_once() {
     let mut pipe = going.0.stdin.take().unwrap();
     pipe.write_all(&pcap(&traffic(10))).unwrap();
     let status = loop {
-        // Two that come before the first is delivered are one.
+        // Two signals that come before the first is delivered count as one.
         going.signal("INT");
         std::thread::sleep(Duration::from_millis(20));
         if let Some(status) = going.0.try_wait().unwrap() {
@@ -172,7 +172,7 @@ fn a_signal_that_was_ignored_before_the_run_stays_ignored() {
     let mut pipe = going.0.stdin.take().unwrap();
     pipe.write_all(&capture[..50_000]).unwrap();
     going.signal("HUP");
-    // Longer than a pipe is read after a signal.
+    // A longer wait than the time for which a pipe is read after a signal.
     std::thread::sleep(Duration::from_millis(2_500));
     pipe.write_all(&capture[50_000..]).unwrap();
     drop(pipe);
@@ -201,7 +201,7 @@ fn two_runs_never_write_one_file() {
     first.end().good();
     assert!(read_pcap(&fs::read(&written).unwrap()).len() == 1_000);
     assert!(fs::read_to_string(&report).unwrap().ends_with("</html>\n"));
-    // They are free again.
+    // The files are free again.
     bench.run(&arguments).good();
     // A device takes the packets of several runs.
     let mut first =

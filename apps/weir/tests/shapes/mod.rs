@@ -3,7 +3,7 @@
 use crate::run::module::{MANIFEST, assemble, text};
 use weir_session::Shape;
 
-/// A module with about so much of `shape`, or exactly, where that can be said; as hard to compile as it may be with that. Of everything else it has little.
+/// A module with `count` of `shape`, exactly where that is possible, and little of all else. It is as hard to compile as that allows.
 pub fn module(shape: Shape, count: u64) -> Vec<u8> {
     // The text around the body has a few of its own.
     let repeat = |part: &dyn Fn(u64) -> String| (0..count).map(part).collect::<String>();
@@ -29,7 +29,7 @@ pub fn module(shape: Shape, count: u64) -> Vec<u8> {
             own(format!("(func $x) {}", repeat(&|index| format!("(export \"e{index}\" (func $x))"))))
         }
         Shape::Tables => own("(table 10 funcref)".repeat(usize::try_from(count).unwrap())),
-        // For no table: those have a limit of their own.
+        // In no table: tables have a limit of their own.
         Shape::Elements => {
             own(format!("(func $x) (elem func {})", " $x".repeat(usize::try_from(count).unwrap())))
         }
@@ -75,7 +75,7 @@ pub fn module(shape: Shape, count: u64) -> Vec<u8> {
 /// The packet function.
 const PASS: &str = r#"(func (export "weir_packet") (param i32) (result i32) (i32.const 0))"#;
 
-/// The types of parameters of a type that no other one has.
+/// The parameters of a type that differs from those with other indices.
 fn bits(index: u64) -> String {
     (0..16).map(|bit| if index >> bit & 1 == 0 { "i32 " } else { "i64 " }).collect()
 }
@@ -84,7 +84,7 @@ fn stores(count: u64) -> String {
     "(i32.store (local.get 0) (local.get 0))".repeat(usize::try_from(count).unwrap())
 }
 
-/// A function with so many loops in each other, the innermost of which sets so many locals.
+/// A function with so many nested loops, the innermost of which sets so many locals.
 fn nest(locals: u64, loops: u64) -> String {
     let sets: String = (0..locals)
         .map(|local| format!("(local.set {local} (i32.add (local.get {local}) (i32.const 1)))"))

@@ -1,5 +1,5 @@
 ;; weir_packet: unbounded
-;; As above, of a counter that goes up on both ways; but it begins anywhere, and so below every number.
+;; Two loops advance one counter, as compilers split a loop. The counter begins with any value, so it can be far below the limit.
 (func $walk (export "weir_packet") (param $d i32) (result i32)
   (local $i i64)
   (local.set $i (i64.load (i32.const 8)))

@@ -10,7 +10,7 @@
 //!
 //! Why: whatever a server runs has a deadline at least its period away ([`super::server`]), so that what is to be done in an interval of
 //! length t comes from servers with period_i <= t, is at most `t * slice_i / period_i + overrun_i` (an overrun is debited from the next
-//! budget, so only the last one of an interval is too much), and waits for at most one run of somebody with a later deadline.
+//! budget, so only the last one of an interval is too much), and waits for at most one run with a later deadline.
 //!
 //! Each fraction is rounded down to 2^-40 of the core, and the cap up, so that all of the cap can be reserved. The sum of 16,384 of them is too low
 //! by 15 ns in a second, far less than the blocking of one run.

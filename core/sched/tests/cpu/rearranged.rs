@@ -1,4 +1,4 @@
-//! Virtual processors that change together: what fits by the result is admitted, if only after a while.
+//! Virtual processors that change together: terms that fit together are admitted, if only after a while.
 
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ fn terms() -> impl Strategy<Value = Terms> {
     prop_oneof![5 => reserved, 1 => Just(best_effort)]
 }
 
-/// What becomes of a virtual processor: it stays, changes, gives up what it has, or is closed before the others change.
+/// The fate of a virtual processor: it stays, changes, gives up its reservation, or is closed before the others change.
 #[derive(Clone, Debug)]
 enum Fate {
     Stays,
@@ -35,7 +35,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// Whichever is next runs for all of its budget.
+/// Runs the next virtual processor for all of its budget.
 fn step(core: &mut Traced<impl FnMut(Event)>, now: &mut Nanos) {
     match core.next(*now) {
         Decision::Run { budget, .. } => {
@@ -94,7 +94,7 @@ proptest! {
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }
-        // Another one that wants as much as it can get has no effect on what was pledged.
+        // Another one that takes as much as it can get has no effect on pledged terms.
         let greedy = core.create(greedy, now).ok();
         let mut steps = 0;
         while !pledged.is_empty() {

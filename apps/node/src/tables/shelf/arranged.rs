@@ -1,4 +1,4 @@
-//! Tables of which several change at once: what they show, and who publishes them. All of that, or nothing.
+//! Tables that change together, with their versions and their publishers: all of them, or none.
 
 use super::{Claims, Owner, Sheet, Shelf, Table, TableError, lock};
 use crate::spec::SessionSpec;
@@ -12,16 +12,16 @@ use weir_session::{MemoryReservation, Name};
 struct Pledge {
     table: Arc<Table>,
     owner: Owner,
-    /// The version that the operator's table shows from then on.
+    /// The version that an operator's table shows after the change.
     version: Option<Arc<TableVersion>>,
 }
 
-/// A prepared change of tables. Until it [takes effect](Self::commit) all stay as they are, and no other party becomes their publisher. If it is dropped, they stay so.
+/// A prepared change of tables. Until it [takes effect](Self::commit) the tables stay as they are, and no other party becomes their publisher. If it is dropped, they stay so.
 #[derive(Debug)]
 pub(crate) struct Arranged {
     shelf: Arc<Shelf>,
     pledges: Vec<Pledge>,
-    /// The operator's that there are no more.
+    /// The operator's tables that the new configuration does not have.
     removed: Vec<Name>,
     sheets: Vec<Sheet>,
     notes: Vec<String>,
@@ -30,19 +30,19 @@ pub(crate) struct Arranged {
 /// The tables of a configuration after a change.
 #[derive(Debug)]
 pub(crate) struct Committed {
-    /// They, without their bytes.
+    /// The tables, without their bytes.
     pub(crate) sheets: Vec<Sheet>,
     /// All that has changed, for people.
     pub(crate) notes: Vec<String>,
 }
 
 impl Shelf {
-    /// Prepares that the operator's tables are those of another configuration, and that sessions publish what they are to, each known by its memory. Sessions with the memory in `gone` publish
-    /// nothing from then on. What is in both configurations, with the same bytes, stays as it is.
+    /// Prepares a change of the operator's tables from `old` to `new`, and of the tables that sessions publish. Each session in `come` is known by its memory. Sessions with the memory in `gone`
+    /// publish nothing after the change. A table that both configurations have, with the same bytes, stays as it is.
     ///
     /// # Errors
     ///
-    /// Another party publishes one, or there is no memory for a version; with the place of the session that was to publish it, where it is one. Nothing has changed.
+    /// Another party publishes one of them, or there is no memory for a version. The place is that of the session that was to publish it, if it was one. Nothing has changed.
     pub(crate) fn arrange(
         self: &Arc<Self>,
         old: &[Sheet],
@@ -82,7 +82,7 @@ impl Shelf {
 }
 
 impl Arranged {
-    /// Keeps a table for its next publisher, if it is free, or becomes free with the rest.
+    /// Keeps a table for its next publisher, if it is free now, or will be after the change.
     fn pledge(
         &mut self,
         table: &Arc<Table>,
@@ -105,11 +105,11 @@ impl Arranged {
         Ok(())
     }
 
-    /// It takes effect. Each session of `claims` gets those that it is to publish.
+    /// Makes the change. Each session of `claims` gets the tables that it publishes.
     pub(crate) fn commit<'a>(mut self, claims: impl Iterator<Item = &'a mut Claims>) -> Committed {
         for name in std::mem::take(&mut self.removed) {
             let table = lock(&self.shelf.tables).get(&name).cloned();
-            // It may have been removed by hand.
+            // The table may have been removed by hand.
             let is_operators = |table: &Arc<Table>| lock(&table.inner).owner == Some(Owner::Operator);
             if let Some(table) = table.filter(is_operators) {
                 table.disown(&Owner::Operator);
@@ -140,7 +140,7 @@ impl Drop for Arranged {
 }
 
 impl Table {
-    /// Whom it was pledged to publishes it from now on.
+    /// Gives the table to its next publisher, with the version that it shows.
     fn hand_over(&self, owner: &Owner, version: Option<Arc<TableVersion>>) {
         let before = {
             let mut inner = lock(&self.inner);
