@@ -443,6 +443,11 @@ impl Node {
         there.ok_or_else(|| NodeError::NoSession(name.clone()))
     }
 
+    /// Returns true where the session of this name still has this number, and a channel with that one.
+    pub(crate) fn has_channel(&self, name: &Name, id: u64, channel: u64) -> bool {
+        self.still(name, id).is_ok_and(|there| there.channels.values().any(|it| it.number == channel))
+    }
+
     /// The session of this name, if it is still the owner's; the operator's, where there is none.
     pub(crate) fn still_of(&self, name: &Name, owner: Option<&Owner>) -> Result<&Session, NodeError> {
         let id = |owner: &Owner| owner.credential.id();

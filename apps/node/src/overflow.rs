@@ -8,6 +8,7 @@ use crate::log::warn;
 use crate::queue::Ticket;
 use crate::spec::{ChannelSpec, Late, Sees};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use weir_netio::Selection;
 use weir_session::{Holding, MemoryReservation, Name};
 use weir_units::Bytes;
@@ -26,9 +27,12 @@ enum Own {
     #[default]
     None,
     Made(Box<Selection>),
-    /// The system has no memory.
-    Failed,
+    /// The system had no memory, or no descriptors, at this time.
+    Failed(Instant),
 }
+
+/// The time after which memory that the system did not have is asked for again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Overflow {
     /// The session's memory that a queue of so many packets takes.
@@ -65,12 +69,24 @@ impl Overflow {
     /// Copies a ticket's packets to this memory; `None` where not all of them fit.
     pub(crate) fn copy(&self, ticket: &Ticket) -> Option<Ticket> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(*own, Own::None) {
-            *own = match Selection::of_queue(self.packets) {
+        let is_wanted = match &*own {
+            Own::None => true,
+            Own::Made(_) => false,
+            Own::Failed(at) => at.elapsed() >= AGAIN,
+        };
+        if is_wanted {
+            let is_first = matches!(*own, Own::None);
+            // It takes descriptors, and some are kept for requests.
+            let made = crate::descriptors::check().map_err(|error| error.to_string());
+            let made =
+                made.and_then(|()| Selection::of_queue(self.packets).map_err(|error| error.to_string()));
+            *own = match made {
                 Ok(selection) => Own::Made(Box::new(selection)),
                 Err(error) => {
-                    warn(&format_args!("there is no memory for a queue, which loses packets: {error}"));
-                    Own::Failed
+                    if is_first {
+                        warn(&format_args!("there is no memory for a queue, which loses packets: {error}"));
+                    }
+                    Own::Failed(Instant::now())
                 }
             };
         }

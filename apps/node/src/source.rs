@@ -42,6 +42,8 @@ pub enum Notice {
         session: weir_session::Name,
         /// Its number: another one may have that name by the time that this is heeded.
         id: u64,
+        /// The number of the channel: a session that was changed meanwhile has others.
+        channel: u64,
     },
     /// Something happened to an interface.
     Interface {
@@ -572,7 +574,8 @@ impl Receiver {
                     if let Some(lost) = reader.queue.close() {
                         route.tally.ended.fetch_add(lost, Ordering::Relaxed);
                         let (session, id) = (route.session.clone(), route.session_id);
-                        _ = self.notices.send(Notice::Lagging { session, id });
+                        let channel = route.channel;
+                        _ = self.notices.send(Notice::Lagging { session, id, channel });
                     }
                     continue;
                 }

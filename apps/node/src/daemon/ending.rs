@@ -40,9 +40,9 @@ impl Daemon {
         match notice {
             Notice::Interface { interface, what } => log::interface(&interface).say(&what),
             Notice::Failed { interface, what } => log::interface(&interface).warn(&what),
-            Notice::Lagging { session, id } => {
-                // It may have been closed meanwhile, and there may be a new one of that name; or another of its readers said so before.
-                let is_gone = lock(&self.node).billed(&session).is_none_or(|there| there.id != id);
+            Notice::Lagging { session, id, channel } => {
+                // Meanwhile the session may have been closed, or changed; or another one of its readers said so before.
+                let is_gone = !lock(&self.node).has_channel(&session, id, channel);
                 if is_gone || !lock(&self.ending).insert(id) {
                     return;
                 }
