@@ -103,7 +103,11 @@ impl Server {
         if self.whole && self.has_budget() && self.is_over(now, lost) {
             stats.periods_missed += 1;
         }
-        self.whole = false;
+        // Periods that passed while others had the core. There was work in all of them.
+        let passed = (lost - self.lost) / self.period;
+        stats.periods += passed;
+        stats.periods_missed += passed;
+        (self.whole, self.lost) = (false, lost);
     }
 
     /// Debits a run that ended at `now`.
@@ -271,6 +275,24 @@ mod tests {
         assert_eq!((early.budget, early.end, early.has_budget()), (-5, 1300, false));
         server.wake(1400, 0, &mut stats);
         assert_eq!((server.budget, server.end), (10, 1500));
+    }
+
+    #[test]
+    fn periods_that_others_took_are_missed_also_where_the_first_of_them_had_begun_without_work() {
+        let mut stats = Stats::default();
+        let mut server = Server::new(100, 10);
+        server.wake(0, 0, &mut stats);
+        server.spend(4, 4, 0, &mut stats);
+        server.sleep(4, 0, &mut stats);
+        // It wakes up in the same period, and runs when 350 have been lost.
+        server.wake(20, 0, &mut stats);
+        server.spend(1, 50, 350, &mut stats);
+        server.sleep(50, 350, &mut stats);
+        assert_eq!((stats.periods, stats.periods_missed), (4, 3));
+        // The missed ones are counted once.
+        server.wake(60, 350, &mut stats);
+        server.sleep(61, 350, &mut stats);
+        assert_eq!((stats.periods, stats.periods_missed), (5, 3), "its use was paid for: a period began");
     }
 
     #[test]
