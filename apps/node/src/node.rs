@@ -136,6 +136,41 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// A session with nothing in it yet, of the operator.
+    pub(crate) fn empty(
+        id: u64,
+        spec: SessionSpec,
+        limits: Arc<Limits>,
+        memory: Arc<MemoryReservation>,
+        bell: Arc<Bell>,
+        claims: Claims,
+    ) -> Self {
+        Self {
+            id,
+            priority: Arc::new(AtomicU8::new(spec.priority)),
+            limits,
+            spec: SessionSpec { modules: Vec::new(), ..spec },
+            owner: None,
+            parents: BTreeSet::new(),
+            vps: BTreeMap::new(),
+            retired: Vec::new(),
+            channels: BTreeMap::new(),
+            outputs: Outputs::new(),
+            claims,
+            modules: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            is_closing: false,
+            refusals: 0,
+            compiled: Nanos(0),
+            memory,
+            bell,
+            gone: Usage::default(),
+            told: Mutex::default(),
+            ended: Ended::default(),
+            gone_services: ServiceTally::default(),
+        }
+    }
+
     /// Holds it with its modules against what its owner's credential allows. `others` are those that share with it.
     fn hold<'a>(
         &self,
@@ -326,30 +361,10 @@ impl Node {
         self.next_session += 1;
         let parents = self.parents_of(owner.as_ref());
         let name = spec.name.clone();
-        let session = Session {
-            id: self.next_session,
-            priority: Arc::new(AtomicU8::new(spec.priority)),
-            limits: Arc::new(Limits::of(&spec)),
-            spec: SessionSpec { modules: Vec::new(), ..spec },
-            owner,
-            parents,
-            vps,
-            retired: Vec::new(),
-            channels,
-            outputs,
-            claims,
-            modules: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            is_closing: false,
-            refusals: 0,
-            compiled: Nanos(0),
-            memory,
-            bell,
-            gone: Usage::default(),
-            told: Mutex::default(),
-            ended: Ended::default(),
-            gone_services: ServiceTally::default(),
-        };
+        let limits = Arc::new(Limits::of(&spec));
+        let mut session = Session::empty(self.next_session, spec, limits, memory, bell, claims);
+        (session.owner, session.parents) = (owner, parents);
+        (session.vps, session.channels, session.outputs) = (vps, channels, outputs);
         self.sessions.insert(name.clone(), session);
         // Joined with all others, a filter can still be one too many.
         if let Err(error) = self.route_all(&name) {

@@ -11,6 +11,7 @@ use run::process::{Ended, counts, module, number};
 use run::{contents, run};
 use serde_json::Value;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -500,7 +501,8 @@ fn a_module_within_the_limits_on_its_shape_compiles_and_one_beyond_is_refused_by
             _ => shape.most() - shape.most() / 10,
         };
         fs::write(path, shapes::module(shape, near)).unwrap();
-        run(["check", path]).good();
+        let ended = run(["check", path]).good();
+        _ = writeln!(std::io::stderr(), "{near} {}: {:?} of processor time", shape.name(), ended.processor);
         fs::write(path, shapes::module(shape, shape.most() + shape.most() / 5 + 1)).unwrap();
         let ended = run(["check", path]).fails(1, &[shape.name(), "is the most that is sure to compile"]);
         assert!(!ended.stderr.contains("cannot be compiled"), "{shape:?}: {}", ended.stderr);

@@ -51,17 +51,29 @@ pub(crate) struct Look {
     below: Vec<usize>,
 }
 
+/// A loop's body, where the loop is entered.
+#[derive(Clone, Copy)]
+pub(crate) struct Body<'s> {
+    /// The place of the `loop` instruction in its function.
+    pub(crate) at: usize,
+    /// The number of the loop's parameters.
+    pub(crate) params: usize,
+    pub(crate) entry: &'s State,
+    /// The first value that was made after the loop was entered.
+    pub(crate) first: Id,
+    /// The locals and globals that the body changes.
+    pub(crate) written: &'s [usize],
+}
+
 impl<'a> Walker<'a, '_> {
     /// Walks the body, which each local enters with any value that the invariants allow.
     pub(crate) fn look(
         &mut self,
         frame: &mut Frame<'a>,
-        at: usize,
-        params: usize,
-        entry: &State,
-        (first, written): (Id, &[usize]),
+        body: Body<'_>,
         invariants: &[Invariant],
     ) -> Result<Look, Stop> {
+        let Body { at, params, entry, first, written } = body;
         let (counters, start) = self.generic(entry, written, invariants);
         let may_guess = self.may_guess(frame, at) && counters.len() <= CHANGED;
         self.quietly(frame, |walker, frame| {
@@ -94,12 +106,10 @@ impl<'a> Walker<'a, '_> {
     pub(crate) fn look_again(
         &mut self,
         frame: &mut Frame<'a>,
-        at: usize,
-        params: usize,
-        entry: &State,
-        (first, written): (Id, &[usize]),
+        body: Body<'_>,
         before: &Look,
     ) -> Result<Option<(Look, Vec<Invariant>)>, Stop> {
+        let Body { at, entry, written, .. } = body;
         let is_tried = self.may_guess(frame, at)
             && matches!(before.shape.trips, Err(Why::NoCounter | Why::MayMiss | Why::LimitUnknown));
         if !is_tried {
@@ -110,7 +120,7 @@ impl<'a> Walker<'a, '_> {
             if guesses.is_empty() {
                 break;
             }
-            let look = self.look(frame, at, params, entry, (first, written), &guesses)?;
+            let look = self.look(frame, body, &guesses)?;
             let kept: Vec<Invariant> = guesses
                 .iter()
                 .filter(|guess| {

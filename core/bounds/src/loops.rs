@@ -2,7 +2,7 @@
 
 use crate::arith::{Arith, Binary};
 use crate::facts::FactId;
-use crate::invariant::{Invariant, Look, Tested};
+use crate::invariant::{Body, Invariant, Look, Tested};
 use crate::module::Code;
 use crate::range::{Range, Width};
 use crate::report::{OnEntry, Usage};
@@ -43,13 +43,14 @@ impl<'a> Walker<'a, '_> {
         let written = self.written(&code, at)?;
 
         // How do its locals change, whatever they are?
-        let mut look = self.look(frame, at, params, &entry, (first, &written), &[])?;
+        let body = Body { at, params, entry: &entry, first, written: &written };
+        let mut look = self.look(frame, body, &[])?;
         let has_counter = !matches!(look.shape.trips, Err(Why::NoCounter | Why::Endless));
         if !has_counter && self.unroll(frame, at, params, &entry)? {
             return Ok(());
         }
         let mut invariants = Vec::new();
-        if let Some(better) = self.look_again(frame, at, params, &entry, (first, &written), &look)? {
+        if let Some(better) = self.look_again(frame, body, &look)? {
             (look, invariants) = better;
         }
         let Look { counters, shape, tested, .. } = look;

@@ -3,7 +3,6 @@
 use super::processors::ProcessorWanted;
 use super::{Arrival, Rearrangement, Refused};
 use crate::bell::Bell;
-use crate::ended::Ended;
 use crate::error::NodeError;
 use crate::installing::Ready;
 use crate::limits::Limits;
@@ -13,12 +12,10 @@ use crate::processors::share;
 use crate::source::{Planned, Source};
 use crate::spec::SessionSpec;
 use crate::tables::{Arranged, Claims, TableError};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU8;
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use weir_sched::cpu::{Share, Terms, VpId, Weight};
-use weir_session::ledger::{Digest, Reserved, Usage};
-use weir_session::services::ServiceTally;
+use weir_session::ledger::{Digest, Reserved};
 use weir_session::{MemoryReservation, Name};
 use weir_units::Nanos;
 
@@ -145,30 +142,8 @@ impl Node {
         };
         let rings = Arc::clone(&bell);
         memory.on_low(move || rings.ring());
-        let session = Session {
-            id,
-            priority: Arc::new(AtomicU8::new(spec.priority)),
-            limits,
-            spec: SessionSpec { modules: Vec::new(), ..spec.clone() },
-            owner: None,
-            parents: BTreeSet::new(),
-            vps: BTreeMap::new(),
-            retired: Vec::new(),
-            channels: BTreeMap::new(),
-            outputs: Outputs::new(),
-            claims: Claims::none(&self.workshop.shelf, name, &memory),
-            modules: BTreeMap::new(),
-            ended: Ended::default(),
-            leaving: BTreeMap::new(),
-            is_closing: false,
-            refusals: 0,
-            compiled: Nanos(0),
-            memory,
-            bell,
-            gone: Usage::default(),
-            gone_services: ServiceTally::default(),
-            told: Mutex::default(),
-        };
+        let claims = Claims::none(&self.workshop.shelf, name, &memory);
+        let session = Session::empty(id, spec.clone(), limits, memory, bell, claims);
         let (ready, codes, made) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Incoming { session, replaces, ready, codes, made, used })
     }

@@ -225,7 +225,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// There is none such, or there are no such terms.
+    /// No virtual processor has this number, or the terms are outside their limits.
     pub fn pledge(&mut self, vp: VpId, terms: Terms, now: Nanos) -> Result<Nanos, Refusal> {
         let now = self.pass(now);
         let index = self.find(vp).ok_or(Refusal::Unknown(vp))?;
