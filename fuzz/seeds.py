@@ -196,6 +196,30 @@ def control_inputs():
         yield name, text.encode()
 
 
+def filter_inputs():
+    """Filter expressions that together use every part of the language, and some that end too early."""
+    expressions = {
+        "empty": "",
+        "host": "host 192.0.2.1 and not src host 198.51.100.2",
+        "network": "net 192.0.2.0/24 or dst net 198.51.100 mask 255.255.255.0 or ip6 net 2001:db8::/32",
+        "ports": "tcp src port 80 or udp dst port 53 or portrange 6000-6008 or sctp port 5060",
+        "protocols": "arp or rarp or icmp or icmp6 or igmp or ip proto 47 or ip6 proto 6 or ether proto 0x88cc",
+        "carriers": "vlan 20 and (mpls 1024 and pppoes 7 and ip)",
+        "ethernet": "ether host 02:00:00:00:00:01 or ether broadcast or ether multicast or ip multicast",
+        "length": "less 64 or greater 1500 or len - 14 > 100",
+        "arithmetic": "tcp[tcpflags] & (tcp-syn|tcp-ack) = tcp-syn and (ip[2:2] - ((ip[0] & 0xf) << 2)) / 4 % 7 != 0",
+        "icmp-fields": "icmp[icmptype] == icmp-echo and icmp6[0] == 128 and ether[0] & 1 = 0",
+        "repeated": "port 80 or 443 or 8080 and src or dst net 10",
+        "nested": "(" * 20 + "udp" + ")" * 20,
+        "ends-in-operator": "tcp and",
+        "ends-in-brackets": "ip[",
+        "number-too-large": "port 65536",
+        "name": "host example.org",
+    }
+    for name, text in expressions.items():
+        yield name, text.encode()
+
+
 def varint(number):
     out = bytearray()
     while number >= 0x80:
@@ -293,6 +317,7 @@ def main():
         "classify": classify_inputs(),
         "control": control_inputs(),
         "credential": credential_inputs(),
+        "filter": filter_inputs(),
         "handshake": handshake_inputs(),
         "view": view_inputs(),
     }

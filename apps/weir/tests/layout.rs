@@ -101,6 +101,26 @@ fn crates_are_named_after_their_folders() {
     assert_none(&broken);
 }
 
+/// `lab/fuzz` stops at a target without seeds, after those before it have run.
+#[test]
+fn every_fuzz_target_has_seeds() {
+    let fuzz = workspace().join("fuzz");
+    // `lab/fuzz` makes the seeds of these two from modules and from the sample capture.
+    let made = ["bounds", "module"];
+    let mut broken = Vec::new();
+    let targets =
+        std::fs::read_dir(fuzz.join("fuzz_targets")).expect("the fuzz targets are in fuzz/fuzz_targets");
+    for target in targets {
+        let path = target.expect("the folder can be read").path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let seeds = std::fs::read_dir(fuzz.join("seeds").join(&*name)).map_or(0, Iterator::count);
+        if seeds == 0 && !made.contains(&&*name) {
+            broken.push(format!("fuzz/seeds/{name}: no seeds; add them to fuzz/seeds.py and run it"));
+        }
+    }
+    assert_none(&broken);
+}
+
 #[test]
 fn every_crate_outside_the_edge_forbids_unsafe_code() {
     let mut broken = Vec::new();
