@@ -168,7 +168,7 @@ pub enum NodeError {
     },
     /// A session's memory does not suffice for the packets that wait in a queue.
     #[error(
-        "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`, or a `lag`"
+        "channel `{channel}` has a queue of {queue} packets, which takes {wanted} of the session's memory for each of its modules, and session `{session}` has {left} left; more can be reserved with `weir session change`, or let it have a shorter `queue`"
     )]
     WaitingMemory {
         /// The channel.

@@ -2,7 +2,7 @@
 
 use crate::counted;
 use crate::queue::Queue;
-use crate::spec::{ChannelSpec, Sees};
+use crate::spec::{ChannelSpec, QUEUE_USUAL, Sees};
 use serde::{Deserialize, Serialize};
 use weir_demux::KeyField;
 use weir_wire::View;
@@ -80,7 +80,7 @@ impl ChannelSpec {
         }
         if let Some(subflows) = &self.subflows {
             let queues = u32::from(subflows.queues);
-            if !(2..=u32::from(SUBFLOWS_MAX)).contains(&queues) || queues > self.queue {
+            if !(2..=u32::from(SUBFLOWS_MAX)).contains(&queues) || queues > self.queue_len() {
                 let wanted = format!("between 2 and {SUBFLOWS_MAX}, and at most `queue`");
                 return Err(("subflows.queues", queues.to_string(), wanted));
             }
@@ -124,6 +124,11 @@ impl ChannelSpec {
     /// A queue for a module of this channel.
     pub(crate) fn new_queue(&self) -> Queue {
         let flows = self.subflows.as_ref().map_or(1, |subflows| subflows.queues.max(1));
-        Queue::new(self.queue / u32::from(flows), flows)
+        Queue::new(self.queue_len() / u32::from(flows), flows)
+    }
+
+    /// The number of packets that a queue of this channel holds.
+    pub(crate) fn queue_len(&self) -> u32 {
+        self.queue.unwrap_or(QUEUE_USUAL)
     }
 }

@@ -169,7 +169,7 @@ impl Node {
         let ring = self.ring_of(channel, intake.as_ref()).ok_or_else(changed)?;
         let transformed = intake.as_ref().and_then(Intake::transformed);
         let tick = admitted.tick().map(|period| period.0);
-        let queue = Arc::new(channel.spec.new_queue().with(self.overflow(there, channel)?));
+        let queue = Arc::new(channel.spec.new_queue().with(self.overflow(there, channel, waiting)?));
         let (tally, account): (Arc<Tally>, Arc<Account>) = Default::default();
         let standing =
             Standing { priority: Arc::clone(&there.priority), channel: Arc::clone(&channel.tally) };

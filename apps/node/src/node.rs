@@ -550,15 +550,16 @@ impl Node {
         })
     }
 
-    /// Memory for a queue whose packets would have to wait in a ring that is filled in turn. Where the channel says how far it may lag, they wait there.
+    /// Memory for a queue whose packets cannot wait for long where they arrive: see [`Overflow::of_channel`].
     pub(crate) fn overflow(
         &self,
         session: &Session,
         channel: &Channel,
+        party: Option<&Arc<PacketRoom>>,
     ) -> Result<Option<Overflow>, NodeError> {
         let source = self.sources.get(&channel.spec.interface);
         let is_filled_in_turn = source.is_some_and(|source| source.is_filled_in_turn());
-        Overflow::of_channel(&channel.spec, is_filled_in_turn, &session.spec.name, &session.memory)
+        Overflow::of_channel(&channel.spec, is_filled_in_turn, &session.spec.name, &session.memory, party)
     }
 
     /// Tells the interfaces of a session's channels where packets go.

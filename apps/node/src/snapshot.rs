@@ -173,7 +173,7 @@ fn shot(name: &Name, channel: &Channel, session: &Session) -> ChannelShot {
             .filter(|view| *view != View::ALL)
             .map_or_else(String::new, |view| view.to_string()),
         waiting: waiting.into(),
-        queue: channel.spec.queue.into(),
+        queue: channel.spec.queue_len().into(),
         packets: get(&channel.tally.packets),
         bytes: get(&channel.tally.bytes),
         drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),

@@ -488,8 +488,8 @@ impl Receiver {
         }
     }
 
-    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, and several read it, those
-    /// who lag make some: what one has not read yet costs no other one a packet.
+    /// Copies packets into a selection and puts them into the queues of its readers. Where there is no room for all of them, packets that wait move to
+    /// memory of their queue. If that is full, of several readers those who lag lose some: what one has not read yet costs no other one a packet.
     fn select(
         &mut self,
         plan: &Plan,
@@ -535,7 +535,9 @@ impl Receiver {
             if selected.lost == 0 {
                 return;
             }
-            if sheds == SHEDS_MAX || !is_shared || !shed(routes(), self.position) {
+            let makes_room =
+                || move_oldest(routes(), self.position) || is_shared && shed(routes(), self.position);
+            if sheds == SHEDS_MAX || !makes_room() {
                 let (packets, bytes) = lost(&selected.rest);
                 came(packets, bytes);
                 for route in routes() {
@@ -653,6 +655,17 @@ fn shed<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
     let Some((route, reader, oldest)) = waiting.min_by_key(first) else { return false };
     give_up_half(route, reader, oldest, position);
     true
+}
+
+/// The memory of a selection is full: of its readers whose queues have memory of their own, the one furthest behind has the oldest of its waiting packets
+/// moved there. Says whether any were.
+fn move_oldest<'a>(routes: impl Iterator<Item = &'a Route>, position: u64) -> bool {
+    let readers = routes.flat_map(|route| &route.readers).filter(|reader| reader.queue.has_own_memory());
+    let mut waiting: Vec<_> = readers.filter_map(|reader| Some((reader.queue.oldest()?, reader))).collect();
+    waiting.sort_by_key(|(oldest, _)| *oldest);
+    // Enough at a time that pieces of the memory become free, and little enough that receiving goes on soon.
+    let last = |oldest: u64| oldest.saturating_add(position.saturating_sub(oldest) / 4 + 1);
+    waiting.into_iter().any(|(oldest, reader)| move_before(reader, last(oldest)) > 0)
 }
 
 /// Copies packets of a reader before this position to memory of its queue, on its account. Says how many.

@@ -11,6 +11,7 @@ use crate::tables::TableGrant;
 use crate::view::Bounds;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+pub use weir_netio::QUEUE_MAX;
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
 use weir_units::{Bytes, Nanos, beside};
@@ -21,8 +22,8 @@ use weir_wire::view::AskedView;
 pub const PARTS_MAX: usize = 64;
 /// The longest filter expression, in bytes.
 pub const FILTER_BYTES_MAX: usize = 4096;
-/// Packets that a channel's queue holds at most.
-pub const QUEUE_MAX: u32 = 1 << 20;
+/// Packets that wait for a module of a channel without a `queue` at most.
+pub const QUEUE_USUAL: u32 = 4096;
 /// The shortest and the longest period of a virtual processor.
 pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * Nanos::SECOND.0);
 
@@ -166,9 +167,9 @@ pub struct ChannelSpec {
     /// What a credential makes of it. It is the node's: neither a configuration nor a request says it.
     #[serde(skip)]
     pub(crate) bounds: Bounds,
-    /// Packets that wait for the session at most.
-    #[serde(default = "queue_default")]
-    pub queue: u32,
+    /// Packets that wait for each module at most. Memory for them comes from the session's. Without it, [`QUEUE_USUAL`] wait, as far as the node has memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
     /// What the session's modules may read.
     #[serde(default)]
     pub sees: Sees,
@@ -211,10 +212,6 @@ pub enum Unattended {
     Pass,
     /// They do not: where the module is what makes forwarding safe.
     Drop,
-}
-
-fn queue_default() -> u32 {
-    4096
 }
 
 /// What is mapped for the modules of a channel.
@@ -631,8 +628,8 @@ impl ChannelSpec {
                 known: interfaces.to_vec(),
             });
         }
-        if self.queue == 0 || self.queue > QUEUE_MAX {
-            return Err(range("queue", self.queue.to_string(), format!("between 1 and {QUEUE_MAX} packets")));
+        if let Some(queue) = self.queue.filter(|queue| !(1..=QUEUE_MAX).contains(queue)) {
+            return Err(range("queue", queue.to_string(), format!("between 1 and {QUEUE_MAX} packets")));
         }
         if self.filter.len() > FILTER_BYTES_MAX {
             let given = format!("{} bytes long", self.filter.len());
@@ -722,7 +719,7 @@ mod tests {
             ),
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth0\", queue = 0 }]",
-                "`queue` is 0; it must be between 1 and 1048576 packets",
+                "`queue` is 0; it must be between 1 and 1000000 packets",
             ),
             (
                 "name = \"a\"\nchannel = [{ interface = \"eth0\", sees = \"all\", reassemble = true }]",

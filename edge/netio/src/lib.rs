@@ -88,7 +88,7 @@ pub use pin::{Pin, PinError};
 pub use ring::DescriptorRing;
 pub use room::PacketRoom;
 pub use screen::Screen;
-pub use selection::{Added, Portion, Selected, Selection};
+pub use selection::{Added, Portion, QUEUE_MAX, Selected, Selection};
 pub use totals::{Interface, Reason, Totals, Truncation};
 pub use window::Window;
 pub use writer::{PacketWriter, WriteError, Written};

@@ -28,6 +28,13 @@ fn chunk_bytes(packets: u32) -> usize {
     least.next_power_of_two().clamp(WAITING_CHUNK_MIN, CHUNK_BYTES_MAX)
 }
 
+/// The longest queue that has room for all of its packets: two chunks are left for the first one and the last one in use.
+pub const QUEUE_MAX: u32 = 1_000_000;
+
+const _: () = assert!(QUEUE_MAX as usize * WAITING_BYTES <= (CHUNKS - 2) * CHUNK_BYTES_MAX);
+const _: () =
+    assert!((2 * QUEUE_MAX as usize / BLOCK_PACKETS + 1) * SLOT_BYTES <= weir_abi::DESCRIPTORS_MAX as usize);
+
 /// Slots for the descriptors of a queue's packets. Blocks that do not fit behind others leave half a slot empty at most.
 fn slots(packets: u32) -> usize {
     (2 * packets as usize).div_ceil(BLOCK_PACKETS) + 1
@@ -99,13 +106,14 @@ impl Selection {
     }
 
     /// An empty one for the packets of one queue, so many at most, that lie elsewhere and wait for too long. It has no more memory than
-    /// [`memory`](Self::memory) says, and none of it is kept after its block is gone.
+    /// [`memory`](Self::memory) says, as a part of this room if there is one, and none of it is kept after its block is gone.
     ///
     /// # Errors
     ///
     /// There is no memory.
-    pub fn of_queue(packets: u32) -> io::Result<Self> {
-        let room = PacketRoom::new(Self::memory(packets));
+    pub fn of_queue(packets: u32, part_of: Option<&Arc<PacketRoom>>) -> io::Result<Self> {
+        let most = Self::memory(packets);
+        let room = part_of.map_or_else(|| PacketRoom::new(most), |room| room.part(most));
         let ring = DescriptorRing::with_slots(slots(packets))?;
         Self::of(Arena::with_chunks(chunk_bytes(packets))?, ring)?.within(&room)
     }
@@ -601,7 +609,7 @@ mod tests {
         let mut capture = capture(1000);
         let Next::Block(block) = capture.next_block().unwrap() else { panic!("there is a block") };
         for queue in [1, 64, 1000, 5000] {
-            let mut selection = Selection::of_queue(queue).unwrap();
+            let mut selection = Selection::of_queue(queue, None).unwrap();
             let (mut waiting, mut at) = (std::collections::VecDeque::new(), 0);
             // One by one, and four times as many as can wait: the oldest go.
             for _ in 0..4 * queue {

@@ -179,6 +179,7 @@ impl Tried<'_> {
                 self.is_filled_in_turn(channel),
                 &spec.name,
                 memory,
+                None,
             )?);
             let shown = Share::of(channel);
             let screens = if channel.is_handled() { shown.lenses().count() } else { 0 };

@@ -97,7 +97,7 @@ mod tests {
             read("--channel", r#"interface=eth0,filter="ip[0]=69 and (port 80, 81)",sees=all,queue=16"#)
                 .unwrap();
         assert_eq!((channel.filter.as_str(), channel.sees), ("ip[0]=69 and (port 80, 81)", Sees::All));
-        assert_eq!((channel.name.as_str(), channel.queue), ("main", 16));
+        assert_eq!((channel.name.as_str(), channel.queue), ("main", Some(16)));
         let channel: ChannelSpec =
             read("--channel", r"interface=eth0,filter=ether proto \ip and 1\,2").unwrap();
         assert_eq!(channel.filter, r"ether proto \ip and 1,2");

@@ -174,7 +174,7 @@ fn sub_flows_are_served_in_turn_and_nothing_is_missing() {
     }
     let mut place = Place::new(
         "[[session]]\nname = \"alice\"\n\
-         channel = [{ interface = \"b\", filter = \"udp\", queue = 65536, subflows = { by = [\"dst_port\", \"src_addr\"], queues = 16 } }]\n\
+         channel = [{ interface = \"b\", filter = \"udp\", queue = 16384, subflows = { by = [\"dst_port\", \"src_addr\"], queues = 16 } }]\n\
          module = [{ module = \"trajectory\" }]\n",
     );
     place.send(&(0..3000).map(|i: u16| udp(i % 300, b"x")).collect::<Vec<_>>());

@@ -17,8 +17,8 @@ const PACKETS: u16 = 4000;
 
 fn session(name: &str, process: &str) -> String {
     format!(
-        "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"16 MiB\"\n\
-         channel = [{{ interface = \"b\", filter = \"udp port 53\", queue = 100000 }}]\n"
+        "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"64 MiB\"\n\
+         channel = [{{ interface = \"b\", filter = \"udp port 53\", queue = 10000 }}]\n"
     )
 }
 

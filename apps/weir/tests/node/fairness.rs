@@ -63,22 +63,25 @@ fn who_is_slow_costs_others_of_the_same_filter_nothing() {
     if !is_inside("fairness::who_is_slow_costs_others_of_the_same_filter_nothing") {
         return;
     }
-    let channel = "filter = \"udp\", queue = 100000";
+    let channel = "filter = \"udp\", queue = 30000";
     let mut place = Place::new(
         &(session("good", QUICK, channel, "{ module = \"trajectory\" }")
-            + &session("bad", "period = \"10s\", slice = \"100us\"", channel, "")),
+            + &session("bad", "period = \"10s\", slice = \"100us\"", channel, ""))
+            .replace("name =", "memory = \"128 MiB\"\nname ="),
     );
+    ip("link set dev a mtu 65535");
+    ip("link set dev b mtu 65535");
     assert!(place.load("bad", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
     // More blocks than their common memory has pages of descriptors: however few packets they have, all of them wait.
     send_one_by_one(&mut place, 400);
     assert_eq!((drops(&place, "good"), drops(&place, "bad")), (json!({}), json!({})));
-    // More than their common memory can hold.
-    let frames = vec![udp(1, &[0; 1400]); 1000];
+    // More than their common memory can hold, and than memory for packets of usual length.
+    let frames = vec![udp(1, &[0; 14_000]); 100];
     while drops(&place, "bad") == json!({}) {
         let before = place.count("good", "trajectory", "packets");
         place.send(&frames);
         place.until("the good one has seen them", |place| {
-            place.count("good", "trajectory", "packets") == before + 1000
+            place.count("good", "trajectory", "packets") == before + 100
         });
     }
     assert_eq!(drops(&place, "good"), json!({}));
@@ -125,6 +128,76 @@ fn a_queue_holds_as_many_packets_as_its_channel_says_however_slowly_they_come() 
             ip("link del dev a");
         }
     }
+}
+
+/// Packets of 1,500 bytes, each with its number.
+fn long(first: u32, count: u32) -> Vec<Vec<u8>> {
+    (first..first + count).map(|number| udp(1, &[&number.to_be_bytes()[..], &[7; 1454]].concat())).collect()
+}
+
+#[test]
+fn a_queue_that_is_longer_than_the_memory_of_its_selection_is_held_whole() {
+    if !is_inside("fairness::a_queue_that_is_longer_than_the_memory_of_its_selection_is_held_whole") {
+        return;
+    }
+    // 60,000 packets of 1,500 bytes are 90 MB; a selection has 64 MiB.
+    let queue = 60_000;
+    let session = |name: &str, cpu: &str| {
+        session(name, cpu, &format!("filter = \"udp\", queue = {queue}"), "")
+            .replace("[[session]]\n", "[[session]]\nmemory = \"256 MiB\"\n")
+    };
+    let mut place =
+        Place::new(&(session("slow", "period = \"10s\", slice = \"100us\"") + &session("quick", QUICK)));
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    assert!(place.load("quick", json!({"module": "trajectory"}), &[])["done"].is_object());
+    let count = |value: &Value| value.as_u64().unwrap();
+    let mut sent = 0;
+    while sent < queue {
+        place.send(&long(sent, 500));
+        sent += 500;
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let mut came = 0;
+    place.until("all have come", |place| {
+        came = count(&place.part("slow", "channels", "main")["packets"]);
+        came + count(&place.snapshot()["interfaces"][0]["missed"]) == u64::from(queue)
+    });
+    assert!(came > 59_000, "{came}");
+    assert_eq!((drops(&place, "slow"), drops(&place, "quick")), (json!({}), json!({})));
+    // When there is time, all of them are seen.
+    let cpu = json!([{"period": "20ms", "slice": "8ms", "spare": true}]);
+    place.done(json!({"change": {"session": "slow", "cpu": cpu}}));
+    place.until("all have been seen", |place| place.count("slow", "slow", "packets") == came);
+    assert_eq!(drops(&place, "slow"), json!({}));
+    assert!(place.stop().success());
+}
+
+#[test]
+fn a_full_queue_of_a_slow_reader_takes_no_memory_from_what_comes() {
+    if !is_inside("fairness::a_full_queue_of_a_slow_reader_takes_no_memory_from_what_comes") {
+        return;
+    }
+    // The reader takes a packet now and then, so the packets that wait have come far apart, one in each part of the memory.
+    let channel = "filter = \"udp\", queue = 200";
+    let mut place = Place::new(&session("slow", "period = \"10ms\", slice = \"100us\"", channel, ""));
+    assert!(place.load("slow", json!({"module": "slow.wasm"}), &slow())["done"].is_object());
+    for round in 0..200 {
+        place.send(&long(round * 1000, 1000));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let all = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(all(&drops(&place, "slow")), ["queue-full"]);
+    assert!(place.stop().success());
+}
+
+#[test]
+fn a_queue_for_which_its_session_has_no_memory_is_refused() {
+    if !is_inside("fairness::a_queue_for_which_its_session_has_no_memory_is_refused") {
+        return;
+    }
+    let place = Place::new(&session("small", QUICK, "filter = \"udp\", queue = 40000", ""));
+    let why = place.load("small", json!({"module": "trajectory"}), &[])["refused"]["why"].to_string();
+    assert!(why.contains("channel `main` has a queue of 40000 packets, which takes "), "{why}");
 }
 
 #[test]

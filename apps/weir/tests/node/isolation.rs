@@ -83,7 +83,7 @@ fn a_module_that_traps_at_every_packet_costs_others_nothing() {
     let body = r#"(func (export "weir_packet") (param $d i32) (result i32) unreachable)"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "bad").as_bytes()));
     let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"10ms\", slice = \"2ms\", spare = true }]\n\
-                    channel = [{ interface = \"b\", filter = \"udp\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 20000 }]\nmodule = [{ module = \"trajectory\" }]\n\
                     [[session]]\nname = \"bad\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";
     let mut place = Place::new(sessions);
     assert!(place.load("bad", json!({"module": "bad.wasm"}), &bytes).get("done").is_some());
@@ -113,7 +113,7 @@ fn a_module_that_never_ends_is_suspended_and_at_last_unloaded_and_others_lose_no
         (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
     let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"2ms\", spare = true }]\n\
-                    channel = [{ interface = \"b\", filter = \"udp\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 20000 }]\nmodule = [{ module = \"trajectory\" }]\n\
                     [[session]]\nname = \"bad\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\" }]\n\
                     [[session]]\nname = \"poor\"\nchannel = [{ interface = \"b\", filter = \"udp\" }]\n";

@@ -71,7 +71,7 @@ fn keeping(name: &str, slice: &str, channel: Value) -> Value {
 fn good(sees: &str) -> String {
     format!(
         "[[session]]\nname = \"good\"\npriority = 9\ncpu = [{{ period = \"20ms\", slice = \"4ms\", spare = true }}]\n\
-         channel = [{{ interface = \"b\", filter = \"udp\", sees = \"{sees}\", queue = 100000 }}]\nmodule = [{{ module = \"trajectory\" }}]\n"
+         channel = [{{ interface = \"b\", filter = \"udp\", sees = \"{sees}\", queue = 20000 }}]\nmodule = [{{ module = \"trajectory\" }}]\n"
     )
 }
 

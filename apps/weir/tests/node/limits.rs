@@ -41,7 +41,7 @@ fn who_emits_more_records_than_are_taken_in_a_second_loses_them_and_nobody_else_
     let session = |name: &str, rest: &str| {
         format!(
             "[[session]]\nname = \"{name}\"\ncpu = [{{ period = \"20ms\", slice = \"4ms\" }}]\n\
-             channel = [{{ interface = \"b\", queue = 100000 }}]\n{rest}\n"
+             channel = [{{ interface = \"b\", queue = 10000 }}]\n{rest}\n"
         )
     };
     let begin = Instant::now();

@@ -18,7 +18,7 @@ rate = "100 Mbit/s"
 [[session]]
 name = "alice"
 cpu = [{{ period = "20ms", slice = "4ms" }}]
-channel = [{{ interface = "b", filter = "udp", queue = 100000{channel} }}]
+channel = [{{ interface = "b", filter = "udp", queue = 10000{channel} }}]
 output = [{{ name = "up", link = "c", reserve = "40 Mbit/s", queue = 4096 }}]
 "#
     )

@@ -17,9 +17,9 @@ fn both(more: &str) -> String {
         .map(|name| {
             let process = if name == "apart" { "own" } else { "node" };
             format!(
-                "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"16 MiB\"\n\
+                "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"64 MiB\"\n\
                  cpu = [{{ period = \"20ms\", slice = \"4ms\", spare = true }}]\n\
-                 channel = [{{ interface = \"b\", filter = \"udp port 53\", queue = 100000 }}]\n{more}"
+                 channel = [{{ interface = \"b\", filter = \"udp port 53\", queue = 10000 }}]\n{more}"
             )
         })
         .concat()
@@ -222,7 +222,7 @@ fn a_module_that_never_ends_keeps_to_its_share_in_a_process_of_its_own() {
         (loop $l (br_if $l (i32.ne (i32.load (i32.const 64)) (i32.const 1)))) (i32.const 0))"#;
     let bytes = assemble(&text(body), Some(MANIFEST.replace("NAME", "endless").as_bytes()));
     let sessions = "[[session]]\nname = \"good\"\ncpu = [{ period = \"20ms\", slice = \"2ms\", spare = true }]\n\
-                    channel = [{ interface = \"b\", filter = \"udp\", queue = 100000 }]\nmodule = [{ module = \"trajectory\" }]\n\
+                    channel = [{ interface = \"b\", filter = \"udp\", queue = 10000 }]\nmodule = [{ module = \"trajectory\" }]\n\
                     [[session]]\nname = \"bad\"\nprocess = \"own\"\ncpu = [{ period = \"20ms\", slice = \"1ms\" }]\n\
                     channel = [{ interface = \"b\", filter = \"udp\" }]\n";
     let mut place = Place::new(sessions);

@@ -27,12 +27,27 @@ pub struct Ended {
 
 /// The program, with compiled modules kept among the build's own files and not at the user's.
 pub fn weir() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let program = env!("CARGO_BIN_EXE_weir");
+    let mut command = if ignores_interrupts() {
+        // A shell has its background jobs ignore Ctrl-C, and what they start; weir leaves that as it is.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", program]);
+        command
+    } else {
+        Command::new(program)
+    };
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     // Nor is the user's calibration read: limits are the same wherever the tests run.
     command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     command.env_remove("SUDO_UID");
     command
+}
+
+/// Returns true where this process ignores SIGINT, by proc(5).
+fn ignores_interrupts() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
 }
 
 /// `weir ARGUMENTS`, to its end.
