@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod offload;
 mod run;
 
 use run::module::{answering, write, write_as};
@@ -361,6 +362,106 @@ fn marked_packets_go_on_through_another_interface_as_they_go_to_a_file() {
     let arrived = frames(&folder.path().join("out.pcap"));
     assert!(arrived == expected, "{} arrived, {} expected", arrived.len(), expected.len());
     assert!(arrived != bytes(&packets));
+}
+
+/// Two hosts with a run between them in each direction, and what arrives at the second one.
+struct Between {
+    hosts: [offload::Host; 2],
+    runs: [Going; 2],
+    far: offload::Arrivals,
+}
+
+impl Between {
+    fn start(arguments: &[&str]) -> Self {
+        shell("for i in b c; do ip link set dev $i mtu 1500; done");
+        let hosts = offload::hosts("a", "d");
+        let run = |from, to| Going::start(&[&["-i", from, "--send", to, "--json"], arguments].concat());
+        Self { runs: [run("b", "c"), run("c", "b")], far: hosts[1].arrivals(), hosts }
+    }
+
+    /// What the runs say at their end: nothing of what they have read is missing.
+    fn end(self) -> [Value; 2] {
+        self.runs.iter().for_each(|going| interrupt(&going.child));
+        self.runs.map(|going| {
+            let ended = going.end().0.good();
+            let document = ended.json();
+            let is_too_long = number(&document["sent"]["lost"], "too_long") > 0;
+            assert_eq!(ended.stderr.contains("gro off lro off"), is_too_long, "{}", ended.stderr);
+            let lost: u64 =
+                document["sent"]["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+            let captured = number(&document["capture"], "packets");
+            assert_eq!(number(&document["sent"], "packets") + lost, captured, "{document:#}");
+            document
+        })
+    }
+}
+
+#[test]
+fn checksums_that_a_host_left_to_its_card_are_right_where_packets_go_on() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let mut between = Between::start(&["-m", "port-count"]);
+    let mut near = offload::Arrivals::at("b");
+    between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(false));
+    let [one, other] = &between.hosts;
+    offload::datagrams(one, other);
+    offload::streams(one, other);
+    let tagged = offload::tagged(one, other);
+    // The hosts really leave them out.
+    let (wrong, right) = offload::checksums(&near.until("all have come", |frames| frames.len() > tagged));
+    assert!(wrong > tagged && right == 0, "{wrong} wrong and {right} right ones leave the host");
+    let arrived = between.far.until("all have arrived", |frames| offload::checksums(frames).1 == wrong);
+    assert_eq!(offload::checksums(&arrived), (0, wrong));
+    for document in between.end() {
+        let lost = document["sent"]["lost"].as_object().unwrap();
+        assert!(lost.values().all(|lost| lost == 0), "{document:#}");
+    }
+}
+
+#[test]
+fn checksums_are_right_of_packets_that_modules_patch() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    // Another source port.
+    let body = r#"(func (export "weir_packet") (param $d i32) (result i32)
+        (i32.store (i32.const 64) (i32.const 0x37135713))
+        (drop (call $patch (local.get $d) (i32.load16_u offset=34 (local.get $d)) (i32.const 64) (i32.const 2)))
+        (i32.const 0))"#;
+    let folder = tempfile::tempdir().unwrap();
+    let patching = write(folder.path(), "patching", body);
+    shell("for i in b c; do ip link set dev $i mtu 1500; done");
+    let hosts = offload::hosts("a", "d");
+    let module = patching.to_str().unwrap();
+    let going = Going::start(&["-i", "b", "-m", module, "-w", "DIR/out.pcap", "--json", "udp"]);
+    let count = offload::send_datagrams(&hosts[0], &hosts[1]);
+    interrupt(&going.child);
+    let (ended, folder) = going.end();
+    let document = ended.good().json();
+    let patched: Vec<_> = frames(&folder.path().join("out.pcap"))
+        .into_iter()
+        .filter(|frame| offload::source_port(frame) == Some(0x1357))
+        .collect();
+    assert_eq!(offload::checksums(&patched), (0, count), "{document:#}");
+}
+
+#[test]
+fn segments_that_are_longer_than_the_interface_takes_are_counted_and_the_others_go_on() {
+    if !cables(&[("a", "b"), ("c", "d")]) {
+        return;
+    }
+    let between = Between::start(&["-m", "port-count"]);
+    between.hosts.iter().for_each(|host| host.leaves_segments_to_the_card(true));
+    let [one, other] = &between.hosts;
+    offload::too_long(one, other, &mut offload::Arrivals::at("b"));
+    let [there, _] = between.end();
+    let lost = &there["sent"]["lost"];
+    assert!(number(lost, "too_long") > 0, "{there:#}");
+    assert!(
+        lost.as_object().unwrap().iter().all(|(cause, lost)| cause == "too_long" || lost == 0),
+        "{there:#}"
+    );
 }
 
 #[test]

@@ -211,6 +211,10 @@ impl Ways {
                 break;
             }
             let Some(packet) = self.packets.get_mut(i % 64) else { break };
+            if queue.is_some() || patches.peek().is_some_and(|patch| patch.packet as usize == i) {
+                // Nothing behind this computes what a host has left to its card, and a patch could not update it.
+                weir_wire::complete(packet, descriptor);
+            }
             while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
                 // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
                 let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);

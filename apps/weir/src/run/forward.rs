@@ -94,6 +94,11 @@ impl Forwarded {
         self.lost.iter().map(|(_, packets)| packets).sum()
     }
 
+    /// Returns true where packets were longer than the interface takes.
+    pub fn is_too_long(&self) -> bool {
+        self.lost.iter().any(|(cause, packets)| *cause == "too_long" && *packets > 0)
+    }
+
     /// The same by cause, in words.
     pub fn losses(&self) -> String {
         let causes = self.lost.iter().filter(|(_, packets)| *packets > 0);

@@ -361,6 +361,13 @@ impl Summary {
                 forwarded.interface.shown(),
                 forwarded.losses()
             ));
+            if forwarded.is_too_long() {
+                warnings.push(format!(
+                    "what is too long for {} was merged on its way here, or not yet cut into segments: `ethtool -K {} gro off lro off` ends the one, and where programs of this machine send, `tso off gso off` on their interface the other",
+                    forwarded.interface.shown(),
+                    self.name.shown()
+                ));
+            }
         }
         if self.totals.out_of_order > 0 {
             warnings.push(format!(

@@ -24,6 +24,7 @@ mod limits;
 mod links;
 mod memory;
 mod metrics;
+mod offloads;
 mod place;
 mod policy;
 mod processes;
@@ -46,6 +47,10 @@ mod taps;
 mod upload;
 mod views;
 mod wards;
+
+#[path = "../offload/mod.rs"]
+#[allow(dead_code, reason = "shared with tests of `weir run`")]
+mod offload;
 
 #[path = "../run/module.rs"]
 #[allow(dead_code, reason = "shared with tests of `weir run`")]

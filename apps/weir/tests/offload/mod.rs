@@ -1,0 +1,354 @@
+//! Two hosts whose kernels leave checksums, and the cutting of TCP into segments, to their network cards; and checks of what comes
+//! from one to the other. Each host is a network namespace, which is gone with it.
+//!
+//! The interfaces are veth pairs, so the kernel really leaves the checksums out. They are checked by the receiving kernel, which delivers
+//! nothing with a wrong one to a socket, and by etherparse.
+
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice, VlanId};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_netio::{Direction, Kind, Live, LiveNext, LiveOptions, Sink};
+use weir_units::Nanos;
+
+/// Longer than anything takes, on the slowest of machines.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Payload that takes TCP many segments.
+const STREAM_BYTES: usize = 300_000;
+/// Lengths of datagrams' payloads: none, odd and even ones, and the longest that fits into one packet of IPv4 or of IPv6.
+const DATAGRAMS: [usize; 9] = [0, 1, 2, 3, 64, 333, 1000, 1399, 1452];
+/// The longest frame that the hosts' interfaces take: an MTU of 1500, and the link header.
+const FRAME_MAX: usize = 1514;
+/// Ports of the receiver.
+const UDP_PORT: u16 = 7007;
+const TCP_PORT: u16 = 7009;
+
+/// A host with one interface.
+pub struct Host {
+    namespace: Child,
+    interface: String,
+    number: u8,
+}
+
+/// Gives each of these interfaces to a host of its own. The two know each other's addresses, so nothing is asked for.
+pub fn hosts(one: &str, other: &str) -> [Host; 2] {
+    let hosts = [Host::with(one, 1), Host::with(other, 2)];
+    for (host, peer) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
+        let (interface, number) = (host.interface.clone(), peer.number);
+        host.run(move || {
+            for address in [format!("10.9.0.{number}"), format!("fd09::{number}")] {
+                let mac = format!("02:00:00:00:00:0{number}");
+                ip(&format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
+            }
+        });
+    }
+    hosts
+}
+
+impl Host {
+    fn with(interface: &str, number: u8) -> Self {
+        let mut namespace = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(namespace.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        ip(&format!("link set dev {interface} netns {}", namespace.id()));
+        let host = Self { namespace, interface: interface.to_owned(), number };
+        let interface = interface.to_owned();
+        host.run(move || {
+            ip(&format!("link set dev {interface} address 02:00:00:00:00:0{number} mtu 1500 up"));
+            ip(&format!("address add 10.9.0.{number}/24 dev {interface}"));
+            ip(&format!("-6 address add fd09::{number}/64 dev {interface} nodad"));
+            let begin = Instant::now();
+            while !ip(&format!("link show dev {interface}")).contains("state UP") {
+                assert!(begin.elapsed() < PATIENCE, "{interface} does not come up");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        host
+    }
+
+    /// Does something there, on a thread of its own, and waits for it.
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        self.begin(job).join().unwrap()
+    }
+
+    fn begin<R: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> R + Send + 'static,
+    ) -> std::thread::JoinHandle<R> {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.namespace.id())).unwrap();
+        std::thread::spawn(move || {
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), None).unwrap();
+            job()
+        })
+    }
+
+    /// Has its kernel cut TCP into segments itself, or leave that to the card.
+    pub fn leaves_segments_to_the_card(&self, does: bool) {
+        let (interface, most) = (self.interface.clone(), if does { 64 } else { 1 });
+        self.run(move || ip(&format!("link set dev {interface} gso_max_segs {most}")));
+    }
+
+    /// What arrives at its interface from now on.
+    pub fn arrivals(&self) -> Arrivals {
+        let interface = self.interface.clone();
+        self.run(move || Arrivals::at(&interface))
+    }
+
+    fn address(&self, is_v6: bool, port: u16) -> SocketAddr {
+        let number = self.number;
+        let text = if is_v6 { format!("[fd09::{number}]:{port}") } else { format!("10.9.0.{number}:{port}") };
+        text.parse().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.namespace.kill();
+        let _ = self.namespace.wait();
+    }
+}
+
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Frames that arrive at an interface.
+pub struct Arrivals(Live);
+
+impl Arrivals {
+    /// At this interface, of the namespace that this thread is in.
+    pub fn at(interface: &str) -> Self {
+        let options =
+            LiveOptions { kind: Kind::Packet, direction: Direction::Incoming, ..LiveOptions::default() };
+        Self(Live::open(interface, options).unwrap())
+    }
+
+    /// All that have arrived since, when there is nothing more to come and this is so of them.
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
+        let (mut frames, begin) = (Vec::new(), Instant::now());
+        loop {
+            match self.0.next_block(Nanos(100 * Nanos::MILLISECOND.0)).unwrap() {
+                LiveNext::Block(block) => frames.extend((0..block.len()).map(|place| {
+                    let mut frame = Vec::new();
+                    block.copy_packet(place, &mut frame);
+                    frame
+                })),
+                LiveNext::Quiet if is_so(&frames) => return frames,
+                _ => assert!(begin.elapsed() < PATIENCE, "it never is so that {what}"),
+            }
+        }
+    }
+}
+
+/// What etherparse says of the TCP or UDP checksum of a frame; nothing where it has none.
+pub fn has_right_checksum(frame: &[u8]) -> Option<bool> {
+    let packet = SlicedPacket::from_ethernet(frame).ok()?;
+    let (is_right, net) = (|stored: u16, computed: u16| Some(stored == computed), packet.net?);
+    match (&net, packet.transport?) {
+        (NetSlice::Ipv4(ip), TransportSlice::Tcp(tcp)) => {
+            let (from, to) = (ip.header().source(), ip.header().destination());
+            is_right(tcp.checksum(), tcp.calc_checksum_ipv4(from, to).unwrap())
+        }
+        (NetSlice::Ipv6(ip), TransportSlice::Tcp(tcp)) => {
+            let (from, to) = (ip.header().source(), ip.header().destination());
+            is_right(tcp.checksum(), tcp.calc_checksum_ipv6(from, to).unwrap())
+        }
+        (NetSlice::Ipv4(ip), TransportSlice::Udp(udp)) => {
+            let header = udp.to_header();
+            let ip = ip.header().to_header();
+            is_right(header.checksum, header.calc_checksum_ipv4(&ip, udp.payload()).unwrap())
+        }
+        (NetSlice::Ipv6(ip), TransportSlice::Udp(udp)) => {
+            let header = udp.to_header();
+            let ip = ip.header().to_header();
+            is_right(header.checksum, header.calc_checksum_ipv6(&ip, udp.payload()).unwrap())
+        }
+        _ => None,
+    }
+}
+
+/// How many of these frames have a wrong checksum, and a right one.
+pub fn checksums(frames: &[Vec<u8>]) -> (usize, usize) {
+    let found = |is_right| frames.iter().filter(|frame| has_right_checksum(frame) == Some(is_right)).count();
+    (found(false), found(true))
+}
+
+/// Sends datagrams from one host to the other by IPv4 and IPv6, whose program gets them as they are.
+pub fn datagrams(from: &Host, to: &Host) {
+    for is_v6 in [false, true] {
+        let (here, there) = (from.address(is_v6, 0), to.address(is_v6, UDP_PORT));
+        let receiving = to.run(move || {
+            let socket = UdpSocket::bind(there).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        });
+        from.run(move || {
+            let socket = UdpSocket::bind(here).unwrap();
+            for len in DATAGRAMS {
+                assert_eq!(socket.send_to(&payload(len), there).unwrap(), len);
+            }
+        });
+        for len in DATAGRAMS {
+            let mut bytes = [0; 2000];
+            let got = receiving
+                .recv(&mut bytes)
+                .unwrap_or_else(|error| panic!("IPv6 {is_v6}, {len} bytes: {error}"));
+            assert!(bytes[..got] == payload(len), "IPv6 {is_v6}: {got} of {len} bytes");
+        }
+    }
+}
+
+/// Sends datagrams by IPv4 and IPv6 that nothing waits for, from any port. Says how many.
+pub fn send_datagrams(from: &Host, to: &Host) -> usize {
+    for is_v6 in [false, true] {
+        let (here, there) = (from.address(is_v6, 0), to.address(is_v6, UDP_PORT));
+        from.run(move || {
+            let socket = UdpSocket::bind(here).unwrap();
+            for len in DATAGRAMS {
+                assert_eq!(socket.send_to(&payload(len), there).unwrap(), len);
+            }
+        });
+    }
+    2 * DATAGRAMS.len()
+}
+
+/// The source port of a UDP datagram.
+pub fn source_port(frame: &[u8]) -> Option<u16> {
+    match SlicedPacket::from_ethernet(frame).ok()?.transport? {
+        TransportSlice::Udp(udp) => Some(udp.source_port()),
+        _ => None,
+    }
+}
+
+/// Has a program send a stream to the other host by IPv4 and IPv6, and get it back.
+pub fn streams(from: &Host, to: &Host) {
+    for is_v6 in [false, true] {
+        let there = to.address(is_v6, TCP_PORT);
+        let listener = to.run(move || TcpListener::bind(there).unwrap());
+        let echo = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut bytes = vec![0; STREAM_BYTES];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        });
+        let back = from.run(move || {
+            let mut stream = TcpStream::connect(there).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(&payload(STREAM_BYTES)).unwrap();
+            let mut back = vec![0; STREAM_BYTES];
+            stream.read_exact(&mut back).unwrap();
+            back
+        });
+        assert!(back == payload(STREAM_BYTES), "IPv6 {is_v6}: what comes back is what was sent");
+        echo.join().unwrap();
+    }
+}
+
+/// Sends frames in a VLAN: with 0 for the priority alone, which the receiving kernel takes, and 42, which it has no interface for. Their checksums are
+/// those that a kernel leaves to a card. Says how many.
+pub fn tagged(from: &Host, to: &Host) -> usize {
+    let there = [false, true].map(|is_v6| to.address(is_v6, UDP_PORT));
+    let receiving = there.map(|there| {
+        to.run(move || {
+            let socket = UdpSocket::bind(there).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket
+        })
+    });
+    let mut frames = Vec::new();
+    for vlan in [0, 42] {
+        for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
+            frames.extend([0, 1, 100, 1399].map(|len| left_to_the_card(vlan, is_v6, is_tcp, &payload(len))));
+        }
+    }
+    assert_eq!(checksums(&frames), (frames.len(), 0));
+    let (count, interface) = (frames.len(), from.interface.clone());
+    from.run(move || {
+        let mut sink = Sink::open(&interface, Kind::Packet).unwrap();
+        for frame in &frames {
+            while sink.send(&[frame]).taken == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        assert_eq!(sink.totals().lost(), 0, "{:?}", sink.totals());
+    });
+    for socket in receiving {
+        for len in [0, 1, 100, 1399] {
+            let mut bytes = [0; 2000];
+            let got =
+                socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{len} bytes with a tag: {error}"));
+            assert!(bytes[..got] == payload(len), "{got} of {len} bytes with a tag");
+        }
+    }
+    count
+}
+
+/// Has the first host send segments by IPv4 and IPv6 that its card is to cut, until one is seen on the way that is longer than the other host's interface takes. What arrives
+/// of the stream is right as far as it goes.
+pub fn too_long(from: &Host, to: &Host, on_the_way: &mut Arrivals) {
+    for is_v6 in [false, true] {
+        let there = to.address(is_v6, TCP_PORT);
+        let listener = to.run(move || TcpListener::bind(there).unwrap());
+        let stream = from.run(move || {
+            let mut stream = TcpStream::connect(there).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            // As much as the kernel takes: nothing waits until it arrives.
+            let written = stream.write(&payload(STREAM_BYTES)).unwrap();
+            assert!(written > 10_000, "{written}");
+            stream
+        });
+        on_the_way
+            .until("a segment is too long", |frames| frames.iter().any(|frame| frame.len() > FRAME_MAX));
+        let (mut arrived, _) = listener.accept().unwrap();
+        arrived.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; STREAM_BYTES];
+        let got = match arrived.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            got => got.unwrap(),
+        };
+        assert!(bytes[..got] == payload(STREAM_BYTES)[..got], "IPv6 {is_v6}: {got} bytes");
+        drop(stream);
+    }
+}
+
+/// The first so many of bytes that are all but alike.
+fn payload(len: usize) -> Vec<u8> {
+    (0..=250).cycle().take(len).collect()
+}
+
+/// A frame from the first host to the second with the sum of its pseudo header where its checksum is to be, as Linux leaves it to a card.
+fn left_to_the_card(vlan: u16, is_v6: bool, is_tcp: bool, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (mut frame, tag) = (Vec::new(), VlanId::try_new(vlan).unwrap());
+    let link = PacketBuilder::ethernet2(from, to).single_vlan(tag);
+    let v6 = |last| [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+    let ip = if is_v6 { link.ipv6(v6(1), v6(2), 64) } else { link.ipv4([10, 9, 0, 1], [10, 9, 0, 2], 64) };
+    if is_tcp {
+        ip.tcp(1000, TCP_PORT, 7, 512).write(&mut frame, payload).unwrap();
+    } else {
+        ip.udp(1000, UDP_PORT).write(&mut frame, payload).unwrap();
+    }
+    let l3 = 18;
+    let l4 = l3 + if is_v6 { 40 } else { 20 };
+    let addresses = if is_v6 { l3 + 8..l4 } else { l3 + 12..l4 };
+    let field = l4 + if is_tcp { 16 } else { 6 };
+    let len = u32::try_from(frame.len() - l4).unwrap();
+    let words = frame[addresses].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum = words.sum::<u32>() + len + if is_tcp { 6 } else { 17 };
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    frame[field..field + 2].copy_from_slice(&u16::try_from(sum).unwrap().to_be_bytes());
+    frame
+}
