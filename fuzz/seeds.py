@@ -37,6 +37,37 @@ def tag(tci, ether_type, payload):
     return struct.pack(">HH", tci, ether_type) + payload
 
 
+def checked_ipv4(protocol, payload):
+    """With a right checksum, without which a packet in a tunnel over UDP counts as none."""
+    packet = bytearray(ipv4(protocol, payload))
+    words = sum(struct.unpack(">10H", packet[:20]))
+    words = (words & 0xFFFF) + (words >> 16)
+    packet[10:12] = struct.pack(">H", ~((words & 0xFFFF) + (words >> 16)) & 0xFFFF)
+    return bytes(packet)
+
+
+def datagram(src, dst, payload):
+    return struct.pack(">HHHH", src, dst, 8 + len(payload), 0) + payload
+
+
+V4 = checked_ipv4(6, TCP)
+V6 = ipv6(6, TCP)
+
+# A header of each tunnel in front of a packet: the IP protocol, and the bytes.
+TUNNELS = {
+    "ip-in-ip": (4, V4),
+    "6in4": (41, V6),
+    "mpls-in-ip": (137, bytes([0, 1, 1, 64]) + V4),
+    "gre": (47, struct.pack(">HH", 0, 0x0800) + V4),
+    "gre-all": (47, struct.pack(">HHHHII", 0xB000, 0x6558, 0, 0, 7, 1) + ethernet(0x0800, V4)),
+    "vxlan": (17, datagram(9000, 4789, bytes([8, 0, 0, 0, 0, 1, 2, 0]) + ethernet(0x86DD, V6))),
+    "geneve": (17, datagram(9000, 6081, bytes([2, 0, 0x65, 0x58, 0, 1, 2, 0, 0, 9, 0x42, 1, 1, 2, 3, 4]) + ethernet(0x0800, V4))),
+    "gtp-u": (17, datagram(9000, 2152, struct.pack(">BBHI", 0x30, 255, len(V4), 9) + V4)),
+    "gtp-u-all": (17, datagram(2152, 2152, struct.pack(">BBHIHBB", 0x37, 255, 12 + len(V6), 9, 5, 1, 0x85) + bytes([1, 16, 9, 0xC0, 1, 1, 2, 0]) + V6)),
+    "teredo": (17, datagram(3544, 40000, V6)),
+    "teredo-all": (17, datagram(40000, 3544, bytes([0, 1, 2, 3]) + bytes(14) + bytes([0, 0, 0x12, 0x34, 203, 0, 113, 7]) + V6)),
+}
+
 PACKETS = {
     # name: (link type, packet)
     "tcp": (1, ethernet(0x0800, ipv4(6, TCP))),
@@ -58,6 +89,10 @@ PACKETS = {
     "sll": (113, bytes([0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0]) + struct.pack(">H", 0x0800) + ipv4(17, UDP)),
     "sll2": (276, struct.pack(">HHIHBB", 0x86DD, 0, 1, 1, 0, 6) + bytes(8) + ipv6(6, TCP)),
 }
+
+for name, (protocol, above) in TUNNELS.items():
+    PACKETS[name] = (1, ethernet(0x0800, checked_ipv4(protocol, above)))
+PACKETS["gre-in-gtp-u"] = (1, ethernet(0x86DD, ipv6(17, datagram(9000, 2152, struct.pack(">BBHI", 0x30, 255, 0, 9) + checked_ipv4(*TUNNELS["gre"])))))
 
 # The order of weir_wire::LinkType::ALL, which the first byte of an input of `classify` picks from.
 LINK_TYPES = [0, 1, 101, 108, 113, 228, 229, 276]

@@ -3,7 +3,7 @@
 use crate::flow_hash;
 use crate::fragment::Piece;
 use crate::link::ETHERNET_HEADER;
-use crate::meta::Meta;
+use crate::meta::{LinkType, Meta};
 use crate::upper::Upper;
 use weir_abi::{Descriptor, flag};
 
@@ -147,22 +147,58 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) marks: &'a mut M,
 }
 
-/// Walks through a packet that another one carries, from the header that this EtherType names: `head` are all bytes of it that are captured,
-/// and it may have had `wire` bytes. What is found goes into `out`, offsets counted from its beginning.
+/// What a packet, or one inside it, begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A header of this link layer.
+    Link(LinkType),
+    /// The header that an EtherType names.
+    Type(u16),
+}
+
+/// The bytes of a packet, or of one inside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    /// The first of the captured bytes, or all of them.
+    pub(crate) head: &'a [u8],
+    /// Bytes captured.
+    pub(crate) cap: usize,
+    /// Bytes that the packet may have had; less than `cap` counts as `cap`.
+    pub(crate) wire: usize,
+}
+
+/// Walks through a packet that another one carries. The result goes into `out`, with offsets from the packet's beginning.
+///
+/// # Errors
+///
+/// [`MoreHeader`] where the headers are longer than `part.head`, and that is shorter than the captured bytes.
 pub(crate) fn walk_inside<M: Marks>(
-    head: &[u8],
-    wire: usize,
-    ether_type: u16,
+    part: Part<'_>,
+    kind: Kind,
     out: &mut Descriptor,
     marks: &mut M,
-) {
-    let cap = head.len();
-    let head = head.get(..cap.min(PEEK_MAX)).unwrap_or(head);
+) -> Result<(), MoreHeader> {
+    let enough = part.cap.min(PEEK_MAX);
+    let head = part.head.get(..enough).unwrap_or(part.head);
     *out = Descriptor::default();
-    let mut walk = Walk { head, cap, wire: wire.max(cap), out, marks };
-    if let Err(short) = walk.inside(ether_type) {
+    let mut walk = Walk { head, cap: part.cap, wire: part.wire.max(part.cap), out, marks };
+    let walked = match kind {
+        Kind::Type(ether_type) => walk.inside(ether_type),
+        Kind::Link(link_type) if walk.is_plain_ipv4(link_type) => walk.ipv4(ETHERNET_HEADER),
+        Kind::Link(link_type) => walk.any(link_type),
+    };
+    if let Err(short) = walked {
+        if head.len() < enough {
+            return Err(MoreHeader);
+        }
         walk.ends_early(&short);
     }
+    if let Kind::Link(link_type) = kind
+        && walk.out.flags & (flag::IPV4 | flag::IPV6) == 0
+    {
+        walk.out.flow_hash = walk.link_hash(link_type);
+    }
+    Ok(())
 }
 
 /// [`classify`], with somebody listening.
@@ -208,7 +244,7 @@ pub(crate) fn walk<M: Marks>(
 
 impl<'a, M: Marks> Walk<'a, M> {
     #[inline(never)]
-    fn any(&mut self, link_type: crate::LinkType) -> Result<(), Short> {
+    fn any(&mut self, link_type: LinkType) -> Result<(), Short> {
         let network = self.link(link_type)?;
         self.network(network)
     }
@@ -258,9 +294,9 @@ impl<'a, M: Marks> Walk<'a, M> {
     }
 
     #[cold]
-    fn link_hash(&self, link_type: crate::LinkType) -> u64 {
+    fn link_hash(&self, link_type: LinkType) -> u64 {
         let (src, dst) = match (link_type, self.head.first_chunk::<12>()) {
-            (crate::LinkType::Ethernet, Some(&[a, b, c, d, e, f, g, h, i, j, k, l])) => {
+            (LinkType::Ethernet, Some(&[a, b, c, d, e, f, g, h, i, j, k, l])) => {
                 (u64::from_be_bytes([0, 0, g, h, i, j, k, l]), u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
             }
             // Cooked headers name the sender only, which is another one in the other direction.

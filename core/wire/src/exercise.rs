@@ -1,8 +1,8 @@
 //! Everything that this crate does, over arbitrary bytes: the entry point of the fuzz target, and of a property test.
 
 use crate::{
-    LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits, WriteFields,
-    addresses, classify, fragment, patch, verify,
+    Inner, LinkType, Meta, MoreHeader, PEEK, PEEK_MAX, Reassembled, Reassembler, ReassemblyLimits,
+    TUNNELS_MAX, WriteFields, addresses, classify, fragment, innermost, patch, verify,
 };
 use weir_abi::{Descriptor, flag};
 use weir_units::Timestamp;
@@ -40,6 +40,7 @@ pub fn exercise(input: &[u8]) {
     };
     let descriptor = described(packet, &meta);
     assert_consistent(&descriptor, &meta);
+    let _ = tunnelled(packet, &descriptor);
 
     let offset = u32::from(u16::from_be_bytes([o0, o1]));
     let bytes = &patch_bytes[..usize::from(len) % (patch_bytes.len() + 1)];
@@ -108,6 +109,35 @@ pub fn described(packet: &[u8], meta: &Meta) -> Descriptor {
             Ok(from_head) => assert_eq!(from_head, whole, "{head_len} bytes give another answer"),
             Err(MoreHeader) => assert!(packet.len() > head_len, "asks for more than there is"),
         }
+    }
+    whole
+}
+
+/// The packet in the innermost tunnel, taken from all bytes and from fewer.
+///
+/// # Panics
+///
+/// When more bytes give another answer, or there is no such packet at the place.
+pub fn tunnelled(packet: &[u8], descriptor: &Descriptor) -> Option<Inner> {
+    let whole = innermost(packet, descriptor).expect("all bytes are always enough");
+    let most = innermost(&packet[..packet.len().min(PEEK_MAX)], descriptor);
+    assert_eq!(most, Ok(whole), "more than PEEK_MAX bytes give another answer");
+    for head_len in [PEEK, 0, 14, 40, 60, 80, 120, 200, 400] {
+        match innermost(&packet[..packet.len().min(head_len)], descriptor) {
+            Ok(from_head) => assert_eq!(from_head, whole, "{head_len} bytes give another answer"),
+            Err(MoreHeader) => assert!(packet.len() > head_len, "asks for more than there is"),
+        }
+    }
+    if let Some(inner) = whole {
+        let at = usize::from(inner.l3_offset);
+        let fixed = match packet[at] >> 4 {
+            4 => 20,
+            6 => 40,
+            _ => panic!("no IP header at {at}: {inner:?}"),
+        };
+        assert!(at + fixed <= packet.len() && (1..=TUNNELS_MAX).contains(&inner.depth), "{inner:?}");
+        let (l3, l4) = (usize::from(descriptor.l3_offset), usize::from(descriptor.l4_offset));
+        assert!(at > l3 && at >= l4, "{inner:?} of {descriptor:?}");
     }
     whole
 }

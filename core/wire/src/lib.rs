@@ -14,6 +14,7 @@
 mod checksum;
 mod classify;
 mod complete;
+mod consistent;
 #[doc(hidden)]
 pub mod exercise;
 mod flow_hash;
@@ -23,6 +24,7 @@ mod link;
 mod meta;
 pub mod patch;
 mod reassembly;
+mod tunnel;
 mod upper;
 mod verify;
 pub mod view;
@@ -34,6 +36,7 @@ pub use fragment::{Datagram, Fragment, addresses, fragment};
 pub use meta::{LinkType, Meta, UnknownLinkType};
 pub use patch::PatchError;
 pub use reassembly::{Reassembled, Reassembler, ReassemblyCounters, ReassemblyLimits};
+pub use tunnel::{Inner, TUNNELS_MAX, Tunnel, innermost};
 pub use verify::{BadChecksum, verify};
 pub use view::View;
 pub use write_field::{WriteField, WriteFieldError, WriteFields};

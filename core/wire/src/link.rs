@@ -8,6 +8,8 @@ pub(crate) const ETHERNET_HEADER: usize = 14;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 pub(crate) const ARP: u16 = 0x0806;
+/// ARP for Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826).
+pub(crate) const ARP_OF_ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 /// What GRE calls a whole frame ("transparent Ethernet bridging").
 pub(crate) const ETHERNET_IN_GRE: u16 = 0x6558;
 pub(crate) const MPLS: u16 = 0x8847;

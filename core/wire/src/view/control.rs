@@ -3,8 +3,9 @@
 //!
 //! Their bodies count as headers, as far as they are understood. A message that quotes a packet shows what the view shows of that packet's headers.
 
-use super::scene::{Kind, Rest, Scene};
+use super::scene::{Rest, Scene};
 use super::{Exposure, Field};
+use crate::classify::Kind;
 use crate::link::{IPV4, IPV6};
 
 /// Options of neighbour discovery.

@@ -1,9 +1,9 @@
 //! What a view does, over arbitrary bytes: the entry point of the fuzz target `view`, and of property tests.
 
-use super::tunnel::is_tunnel_port;
 use super::{Addresses, Exposure, Field, Payload, Shown, Transform, View, ViewKey};
 use crate::checksum::{add, fold};
 use crate::exercise::{CONTROL_BYTES, assert_consistent, described};
+use crate::tunnel::is_tunnel_port;
 use crate::verify::{BadChecksum, verify};
 use crate::{LinkType, Meta};
 use std::cell::RefCell;

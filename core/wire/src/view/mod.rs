@@ -6,7 +6,6 @@
 
 mod anonymise;
 mod asked;
-mod consistent;
 mod control;
 mod crypto_pan;
 pub(crate) mod exercise;

@@ -4,11 +4,9 @@ use super::scene::{Ip, Rest, Scene};
 use super::{Exposure, Field};
 use crate::classify::LinkPart;
 use crate::ip::protocol;
-use crate::link::ARP;
+use crate::link::{ARP, ARP_OF_ETHERNET_AND_IPV4};
 
 const RARP: u16 = 0x8035;
-/// Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826).
-pub(super) const ARP_OF_ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARPHRD_ETHER: [u8; 2] = [0, 1];
 
 /// The options of IPv4 that are known (RFC 791, 3.1; RFC 2113; RFC 4782).

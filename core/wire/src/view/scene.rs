@@ -3,28 +3,16 @@
 use super::anonymise::Anonymiser;
 use super::{Addresses, Exposure, Field, Payload, View};
 use crate::checksum::{add, fold};
-use crate::classify::{LinkPart, Marks, size, walk, walk_inside};
+use crate::classify::{Kind, LinkPart, Marks, size, walk_inside};
+use crate::consistent::is_only_ip;
 use crate::ip::protocol;
-use crate::meta::{LinkType, Meta};
+use crate::tunnel::{Captured, TUNNELS_MAX};
 use crate::upper::Upper;
 use weir_abi::{Descriptor, flag};
-use weir_units::Timestamp;
-
-/// So many packets may be inside each other; what is inside the innermost is not looked into.
-pub(super) const DEPTH_MAX: u8 = 4;
 
 /// So many hidden addresses are replaced in the lists of one packet; the others are not shown. Replacing one that is new takes up to 128 blocks of AES, and
 /// a report of groups has room for 88 of IPv6 in a frame of the usual length, for thousands in one that was merged.
 const LISTED_MAX: usize = 64;
-
-/// What a packet, or one inside it, begins with.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    /// A header of this link layer.
-    Link(LinkType),
-    /// The header that an EtherType names.
-    Type(u16),
-}
 
 /// An IP header, and up to where its packet goes.
 #[derive(Clone, Copy)]
@@ -128,6 +116,11 @@ impl<'a> Scene<'a> {
         self.from.get(at..)?.first_chunk()
     }
 
+    /// All captured bytes.
+    pub(super) fn captured(&self) -> Captured<'a> {
+        Captured::whole(self.from)
+    }
+
     /// Writes over what is shown.
     #[inline(always)]
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
@@ -208,7 +201,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether so many more addresses of lists can be shown, which cost something if addresses are hidden. Those that headers have in their fixed
-    /// places need not ask: there are few, at most [`DEPTH_MAX`] packets deep.
+    /// places need not ask: there are few, at most [`TUNNELS_MAX`] packets deep.
     pub(super) fn lists(&mut self, addresses: usize) -> bool {
         if self.hides_addresses {
             self.listed += addresses;
@@ -310,27 +303,11 @@ impl<'a> Scene<'a> {
     }
 
     fn packet_within(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
-        let from: &'a [u8] = self.from;
-        let head = from.get(at..end.min(from.len())).unwrap_or_default();
-        let wire = end.saturating_sub(at);
+        let part = self.captured().part(at, end);
         let mut now = Descriptor::default();
         let mut listener = Listener { scene: self, base: at, heard: Heard::default() };
-        match kind {
-            Kind::Type(ether_type) => walk_inside(head, wire, ether_type, &mut now, &mut listener),
-            Kind::Link(link_type) => {
-                let meta = Meta {
-                    ts: Timestamp(0),
-                    cap_len: u32::try_from(head.len()).unwrap_or(u32::MAX),
-                    wire_len: u32::try_from(wire).unwrap_or(u32::MAX),
-                    link_type,
-                    interface: 0,
-                    number: 0,
-                    data: 0,
-                };
-                if walk(head, &meta, &mut now, &mut listener).is_err() {
-                    listener.unknown_from(0);
-                }
-            }
+        if walk_inside(part, kind, &mut now, &mut listener).is_err() {
+            listener.unknown_from(0);
         }
         listener.end_labels();
         let heard = listener.heard;
@@ -358,9 +335,9 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Shows a packet inside another one, if it is not too deep inside.
+    /// Shows a packet inside another one, if no more than [`TUNNELS_MAX`] packets are around it: tunnels, or messages that quote it.
     pub(super) fn inside(&mut self, at: usize, end: usize, kind: Kind, depth: u8) {
-        if depth < DEPTH_MAX {
+        if depth < TUNNELS_MAX {
             self.packet(at, end, kind, depth + 1);
         } else {
             self.finish(&Rest::Unknown { at, end });
@@ -451,8 +428,10 @@ impl Marks for Listener<'_, '_> {
         let (at, end) = (self.base + at, self.base.saturating_add(wire));
         let Some((first, _)) = self.heard.labels else { return false };
         // Where the stack has no bottom, the packet behind it reads as labels up to a bit that looks like one.
-        let is_in_stack = (first + LABEL..at).step_by(LABEL).any(|word| self.scene.is_only_ip(word, end));
-        let is_ip = !is_in_stack && self.scene.is_only_ip(at, end);
+        let captured = self.scene.captured();
+        let is_ip_at = |word| is_only_ip(captured, word, end) == Ok(true);
+        let is_in_stack = (first + LABEL..at).step_by(LABEL).any(is_ip_at);
+        let is_ip = !is_in_stack && is_ip_at(at);
         if is_ip {
             self.heard.labels = None;
             for label in (first..at).step_by(LABEL) {

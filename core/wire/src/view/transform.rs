@@ -2,9 +2,9 @@
 
 use super::anonymise::Anonymiser;
 use super::key::ViewKey;
-use super::scene::{Kind, Scene};
+use super::scene::Scene;
 use super::{Addresses, View};
-use crate::classify::{classify_into, size};
+use crate::classify::{Kind, classify_into, size};
 use crate::meta::{LinkType, Meta};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_abi::Descriptor;

@@ -1,17 +1,13 @@
 //! Views of what is above IP: TCP and UDP here, control messages and tunnels in files of their own.
 
-use super::scene::{Above, Kind, Rest, Scene, Sum};
+use super::scene::{Above, Rest, Scene, Sum};
 use super::{Exposure, Field};
 use crate::ip::protocol;
-use crate::link::{IPV4, IPV6, MPLS};
+use crate::tunnel::{end_of_datagram, tunnel_of_ports};
 use crate::upper::Upper;
 use weir_abi::flag;
 
 const IGMP: u8 = 2;
-const IP_IN_IP: u8 = 4;
-const IPV6_IN_IP: u8 = 41;
-const GRE: u8 = 47;
-const MPLS_IN_IP: u8 = 137;
 
 /// Where TCP has its options, and how much of its header an error message quotes at least: ports and sequence number.
 const TCP_OPTIONS: usize = 20;
@@ -88,10 +84,7 @@ impl Scene<'_> {
                 self.igmp(at, end);
                 self.seal(&Sum { field: at + 2, from: at, end: covered, pseudo: None, in_part });
             }
-            (IP_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV4), depth),
-            (IPV6_IN_IP, ..) => self.inside(at, end, Kind::Type(IPV6), depth),
-            (MPLS_IN_IP, ..) => self.inside(at, end, Kind::Type(MPLS), depth),
-            (GRE, ..) => self.gre(at, end, covered, in_part, depth),
+            _ if self.tunnel_over_ip(above, depth) => {}
             _ => match checksum_of(protocol) {
                 Some((field, len)) => {
                     self.finish(&Rest::Transport { at, end });
@@ -201,16 +194,15 @@ impl Scene<'_> {
         let Above { upper: Upper { at, end, .. }, covered, ip, .. } = *above;
         self.show(at + 8);
         self.ports(at);
-        let Some(&[a, b, c, d, high, low, ..]) = self.read::<8>(at) else { return };
-        let said = at + usize::from(u16::from_be_bytes([high, low]));
-        let covered = if said >= at + 8 && said <= covered { said } else { covered };
+        let Some(header) = self.read::<8>(at) else { return };
+        let &[a, b, c, d, ..] = header;
+        let covered = end_of_datagram(header, at, covered);
         let end = end.min(covered);
-        let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-        match self.tunnel_over_udp(src, dst) {
+        match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
             None => self.finish(&Rest::Payload { at: at + 8, end }),
             Some(tunnel) => {
                 self.is_in_part |= in_part;
-                self.open_over_udp(tunnel, at + 8, end, depth);
+                self.tunnel_over_udp(tunnel, at + 8, end, depth);
             }
         }
         self.seal(&Sum { field: at + 6, from: at, end: covered, pseudo: Some((ip, protocol::UDP)), in_part });

@@ -9,6 +9,7 @@ mod parts;
 mod pseudonyms;
 mod pseudowires;
 mod shape;
+mod tunnels;
 
 use weir_abi::Descriptor;
 use weir_units::Timestamp;

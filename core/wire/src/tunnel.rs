@@ -1,0 +1,408 @@
+//! Tunnels: IP in IP (RFC 2003, RFC 2473, RFC 4213), MPLS in IP (RFC 4023), GRE (RFC 2784, RFC 2890), VXLAN (RFC 7348), Geneve (RFC 8926), GTP-U
+//! (3GPP TS 29.281), Teredo (RFC 4380).
+//!
+//! The classifier and the views follow tunnels with this code. A port alone says that a datagram is a tunnel's, and what looks like one could be
+//! payload: so a tunnel over UDP is opened only where a consistent packet is inside. GRE of version 1 (PPTP) is not opened.
+
+use crate::classify::{Kind, Marks, MoreHeader, PEEK_MAX, Part, offset, size, walk_inside};
+use crate::consistent::is_packet;
+use crate::ip::protocol;
+use crate::link::{ETHERNET_IN_GRE, IPV4, IPV6, MPLS, MPLS_UPSTREAM};
+use crate::meta::{LinkType, Meta};
+use crate::upper::Upper;
+use weir_abi::{Descriptor, flag};
+
+/// Tunnels inside each other that are followed; the packet in the innermost of them is not looked into for further ones.
+pub const TUNNELS_MAX: u8 = 4;
+
+/// IP protocols that carry packets.
+mod carrying {
+    pub(super) const IPV4: u8 = 4;
+    pub(super) const IPV6: u8 = 41;
+    pub(super) const GRE: u8 = 47;
+    pub(super) const MPLS: u8 = 137;
+}
+
+/// UDP ports of tunnels that are opened.
+mod port {
+    pub(super) const GTP_U: u16 = 2152;
+    pub(super) const TEREDO: u16 = 3544;
+    pub(super) const VXLAN: u16 = 4789;
+    /// The port of VXLAN before it had one (the Linux kernel's default).
+    pub(super) const VXLAN_LINUX: u16 = 8472;
+    pub(super) const GENEVE: u16 = 6081;
+}
+
+/// The only message of GTP-U with a packet in it.
+const G_PDU: u8 = 255;
+/// Extension headers of GTP-U that are followed. A packet with more has none that is known.
+const GTP_EXTENSIONS_MAX: usize = 4;
+/// Bytes of Teredo's authentication besides identifier and value: kind and lengths, nonce, confirmation.
+const TEREDO_AUTHENTICATION: usize = 4 + 8 + 1;
+/// Bytes of Teredo's origin indication.
+const TEREDO_ORIGIN: usize = 8;
+
+/// A kind of tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tunnel {
+    /// IPv4 or IPv6, directly in IPv4 or IPv6.
+    IpInIp,
+    /// MPLS labels in IP.
+    MplsInIp,
+    /// GRE of version 0, with IP, MPLS labels or an Ethernet frame in it.
+    Gre,
+    /// VXLAN.
+    Vxlan,
+    /// Geneve.
+    Geneve,
+    /// GTP-U.
+    GtpU,
+    /// Teredo.
+    Teredo,
+}
+
+/// The IP packet in the innermost tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inner {
+    /// The tunnel that carries it.
+    pub tunnel: Tunnel,
+    /// Tunnels around it, at most [`TUNNELS_MAX`].
+    pub depth: u8,
+    /// Offset of its IP header.
+    pub l3_offset: u16,
+    /// Hash of its flow, computed as that of a packet without a tunnel.
+    pub flow_hash: u64,
+}
+
+/// Bytes of a packet that were captured, of which the first are at hand.
+#[derive(Clone, Copy)]
+pub(crate) struct Captured<'a> {
+    head: &'a [u8],
+    /// Bytes that can be asked for.
+    len: usize,
+}
+
+impl<'a> Captured<'a> {
+    /// All captured bytes, at hand.
+    pub(crate) fn whole(bytes: &'a [u8]) -> Self {
+        Self { head: bytes, len: bytes.len() }
+    }
+
+    /// The first of `cap` captured bytes. Bytes beyond [`PEEK_MAX`] are not looked at.
+    fn first(head: &'a [u8], cap: usize) -> Self {
+        let len = cap.min(PEEK_MAX);
+        Self { head: head.get(..len).unwrap_or(head), len }
+    }
+
+    /// The bytes from `at` to `end`, if they were captured.
+    pub(crate) fn get(&self, at: usize, end: usize) -> Result<Option<&'a [u8]>, MoreHeader> {
+        match self.head.get(at..end) {
+            None if at <= end && end <= self.len => Err(MoreHeader),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// The `N` bytes at `at`, if they were captured.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(&self, at: usize) -> Result<Option<&'a [u8; N]>, MoreHeader> {
+        match self.head.get(at..).and_then(|rest| rest.first_chunk()) {
+            None if at.saturating_add(N) <= self.len => Err(MoreHeader),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// The packet from `at` to `end`, which may be beyond the captured bytes.
+    pub(crate) fn part(&self, at: usize, end: usize) -> Part<'a> {
+        Part {
+            head: self.head.get(at..end.min(self.head.len())).unwrap_or_default(),
+            cap: end.min(self.len).saturating_sub(at),
+            wire: end.saturating_sub(at),
+        }
+    }
+}
+
+/// A tunnel's header, read.
+pub(crate) struct Opened {
+    pub(crate) tunnel: Tunnel,
+    /// Where the packet inside begins.
+    pub(crate) inner: usize,
+    /// What it begins with; nothing where the header names a protocol that is not known.
+    pub(crate) kind: Option<Kind>,
+}
+
+/// The tunnel over UDP that these ports are for.
+#[derive(Clone, Copy)]
+pub(crate) enum UdpTunnel {
+    /// One that is opened.
+    Known(Tunnel),
+    /// One that is not.
+    Closed,
+}
+
+/// The tunnel that these ports are for, if any.
+#[inline(always)]
+pub(crate) fn tunnel_of_ports(src: u16, dst: u16) -> Option<UdpTunnel> {
+    // Few packets get beyond this.
+    if !is_tunnel_port(src) && !is_tunnel_port(dst) {
+        return None;
+    }
+    match dst {
+        port::VXLAN | port::VXLAN_LINUX => Some(UdpTunnel::Known(Tunnel::Vxlan)),
+        port::GENEVE => Some(UdpTunnel::Known(Tunnel::Geneve)),
+        port::GTP_U => Some(UdpTunnel::Known(Tunnel::GtpU)),
+        _ if src == port::TEREDO || dst == port::TEREDO => Some(UdpTunnel::Known(Tunnel::Teredo)),
+        _ if is_closed_port(src) || is_closed_port(dst) => Some(UdpTunnel::Closed),
+        _ => None,
+    }
+}
+
+/// True for ports of tunnels, opened or not.
+#[inline(always)]
+pub(crate) fn is_tunnel_port(port: u16) -> bool {
+    is_open_port(port) || is_closed_port(port)
+}
+
+#[inline(always)]
+fn is_open_port(port: u16) -> bool {
+    matches!(port, port::GTP_U | port::TEREDO | port::VXLAN | port::GENEVE | port::VXLAN_LINUX)
+}
+
+/// Tunnels, and what sets them up, that are not opened: L2TP, GTP-C, LISP, GRE in UDP, VXLAN-GPE, CAPWAP, GUE, MPLS in UDP, TZSP.
+#[inline(always)]
+fn is_closed_port(port: u16) -> bool {
+    matches!(port, 1701 | 2123 | 4341 | 4342 | 4754 | 4755 | 4790 | 5246 | 5247 | 6080 | 6635 | 37008)
+}
+
+/// True where a packet may be a tunnel's, by what its descriptor says.
+#[inline(always)]
+pub(crate) fn may_carry(descriptor: &Descriptor) -> bool {
+    let Descriptor { flags, src_port, dst_port, ip_proto, .. } = *descriptor;
+    match flags & (flag::TCP | flag::UDP | flag::L4) {
+        // Most packets are TCP.
+        flag::L4 => is_carrying(ip_proto),
+        bits if bits == flag::UDP | flag::L4 => is_open_port(dst_port) || src_port == port::TEREDO,
+        _ => false,
+    }
+}
+
+#[inline(always)]
+fn is_carrying(protocol: u8) -> bool {
+    matches!(protocol, carrying::IPV4 | carrying::IPV6 | carrying::GRE | carrying::MPLS)
+}
+
+/// Follows a packet's tunnels to the innermost IP header, through at most [`TUNNELS_MAX`] of them. `head` are the first bytes of the packet that
+/// `descriptor` describes. Returns nothing for a packet without a tunnel, or without an IP packet in it.
+///
+/// # Errors
+///
+/// [`MoreHeader`] asks to be called again with `min(cap_len, PEEK_MAX)` bytes; with that many, or more, it is never returned.
+pub fn innermost(head: &[u8], descriptor: &Descriptor) -> Result<Option<Inner>, MoreHeader> {
+    match Meta::of(descriptor) {
+        Some(meta) if may_carry(descriptor) => follow(head, &meta),
+        _ => Ok(None),
+    }
+}
+
+#[inline(never)]
+fn follow(head: &[u8], meta: &Meta) -> Result<Option<Inner>, MoreHeader> {
+    let cap = size(meta.cap_len);
+    let captured = Captured::first(head, cap);
+    let (mut at, mut end) = (0, size(meta.wire_len).max(cap));
+    let (mut kind, mut carrier, mut found) = (Kind::Link(meta.link_type), None, None);
+    for depth in 0..=TUNNELS_MAX {
+        let (mut now, mut above) = (Descriptor::default(), Above(None));
+        walk_inside(captured.part(at, end), kind, &mut now, &mut above)?;
+        if now.flags & (flag::IPV4 | flag::IPV6) == 0 {
+            break;
+        }
+        if let Some(tunnel) = carrier {
+            let l3_offset = offset(at + usize::from(now.l3_offset));
+            found = Some(Inner { tunnel, depth, l3_offset, flow_hash: now.flow_hash });
+        }
+        let Some(upper) = above.0.filter(|_| now.flags & flag::LATER_FRAGMENT == 0 && may_carry(&now)) else {
+            break;
+        };
+        let Some((opened, inner_end)) = opened(captured, at, end, upper)? else { break };
+        let Some(inner_kind) = opened.kind else { break };
+        (at, end, kind, carrier) = (opened.inner, inner_end, inner_kind, Some(opened.tunnel));
+    }
+    Ok(found)
+}
+
+/// Opens a tunnel by the header above the IP header of the packet from `base` to `end`. Returns also where the packet inside ends.
+fn opened(
+    captured: Captured<'_>,
+    base: usize,
+    end: usize,
+    Upper { protocol, at, end: covered }: Upper,
+) -> Result<Option<(Opened, usize)>, MoreHeader> {
+    let (at, covered) = (base + at, base.saturating_add(covered));
+    let end = end.min(covered);
+    if protocol != protocol::UDP {
+        return Ok(over_ip(captured, protocol, at, end)?.map(|opened| (opened, end)));
+    }
+    let Some(header) = captured.read::<8>(at)? else { return Ok(None) };
+    let &[a, b, c, d, ..] = header;
+    let end = end.min(end_of_datagram(header, at, covered));
+    match tunnel_of_ports(u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])) {
+        Some(UdpTunnel::Known(tunnel)) => {
+            let opened = over_udp(captured, tunnel, at + 8, end)?;
+            Ok(opened.map(|(inner, kind)| (Opened { tunnel, inner, kind: Some(kind) }, end)))
+        }
+        Some(UdpTunnel::Closed) | None => Ok(None),
+    }
+}
+
+/// Listens for the header above IP.
+struct Above(Option<Upper>);
+
+impl Marks for Above {
+    fn fixed(&mut self, _: usize, _: usize) {}
+    fn fixed_bits(&mut self, _: usize, _: u8) {}
+    fn checksum(&mut self, _: usize, _: usize, _: usize) {}
+    fn unknown_from(&mut self, _: usize) {}
+    fn routed(&mut self) {}
+
+    fn upper(&mut self, upper: Upper) {
+        self.0 = Some(upper);
+    }
+}
+
+/// Where the datagram ends whose UDP header is at `at`, in a packet that ends at `covered` by its IP header.
+pub(crate) fn end_of_datagram(&[.., high, low, _, _]: &[u8; 8], at: usize, covered: usize) -> usize {
+    let said = at + usize::from(u16::from_be_bytes([high, low]));
+    if said >= at + 8 && said <= covered { said } else { covered }
+}
+
+/// Reads a tunnel's header from `at` to `end`, by the IP protocol that names it; nothing where it is none that is understood.
+pub(crate) fn over_ip(
+    captured: Captured<'_>,
+    protocol: u8,
+    at: usize,
+    end: usize,
+) -> Result<Option<Opened>, MoreHeader> {
+    let opened = |tunnel, ether_type| Opened { tunnel, inner: at, kind: Some(Kind::Type(ether_type)) };
+    match protocol {
+        carrying::IPV4 => Ok(Some(opened(Tunnel::IpInIp, IPV4))),
+        carrying::IPV6 => Ok(Some(opened(Tunnel::IpInIp, IPV6))),
+        carrying::MPLS => Ok(Some(opened(Tunnel::MplsInIp, MPLS))),
+        carrying::GRE => gre(captured, at, end),
+        _ => Ok(None),
+    }
+}
+
+/// Reads a header of GRE from `at` to `end`.
+fn gre(captured: Captured<'_>, at: usize, end: usize) -> Result<Option<Opened>, MoreHeader> {
+    let Some(&[flags, version, high, low]) = captured.read::<4>(at)? else { return Ok(None) };
+    let has = |bit: u8| usize::from(flags & bit != 0);
+    // Checksum, key and sequence number.
+    let inner = at + 4 + 4 * (has(0x80) + has(0x20) + has(0x10));
+    // Routing (RFC 1701), reserved bits, and other versions.
+    if flags & 0x4f != 0 || version != 0 || inner > end.min(captured.len) {
+        return Ok(None);
+    }
+    Ok(Some(Opened { tunnel: Tunnel::Gre, inner, kind: kind_of(u16::from_be_bytes([high, low])) }))
+}
+
+/// Reads the header of a tunnel over UDP, from `at` to `end`: where the packet inside begins, and with what. Returns nothing where no consistent
+/// packet is inside.
+pub(crate) fn over_udp(
+    captured: Captured<'_>,
+    tunnel: Tunnel,
+    at: usize,
+    end: usize,
+) -> Result<Option<(usize, Kind)>, MoreHeader> {
+    let read = match tunnel {
+        Tunnel::Vxlan => vxlan(captured, at)?,
+        Tunnel::Geneve => geneve(captured, at)?,
+        Tunnel::GtpU => gtp(captured, at)?,
+        Tunnel::Teredo => teredo(captured, at)?,
+        Tunnel::IpInIp | Tunnel::MplsInIp | Tunnel::Gre => None,
+    };
+    match read {
+        Some((inner, kind)) if is_packet(captured, inner, end, kind)? => Ok(read),
+        _ => Ok(None),
+    }
+}
+
+type Read = Result<Option<(usize, Kind)>, MoreHeader>;
+
+fn vxlan(captured: Captured<'_>, at: usize) -> Read {
+    Ok(match captured.read::<8>(at)? {
+        Some([0x08, 0, 0, 0, _, _, _, 0]) => Some((at + 8, Kind::Link(LinkType::Ethernet))),
+        _ => None,
+    })
+}
+
+fn geneve(captured: Captured<'_>, at: usize) -> Read {
+    let Some(&[first, second, high, low, _, _, _, last]) = captured.read::<8>(at)? else { return Ok(None) };
+    if first >> 6 != 0 || second & 0x3f != 0 || last != 0 {
+        return Ok(None);
+    }
+    let inner = at + 8 + usize::from(first & 0x3f) * 4;
+    Ok(kind_of(u16::from_be_bytes([high, low])).map(|kind| (inner, kind)))
+}
+
+fn gtp(captured: Captured<'_>, at: usize) -> Read {
+    let Some(&[flags, message, ..]) = captured.read::<8>(at)? else { return Ok(None) };
+    // Version 1, GTP and not GTP'.
+    if flags & 0xf8 != 0x30 || message != G_PDU {
+        return Ok(None);
+    }
+    let mut inner = at + 8;
+    // With one of the flags there are sequence number, N-PDU number and the kind of the first extension.
+    if flags & 7 != 0 {
+        let Some(&[_, _, _, mut next]) = captured.read::<4>(inner)? else { return Ok(None) };
+        inner += 4;
+        // Without this flag the number of the next extension says nothing.
+        if flags & 4 == 0 {
+            next = 0;
+        }
+        let mut count = 0;
+        while next != 0 {
+            let Some(&[words]) = captured.read::<1>(inner)? else { return Ok(None) };
+            count += 1;
+            if words == 0 || count > GTP_EXTENSIONS_MAX {
+                return Ok(None);
+            }
+            inner += usize::from(words) * 4;
+            let Some(&[last]) = captured.read::<1>(inner - 1)? else { return Ok(None) };
+            next = last;
+        }
+    }
+    Ok(match captured.read::<1>(inner)? {
+        Some([first]) if first >> 4 == 4 => Some((inner, Kind::Type(IPV4))),
+        Some([first]) if first >> 4 == 6 => Some((inner, Kind::Type(IPV6))),
+        _ => None,
+    })
+}
+
+fn teredo(captured: Captured<'_>, at: usize) -> Read {
+    let mut inner = at + teredo_authentication(captured, at)?;
+    if let Some([0, 0]) = captured.read::<2>(inner)? {
+        inner += TEREDO_ORIGIN;
+    }
+    Ok(match captured.read::<1>(inner)? {
+        Some([first]) if first >> 4 == 6 => Some((inner, Kind::Type(IPV6))),
+        _ => None,
+    })
+}
+
+/// Bytes of Teredo's authentication at `at` (RFC 4380, 5.1.1), 0 if there is none.
+pub(crate) fn teredo_authentication(captured: Captured<'_>, at: usize) -> Result<usize, MoreHeader> {
+    Ok(match captured.read::<4>(at)? {
+        Some(&[0, 1, identifier, value]) => {
+            TEREDO_AUTHENTICATION + usize::from(identifier) + usize::from(value)
+        }
+        _ => 0,
+    })
+}
+
+/// The beginning of the packet that an EtherType in a tunnel's header names.
+fn kind_of(ether_type: u16) -> Option<Kind> {
+    match ether_type {
+        IPV4 | IPV6 | MPLS | MPLS_UPSTREAM => Some(Kind::Type(ether_type)),
+        ETHERNET_IN_GRE => Some(Kind::Link(LinkType::Ethernet)),
+        _ => None,
+    }
+}

@@ -1,0 +1,219 @@
+//! Packets in tunnels: the classifier finds those that views show, and no others.
+
+use super::nested::{Built, Carrier, Leaf, Values, framed};
+use super::packets::{be, cat, ones_sum};
+use super::{described, shown, transform};
+use weir_wire::{Inner, LinkType, MoreHeader, PEEK_MAX, TUNNELS_MAX, Tunnel, exercise, innermost};
+
+/// The tunnel of a carrier that is one.
+fn tunnel_of(carrier: Carrier) -> Option<Tunnel> {
+    match carrier {
+        Carrier::Ip | Carrier::IpWithOptions | Carrier::FirstFragment => Some(Tunnel::IpInIp),
+        Carrier::Gre | Carrier::GreWithSum | Carrier::FrameInGreWithSum => Some(Tunnel::Gre),
+        Carrier::TaggedFrameInGreWithSum | Carrier::LabelInGreWithSum => Some(Tunnel::Gre),
+        Carrier::LabelInIp => Some(Tunnel::MplsInIp),
+        Carrier::Vxlan => Some(Tunnel::Vxlan),
+        Carrier::FrameInGeneve | Carrier::Geneve | Carrier::LabelInGeneve => Some(Tunnel::Geneve),
+        Carrier::GtpU | Carrier::GtpUWithExtension => Some(Tunnel::GtpU),
+        Carrier::Teredo | Carrier::TeredoWithOrigin => Some(Tunnel::Teredo),
+        Carrier::LaterFragment | Carrier::Error | Carrier::ErrorCut | Carrier::ErrorExtended => None,
+        Carrier::RedirectMessage => None,
+    }
+}
+
+fn inner_of(packet: &[u8]) -> Option<Inner> {
+    exercise::tunnelled(packet, &described(packet, packet.len(), LinkType::Ethernet))
+}
+
+/// The flow hash of a packet without a tunnel around it.
+fn hash_of(built: &Built) -> u64 {
+    described(&built.bytes, built.bytes.len(), LinkType::Raw).flow_hash
+}
+
+#[test]
+fn the_packet_in_every_tunnel_is_found_with_its_own_flow_hash() {
+    let values = Values::of(1);
+    let mut found = Vec::new();
+    for leaf in [Leaf::Tcp, Leaf::Udp, Leaf::Echo, Leaf::Esp] {
+        for (inner_v6, outer_v6) in [(false, false), (false, true), (true, false), (true, true)] {
+            let inner = leaf.build(&values, inner_v6).unwrap();
+            for carrier in Carrier::ALL {
+                let Some(built) = carrier.wrap(&values, outer_v6, &inner) else { continue };
+                let packet = framed(&values, &built).bytes;
+                let expected = tunnel_of(carrier).map(|tunnel| Inner {
+                    tunnel,
+                    depth: 1,
+                    l3_offset: u16::try_from(packet.len() - inner.bytes.len()).unwrap(),
+                    flow_hash: hash_of(&inner),
+                });
+                assert_eq!(inner_of(&packet), expected, "{}", built.name);
+                found.extend(expected.map(|inner| inner.tunnel));
+            }
+        }
+    }
+    for tunnel in [Tunnel::IpInIp, Tunnel::MplsInIp, Tunnel::Gre, Tunnel::Vxlan, Tunnel::Geneve] {
+        assert!(found.contains(&tunnel), "{tunnel:?}");
+    }
+    assert!(found.contains(&Tunnel::GtpU) && found.contains(&Tunnel::Teredo));
+}
+
+#[test]
+fn tunnels_are_followed_to_a_fixed_depth_and_no_deeper() {
+    let values = Values::of(3);
+    let leaf = Leaf::Tcp.build(&values, false).unwrap();
+    for carrier in [Carrier::Ip, Carrier::GreWithSum, Carrier::Vxlan, Carrier::GtpUWithExtension] {
+        let mut built = vec![leaf.clone()];
+        for depth in 1..=TUNNELS_MAX + 3 {
+            let around = carrier.wrap(&values, false, built.last().unwrap()).unwrap();
+            let packet = framed(&values, &around).bytes;
+            let seen = depth.min(TUNNELS_MAX);
+            let inner = &built[usize::from(depth - seen)];
+            let found = inner_of(&packet).unwrap();
+            assert_eq!((found.depth, found.flow_hash), (seen, hash_of(inner)), "{}", around.name);
+            assert_eq!(usize::from(found.l3_offset), packet.len() - inner.bytes.len());
+            built.push(around);
+        }
+    }
+}
+
+#[test]
+fn a_head_of_any_length_gives_the_same_answer_or_asks_for_more() {
+    let values = Values::of(5);
+    let leaf = Leaf::Udp.build(&values, false).unwrap();
+    for carrier in Carrier::ALL.into_iter().filter(|carrier| tunnel_of(*carrier).is_some()) {
+        let Some(built) = carrier.wrap(&values, true, &leaf) else { continue };
+        let packet = framed(&values, &built).bytes;
+        let descriptor = described(&packet, packet.len(), LinkType::Ethernet);
+        let whole = innermost(&packet, &descriptor).unwrap();
+        assert!(whole.is_some(), "{}", built.name);
+        let mut asked = 0;
+        for len in 0..packet.len() {
+            match innermost(&packet[..len], &descriptor) {
+                Ok(found) => assert_eq!(found, whole, "{len} bytes of {}", built.name),
+                Err(MoreHeader) => asked += 1,
+            }
+        }
+        assert!(asked > usize::from(descriptor.l3_offset), "{}", built.name);
+        // A capture that ends anywhere is answered from the bytes that are there.
+        for len in 14..packet.len() {
+            let descriptor = described(&packet[..len], packet.len(), LinkType::Ethernet);
+            assert!(innermost(&packet[..len], &descriptor).is_ok(), "{len} bytes of {}", built.name);
+        }
+    }
+}
+
+/// An Ethernet frame with IPv4 and some protocol above it.
+fn above_ipv4(protocol: u8, above: &[u8]) -> Vec<u8> {
+    let mut header = cat(&[
+        &[0x45, 0],
+        &be(20 + above.len()),
+        &[0, 1, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1, 198, 51, 100, 2],
+    ]);
+    let sum = ones_sum(&[&header]);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    cat(&[&[2; 12], &[8, 0], &header, above])
+}
+
+fn udp(src: u16, dst: u16, data: &[u8]) -> Vec<u8> {
+    let header = cat(&[&src.to_be_bytes(), &dst.to_be_bytes(), &be(8 + data.len()), &[0, 0]]);
+    above_ipv4(17, &cat(&[&header, data]))
+}
+
+#[test]
+fn a_port_or_a_protocol_alone_is_no_tunnel() {
+    let values = Values::of(7);
+    let inner = Leaf::Tcp.build(&values, false).unwrap().bytes;
+    let gtp = |flags: u8, message: u8, rest: &[u8]| {
+        udp(9000, 2152, &cat(&[&[flags, message], &be(inner.len()), &[0, 0, 0, 9], rest, &inner]))
+    };
+    let gre = |head: &[u8]| above_ipv4(47, &cat(&[head, &inner]));
+    assert_eq!(inner_of(&gtp(0x30, 255, &[])).map(|found| found.tunnel), Some(Tunnel::GtpU));
+    assert_eq!(inner_of(&gtp(0x32, 255, &[0, 7, 0, 0xc0])).map(|found| found.depth), Some(1));
+    assert_eq!(inner_of(&gre(&[0, 0, 8, 0])).map(|found| found.tunnel), Some(Tunnel::Gre));
+    for (what, packet) in [
+        ("an echo request of GTP-U", gtp(0x32, 1, &[0, 7, 0, 0])),
+        ("GTP'", gtp(0x20, 255, &[])),
+        ("version 2", gtp(0x50, 255, &[])),
+        ("an extension without a length", gtp(0x34, 255, &[0, 7, 0, 0xc0, 0, 0, 0, 0])),
+        ("an extension beyond the packet", gtp(0x34, 255, &[0, 7, 0, 0xc0, 255, 0, 0, 0])),
+        ("bytes that are no packet", udp(9000, 2152, &[0x55; 60])),
+        ("a packet behind another port", udp(9000, 2153, &cat(&[&[0x30, 255, 0, 0, 0, 0, 0, 9], &inner]))),
+        ("PPTP's GRE", gre(&[0x20, 1, 8, 0, 0, 0, 0, 1])),
+        ("source routes in GRE", gre(&[0x40, 0, 8, 0])),
+        ("an unknown protocol in GRE", gre(&[0, 0, 0x88, 0xcc])),
+        (
+            "a frame without IP in GRE",
+            above_ipv4(47, &cat(&[&[0, 0, 0x65, 0x58], &[4; 12], &[8, 6], &[0; 40]])),
+        ),
+        ("no header in IP in IP", above_ipv4(4, &[0x35; 40])),
+        ("nothing in IP in IP", above_ipv4(4, &[])),
+    ] {
+        assert_eq!(inner_of(&packet), None, "{what}");
+    }
+}
+
+#[test]
+fn headers_beyond_those_that_are_looked_at_are_not_followed() {
+    let values = Values::of(9);
+    let mut built = Leaf::Tcp.build(&values, false).unwrap();
+    // Each has up to 1,020 bytes of an extension in front of the packet.
+    for _ in 0..2 {
+        let extension = cat(&[&[200], &[0; 798], &[0]]);
+        let front = cat(&[&[0x34, 255, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0xc0], &extension]);
+        built.bytes = udp(9000, 2152, &cat(&[&front, &built.bytes]))[14..].to_vec();
+    }
+    let packet = framed(&values, &built).bytes;
+    let found = inner_of(&packet).unwrap();
+    assert_eq!(found.depth, 1, "the second header is within {PEEK_MAX} bytes, the third is not");
+}
+
+#[test]
+fn an_authentication_of_teredo_is_followed_and_its_contents_are_never_shown() {
+    const SECRET: &[u8] = b"nonce and keyed value!";
+    let values = Values::of(11);
+    let inner = Leaf::Tcp.build(&values, true).unwrap();
+    let [port, address] = [&[0x12, 0x34][..], &[203, 0, 113, 77]];
+    let authentication = cat(&[&[0, 1, 3, 10], SECRET]);
+    assert_eq!(authentication.len(), 4 + 3 + 10 + 8 + 1);
+    for origin in [vec![], cat(&[&[0, 0], port, address])] {
+        let packet = udp(3544, 40_001, &cat(&[&authentication, &origin, &inner.bytes]));
+        let found = inner_of(&packet).unwrap();
+        assert_eq!((found.tunnel, found.flow_hash), (Tunnel::Teredo, hash_of(&inner)));
+        for view in ["payload=none", "payload=all,ttl=zeroed", "addresses=zeroed,payload=all"] {
+            let (out, after) = shown(&mut transform(view), &packet, packet.len(), LinkType::Ethernet);
+            assert!(out.len() > usize::from(found.l3_offset) + 40, "the packet inside is shown: {view}");
+            for secret in SECRET.windows(3) {
+                assert!(!out.windows(3).any(|part| part == secret), "{view}: {out:02x?}");
+            }
+            let hides = view != "payload=none";
+            assert!(!hides || !out.windows(4).any(|part| part == address), "the origin: {view}");
+            assert_eq!(out[42..46], packet[42..46], "the lengths, by which the packet inside is found");
+            let again = exercise::tunnelled(&out, &after);
+            assert_eq!(again.map(|inner| inner.l3_offset), Some(found.l3_offset), "{view}");
+        }
+    }
+}
+
+/// Fuzzing begins with a packet of every tunnel, made by `fuzz/seeds.py`.
+#[test]
+fn the_seeds_of_the_fuzzer_have_a_packet_of_every_tunnel() {
+    for (name, tunnel, depth) in [
+        ("ip-in-ip", Tunnel::IpInIp, 1),
+        ("6in4", Tunnel::IpInIp, 1),
+        ("mpls-in-ip", Tunnel::MplsInIp, 1),
+        ("gre", Tunnel::Gre, 1),
+        ("gre-all", Tunnel::Gre, 1),
+        ("vxlan", Tunnel::Vxlan, 1),
+        ("geneve", Tunnel::Geneve, 1),
+        ("gtp-u", Tunnel::GtpU, 1),
+        ("gtp-u-all", Tunnel::GtpU, 1),
+        ("teredo", Tunnel::Teredo, 1),
+        ("teredo-all", Tunnel::Teredo, 1),
+        ("gre-in-gtp-u", Tunnel::Gre, 2),
+    ] {
+        let path = format!("{}/../../fuzz/seeds/classify/{name}", env!("CARGO_MANIFEST_DIR"));
+        let input = std::fs::read(path).unwrap();
+        let found = inner_of(&input[exercise::CONTROL_BYTES..]).map(|inner| (inner.tunnel, inner.depth));
+        assert_eq!(found, Some((tunnel, depth)), "{name}");
+    }
+}
