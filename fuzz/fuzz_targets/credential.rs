@@ -14,7 +14,7 @@ use prost::Message;
 use rand_core::{CryptoRng, Error, RngCore, impls};
 use std::sync::LazyLock;
 use weir_trust::credential::{Credential, DatedId, Refusal, Situation, Verified};
-use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Second, View};
+use weir_trust::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodeName, NodePattern, Nodes, Resource, Second, View};
 use weir_trust::key::{Identity, KeyFile, PublicKey};
 use weir_trust::revocation::{HEADER_BYTES_MAX, ListHeader, RevocationList, Revocations, RootRevocations};
 use weir_trust::signature::ModuleSignature;
@@ -130,7 +130,6 @@ fn nobody_gives_more(verified: &Verified) {
     let last = verified.chain().last().expect("a chain has a last block");
     assert_eq!((&last.holder, last.id), (verified.holder(), verified.id()));
     let Grant { profiles, modules: _, filters: _, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations } = &last.grant;
-    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = ceilings;
     // It would have been refused rather than cut down.
     fn counts<T: PartialEq>(stated: &Option<T>, all: &Option<T>) -> bool {
         stated.is_none() || stated == all
@@ -138,15 +137,14 @@ fn nobody_gives_more(verified: &Verified) {
     assert!(counts(profiles, &all.profiles) && counts(interfaces, &all.interfaces) && counts(writes, &all.writes));
     assert!(counts(view, &all.view) && counts(nodes, &all.nodes) && counts(delegations, &all.delegations));
     assert!(counts(not_before, &all.not_before) && counts(expires, &all.expires));
-    assert!(counts(cpu, &all.ceilings.cpu) && counts(memory, &all.ceilings.memory) && counts(bandwidth, &all.ceilings.bandwidth));
-    assert!(counts(records_per_second, &all.ceilings.records_per_second));
-    assert!(counts(kept_packets, &all.ceilings.kept_packets) && counts(sessions, &all.ceilings.sessions));
+    for resource in Resource::ALL {
+        assert!(counts(&ceilings.get(*resource), &all.ceilings.get(*resource)), "{resource:?}");
+    }
 }
 
 /// Part by part, and not by [`Grant::meet`] and [`Grant::excess`], which are what is tried. How often something can be passed on is another question.
 fn gives_no_more(all: &Grant, given: &Grant) {
     let Grant { profiles, modules, filters, interfaces, view, writes, ceilings, nodes, not_before, expires, delegations: _ } = given;
-    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = ceilings;
     /// Where one gives so much, the other states no more.
     fn is_within<T>(all: &Option<T>, given: &Option<T>, is_at_most: impl Fn(&T, &T) -> bool) -> bool {
         given.as_ref().is_none_or(|given| all.as_ref().is_some_and(|all| is_at_most(all, given)))
@@ -156,15 +154,9 @@ fn gives_no_more(all: &Grant, given: &Grant) {
     assert!(is_within(&all.writes, writes, |all, given| all.is_subset(given)), "fields: {all:?}, {given:?}");
     assert!(all.filters.is_superset(filters), "filters: {all:?}, {given:?}");
     assert!(is_within(&all.view, view, View::is_at_most), "views: {all:?}, {given:?}");
-    assert!(is_within(&all.ceilings.cpu, cpu, |all, given| all <= given), "{all:?}, {given:?}");
-    assert!(is_within(&all.ceilings.memory, memory, |all, given| all <= given), "{all:?}, {given:?}");
-    assert!(is_within(&all.ceilings.bandwidth, bandwidth, |all, given| all <= given), "{all:?}, {given:?}");
-    for (all, given) in [
-        (&all.ceilings.records_per_second, records_per_second),
-        (&all.ceilings.kept_packets, kept_packets),
-        (&all.ceilings.sessions, sessions),
-    ] {
-        assert!(is_within(all, given, |all, given| all <= given), "{all:?}, {given:?}");
+    for resource in Resource::ALL {
+        let (all, given) = (all.ceilings.get(*resource), ceilings.get(*resource));
+        assert!(is_within(&all, &given, |all, given| all <= given), "{resource:?}: {all:?}, {given:?}");
     }
     assert!(is_within(&all.not_before, not_before, |all, given| all >= given), "{all:?}, {given:?}");
     assert!(is_within(&all.expires, expires, |all, given| all <= given), "{all:?}, {given:?}");
@@ -266,6 +258,7 @@ fn granted() -> Grant {
             records_per_second: Some(1000),
             kept_packets: Some(100),
             sessions: Some(10),
+            ..Ceilings::NONE
         },
         nodes: Some(all(&["node", "*.example.org"]).into_iter().collect()),
         not_before: Some(Second::default()),

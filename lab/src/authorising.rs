@@ -37,10 +37,8 @@ const REVOKED: u16 = 1000;
 const FEW: Ceilings = Ceilings {
     cpu: Some(CpuShare(200_000)),
     memory: Some(Bytes(128 << 20)),
-    bandwidth: None,
-    records_per_second: None,
-    kept_packets: None,
     sessions: Some(3),
+    ..Ceilings::NONE
 };
 const MANY: Ceilings = Ceilings {
     cpu: Some(CpuShare(1_000_000_000)),

@@ -195,9 +195,8 @@ impl SessionSpec {
             (spec.memory, spec.memory_max_before) = (memory, None);
         }
         spec.memory_max = change.memory_max.or(spec.memory_max);
-        spec.kept_packets = change.kept_packets.or(spec.kept_packets);
         spec.writes = change.writes.or(spec.writes);
-        spec.records_per_second = change.records_per_second.or(spec.records_per_second);
+        spec.limits = change.limits.or(spec.limits);
         spec.priority = change.priority.unwrap_or(spec.priority);
         spec.profile = change.profile.clone().or(spec.profile);
         spec.change_services(change)?;

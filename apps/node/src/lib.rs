@@ -4,6 +4,7 @@
 
 mod access;
 mod account;
+mod amounts;
 pub mod apart;
 mod arrival;
 mod audit;

@@ -7,13 +7,14 @@
 
 mod shot;
 
-pub use crate::limits::LimitsShot;
+pub use crate::limits::{LimitShot, LimitsShot};
 pub use shot::{
     ChannelShot, CoreShot, DelegatedShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
     ProcessorShot, RemoteShot, RevocationCounts, RevocationsShot, ServicesShot, SessionShot, Snapshot,
     TableShot, Taken, ViewShot,
 };
 
+use crate::amounts::{self, Keys};
 use crate::counted;
 use crate::link::OutputSpec;
 use crate::offers::{OfferSpec, UseSpec};
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weir_session::ledger::Entry;
 use weir_session::{MODULE_BYTES_MAX, Name};
-use weir_trust::grant::ModuleHash;
+use weir_trust::grant::{Amounts, ModuleHash};
 use weir_trust::revocation::LIST_BYTES_MAX;
 use weir_units::{BitsPerSecond, Bytes, Nanos};
 use weir_wire::WriteFields;
@@ -323,7 +324,7 @@ pub fn body_of(ask: &Request) -> (&'static str, usize) {
 
 /// What changes in a session; what is missing stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Change {
     /// Which session.
     #[serde(with = "quantity::text")]
@@ -385,12 +386,9 @@ pub struct Change {
     /// Memory that it may reserve by itself at most.
     #[serde(default, with = "quantity::maybe", skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<Bytes>,
-    /// Records that its modules may have taken in a second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub records_per_second: Option<u64>,
-    /// Packets that its modules may keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_packets: Option<u64>,
+    /// Limits: a key for each [resource](weir_trust::grant::Resource) that has one.
+    #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
+    pub limits: Amounts,
     /// Fields of packets that its modules may write, in the place of those that they may now.
     #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteFields>,
@@ -404,6 +402,8 @@ pub struct Change {
     #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub unshare: Vec<Share>,
 }
+
+amounts::beside!(Change, limits, Keys::Session, and written);
 
 /// From the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What a session asks for: the same in the node's configuration and in a request to create one.
 
+use crate::amounts::{self, Keys};
 use crate::apart::Process;
 use crate::counted;
 pub use crate::handling::{Checksum, Field, SubFlowSpec};
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use weir_netio::QUEUE_MAX;
 use weir_sched::cpu::{WEIGHT_MAX, Weight};
 use weir_session::{Name, Setting};
+use weir_trust::grant::{Amounts, Resource};
 use weir_units::{Bytes, Nanos, beside};
 use weir_wire::WriteFields;
 use weir_wire::view::AskedView;
@@ -29,7 +31,7 @@ pub const PERIOD: std::ops::RangeInclusive<Nanos> = Nanos(100_000)..=Nanos(10 * 
 
 /// A session: a principal with reserved CPU and memory, the packets that it gets, and the modules that it runs on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct SessionSpec {
     /// What it is called. No two sessions of a node have one name.
     #[serde(with = "quantity::text")]
@@ -43,12 +45,9 @@ pub struct SessionSpec {
     /// What that was when its modules last changed `memory` by themselves, where nothing is said of it: what they can have again at any time is nobody else's meanwhile.
     #[serde(skip)]
     pub memory_max_before: Option<Bytes>,
-    /// Records that its modules together may have taken in a second; as many as they emit where nothing is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub records_per_second: Option<u64>,
-    /// Packets that its modules together may keep at once; as many as each may for itself where nothing is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_packets: Option<u64>,
+    /// Its limits, as far as they are stated: a key for each [resource](Resource) that has one.
+    #[serde(flatten, skip_deserializing, serialize_with = "amounts::session")]
+    pub limits: Amounts,
     /// Fields of packets that its modules may write; all that can be written where nothing is said.
     #[serde(default, deserialize_with = "counted::writes", skip_serializing_if = "Option::is_none")]
     pub writes: Option<WriteFields>,
@@ -104,6 +103,8 @@ pub struct SessionSpec {
     #[serde(default, with = "counted::texts", skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<Share>,
 }
+
+amounts::beside!(SessionSpec, limits, Keys::Session, and written);
 
 fn memory_default() -> Bytes {
     Bytes(64 << 20)
@@ -406,8 +407,7 @@ impl SessionSpec {
             memory_max: None,
             memory_max_before: None,
             process: Process::default(),
-            records_per_second: None,
-            kept_packets: None,
+            limits: Amounts::default(),
             writes: None,
             profile: None,
             priority: 0,
@@ -421,6 +421,12 @@ impl SessionSpec {
             read: Vec::new(),
             share: Vec::new(),
         }
+    }
+
+    /// The limit of a resource: the usual one where none is stated.
+    pub fn limit(&self, of: Resource) -> Option<u64> {
+        let usual = of.row().limit.as_ref().and_then(|limit| limit.default);
+        self.limits.get(of).or(usual).filter(|most| *most < u64::MAX)
     }
 
     /// What it may reserve of memory by itself.

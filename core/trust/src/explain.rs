@@ -1,7 +1,7 @@
 //! Credentials and decisions in words.
 
 use crate::credential::{Credential, DatedId, PrefixId, Refusal, Verified};
-use crate::grant::{Excess, Grant, Part, Request, View, list};
+use crate::grant::{Excess, Grant, Part, Request, Resource, View, list};
 use crate::key::PublicKey;
 use std::fmt::{self, Display, Write};
 
@@ -23,37 +23,34 @@ pub fn grant(grant: &Grant, all: bool) -> Vec<(Part, String)> {
         (!traffic.is_empty()).then(|| format!("packets that {} selects", traffic.join(" and also ")));
     let interfaces = grant.interfaces.as_ref().map(list);
     let writes = names(&grant.writes, "any that can be written");
-    let ceilings = &grant.ceilings;
-    let most = |amount: Option<String>| match amount {
-        Some(amount) => Some(format!("at most {amount}")),
-        None => any("no ceiling"),
-    };
+    let amounts = Resource::ALL.iter().map(|resource| {
+        let row = resource.row();
+        let most = grant
+            .ceilings
+            .get(*resource)
+            .map(|most| format!("at most {}{}", row.unit.show(most, &[]), row.of));
+        (Part::Of(*resource), most.or_else(|| any("no ceiling")))
+    });
     let times = |times: u32| match times {
         0 => "none".to_owned(),
         1 => "one".to_owned(),
         times => times.to_string(),
     };
-    [
+    let what = [
         (Part::Profile, profile.or_else(|| any("any of the node's"))),
         (Part::Modules, modules.or_else(|| any("any, whoever wrote them: this is an administrator's right"))),
         (Part::Traffic, traffic.or_else(|| any("every packet"))),
         (Part::Interfaces, interfaces.or_else(|| any("all"))),
         (Part::View, grant.view.as_ref().map(View::in_words).or_else(|| any("everything"))),
         (Part::Writes, writes),
-        (Part::Cpu, most(ceilings.cpu.map(|share| format!("{share} of a core")))),
-        (Part::Memory, most(ceilings.memory.map(|bytes| bytes.to_string()))),
-        (Part::Bandwidth, most(ceilings.bandwidth.map(|rate| rate.to_string()))),
-        (Part::Records, most(ceilings.records_per_second.map(|records| records.to_string()))),
-        (Part::Kept, most(ceilings.kept_packets.map(|packets| packets.to_string()))),
-        (Part::Sessions, most(ceilings.sessions.map(|sessions| sessions.to_string()))),
+    ];
+    let when = [
         (Part::Nodes, grant.nodes.as_ref().map(ToString::to_string).or_else(|| any("all of this operator"))),
         (Part::NotBefore, grant.not_before.map(|from| from.to_string()).or_else(|| any("at once"))),
         (Part::Expires, grant.expires.map(|until| until.to_string()).or_else(|| any("none"))),
         (Part::Delegations, grant.delegations.map(times).or_else(|| any("as many as a chain has room for"))),
-    ]
-    .into_iter()
-    .filter_map(|(part, words)| Some((part, words?)))
-    .collect()
+    ];
+    what.into_iter().chain(amounts).chain(when).filter_map(|(part, words)| Some((part, words?))).collect()
 }
 
 /// A credential in words: whose, through whom, and what each block says. It is what the credential says of itself; whether its signatures hold is said in the

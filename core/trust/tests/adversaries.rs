@@ -9,7 +9,7 @@ use biscuit_auth::{BiscuitBuilder, KeyPair, PrivateKey, UnverifiedBiscuit};
 use people::*;
 use prost::Message;
 use weir_trust::credential::{BLOCKS_MAX, BlockError, CREDENTIAL_BYTES_MAX, Credential, Refusal};
-use weir_trust::grant::{Grant, Part, View};
+use weir_trust::grant::{Grant, Part, Resource, View};
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::Bytes;
 
@@ -220,7 +220,7 @@ fn a_block_that_asks_for_more_is_refused() {
         show_bytes(&raw_append(first.as_bytes(), &RESEARCHER.private(), block, 5), THIEF)
     };
     for (datalog, part) in [
-        ("memory(1048577);", Part::Memory),
+        ("memory(1048577);", Part::Of(Resource::Memory)),
         ("view(\"all\");", Part::View),
         ("view(\"payload=none\");", Part::View),
         ("expires(2027-01-01T00:00:01Z);", Part::Expires),

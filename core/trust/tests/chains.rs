@@ -6,7 +6,9 @@ use people::*;
 use std::collections::BTreeSet;
 use weir_trust::credential::{BLOCKS_MAX, Credential, MintError, Refusal, resource_name};
 use weir_trust::explain::{self, Answer};
-use weir_trust::grant::{CpuShare, Grant, GrantError, ModuleHash, ModuleSet, Part, Request, Second, View};
+use weir_trust::grant::{
+    CpuShare, Grant, GrantError, ModuleHash, ModuleSet, Part, Request, Resource, Second, View,
+};
 use weir_trust::key::Identity;
 use weir_trust::revocation::{Reception, RevocationList, Revocations};
 use weir_units::{Bytes, Name};
@@ -307,7 +309,7 @@ fn a_credential_and_what_it_refuses_are_said_in_words() {
     request.ceilings.memory = Some(Bytes(32 << 20));
     let Answer::Refused(objections) = verified.answer(&request) else { panic!("it is more than he has") };
     let found: Vec<_> = objections.iter().map(|objection| (objection.block, objection.excess.part)).collect();
-    assert_eq!(found, [(0, Part::View), (1, Part::Interfaces), (1, Part::Memory)]);
+    assert_eq!(found, [(0, Part::View), (1, Part::Interfaces), (1, Part::Of(Resource::Memory))]);
     let answer = verified.answer(&request).to_string();
     assert!(answer.contains("memory: asked for 32 MiB, given is 16 MiB by block 1, weir-id:"), "{answer}");
 }

@@ -7,9 +7,8 @@ use crate::spec::{ProcessorSpec, Sees, SessionSpec};
 use crate::view::Bounds;
 use weir_session::Name;
 use weir_trust::credential::Verified;
-use weir_trust::grant::{Ceilings, CpuShare, Excess, Interface, Part, Request, View};
+use weir_trust::grant::{Ceilings, Excess, Interface, Part, Request, Resource, View};
 use weir_trust::key::PublicKey;
-use weir_units::{BitsPerSecond, Bytes, beside};
 use weir_wire::WriteFields;
 
 /// Holds a session as it would be against its owner's credential. `others` are all sessions of the node that are not the operator's, but for this one.
@@ -31,8 +30,8 @@ pub(crate) fn hold<'a>(
     let whose = of_root_in_words(owner.credential.root());
     beyond.extend(past_ceilings(&whose, &owner.credential.limit().ceilings, &of_root, &asked, false));
     // Of what is asked for too much of, the ceiling that leaves the least: with any other somebody would ask again in vain.
-    let first = beyond.first().map(|short| short.part);
-    let of_first = beyond.into_iter().filter(|short| Some(short.part) == first);
+    let first = beyond.first().map(|short| short.resource);
+    let of_first = beyond.into_iter().filter(|short| Some(short.resource) == first);
     match of_first.min_by_key(|short| short.left) {
         Some(short) => Err(short.refusal()),
         None => Ok(()),
@@ -119,13 +118,10 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
             cpu.name
         ));
     }
-    if spec.records_per_second.is_none() && grant.ceilings.records_per_second.is_some() {
-        return never(
-            "it would have more records taken than is granted: give it `records_per_second`".to_owned(),
-        );
-    }
-    if spec.kept_packets.is_none() && grant.ceilings.kept_packets.is_some() {
-        return never("it would keep more packets than is granted: give it `kept_packets`".to_owned());
+    let is_unstated =
+        |resource: Resource| spec.limit(resource).is_none() && grant.ceilings.get(resource).is_some();
+    if let Some((_, limit)) = Resource::limits().find(|(resource, _)| is_unstated(*resource)) {
+        return never(limit.unstated.to_owned());
     }
     let unlimited = spec.outputs.iter().find(|output| output.cap.is_none());
     if let Some(output) = unlimited.filter(|_| grant.ceilings.bandwidth.is_some()) {
@@ -137,48 +133,51 @@ fn hold_parts(credential: &Verified, given: &Name, spec: &SessionSpec) -> Result
     if excesses.is_empty() { Ok(()) } else { Err(Refusal::Excess(excesses)) }
 }
 
-/// What a session uses at most.
+/// The most that a session uses of each resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Used {
-    /// In millionths of a core.
-    cpu: u64,
-    memory: u64,
-    bandwidth: u64,
-    records: u64,
-    kept: u64,
-    sessions: u64,
-}
+struct Used([u64; Resource::ALL.len()]);
 
 impl Used {
+    fn of(&self, resource: Resource) -> u64 {
+        self.0.get(resource as usize).copied().unwrap_or(0)
+    }
+
     fn and(&self, other: &Self) -> Self {
-        Self {
-            cpu: self.cpu.saturating_add(other.cpu),
-            memory: self.memory.saturating_add(other.memory),
-            bandwidth: self.bandwidth.saturating_add(other.bandwidth),
-            records: self.records.saturating_add(other.records),
-            kept: self.kept.saturating_add(other.kept),
-            sessions: self.sessions.saturating_add(other.sessions),
-        }
+        let mut both = *self;
+        both.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        both
     }
 }
 
 fn used(spec: &SessionSpec) -> Used {
-    // One of which nothing is said reserves nothing.
-    let cpu = spec.processors.iter().filter_map(ProcessorSpec::reservation).map(|(period, slice)| {
-        // A part of a millionth counts as one.
-        let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
-        u64::try_from(ppm).unwrap_or(u64::MAX)
-    });
-    let bandwidth = spec.outputs.iter().map(|output| output.cap.or(output.reserve).map_or(0, |rate| rate.0));
-    Used {
-        cpu: cpu.fold(0, u64::saturating_add),
+    let mut used = Used::default();
+    for (place, resource) in used.0.iter_mut().zip(Resource::ALL) {
+        *place = used_of(spec, *resource);
+    }
+    used
+}
+
+fn used_of(spec: &SessionSpec, resource: Resource) -> u64 {
+    match resource {
+        Resource::Cpu => {
+            // One of which nothing is said reserves nothing.
+            let cpu = spec.processors.iter().filter_map(ProcessorSpec::reservation).map(|(period, slice)| {
+                // A part of a millionth counts as one.
+                let ppm = (u128::from(slice.0) * 1_000_000).div_ceil(u128::from(period.0.max(1)));
+                u64::try_from(ppm).unwrap_or(u64::MAX)
+            });
+            cpu.fold(0, u64::saturating_add)
+        }
         // Its modules may reserve so much by themselves.
-        memory: spec.memory.0.max(spec.memory_ceiling().0),
-        bandwidth: bandwidth.fold(0, u64::saturating_add),
+        Resource::Memory => spec.memory.0.max(spec.memory_ceiling().0),
+        Resource::Bandwidth => {
+            let rates =
+                spec.outputs.iter().map(|output| output.cap.or(output.reserve).map_or(0, |rate| rate.0));
+            rates.fold(0, u64::saturating_add)
+        }
+        Resource::Sessions => 1,
         // One without a number has no limit: where a ceiling came only after it, nothing is left for others.
-        records: spec.records_per_second.unwrap_or(u64::MAX),
-        kept: spec.kept_packets.unwrap_or(u64::MAX),
-        sessions: 1,
+        _ => spec.limit(resource).unwrap_or(u64::MAX),
     }
 }
 
@@ -202,43 +201,9 @@ fn used_under<'a>(
     (of_root, under)
 }
 
-/// A part of what is given, how much of it, and how much is used and asked for.
-type Share = (Part, Option<u64>, u64, u64);
-
-fn shares(ceilings: &Ceilings, before: &Used, asked: &Used) -> [Share; 6] {
-    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = *ceilings;
-    [
-        (Part::Cpu, cpu.map(|share| share.0), before.cpu, asked.cpu),
-        (Part::Memory, memory.map(|bytes| bytes.0), before.memory, asked.memory),
-        (Part::Bandwidth, bandwidth.map(|rate| rate.0), before.bandwidth, asked.bandwidth),
-        (Part::Records, records_per_second, before.records, asked.records),
-        (Part::Kept, kept_packets, before.kept, asked.kept),
-        (Part::Sessions, sessions, before.sessions, asked.sessions),
-    ]
-}
-
-/// An amount of a part, in words.
-fn shown(part: Part, amount: u64) -> String {
-    shown_beside(part, amount, &[])
-}
-
-/// An amount of a part, in words that differ from those for other amounts.
-fn shown_beside(part: Part, amount: u64, others: &[u64]) -> String {
-    match part {
-        // To the last digit.
-        Part::Cpu => CpuShare(amount).to_string(),
-        Part::Memory => beside(Bytes(amount), &others.iter().copied().map(Bytes).collect::<Vec<_>>()),
-        Part::Bandwidth => {
-            beside(BitsPerSecond(amount), &others.iter().copied().map(BitsPerSecond).collect::<Vec<_>>())
-        }
-        _ if amount == u64::MAX => "any number".to_owned(),
-        _ => amount.to_string(),
-    }
-}
-
 /// A ceiling that what is asked for does not fit under.
 struct Short {
-    part: Part,
+    resource: Resource,
     asked: u64,
     given: u64,
     whose: String,
@@ -249,41 +214,29 @@ struct Short {
 
 impl Short {
     fn refusal(self) -> Refusal {
-        let Self { part, asked, given, whose, left, is_told } = self;
+        let Self { resource, asked, given, whose, left, is_told } = self;
+        let row = resource.row();
         let all = [asked, given, left];
         let all = if is_told { &all[..] } else { &all[..2] };
-        let left = is_told.then(|| shown_beside(part, left, all));
-        let (asked, given) = (shown_beside(part, asked, all), shown_beside(part, given, all));
-        Refusal::UsedUp { part, asked, given, whose, left, less: less(part) }
-    }
-}
-
-/// By what one asks for less of a part.
-fn less(part: Part) -> &'static str {
-    match part {
-        Part::Cpu => "ask for less with `--cpu`",
-        Part::Memory => "ask for less with `--memory` and `--memory-max`",
-        Part::Bandwidth => "ask for less with `cap=` in `--output`",
-        Part::Records => "ask for less with `--records`",
-        Part::Kept => "ask for less with `--kept`",
-        _ => "do with those that there are",
+        let show = |amount| row.unit.show(amount, all);
+        let (part, left) = (Part::Of(resource), is_told.then(|| show(left)));
+        Refusal::UsedUp { part, asked: show(asked), given: show(given), whose, left, less: row.less }
     }
 }
 
 /// The ceilings of one prefix of a chain, or of a root, that what is asked for does not fit under beside what is used.
-fn past_ceilings(
-    whose: &str,
-    ceilings: &Ceilings,
-    before: &Used,
-    asked: &Used,
+fn past_ceilings<'a>(
+    whose: &'a str,
+    ceilings: &'a Ceilings,
+    before: &'a Used,
+    asked: &'a Used,
     is_told: bool,
-) -> impl Iterator<Item = Short> {
-    let short = move |(part, given, before, asked): Share| {
-        let given = given?;
-        let left = given.saturating_sub(before);
-        (asked > left).then(|| Short { part, asked, given, whose: whose.to_owned(), left, is_told })
+) -> impl Iterator<Item = Short> + use<'a> {
+    let short = move |(resource, given): (Resource, u64)| {
+        let (left, asked) = (given.saturating_sub(before.of(resource)), asked.of(resource));
+        (asked > left).then(|| Short { resource, asked, given, whose: whose.to_owned(), left, is_told })
     };
-    shares(ceilings, before, asked).into_iter().filter_map(short)
+    ceilings.stated().filter_map(short)
 }
 
 /// The reader of a report on usage.
@@ -305,10 +258,10 @@ pub(crate) fn usage<'a>(
     let (of_root, under) = used_under(credential, sessions);
     let mut all = Vec::new();
     let mut say = |whose: String, ceilings: &Ceilings, before: &Used| {
-        for (part, given, before, _) in shares(ceilings, before, &Used::default()) {
-            let Some(given) = given else { continue };
-            let (used, given) = (shown(part, before), shown(part, given));
-            all.push(UsedShot { whose: whose.clone(), part: part.to_string(), used, given });
+        for (resource, given) in ceilings.stated() {
+            let row = resource.row();
+            let (used, given) = (row.unit.show(before.of(resource), &[]), row.unit.show(given, &[]));
+            all.push(UsedShot { whose: whose.clone(), part: row.title.to_owned(), used, given });
         }
     };
     if reader == Reader::Holder {

@@ -132,7 +132,7 @@ pub(crate) mod tests {
     use crate::view::Bounds;
     use std::collections::BTreeMap;
     use weir_trust::credential::{Credential, Situation};
-    use weir_trust::grant::{Ceilings, Part, Second, View};
+    use weir_trust::grant::{Ceilings, Part, Resource, Second, View};
     use weir_trust::key::Identity;
     use weir_trust::revocation::Revocations;
     use weir_units::Bytes;
@@ -245,7 +245,7 @@ pub(crate) mod tests {
             let others = there.iter().map(|(owner, spec)| (owner, spec));
             match ceilings::hold(&delegate.0, &delegate.1, others) {
                 Ok(()) => there.push(delegate),
-                Err(Refusal::UsedUp { part: Part::Memory, left, .. }) => {
+                Err(Refusal::UsedUp { part: Part::Of(Resource::Memory), left, .. }) => {
                     refused += 1;
                     // How much the others have is not told.
                     assert_eq!(left, None);
@@ -279,15 +279,18 @@ pub(crate) mod tests {
         let parent = chain(std::slice::from_ref(&granted));
         let child = chain(&[granted, Grant { expires: Second::new(1000), ..Grant::default() }]);
         let (whole, owner) = created(&parent, spec(""));
-        assert_eq!((whole.records_per_second, whole.kept_packets), (Some(10), Some(7)));
+        assert_eq!((whole.limit(Resource::Records), whole.limit(Resource::Kept)), (Some(10), Some(7)));
         let (part, other) = created(&child, spec("records_per_second = 4\nkept_packets = 3"));
         let hold = |records, kept| {
-            let spec = SessionSpec { records_per_second: records, kept_packets: kept, ..whole.clone() };
+            let mut spec = whole.clone();
+            spec.limits.set(Resource::Records, records);
+            spec.limits.set(Resource::Kept, kept);
             ceilings::hold(&owner, &spec, std::iter::once((&other, &part)))
         };
-        for (records, kept, of, none_of) in
-            [(Some(10), Some(0), Part::Records, "6"), (Some(0), Some(7), Part::Kept, "4")]
-        {
+        for (records, kept, of, none_of) in [
+            (Some(10), Some(0), Part::Of(Resource::Records), "6"),
+            (Some(0), Some(7), Part::Of(Resource::Kept), "4"),
+        ] {
             let refusal = hold(records, kept).unwrap_err();
             assert!(
                 matches!(&refusal, Refusal::UsedUp { part, left, .. } if *part == of && left.as_deref() == Some(none_of)),
@@ -306,14 +309,17 @@ pub(crate) mod tests {
     fn where_a_ceiling_comes_after_a_session_without_a_number_nothing_is_left_beside_that() {
         let before = chain(&[Grant::default()]);
         let (free, other) = created(&before, spec(""));
-        assert_eq!((free.records_per_second, free.kept_packets), (None, None));
+        assert_eq!((free.limit(Resource::Records), free.limit(Resource::Kept)), (None, None));
         let ceilings = Ceilings { records_per_second: Some(10), ..Ceilings::default() };
         let limit = Grant { ceilings, ..Grant::default() };
         let after = before.within(&limit, &"node".parse().unwrap(), Second::default()).unwrap();
         let (held, owner) = created(&Arc::new(after), spec(""));
-        assert_eq!(held.records_per_second, Some(10));
+        assert_eq!(held.limit(Resource::Records), Some(10));
         let refusal = ceilings::hold(&owner, &held, std::iter::once((&other, &free))).unwrap_err();
-        assert!(matches!(&refusal, Refusal::UsedUp { part: Part::Records, left: None, .. }), "{refusal}");
+        assert!(
+            matches!(&refusal, Refusal::UsedUp { part: Part::Of(Resource::Records), left: None, .. }),
+            "{refusal}"
+        );
         assert_eq!(ceilings::hold(&owner, &held, std::iter::empty()), Ok(()));
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_session::Name;
 use weir_trust::credential::Verified;
-use weir_trust::grant::{Excess, ModuleHash, Part, Request as Asked};
+use weir_trust::grant::{Amounts, Ceilings, Excess, Limit, ModuleHash, Part, Request as Asked, Resource};
 use weir_trust::key::PublicKey;
 use weir_trust::signature::signers;
 use weir_units::Nanos;
@@ -133,8 +133,7 @@ impl Desk<'_> {
         let grant = self.credential.grant();
         let profile = spec.profile.or_else(|| grant.profiles.iter().flatten().next().cloned());
         // Where nothing is said, all that is granted.
-        let records_per_second = spec.records_per_second.or(grant.ceilings.records_per_second);
-        let kept_packets = spec.kept_packets.or(grant.ceilings.kept_packets);
+        let limits = spec.limits.or(granted_limits(&grant.ceilings));
         // A name that this node does not know allows nothing here.
         let known = |names: &BTreeSet<Name>| -> WriteFields {
             names.iter().filter_map(|name| WriteFields::named(name.as_str()).ok()).collect()
@@ -143,7 +142,7 @@ impl Desk<'_> {
         let name = Owner::name_of(self.credential, &given);
         let owner = Owner { credential: Arc::clone(self.credential), given };
         let spec = SessionSpec { name, channels, processors, profile, ..spec };
-        Ok((SessionSpec { records_per_second, kept_packets, writes, ..spec }, owner))
+        Ok((SessionSpec { limits, writes, ..spec }, owner))
     }
 
     fn change(change: Change, session: Name, owner: &Owner) -> Result<Change, Refusal> {
@@ -176,6 +175,15 @@ impl Desk<'_> {
         let Some(signed) = signed(module, body, signatures, self.shipped)? else { return Ok(()) };
         signed.hold(owner, &module.module)
     }
+}
+
+/// The limits of a session that states none: all that is granted, and no more than is usual.
+fn granted_limits(ceilings: &Ceilings) -> Amounts {
+    let granted = |(resource, limit): (Resource, &Limit)| {
+        let most = ceilings.get(resource)?;
+        Some((resource, limit.default.map_or(most, |usual| usual.min(most))))
+    };
+    Resource::limits().filter_map(granted).collect()
 }
 
 /// What is known of a module that somebody wants to run: its hash, and who has signed it.

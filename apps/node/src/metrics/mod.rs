@@ -11,8 +11,8 @@ use crate::deliveries;
 use crate::link::OutputTally;
 use crate::plan::ChannelTally;
 use crate::protocol::{
-    ChannelShot, CoreShot, InterfaceShot, LimitsShot, LinkShot, ModuleShot, OutputShot, ProcessShot,
-    ProcessorShot, RemoteShot, SessionShot, Snapshot, TableShot,
+    ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot, ProcessorShot,
+    RemoteShot, SessionShot, Snapshot, TableShot,
 };
 use crate::snapshot;
 use prometheus_client::collector::Collector;
@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt::Error;
 use weir_demux::FragmentCounters;
 use weir_session::ledger::{DropCause, Thing, Usage};
+use weir_trust::grant::{Resource, Shown};
 
 /// A snapshot in the OpenMetrics text format.
 pub fn render(snapshot: Snapshot) -> String {
@@ -324,15 +325,18 @@ impl Shot {
         if all().next().is_none() {
             return Ok(());
         }
-        let counts = |count: fn(&LimitsShot) -> u64| Samples::Counts(of(all(), |it| count(it)));
-        let help = "Records that were not taken because of the session's rate";
-        to.family("weir_session_over_rate", "records", help, counts(|it| it.records_over_rate))?;
-        let kept = Samples::Level(of(all(), |it| it.kept_now));
-        to.family("weir_session_kept", "packets", "Packets that its modules keep", kept)?;
-        let help = "Packets that could not be kept because its modules kept as many as they may";
-        to.family("weir_session_not_kept", "packets", help, counts(|it| it.keeping_refused))?;
+        for (resource, limit) in Resource::limits() {
+            if let Some(Shown { metric, metric_unit, help, .. }) = limit.taken {
+                let level = Samples::Level(of(all(), |it| it.of(resource).taken));
+                to.family(&format!("weir_session_{metric}"), metric_unit, help, level)?;
+            }
+            let Shown { metric, metric_unit, help, .. } = limit.beyond;
+            let beyond = Samples::Counts(of(all(), |it| it.of(resource).beyond));
+            to.family(&format!("weir_session_{metric}"), metric_unit, help, beyond)?;
+        }
         let help = "Patches that were refused because of a field that may not be written";
-        to.family("weir_session_refused", "patches", help, counts(|it| it.writes_refused))
+        let refused = Samples::Counts(of(all(), |it| it.writes_refused));
+        to.family("weir_session_refused", "patches", help, refused)
     }
 
     /// Each part of each session, with the labels that tell it apart.
@@ -615,7 +619,7 @@ mod tests {
         let mut now = snapshot();
         assert!(!render(now.clone()).contains("over_rate"));
         now.sessions[0].limits =
-            LimitsShot { records_over_rate: 5, kept_now: 6, writes_refused: 7, ..LimitsShot::default() };
+            serde_json::from_str(r#"{"records_over_rate": 5, "kept_now": 6, "writes_refused": 7}"#).unwrap();
         let text = render(now);
         for line in [
             "weir_session_over_rate_records_total{session=\"greedy\"} 5",

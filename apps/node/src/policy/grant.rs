@@ -1,6 +1,7 @@
 //! Grants as an operator writes them in files: with the names of the options of `weir grant`.
 
 use super::Wrong;
+use crate::amounts::{self, Keys};
 use crate::workshop::Shipped;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::collections::BTreeSet;
@@ -8,10 +9,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 use weir_session::Name;
 use weir_trust::grant::{
-    Ceilings, CpuShare, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
+    Amounts, Filter, Grant, Interface, ModuleHash, ModuleSet, Modules, NodePattern, Second, View,
 };
 use weir_trust::key::PublicKey;
-use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::WriteFields;
 
 /// A value that is written as text.
@@ -38,7 +38,7 @@ type List<T> = Option<BTreeSet<T>>;
 
 /// What is granted, or can be at most. What is left out is not restricted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub(super) struct GrantText {
     profiles: List<WrittenName>,
     /// Names of modules that come with weir, and hashes.
@@ -48,17 +48,16 @@ pub(super) struct GrantText {
     interfaces: List<Written<Interface>>,
     view: Option<Written<View>>,
     writes: List<WrittenName>,
-    cpu: Option<Written<CpuShare>>,
-    memory: Option<Written<Bytes>>,
-    bandwidth: Option<Written<BitsPerSecond>>,
-    records: Option<u64>,
-    kept: Option<u64>,
-    sessions: Option<u64>,
+    /// A key for each resource.
+    #[serde(skip)]
+    amounts: Amounts,
     at: List<Written<NodePattern>>,
     from: Option<Written<Second>>,
     until: Option<Written<Second>>,
     delegations: Option<u32>,
 }
+
+amounts::beside!(GrantText, amounts, Keys::Grant);
 
 impl GrantText {
     /// As a grant. Of profiles it may name several: any of them will do.
@@ -88,14 +87,7 @@ impl GrantText {
             interfaces: all(&self.interfaces),
             view: self.view.as_ref().map(|Written(view)| *view),
             writes,
-            ceilings: Ceilings {
-                cpu: self.cpu.as_ref().map(|Written(share)| *share),
-                memory: self.memory.as_ref().map(|Written(bytes)| *bytes),
-                bandwidth: self.bandwidth.as_ref().map(|Written(rate)| *rate),
-                records_per_second: self.records,
-                kept_packets: self.kept,
-                sessions: self.sessions,
-            },
+            ceilings: self.amounts.ceilings(),
             nodes: self.at.as_ref().map(|nodes| nodes.iter().map(|Written(node)| node.clone()).collect()),
             not_before: self.from.as_ref().map(|Written(from)| *from),
             expires: self.until.as_ref().map(|Written(until)| *until),
@@ -117,6 +109,8 @@ fn hash_of(module: &str, shipped: Shipped) -> Result<ModuleHash, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_trust::grant::{Ceilings, CpuShare};
+    use weir_units::{BitsPerSecond, Bytes};
 
     fn shipped(name: &str) -> Option<&'static [u8]> {
         (name == "rtt").then_some(b"rtt".as_slice())

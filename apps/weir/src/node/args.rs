@@ -1,6 +1,7 @@
 //! The command lines of a node's commands.
 
 use super::place::Address;
+use crate::amounts::{OfSession, Options, and_limits};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use weir_node::apart::Process;
@@ -108,12 +109,8 @@ pub struct Create {
     /// Where its modules run: in the node's process, or each in a process of its own, which has nothing but what the module may see [default: node]
     #[arg(long, value_name = "node|own")]
     pub process: Option<Process>,
-    /// Records that its modules together may have taken in a second
-    #[arg(long, value_name = "COUNT")]
-    pub records: Option<u64>,
-    /// Packets that its modules together may keep at a time
-    #[arg(long, value_name = "COUNT")]
-    pub kept: Option<u64>,
+    #[command(flatten)]
+    pub limits: Options<OfSession>,
     /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
     #[arg(long, value_name = "FIELDS")]
     pub write: Option<WriteFields>,
@@ -173,17 +170,13 @@ pub struct Change {
     #[arg(value_name = "NAME", value_parser = name)]
     pub name: Name,
     /// Memory
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["cpu", "channels", "outputs", "priority", "memory_max", "records", "kept", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile", "share", "unshare"])]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = and_limits(&["cpu", "channels", "outputs", "priority", "memory_max", "write", "offers", "withdraw", "uses", "forgo", "publish", "revoke_publish", "read", "revoke_read", "profile", "share", "unshare"]))]
     pub memory: Option<Bytes>,
     /// Memory that its modules may reserve for it by themselves
     #[arg(long, value_name = "BYTES")]
     pub memory_max: Option<Bytes>,
-    /// Records that its modules together may have taken in a second
-    #[arg(long, value_name = "COUNT")]
-    pub records: Option<u64>,
-    /// Packets that its modules together may keep at a time
-    #[arg(long, value_name = "COUNT")]
-    pub kept: Option<u64>,
+    #[command(flatten)]
+    pub limits: Options<OfSession>,
     /// Fields of packets that its modules may write, such as ttl,dscp; none, or all
     #[arg(long, value_name = "FIELDS")]
     pub write: Option<WriteFields>,

@@ -40,8 +40,7 @@ pub(super) fn spec_of(args: &Create) -> Result<SessionSpec, Failure> {
     }
     spec.memory_max = args.memory_max.or(spec.memory_max);
     spec.process = args.process.unwrap_or(spec.process);
-    spec.records_per_second = args.records.or(spec.records_per_second);
-    spec.kept_packets = args.kept.or(spec.kept_packets);
+    spec.limits = args.limits.amounts.or(spec.limits);
     spec.writes = args.write.or(spec.writes);
     if let Some(priority) = args.priority {
         spec.priority = priority;
@@ -179,8 +178,7 @@ pub(super) fn change_of(args: &Change) -> Result<protocol::Change, parts::PartEr
         profile: args.profile.clone(),
         memory: args.memory,
         memory_max: args.memory_max,
-        records_per_second: args.records,
-        kept_packets: args.kept,
+        limits: args.limits.amounts,
         writes: args.write,
         priority: args.priority,
         share: args.share.clone(),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use weir_node::offers::Pays;
 use weir_node::protocol::{
-    ChannelShot, InterfaceShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
+    ChannelShot, InterfaceShot, LimitShot, ModuleShot, OutputShot, ProcessorShot, SessionShot, Snapshot,
 };
 use weir_session::Name;
 use weir_session::ledger::{Column, Counter};
+use weir_trust::grant::Resource;
 use weir_units::{BitsPerSecond, Bytes, Nanos, shown};
 
 /// A line for each session.
@@ -187,12 +188,16 @@ fn used(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
 fn limits(out: &mut impl Write, session: &SessionShot) -> io::Result<()> {
     let it = &session.limits;
     let mut told = Vec::new();
-    if let Some(records) = it.records_per_second {
-        told.push(format!("{records} records a second{}", times(it.records_over_rate, "lost")));
-    }
-    if let Some(kept) = it.kept_packets {
-        let (now, refused) = (it.kept_now, it.keeping_refused);
-        told.push(format!("{kept} kept packets, {now} now{}", times(refused, "refused")));
+    for (resource, limit) in Resource::limits() {
+        let LimitShot { most, taken, beyond } = it.of(resource);
+        let Some(most) = most else { continue };
+        let unit = resource.row().unit;
+        let taken = limit.taken.map(|level| format!(", {} {}", level.show(taken), level.word));
+        let beyond = match beyond {
+            0 => String::new(),
+            beyond => format!(" ({} {})", limit.beyond.show(beyond), limit.beyond.word),
+        };
+        told.push(format!("{} {}{}{beyond}", unit.show(most, &[]), limit.words, taken.unwrap_or_default()));
     }
     if let Some(fields) = it.writes {
         told.push(format!("writes {fields}{}", times(it.writes_refused, "refused")));

@@ -1,6 +1,7 @@
 //! The command lines of what has to do with keys and credentials.
 
 use super::amount::{At, Most, Same};
+use crate::amounts::{Granted, Options, PassedOn};
 use crate::node::args::Place;
 use crate::node::place::Address;
 use clap::{ArgGroup, Args, Subcommand};
@@ -8,9 +9,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use weir_session::Name;
 use weir_trust::credential::{DatedId, DatedIdError};
-use weir_trust::grant::{CpuShare, Filter, Interface, NodePattern, Second, View};
+use weir_trust::grant::{Filter, Interface, NodePattern, Second, View};
 use weir_trust::key::PublicKey;
-use weir_units::{BitsPerSecond, Bytes};
 use weir_wire::WriteFields;
 
 /// `weir key`.
@@ -87,24 +87,8 @@ pub struct Grant {
     /// Fields of packets that may be written, such as ttl,dscp; none, or all
     #[arg(long, value_name = "FIELDS", default_value = "none")]
     pub write: WriteFields,
-    /// Processor time, in percent of a core; or unlimited
-    #[arg(long, value_name = "SHARE", default_value = "10%")]
-    pub cpu: Most<CpuShare>,
-    /// Memory, or unlimited
-    #[arg(long, value_name = "BYTES", default_value = "64MiB")]
-    pub memory: Most<Bytes>,
-    /// The rate at which sessions may send, or unlimited
-    #[arg(long, value_name = "RATE", default_value = "0bit/s")]
-    pub bandwidth: Most<BitsPerSecond>,
-    /// Records in a second, or unlimited
-    #[arg(long, value_name = "COUNT", default_value = "1000")]
-    pub records: Most<u64>,
-    /// Packets that are kept at a time, or unlimited
-    #[arg(long, value_name = "COUNT", default_value = "64")]
-    pub kept: Most<u64>,
-    /// Sessions at a time, or unlimited
-    #[arg(long, value_name = "COUNT", default_value = "1")]
-    pub sessions: Most<u64>,
+    #[command(flatten)]
+    pub amounts: Options<Granted>,
     /// Further holders in a row through whom it can be passed on, or unlimited
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub delegations: Most<u32>,
@@ -152,24 +136,8 @@ pub struct Delegate {
     /// Fields of packets that may be written, such as ttl,dscp; none, or same for the credential's own
     #[arg(long, value_name = "FIELDS", default_value = "none")]
     pub write: Same<WriteFields>,
-    /// Processor time, in percent of a core
-    #[arg(long, value_name = "SHARE")]
-    pub cpu: Option<CpuShare>,
-    /// Memory
-    #[arg(long, value_name = "BYTES")]
-    pub memory: Option<Bytes>,
-    /// The rate at which sessions may send
-    #[arg(long, value_name = "RATE")]
-    pub bandwidth: Option<BitsPerSecond>,
-    /// Records in a second
-    #[arg(long, value_name = "COUNT")]
-    pub records: Option<u64>,
-    /// Packets that are kept at a time
-    #[arg(long, value_name = "COUNT")]
-    pub kept: Option<u64>,
-    /// Sessions at a time
-    #[arg(long, value_name = "COUNT")]
-    pub sessions: Option<u64>,
+    #[command(flatten)]
+    pub amounts: Options<PassedOn>,
     /// Further holders in a row through whom it can be passed on; same for as many as the credential leaves
     #[arg(long, value_name = "COUNT", default_value = "0")]
     pub delegations: Same<u32>,

@@ -25,7 +25,7 @@ use weir_node::client::Whereabouts;
 use weir_session::Name;
 use weir_trust::credential::{Credential, MintError};
 use weir_trust::explain;
-use weir_trust::grant::{Ceilings, Grant, ModuleHash, ModuleSet, Modules, Second};
+use weir_trust::grant::{Grant, ModuleHash, ModuleSet, Modules, Second};
 use weir_trust::key::{Cost, Identity, KeyFile, PublicKey};
 use weir_trust::signature::ModuleSignature;
 use weir_units::Shown as _;
@@ -130,14 +130,7 @@ pub fn grant(out: &mut impl Write, args: &GrantArgs) -> Result<(), Failure> {
     let grant = Grant {
         view: Some(args.view),
         writes: named(args.write),
-        ceilings: Ceilings {
-            cpu: args.cpu.limit(),
-            memory: args.memory.limit(),
-            bandwidth: args.bandwidth.limit(),
-            records_per_second: args.records.limit(),
-            kept_packets: args.kept.limit(),
-            sessions: args.sessions.limit(),
-        },
+        ceilings: args.amounts.ceilings(),
         nodes: At::all(&args.nodes),
         expires: Some(args.until),
         delegations: args.delegations.limit(),
@@ -168,14 +161,7 @@ pub fn delegate(out: &mut impl Write, args: &Delegate) -> Result<(), Failure> {
     let grant = Grant {
         view: args.view.map_or(has.passed_on_cautiously().view, Same::stated),
         writes: args.write.stated().and_then(named),
-        ceilings: Ceilings {
-            cpu: args.cpu,
-            memory: args.memory,
-            bandwidth: args.bandwidth,
-            records_per_second: args.records,
-            kept_packets: args.kept,
-            sessions: args.sessions,
-        },
+        ceilings: args.amounts.ceilings(),
         nodes: (!args.nodes.is_empty()).then(|| args.nodes.iter().cloned().collect()),
         expires: args.until,
         delegations: args.delegations.stated(),

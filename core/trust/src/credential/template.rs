@@ -8,7 +8,7 @@
 //! | `profile(name)`, `filter(text)`, `view(text)` | | as the types' texts |
 //! | `modules([hash, …], [signer, …])` | | SHA-256 of modules' bytes; keys |
 //! | `interfaces([name, …])`, `writes([name, …])`, `nodes([pattern, …])` | | |
-//! | `cpu(n)`, `memory(n)`, `bandwidth(n)`, `records(n)`, `kept(n)`, `sessions(n)` | | ppm of a core, bytes, bit/s, 1/s, packets, sessions |
+//! | `cpu(n)`, `memory(n)`, and so each [`Resource`] by its name | | its amount, in its unit |
 //! | `issued(date)` | | the time of signing, by the signer's clock; blocks of earlier versions have none |
 //! | `not_before(date)`, `expires(date)` | | `expires` also in the authority, always |
 //! | `delegations(n)` | | |
@@ -17,7 +17,7 @@
 //! belong to (the library does not see that by the lists alone), and in which what is signed begins with what it is signed for.
 
 use super::BlockError;
-use crate::grant::{Ceilings, CpuShare, Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Second};
+use crate::grant::{Grant, ModuleHash, ModuleSet, Modules, NodePattern, Nodes, Resource, Second};
 use crate::key::PublicKey;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::datalog::SymbolTable;
@@ -26,14 +26,14 @@ use biscuit_auth::format::schema::term::Content;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::str::FromStr;
-use weir_units::{BitsPerSecond, Bytes, Name, shown};
+use weir_units::{Name, shown};
 
 /// The version of Biscuit's Datalog that brought lists and `null`, 3.3, as blocks have it.
 const BLOCK_VERSION: u32 = 6;
 const KIND: &str = "credential";
 const VERSION: i64 = 1;
 
-/// All facts that there are, each with what it has to be, in words, and how it is read.
+/// All facts but those of [resources](Resource), each with its value in words, and how it is read.
 const FACTS: &[(&str, &str, Read)] = &[
     ("weir", "\"credential\", the version and `null`", |draft, terms| {
         let [kind, version, nothing] = terms.exactly()?;
@@ -70,24 +70,6 @@ const FACTS: &[(&str, &str, Read)] = &[
     }),
     ("writes", "a list of names of fields, in ascending order", |draft, terms| {
         set(&mut draft.grant.writes, terms.all(Terms::read)?)
-    }),
-    ("cpu", "a whole number of millionths of a core, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.cpu, terms.one(Terms::number).map(CpuShare)?)
-    }),
-    ("memory", "a whole number of bytes, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.memory, terms.one(Terms::number).map(Bytes)?)
-    }),
-    ("bandwidth", "a whole number of bit/s, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.bandwidth, terms.one(Terms::number).map(BitsPerSecond)?)
-    }),
-    ("records", "a whole number of records in a second, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.records_per_second, terms.one(Terms::number)?)
-    }),
-    ("kept", "a whole number of packets, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.kept_packets, terms.one(Terms::number)?)
-    }),
-    ("sessions", "a whole number of sessions, 0 or more", |draft, terms| {
-        set(&mut draft.grant.ceilings.sessions, terms.one(Terms::number)?)
     }),
     (
         "nodes",
@@ -137,6 +119,23 @@ struct Draft {
     grant: Grant,
 }
 
+impl Draft {
+    /// Reads a fact. Returns its name and value as the tables have them, and nothing where its terms are not what they should be.
+    fn take(
+        &mut self,
+        name: &str,
+        terms: &Terms<'_>,
+    ) -> Result<(&'static str, &'static str, Option<()>), BlockError> {
+        if let Some((name, wanted, read)) = FACTS.iter().find(|(known, ..)| *known == name) {
+            return Ok((name, wanted, read(self, terms)));
+        }
+        let resource = Resource::named(name).ok_or_else(|| BlockError::UnknownFact(shown(name)))?;
+        let amount = terms.one(Terms::number);
+        let value = amount.map(|amount| self.grant.ceilings.set(resource, Some(amount)));
+        Ok((resource.row().name, resource.row().fact, value))
+    }
+}
+
 #[expect(clippy::unnecessary_wraps, reason = "what the table's functions end with")]
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     *place = Some(value);
@@ -144,7 +143,7 @@ fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
 }
 
 impl Contents {
-    /// As facts, in the order of [`FACTS`].
+    /// As facts, in the order of [`FACTS`], with those of resources before the nodes.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let mut facts = Vec::new();
         let mut state = |name: &str, terms: Vec<Term>| facts.push(Fact::new(name.to_owned(), terms));
@@ -170,18 +169,8 @@ impl Contents {
         if let Some(fields) = &grant.writes {
             state("writes", vec![texts(fields)]);
         }
-        let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = grant.ceilings;
-        for (name, amount) in [
-            ("cpu", cpu.map(|share| share.0)),
-            ("memory", memory.map(|bytes| bytes.0)),
-            ("bandwidth", bandwidth.map(|rate| rate.0)),
-            ("records", records_per_second),
-            ("kept", kept_packets),
-            ("sessions", sessions),
-        ] {
-            if let Some(amount) = amount {
-                state(name, vec![number(amount)]);
-            }
+        for (resource, amount) in grant.ceilings.stated() {
+            state(resource.row().name, vec![number(amount)]);
         }
         if let Some(nodes) = &grant.nodes {
             state("nodes", vec![texts(nodes.iter())]);
@@ -223,7 +212,7 @@ impl Contents {
         let count = symbols.len();
         let distinct: BTreeSet<&String> = symbols.iter().collect();
         let table = SymbolTable::from(symbols.clone()).map_err(|_| BlockError::Form)?;
-        if distinct.len() != count || facts.len() > FACTS.len() {
+        if distinct.len() != count || facts.len() > FACTS.len() + Resource::ALL.len() {
             // More facts than there are: one is there twice, or is none. Which one, the loop would say, but the table would be as long as the token.
             return Err(BlockError::Form);
         }
@@ -231,15 +220,13 @@ impl Contents {
         let mut stated = BTreeSet::new();
         for fact in facts {
             let name = table.get_symbol(fact.predicate.name).ok_or(BlockError::Form)?;
-            let Some((name, wanted, read)) = FACTS.iter().find(|(known, ..)| *known == name) else {
-                return Err(BlockError::UnknownFact(shown(name)));
-            };
-            if !stated.insert(*name) {
+            let terms = Terms { symbols: &table, terms: &fact.predicate.terms };
+            let (name, wanted, value) = draft.take(name, &terms)?;
+            if !stated.insert(name) {
                 return Err(BlockError::Doubled(name));
             }
-            let terms = Terms { symbols: &table, terms: &fact.predicate.terms };
-            read(&mut draft, &terms).ok_or(BlockError::Value { fact: name, wanted })?;
-            if *name == "weir" && !draft.is_ours {
+            value.ok_or(BlockError::Value { fact: name, wanted })?;
+            if name == "weir" && !draft.is_ours {
                 return Err(BlockError::Version);
             }
         }

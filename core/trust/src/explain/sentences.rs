@@ -1,7 +1,7 @@
 //! A credential in sentences, complete: one for each part of its grant.
 
 use crate::credential::{BLOCKS_MAX, Credential};
-use crate::grant::{Ceilings, Grant, ModuleSet, Modules, View};
+use crate::grant::{Grant, ModuleSet, Modules, Resource, View};
 use crate::key::PublicKey;
 use std::fmt::Display;
 
@@ -82,36 +82,9 @@ fn of_grant(grant: &Grant) -> Vec<String> {
         memory.to_owned(),
         format!("They {writes}"),
     ];
-    sentences.extend(amounts(ceilings));
+    sentences.extend(Resource::ALL.iter().map(|resource| resource.sentence(ceilings.get(*resource))));
     sentences.push(delegation);
     sentences.iter().map(|sentence| format!("  {sentence}.\n")).collect()
-}
-
-fn amounts(ceilings: &Ceilings) -> [String; 6] {
-    let Ceilings { cpu, memory, bandwidth, records_per_second, kept_packets, sessions } = *ceilings;
-    let all = "All sessions of the holder and of those below together";
-    let cpu = most(cpu, " of a core", "any amount of processor time");
-    let memory = most(memory, " of memory", "any amount of memory");
-    let rate = most(bandwidth, "", "at any rate");
-    let records = most(records_per_second, " records a second", "any number of records");
-    let kept = most(kept_packets, " packets at a time", "any number of packets");
-    let sessions = match sessions {
-        Some(1) => "At most 1 session is there at a time".to_owned(),
-        Some(sessions) => format!("At most {sessions} sessions are there at a time"),
-        None => "Any number of sessions are there at a time".to_owned(),
-    };
-    [
-        format!("{all} use {cpu}"),
-        format!("They use {memory}"),
-        format!("They send {rate}"),
-        format!("They write {records}"),
-        format!("They keep {kept}"),
-        sessions,
-    ]
-}
-
-fn most(amount: Option<impl Display>, of: &str, unlimited: &str) -> String {
-    amount.map_or_else(|| unlimited.to_owned(), |amount| format!("at most {amount}{of}"))
 }
 
 /// Every set of modules, and every entry of it: a module has to be in each set.

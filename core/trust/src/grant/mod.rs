@@ -9,20 +9,22 @@ mod module;
 mod node;
 mod parts;
 mod request;
+mod resource;
 mod second;
 
 pub use filter::{FILTER_BYTES_MAX, Filter, FilterError};
 pub use module::{ModuleHash, ModuleHashError, ModuleSet, Modules};
 pub use node::{NodeName, NodeNameError, NodePattern, Nodes};
-pub use parts::{Ceilings, CpuShare, CpuShareError, Interface, InterfaceError};
+pub use parts::{CpuShare, CpuShareError, Interface, InterfaceError};
 pub use request::{Excess, Part, Request};
+pub use resource::{Amounts, Ceilings, Limit, Resource, Row, Shown, Unit};
 pub use second::Second;
 pub use weir_wire::view::View;
 
 use parts::least;
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use weir_units::{Amount, Name, beside};
+use weir_units::Name;
 
 /// The most entries of one list of a block: hashes, signers, interfaces, fields, nodes.
 pub const ENTRIES_MAX: usize = 64;
@@ -140,7 +142,7 @@ impl Grant {
             above(Part::Expires, self.expires, given.expires),
             above(Part::Delegations, self.delegations, given.delegations),
         ];
-        excesses.into_iter().chain(self.ceilings.excesses(&given.ceilings)).flatten().next()
+        excesses.into_iter().flatten().next().or_else(|| self.ceilings.excesses(&given.ceilings).next())
     }
 
     /// Checks that a block can have it.
@@ -169,8 +171,8 @@ impl Grant {
                 return Err(GrantError::Entries { part, count });
             }
         }
-        if let Some((part, amount)) = self.ceilings.amounts().find(|(_, amount)| *amount > AMOUNT_MAX) {
-            return Err(GrantError::Amount { part, amount });
+        if let Some((resource, amount)) = self.ceilings.stated().find(|(_, amount)| *amount > AMOUNT_MAX) {
+            return Err(GrantError::Amount { part: Part::Of(resource), amount });
         }
         match (self.not_before, self.expires) {
             (Some(not_before), Some(expires)) if expires <= not_before => {
@@ -182,29 +184,14 @@ impl Grant {
 }
 
 impl Ceilings {
-    /// Those that are stated, without their units.
-    pub(crate) fn amounts(&self) -> impl Iterator<Item = (Part, u64)> {
-        [
-            (Part::Cpu, self.cpu.map(|share| share.0)),
-            (Part::Memory, self.memory.map(|bytes| bytes.0)),
-            (Part::Bandwidth, self.bandwidth.map(|rate| rate.0)),
-            (Part::Records, self.records_per_second),
-            (Part::Kept, self.kept_packets),
-            (Part::Sessions, self.sessions),
-        ]
-        .into_iter()
-        .filter_map(|(part, amount)| amount.map(|amount| (part, amount)))
-    }
-
-    fn excesses(&self, given: &Self) -> [Option<Excess>; 6] {
-        [
-            above(Part::Cpu, self.cpu, given.cpu),
-            above_amount(Part::Memory, self.memory, given.memory),
-            above_amount(Part::Bandwidth, self.bandwidth, given.bandwidth),
-            above(Part::Records, self.records_per_second, given.records_per_second),
-            above(Part::Kept, self.kept_packets, given.kept_packets),
-            above(Part::Sessions, self.sessions, given.sessions),
-        ]
+    /// The resources of which this asks for more than `given`.
+    fn excesses(&self, given: &Self) -> impl Iterator<Item = Excess> {
+        self.stated().filter_map(|(resource, asked)| {
+            let (given, unit) = (given.get(resource)?, resource.row().unit);
+            let excess =
+                || Excess::new(Part::Of(resource), unit.show(asked, &[given]), unit.show(given, &[asked]));
+            (asked > given).then(excess)
+        })
     }
 }
 
@@ -220,12 +207,6 @@ fn where_not<T: Display, G: Display>(
 
 fn above<T: Ord + Display>(part: Part, asked: Option<T>, given: Option<T>) -> Option<Excess> {
     where_not(part, asked.as_ref(), given.as_ref(), T::le)
-}
-
-/// The same of amounts that are rounded where they are shown.
-fn above_amount<T: Ord + Amount>(part: Part, asked: Option<T>, given: Option<T>) -> Option<Excess> {
-    let (asked, given) = (asked?, given?);
-    (asked > given).then(|| Excess::new(part, beside(asked, &[given]), beside(given, &[asked])))
 }
 
 fn beyond<T: Ord + Display>(

@@ -1,8 +1,7 @@
-//! Small parts of a grant: interfaces, ceilings, fields that may be written.
+//! Small parts of a grant: interfaces, shares of processors.
 
 use std::fmt;
 use std::str::FromStr;
-use weir_units::{BitsPerSecond, Bytes};
 
 /// A network interface of a node, by name. It is compared and never looked up in a credential's place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,38 +72,6 @@ impl fmt::Display for CpuShare {
         match decimals.trim_end_matches('0') {
             "" => write!(f, "{}%", self.0 / 10_000),
             decimals => write!(f, "{}.{decimals}%", self.0 / 10_000),
-        }
-    }
-}
-
-/// What all sessions of a credential, and of those delegated from it, use together at most. What is not stated is not restricted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ceilings {
-    /// Processor time.
-    pub cpu: Option<CpuShare>,
-    /// Memory.
-    pub memory: Option<Bytes>,
-    /// What they send.
-    pub bandwidth: Option<BitsPerSecond>,
-    /// Records in a second.
-    pub records_per_second: Option<u64>,
-    /// Packets that are kept at once.
-    pub kept_packets: Option<u64>,
-    /// Sessions at once.
-    pub sessions: Option<u64>,
-}
-
-impl Ceilings {
-    /// The lower one of each.
-    #[must_use]
-    pub fn meet(&self, other: &Self) -> Self {
-        Self {
-            cpu: least(self.cpu, other.cpu),
-            memory: least(self.memory, other.memory),
-            bandwidth: least(self.bandwidth, other.bandwidth),
-            records_per_second: least(self.records_per_second, other.records_per_second),
-            kept_packets: least(self.kept_packets, other.kept_packets),
-            sessions: least(self.sessions, other.sessions),
         }
     }
 }

@@ -1,16 +1,13 @@
 //! What somebody asks for, held against what is granted.
 
-use super::{Ceilings, Grant, Interface, ModuleHash, NodeName, Second, View, list, where_not};
+use super::{Ceilings, Grant, Interface, ModuleHash, NodeName, Resource, Second, View, list, where_not};
 use crate::key::PublicKey;
 use std::fmt::{self, Display};
 use weir_units::Name;
 
 /// A part of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(
-    missing_docs,
-    reason = "they are the fields of `Grant` and `Ceilings`, and `Display` says what they are"
-)]
+#[allow(missing_docs, reason = "they are the fields of `Grant`, and `Display` says what they are")]
 pub enum Part {
     Profile,
     Modules,
@@ -18,12 +15,7 @@ pub enum Part {
     Interfaces,
     View,
     Writes,
-    Cpu,
-    Memory,
-    Bandwidth,
-    Records,
-    Kept,
-    Sessions,
+    Of(Resource),
     Nodes,
     NotBefore,
     Expires,
@@ -39,12 +31,7 @@ impl Display for Part {
             Self::Interfaces => "interfaces",
             Self::View => "view",
             Self::Writes => "fields to write",
-            Self::Cpu => "processor time",
-            Self::Memory => "memory",
-            Self::Bandwidth => "bandwidth",
-            Self::Records => "records per second",
-            Self::Kept => "kept packets",
-            Self::Sessions => "sessions",
+            Self::Of(resource) => resource.row().title,
             Self::Nodes => "nodes",
             Self::NotBefore => "beginning",
             Self::Expires => "end",
@@ -128,7 +115,7 @@ impl Grant {
                 refuse(Some(Excess::new(Part::Writes, list(beyond), list(given))));
             }
         }
-        excesses.extend(request.ceilings.excesses(&self.ceilings).into_iter().flatten());
+        excesses.extend(request.ceilings.excesses(&self.ceilings));
         excesses
     }
 }

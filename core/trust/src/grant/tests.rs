@@ -6,7 +6,7 @@ use proptest::collection::btree_set;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use weir_units::{BitsPerSecond, Bytes};
+use weir_units::Bytes;
 
 fn keys() -> Vec<PublicKey> {
     (1..4).map(|seed| Identity::from_seed(&[seed; 32]).public()).collect()
@@ -42,14 +42,11 @@ fn nodes() -> impl Strategy<Value = Nodes> {
 }
 
 fn ceilings() -> impl Strategy<Value = Ceilings> {
-    let amount = || option::of(prop_oneof![0..4_u64, Just(AMOUNT_MAX)]);
-    (amount(), amount(), amount(), amount(), amount(), amount()).prop_map(|(a, b, c, d, e, f)| Ceilings {
-        cpu: a.map(CpuShare),
-        memory: b.map(Bytes),
-        bandwidth: c.map(BitsPerSecond),
-        records_per_second: d,
-        kept_packets: e,
-        sessions: f,
+    let amount = option::of(prop_oneof![0..4_u64, Just(AMOUNT_MAX)]);
+    prop::collection::vec(amount, Resource::ALL.len()).prop_map(|amounts| {
+        let mut ceilings = Ceilings::default();
+        Resource::ALL.iter().zip(amounts).for_each(|(resource, amount)| ceilings.set(*resource, amount));
+        ceilings
     })
 }
 
