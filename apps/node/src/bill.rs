@@ -2,13 +2,13 @@
 
 use crate::account::Account;
 use crate::link;
-use crate::moment::Moment;
 use crate::node::{Channel, Module, Node, Session, Vp};
 use crate::processors::ProcessorStats;
 use crate::runner::{self, CoreThread};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_datapath::moment::Moment;
 use weir_sched::cpu::Stats;
 use weir_session::Name;
 use weir_session::ledger::{

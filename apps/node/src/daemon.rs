@@ -22,7 +22,6 @@ use crate::deliveries::Deliveries;
 use crate::error::NodeError;
 use crate::isolation::SpawnerWatch;
 use crate::log::{self, say, warn};
-use crate::moment::Moment;
 use crate::node::{Node, Session};
 use crate::policy::{Ground, Policy};
 use crate::protocol::{Request, Snapshot};
@@ -49,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 pub(crate) use telling::Telling;
 use weir_confine::child::Cores;
+use weir_datapath::moment::Moment;
 use weir_ledger::{Ledger, Options as LedgerOptions, Start};
 use weir_sandbox::{Cache, CompileLimits, Engine, Options};
 use weir_session::ledger::{Closed, Digest, Event, Text, Unloaded};
@@ -240,7 +240,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn now() -> Timestamp {
-    crate::runner::wall_clock()
+    weir_datapath::moment::wall_clock()
 }
 
 /// Says whether a node starts with a configuration on this machine, as a start itself finds out, and what is questionable.

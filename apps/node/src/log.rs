@@ -137,7 +137,7 @@ fn is_journal() -> bool {
 }
 
 fn now() -> Timestamp {
-    crate::runner::wall_clock()
+    weir_datapath::moment::wall_clock()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod promises;
 use crate::guest::{Guest, Served};
 use crate::laps::{Laps, Late};
 use crate::link::Outlet;
-use crate::moment::Moment;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 pub use mailbox::Waker;
 use mailbox::{Mailbox, lock};
@@ -18,18 +17,19 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use weir_datapath::moment::{Moment, steady_clock};
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, Traced, head};
 use weir_sched::cpu::{
     Config, Debt, Decision, Depth, Load, Outcome, Overload, PoolId, Pools, Ppm, Refusal, Share, Stats, Terms,
     VpId, Work,
 };
-use weir_units::{Nanos, Timestamp};
+use weir_units::Nanos;
 
 /// How long a core's thread may take to answer. A run is far shorter; what takes longer is not answered any more.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -708,17 +708,6 @@ impl Runner {
             stolen: self.laps.stolen(now),
         }
     }
-}
-
-/// The monotonic clock: the same for all cores, as modules move between them.
-pub(crate) fn steady_clock() -> Nanos {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    elapsed(*BEGIN.get_or_init(Instant::now))
-}
-
-pub(crate) fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn elapsed(since: Instant) -> Nanos {

@@ -39,7 +39,7 @@ impl Node {
             node: self.config.node.name.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            at_ns: crate::runner::wall_clock().0,
+            at_ns: weir_datapath::moment::wall_clock().0,
             cores,
             interfaces: self.interfaces(),
             links: self.link_shots(),

@@ -1,9 +1,9 @@
 //! A module in its sandbox: in this process, or in one of its own.
 
-use crate::seat::Occupant;
 use crate::tables::Readings;
 use std::io;
 use std::sync::Arc;
+use weir_datapath::seat::Occupant;
 use weir_netio::{DescriptorRing, WatchGuard, Window};
 use weir_sandbox::{Area, Budget, Call, Counters, Instance, LogLine, News, Patch, Press, Step, Ward};
 use weir_session::Records;
@@ -35,7 +35,7 @@ impl Occupant for Tenant {
         }
     }
 
-    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, crate::seat::SeatError> {
+    fn face(&mut self, window: &Arc<Window>) -> Result<Option<WatchGuard>, weir_datapath::seat::SeatError> {
         match self {
             Self::Here(instance) => instance.face(window),
             // What is mapped there is nothing to this process, and it is memory that cannot shrink.

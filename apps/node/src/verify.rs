@@ -168,7 +168,8 @@ impl Remarks {
             return;
         }
         let (Ok(policy), Ok(node)) = (Policy::of(config, path, shipped), config.name()) else { return };
-        for finding in policy.findings(Some((config, &node)), Second::of(crate::runner::wall_clock())) {
+        for finding in policy.findings(Some((config, &node)), Second::of(weir_datapath::moment::wall_clock()))
+        {
             self.warning(None, format!("{}: {}", finding.file.shown(), finding.what));
         }
     }

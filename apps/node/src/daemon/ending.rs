@@ -4,11 +4,11 @@ use super::{Daemon, lock};
 use crate::error::NodeError;
 use crate::leaving::{self, Leaving};
 use crate::log::{self, warn};
-use crate::moment::Moment;
 use crate::share::By;
 use crate::source::Notice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_datapath::moment::Moment;
 use weir_session::Name;
 use weir_session::ledger::{Closed, Event, Session as Billed, Unloaded};
 

@@ -158,7 +158,7 @@ impl Policy {
     fn finish(&mut self) -> Result<(), PolicyError> {
         let profiles: Vec<Name> = self.profiles.keys().cloned().collect();
         self.roots.iter().try_for_each(|root| root.check_profiles(&profiles))?;
-        let (keys, now) = (self.keys(), Second::of(crate::runner::wall_clock()));
+        let (keys, now) = (self.keys(), Second::of(weir_datapath::moment::wall_clock()));
         for file in self.lists.clone() {
             let wrong = |wrong| PolicyError::new(&file, Wrong::Revocation(wrong));
             let list: RevocationList = self.text(&file, LIST_BYTES_MAX)?.parse().map_err(wrong)?;

@@ -114,7 +114,7 @@ impl<'a> World<'a> {
     /// # Errors
     /// What it has kept cannot be read, or is damaged.
     pub fn remembering(self, state: &Path) -> Result<Self, DaemonError> {
-        let now = Second::of(crate::runner::wall_clock());
+        let now = Second::of(weir_datapath::moment::wall_clock());
         let (trust, _) = self.trust.remembering([&crate::revoked::kept(state)?], now);
         Ok(Self { trust, ..self })
     }

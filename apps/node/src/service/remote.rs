@@ -288,7 +288,7 @@ fn verify(
     credential: Result<&Credential, &Worthless>,
 ) -> Result<Verified, Refusal> {
     let credential = credential.map_err(Clone::clone)?;
-    Ok(trust.verify(credential, &peer.key, Second::of(crate::runner::wall_clock()))?)
+    Ok(trust.verify(credential, &peer.key, Second::of(weir_datapath::moment::wall_clock()))?)
 }
 
 /// A client elsewhere.

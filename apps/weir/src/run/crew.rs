@@ -11,7 +11,7 @@ use super::work::Work;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use weir_node::seat::SeatError;
+use weir_datapath::seat::SeatError;
 
 /// Blocks under way at most: bounds what modules can have emitted before it is written.
 const BLOCKS_MAX: usize = 8;

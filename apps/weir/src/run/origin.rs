@@ -5,12 +5,12 @@ use crate::cli::{self, Run};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use weir_datapath::moment::{Moment, wall_clock};
 use weir_netio::{
     Block, Capture, DescriptorRing, Direction, Input, Kind, Live, LiveError, LiveNext, LiveOptions,
     LiveTotals, Next, OpenError, Options, ReadError, Totals,
 };
-use weir_node::moment::Moment;
 use weir_sandbox::process_time;
 use weir_units::{Nanos, Shown as _, Timestamp};
 use weir_wire::LinkType;
@@ -164,12 +164,6 @@ impl Origin {
     }
 }
 
-/// The time of packets that arrive now.
-pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-}
-
 fn options(args: &cli::Live) -> LiveOptions {
     let default = LiveOptions::default();
     LiveOptions {
@@ -207,7 +201,7 @@ impl Ending {
 
     /// Now.
     pub fn now() -> Self {
-        Self { last: now(), begin: Instant::now(), used: process_time() }
+        Self { last: wall_clock(), begin: Instant::now(), used: process_time() }
     }
 
     /// Whether nothing more is waited for.

@@ -2,8 +2,8 @@
 
 use super::work::{Matter, Output, Work};
 use std::fmt;
+use weir_datapath::seat::{Seat, SeatError};
 use weir_netio::{Block, DescriptorRing};
-use weir_node::seat::{Seat, SeatError};
 use weir_sandbox::{During, Incident, Instance, thread_time};
 use weir_session::Records;
 use weir_units::{Nanos, Timestamp};

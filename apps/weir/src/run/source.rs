@@ -6,8 +6,8 @@ use super::work::{Matter, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_datapath::moment::Moment;
 use weir_netio::{Block, Capture, Filter, FilterError, LiveTotals, Totals};
-use weir_node::moment::Moment;
 use weir_units::{Nanos, Timestamp};
 use weir_wire::LinkType;
 

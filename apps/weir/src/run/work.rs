@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use weir_datapath::moment::Moment;
 use weir_netio::Block;
-use weir_node::moment::Moment;
 use weir_sandbox::{LogLine, Patch};
 use weir_session::Records;
 
