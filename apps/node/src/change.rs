@@ -2,7 +2,6 @@
 
 use crate::error::NodeError;
 use crate::filters::Compiled;
-use crate::link::Outlet;
 use crate::log::warn;
 use crate::node::{Channel, Node, Session, Vp};
 use crate::protocol::Change;
@@ -10,6 +9,7 @@ use crate::spec::{ChannelSpec, PARTS_MAX, ProcessorSpec, SessionSpec, SpecError}
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_datapath::egress::Outlet;
 use weir_session::{MemoryReservation, MemoryState, Name};
 
 /// What was done of a change, to be taken back where the rest is refused.

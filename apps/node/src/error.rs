@@ -1,12 +1,13 @@
 //! Why a node does not do what it was asked to do.
 
 use crate::config::ConfigError;
-use crate::link::{LinkError, OutputError};
+use crate::link::OutputError;
 use crate::plan::PlanError;
 use crate::runner::{StartError, Stuck};
 use crate::source::SourceError;
 use crate::spec::SpecError;
 use crate::tables::TableError;
+use weir_datapath::egress::LinkError;
 use weir_datapath::seat::SeatError;
 use weir_records::RecordsError;
 use weir_sandbox::LoadError;

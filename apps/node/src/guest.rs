@@ -3,7 +3,6 @@
 use crate::account::Account;
 use crate::intake::Intake;
 use crate::limits::Limits;
-use crate::link::{Outlet, Way};
 use crate::outbox::{Load, Outbox};
 use crate::plan::ChannelTally;
 use crate::post::{Desk, Mail};
@@ -16,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use weir_abi::BATCH_PACKETS;
 use weir_bounds::EntryPoint;
+use weir_datapath::egress::{Outlet, Way};
 use weir_datapath::moment::Moment;
 use weir_datapath::seat::{Occupant, Seat};
 use weir_sandbox::{Budget, Cycles, LogLine, News, thread_time};

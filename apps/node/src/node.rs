@@ -259,7 +259,7 @@ impl Node {
         }
         let mut links = BTreeMap::new();
         for link in &config.links {
-            links.insert(link.interface.clone(), Port::start(link.clone(), notices.clone(), trace)?);
+            links.insert(link.interface.clone(), Port::start(link.clone(), notices, trace)?);
         }
         let method = Method::before(&config.node.state);
         let secret = Arc::new(Secret::of(&config.node.state)?);

@@ -1,7 +1,6 @@
 //! Who gets which packets of an interface.
 
 use crate::account::Account;
-use crate::link::Way;
 use crate::queue::Queue;
 use crate::runner::Waker;
 use crate::spec::Unattended;
@@ -9,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_datapath::egress::Way;
 use weir_demux::{
     CHANNELS_MAX, ChannelSet, Filters, JoinError, Joined, Joiner, Limits, Program, ProgramError, SubFlows,
 };

@@ -8,7 +8,6 @@ mod promises;
 
 use crate::guest::{Guest, Served};
 use crate::laps::{Laps, Late};
-use crate::link::Outlet;
 use crate::trace::{Recorder, Shared, Trace, recorder};
 pub use mailbox::Waker;
 use mailbox::{Mailbox, lock};
@@ -22,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_datapath::egress::Outlet;
 use weir_datapath::moment::{Moment, steady_clock};
 use weir_sandbox::thread_time;
 use weir_sched::cpu::trace::{self, Traced, head};

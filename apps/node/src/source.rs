@@ -2,7 +2,6 @@
 
 use crate::account::{Meter, charge};
 use crate::laps::RunDelay;
-use crate::link::Way;
 use crate::plan::{Plan, PlanError, Planner, Reader, Route, Sight};
 use crate::spec::Unattended;
 use std::collections::VecDeque;
@@ -12,6 +11,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use weir_datapath::egress::Way;
 use weir_abi::flag;
 use weir_demux::{ChannelSet, FragmentCounters, Fragments, Limits, MoreBytes, Packet};
 use weir_netio::{Block, DescriptorRing, Drops, Live, LiveError, LiveNext, LiveOptions, Selection};

@@ -31,7 +31,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "edge/netio",
         &["abi", "core/demux", "core/filter", "core/units", "core/wire", "edge/confine", "edge/memory"],
     ),
-    ("edge/datapath", &["core/units", "edge/netio", "edge/sandbox"]),
+    (
+        "edge/datapath",
+        &["abi", "core/demux", "core/sched", "core/units", "core/wire", "edge/netio", "edge/sandbox"],
+    ),
     ("edge/ledger", &["core/session", "core/units", "edge/confine"]),
     ("edge/records", &["abi", "core/session", "core/units", "edge/confine"]),
     ("edge/remote", &["core/trust", "core/units", "edge/confine"]),

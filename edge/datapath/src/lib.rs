@@ -2,12 +2,14 @@
 //!
 //! | module | stage |
 //! |---|---|
+//! | [`egress`] | completes packets, and sends them: links, of which channels reserve shares, and TAP devices |
 //! | [`seat`] | drives a module over the blocks of a source, with the ticks that come between packets |
 //! | [`moment`] | the two clocks that packet time follows |
 //!
-//! No session, request or protocol is known here. No unsafe code; here because it has clocks.
+//! No session of a node, no request and no protocol is known here. No unsafe code; here because it has clocks, threads and interfaces.
 
 #![forbid(unsafe_code)]
 
+pub mod egress;
 pub mod moment;
 pub mod seat;

@@ -1,31 +1,21 @@
-//! Ways out: links, of which sessions reserve shares, and what goes through them.
+//! Links of the node, and output channels of its sessions.
 //!
-//! A [link](Port) is an interface and a rate. A thread of its own sends on it, in the order and at the times that the link's
-//! [scheduler](weir_sched::link) says. A session's output channel is a share of a link: a reservation, a cap, a part of what others leave, and
-//! a bounded queue. Whoever produces frames has an [`Outlet`] of it: modules, the forwarding of an input channel, a TAP device.
+//! A link is an interface and a rate, a session's output channel a share of it ([`weir_datapath::egress`]): a reservation, a cap, a part of what others
+//! leave, and a bounded queue.
 
-mod lane;
 mod outputs;
 mod port;
 mod rates;
 mod rearranged;
-mod recorded;
 mod shot;
 mod spec;
-mod tally;
-mod tap;
 mod trial;
-mod way;
 
-pub use lane::{Lost, Outlet};
 pub use outputs::OutputError;
-pub use port::{LinkError, Port, PortState};
 pub use spec::{LinkConfig, OutputSpec};
-pub use tally::OutputTally;
-pub use tap::TapError;
 
 pub(crate) use outputs::{Output, Outputs, reserved};
+pub(crate) use port::{Port, drops};
 pub(crate) use rates::{can_become, changed, note};
 pub(crate) use rearranged::{Entering, Step};
 pub(crate) use trial::Trial;
-pub(crate) use way::Way;

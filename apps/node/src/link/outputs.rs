@@ -1,11 +1,8 @@
 //! Output channels of a node's sessions.
 
-use super::lane::Outlet;
-use super::port::Port;
+use super::port::{Port, drops, tell};
 use super::rates::rate_of;
 use super::spec::OutputSpec;
-use super::tap::{Tap, TapError};
-use super::way::Way;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::node::{Node, Session};
@@ -15,6 +12,7 @@ use crate::spec::{ChannelSpec, SessionSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_datapath::egress::{Outlet, Tap, TapError, Way};
 use weir_demux::{Demux, JoinError, Limits};
 use weir_sched::link::Refused;
 use weir_session::ledger::{ReservedLink, Text, Usage};
@@ -98,8 +96,8 @@ impl Output {
         {
             *sum = sum.saturating_add(counter.load(Ordering::Relaxed));
         }
-        let of_tap = self.tap.iter().flat_map(|tap| tap.end.tally.drops());
-        for (cause, count) in tally.drops().into_iter().chain(of_tap) {
+        let of_tap = self.tap.iter().flat_map(|tap| drops(&tap.end.tally));
+        for (cause, count) in drops(tally).into_iter().chain(of_tap) {
             used.drops.add(cause, count);
         }
     }
@@ -154,7 +152,7 @@ impl Node {
         let memory = hold(memory, session, spec.memory(link.config()))?;
         let refused = |refused| OutputError::Refused { link: spec.link.clone(), refused };
         let outlet = link.open(spec, allowed.clone()).map_err(|error| failed(refused(error)))?;
-        let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), self.notices.clone()));
+        let tap = spec.tap.as_ref().map(|device| Tap::start(device, outlet.clone(), tell(&self.notices)));
         match tap.transpose() {
             Ok(tap) => Ok(Output { spec: spec.clone(), outlet, allowed, tap: tap.map(Arc::new), memory }),
             Err(error) => {

@@ -3,12 +3,13 @@
 use super::outputs::{Output, Outputs, allowed, hold};
 use super::rates::rate_of;
 use super::spec::{LinkConfig, OutputSpec};
-use super::{Outlet, OutputError};
+use super::OutputError;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::log::warn;
 use crate::node::Node;
 use std::sync::Arc;
+use weir_datapath::egress::Outlet;
 use weir_demux::Demux;
 use weir_sched::link::{RateRefused, Refused};
 use weir_session::{MemoryReservation, Name};
@@ -64,7 +65,7 @@ impl Output {
 
     /// Returns true if frames go the same way through both.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.outlet.0, &other.outlet.0)
+        self.outlet.is_same(&other.outlet)
     }
 
     /// Returns true if it can go on with these terms, on the same link and TAP device.

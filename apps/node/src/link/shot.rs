@@ -1,6 +1,7 @@
 //! How links and output channels are, for whoever asks.
 
 use super::outputs::Output;
+use super::port::drops;
 use crate::node::{Node, Session};
 use crate::protocol::{LinkShot, OutputShot};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ impl Node {
         let (spec, tally) = (&output.spec, output.outlet.tally());
         let counters =
             self.links.get(&spec.link).map(|link| link.counters(&output.outlet)).unwrap_or_default();
-        let drops = tally.drops().into_iter().filter(|(_, count)| *count > 0);
+        let lost = drops(tally).into_iter().filter(|(_, count)| *count > 0);
         let tap = output.tap.as_ref().map(|tap| &tap.end.tally);
         OutputShot {
             name: spec.name.to_string(),
@@ -48,9 +49,9 @@ impl Node {
             bytes: get(&tally.bytes),
             wire_bytes: counters.reserved.bytes.0 + counters.excess.bytes.0,
             reserved_wire_bytes: counters.reserved.bytes.0,
-            drops: drops.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
+            drops: lost.map(|(cause, count)| (cause.name().to_owned(), count)).collect(),
             tap_packets: tap.map_or(0, |tally| get(&tally.packets)),
-            tap_lost: tap.map_or(0, |tally| tally.drops().into_iter().map(|(_, count)| count).sum()),
+            tap_lost: tap.map_or(0, |tally| drops(tally).into_iter().map(|(_, count)| count).sum()),
         }
     }
 }

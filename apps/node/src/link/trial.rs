@@ -2,11 +2,12 @@
 
 use super::outputs::{allowed, hold};
 use super::spec::{LinkConfig, OutputSpec};
-use super::{LinkError, OutputError};
+use super::OutputError;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_datapath::egress::LinkError;
 use weir_sched::link::Link;
 use weir_session::{Holding, MemoryReservation, Name};
 use weir_units::Nanos;

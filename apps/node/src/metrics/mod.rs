@@ -8,7 +8,7 @@ mod server;
 pub use server::{CONNECTION, serve, wake};
 
 use crate::deliveries;
-use crate::link::OutputTally;
+use crate::link::drops;
 use crate::plan::ChannelTally;
 use crate::protocol::{
     ChannelShot, CoreShot, InterfaceShot, LinkShot, ModuleShot, OutputShot, ProcessShot, ProcessorShot,
@@ -21,6 +21,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
+use weir_datapath::egress::OutputTally;
 use weir_demux::FragmentCounters;
 use weir_session::ledger::{DropCause, Thing, Usage};
 use weir_trust::grant::{Resource, Shown};
@@ -477,7 +478,7 @@ impl Shot {
         to.family("weir_output_wire", "bytes", help, counts(|it| it.wire_bytes))?;
         let help = "Of the bytes on the wire, what its reservation let go";
         to.family("weir_output_reserved_wire", "bytes", help, counts(|it| it.reserved_wire_bytes))?;
-        let causes = OutputTally::default().drops().map(|(cause, _)| cause.name());
+        let causes = drops(&OutputTally::default()).map(|(cause, _)| cause.name());
         let dropped = Samples::Counts(each("cause", causes, all(), |output| &output.drops));
         to.family("weir_output_dropped", "packets", "Packets that it lost, by cause", dropped)?;
         let taps = || all().filter(|(_, output)| output.tap.is_some());
@@ -598,7 +599,7 @@ mod tests {
                 "weir_channel_found_packets_total{{session=\"s\",channel=\"c\",what=\"{what}\"}} 0"
             ));
         }
-        for (cause, _) in OutputTally::default().drops() {
+        for (cause, _) in drops(&OutputTally::default()) {
             has(&format!(
                 "weir_output_dropped_packets_total{{session=\"s\",output=\"o\",cause=\"{cause}\"}} 0"
             ));

@@ -9,7 +9,7 @@ use weir_sandbox::Patch;
 
 /// A way on for packets that came in.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+pub enum Way {
     /// Out through an output channel.
     Link(Outlet),
     /// To the programs behind a TAP device.
@@ -18,7 +18,7 @@ pub(crate) enum Way {
 
 impl Way {
     /// Has a packet of a block go on as it is.
-    pub(crate) fn pass(&self, block: &Block, packet: usize, room: &mut Vec<u8>) {
+    pub fn pass(&self, block: &Block, packet: usize, room: &mut Vec<u8>) {
         if self.fetch(block, packet, room) {
             self.offer(room);
         }
@@ -26,7 +26,7 @@ impl Way {
 
     /// Has a packet of a block go on with these patches, in their order. A patch that cannot be made is left out, and counted by the caller: it
     /// was checked when the module made it, so that can only be where the packet's memory has changed since. Says how many those are.
-    pub(crate) fn pass_patched<'a>(
+    pub fn pass_patched<'a>(
         &self,
         block: &Block,
         packet: usize,

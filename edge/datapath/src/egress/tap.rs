@@ -2,9 +2,8 @@
 
 use super::lane::Outlet;
 use super::tally::OutputTally;
-use crate::source::Notice;
+use super::{News, Tell};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use weir_abi::flag;
@@ -34,14 +33,15 @@ pub enum TapError {
 
 /// The way into a device: what the node writes there, the system receives.
 #[derive(Debug)]
-pub(crate) struct TapEnd {
+pub struct TapEnd {
     sink: Mutex<Sink>,
-    pub(crate) tally: OutputTally,
+    /// What it took, and what it did not.
+    pub tally: OutputTally,
 }
 
 impl TapEnd {
     /// Has the system receive a frame from the device. Never waits.
-    pub(super) fn offer(&self, frame: &[u8]) {
+    pub fn offer(&self, frame: &[u8]) {
         let mut loss = None;
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         let done = sink.send_telling(&[frame], |_, why| loss = Some(why));
@@ -56,15 +56,20 @@ impl TapEnd {
 
 /// A device and the thread that reads it. When this is dropped the device is closed, and is gone if the node has made it.
 #[derive(Debug)]
-pub(crate) struct Tap {
-    pub(crate) end: Arc<TapEnd>,
+pub struct Tap {
+    /// The way into it.
+    pub end: Arc<TapEnd>,
     is_over: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Tap {
     /// Opens the device of that name, or makes it, and has what is sent into it go out.
-    pub(super) fn start(device: &str, outlet: Outlet, notices: Sender<Notice>) -> Result<Self, TapError> {
+    ///
+    /// # Errors
+    ///
+    /// See [`TapError`].
+    pub fn start(device: &str, outlet: Outlet, tell: Tell) -> Result<Self, TapError> {
         let options = LiveOptions { kind: Kind::Tap, ring: RING, ..LiveOptions::default() };
         let mut live = Live::open(device, options)?;
         let end = Arc::new(TapEnd { sink: Mutex::new(live.sink()?), tally: OutputTally::default() });
@@ -72,7 +77,7 @@ impl Tap {
         let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{device}"))
-            .spawn(move || read(live, &theirs, &outlet, &over, &notices))
+            .spawn(move || read(live, &theirs, &outlet, &over, &tell))
             .map_err(|source| TapError::Thread { device: device.to_owned(), source })?;
         Ok(Self { end, is_over, thread: Mutex::new(Some(thread)) })
     }
@@ -80,7 +85,7 @@ impl Tap {
 
 impl Tap {
     /// Nothing is read from it any more.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.is_over.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -95,7 +100,7 @@ impl Drop for Tap {
     }
 }
 
-fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, notices: &Sender<Notice>) {
+fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, tell: &Tell) {
     let mut frame = Vec::new();
     while !is_over.load(Ordering::Acquire) {
         match live.next_block(WAIT) {
@@ -107,14 +112,13 @@ fn read(mut live: Live, end: &TapEnd, outlet: &Outlet, is_over: &AtomicBool, not
                 {
                     *end.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
                 }
-                _ = notices
-                    .send(Notice::Interface { interface: live.name().to_owned(), what: event.to_string() });
+                tell(News::Changed { interface: live.name().to_owned(), what: event.to_string() });
             }
             Ok(LiveNext::Quiet | LiveNext::Full) => {}
             Ok(LiveNext::End) => return,
             Err(error) => {
                 let what = format!("{}: {error}", live.name());
-                _ = notices.send(Notice::Failed { interface: live.name().to_owned(), what });
+                tell(News::Failed { interface: live.name().to_owned(), what });
                 return;
             }
         }

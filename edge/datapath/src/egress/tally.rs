@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_netio::Loss;
-use weir_session::ledger::DropCause;
 
 /// What an output channel sent and lost. Counters only grow.
 #[derive(Debug, Default)]
@@ -26,19 +25,6 @@ pub struct OutputTally {
 }
 
 impl OutputTally {
-    /// Each cause with its count, as the ledger names them.
-    pub fn drops(&self) -> [(DropCause, u64); 6] {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [
-            (DropCause::LinkQueueFull, get(&self.queue_full)),
-            (DropCause::TooLong, get(&self.too_long)),
-            (DropCause::Refused, get(&self.refused)),
-            (DropCause::InterfaceDown, get(&self.down)),
-            (DropCause::SendFailed, get(&self.failed)),
-            (DropCause::Closed, get(&self.closed)),
-        ]
-    }
-
     /// A frame of so many bytes has gone.
     pub(crate) fn sent(&self, bytes: usize) {
         self.packets.fetch_add(1, Ordering::Relaxed);

@@ -1,18 +1,21 @@
 //! A link's scheduler, which may have all that it is told and decides written down.
 
-use crate::trace::Trace;
 use std::io;
-use std::path::Path;
 use weir_sched::link::trace::Recorder;
 use weir_sched::link::{
     ChannelId, ChannelTerms, Closed, ConfigError, Decision, Dropped, Link, LinkConfig, RateRefused, Refused,
 };
 use weir_units::{BitsPerSecond, Nanos};
 
+/// Takes a line of a record. It never waits.
+pub type Line = Box<dyn FnMut(String) + Send>;
+/// Begins a record with its first line.
+pub type Tracing<'a> = Box<dyn FnOnce(&str) -> io::Result<Line> + 'a>;
+
 /// The scheduler.
 pub(super) enum Scheduled {
     Plain(Box<Link<Vec<u8>>>),
-    Recorded { recorder: Box<Recorder<Vec<u8>>>, trace: Trace<String> },
+    Recorded { recorder: Box<Recorder<Vec<u8>>>, trace: Line },
 }
 
 /// Why there is none.
@@ -22,14 +25,13 @@ pub(super) enum Failed {
 }
 
 impl Scheduled {
-    /// A link without channels. What it does is written to `folder`/link-`interface`.trace, if there is a folder.
-    pub(super) fn new(config: LinkConfig, interface: &str, folder: Option<&Path>) -> Result<Self, Failed> {
-        let Some(folder) = folder else {
+    /// A link without channels. All that it decides is recorded, if there is a record.
+    pub(super) fn new(config: LinkConfig, trace: Option<Tracing<'_>>) -> Result<Self, Failed> {
+        let Some(trace) = trace else {
             return Link::new(config).map(|link| Self::Plain(Box::new(link))).map_err(Failed::Config);
         };
         let mut recorder = Recorder::new(config).map_err(Failed::Config)?;
-        let name = format!("link-{interface}");
-        let trace = Trace::create(folder, &name, recorder.take().trim_end()).map_err(Failed::Trace)?;
+        let trace = trace(recorder.take().trim_end()).map_err(Failed::Trace)?;
         Ok(Self::Recorded { recorder: Box::new(recorder), trace })
     }
 
@@ -103,10 +105,10 @@ impl Scheduled {
 
 fn noted<R>(
     recorder: &mut Recorder<Vec<u8>>,
-    trace: &mut Trace<String>,
+    trace: &mut Line,
     ask: impl FnOnce(&mut Recorder<Vec<u8>>) -> R,
 ) -> R {
     let answer = ask(recorder);
-    trace.add(recorder.take().trim_end().to_owned());
+    trace(recorder.take().trim_end().to_owned());
     answer
 }

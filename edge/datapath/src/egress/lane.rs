@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_demux::{ChannelSet, Demux, Packet};
 use weir_netio::Loss;
-use weir_sched::link::ChannelId;
+use weir_sched::link::{ChannelId, QueueLimit};
+use weir_units::Bytes;
 
 /// How much room of frames that were sent is kept for the next ones: so many, each of at most so many bytes.
-const SPARE: usize = 1024;
+const SPARE: usize = 4096;
 const SPARE_BYTES: usize = 2048;
 
 /// A way out through an output channel of a session. Clones are the same way; they are cheap, and may be used on any thread.
@@ -40,21 +41,17 @@ impl Outlet {
     ///
     /// It does not go, and is counted. A frame that is taken can still be lost at the interface; then it is counted there.
     pub fn offer(&self, frame: &[u8]) -> Result<(), Lost> {
-        let lane = &*self.0;
-        let taken = lane.take_in(frame);
-        match taken {
-            Ok(()) => lane.bell.ring(&self.0),
-            Err(lost) => {
-                let counter = match lost {
-                    Lost::QueueFull => &lane.tally.queue_full,
-                    Lost::TooLong => &lane.tally.too_long,
-                    Lost::Refused => &lane.tally.refused,
-                    Lost::Closed => &lane.tally.closed,
-                };
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        taken
+        self.offers().offer(frame)
+    }
+
+    /// For many frames that go out one after the other. The link's thread learns of them when this is dropped, at the latest.
+    pub fn offers(&self) -> Offers<'_> {
+        Offers { lane: &self.0, inbox: Some(self.0.lock()), has_any: false }
+    }
+
+    /// Returns true if frames go the same way through both.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// A frame that was to go out was captured only in part, so that there is nothing to send.
@@ -70,6 +67,57 @@ impl Outlet {
     /// Frames that have been taken and have not been sent yet.
     pub fn waiting(&self) -> u32 {
         self.0.lock().waiting
+    }
+}
+
+/// An output channel whose queue is open for frames.
+#[derive(Debug)]
+pub struct Offers<'a> {
+    lane: &'a Arc<Lane>,
+    /// Given back before the link's thread is woken.
+    inbox: Option<MutexGuard<'a, Inbox>>,
+    has_any: bool,
+}
+
+impl Offers<'_> {
+    /// As [`Outlet::offer`].
+    ///
+    /// # Errors
+    ///
+    /// It does not go, and is counted.
+    pub fn offer(&mut self, frame: &[u8]) -> Result<(), Lost> {
+        let lane = &**self.lane;
+        let taken = match &mut self.inbox {
+            Some(inbox) => inbox.take_in(frame, lane.frame_max),
+            None => Err(Lost::Closed),
+        };
+        match taken {
+            Ok(()) => self.has_any = true,
+            Err(lost) => {
+                let counter = match lost {
+                    Lost::QueueFull => &lane.tally.queue_full,
+                    Lost::TooLong => &lane.tally.too_long,
+                    Lost::Refused => &lane.tally.refused,
+                    Lost::Closed => &lane.tally.closed,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        taken
+    }
+
+    /// As [`Outlet::cut`].
+    pub fn cut(&self) {
+        self.lane.tally.lost(Loss::Cut);
+    }
+}
+
+impl Drop for Offers<'_> {
+    fn drop(&mut self) {
+        drop(self.inbox.take());
+        if self.has_any {
+            self.lane.bell.ring(self.lane);
+        }
     }
 }
 
@@ -93,7 +141,9 @@ struct Inbox {
     frames: Vec<Vec<u8>>,
     /// Those, those that the scheduler has, and those under way.
     waiting: u32,
-    queue: u32,
+    /// Their bytes.
+    waiting_bytes: Bytes,
+    queue: QueueLimit,
     /// What may go out; None: everything.
     allowed: Option<Arc<Demux>>,
     is_closed: bool,
@@ -104,43 +154,25 @@ impl Lane {
     pub(super) fn new(
         id: ChannelId,
         frame_max: u32,
-        queue: u32,
+        queue: QueueLimit,
         allowed: Option<Arc<Demux>>,
         bell: Arc<Bell>,
     ) -> Self {
-        let inbox =
-            Inbox { frames: Vec::new(), waiting: 0, queue, allowed, is_closed: false, spare: Vec::new() };
+        let inbox = Inbox {
+            frames: Vec::new(),
+            waiting: 0,
+            waiting_bytes: Bytes(0),
+            queue,
+            allowed,
+            is_closed: false,
+            spare: Vec::new(),
+        };
         let (inbox, is_told) = (Mutex::new(inbox), AtomicBool::new(false));
         Self { id, frame_max, inbox, is_told, bell, tally: OutputTally::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_in(&self, frame: &[u8]) -> Result<(), Lost> {
-        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let mut inbox = self.lock();
-        if inbox.is_closed {
-            return Err(Lost::Closed);
-        }
-        if len > self.frame_max {
-            return Err(Lost::TooLong);
-        }
-        if inbox.waiting >= inbox.queue {
-            return Err(Lost::QueueFull);
-        }
-        if let Some(allowed) = &inbox.allowed
-            && !lets_out(allowed, frame, len)
-        {
-            return Err(Lost::Refused);
-        }
-        let mut copy = inbox.spare.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(frame);
-        inbox.frames.push(copy);
-        inbox.waiting += 1;
-        Ok(())
     }
 
     /// What has come since.
@@ -153,14 +185,15 @@ impl Lane {
         let mut inbox = self.lock();
         for room in rooms {
             inbox.waiting = inbox.waiting.saturating_sub(1);
-            if inbox.spare.len() < SPARE && room.capacity() <= SPARE_BYTES {
+            inbox.waiting_bytes.0 = inbox.waiting_bytes.0.saturating_sub(room.len() as u64);
+            if !inbox.is_closed && inbox.spare.len() < SPARE && room.capacity() <= SPARE_BYTES {
                 inbox.spare.push(room);
             }
         }
     }
 
     /// Other limits from now on. What waits already stays.
-    pub(super) fn change(&self, queue: u32, allowed: Option<Arc<Demux>>) {
+    pub(super) fn change(&self, queue: QueueLimit, allowed: Option<Arc<Demux>>) {
         let mut inbox = self.lock();
         (inbox.queue, inbox.allowed) = (queue, allowed);
     }
@@ -169,10 +202,39 @@ impl Lane {
     pub(super) fn close(&self) {
         let mut inbox = self.lock();
         inbox.is_closed = true;
-        let given_up = std::mem::take(&mut inbox.frames).len();
+        let given_up = std::mem::take(&mut inbox.frames);
         inbox.spare = Vec::new();
-        inbox.waiting = inbox.waiting.saturating_sub(u32::try_from(given_up).unwrap_or(u32::MAX));
-        self.tally.closed.fetch_add(given_up as u64, Ordering::Relaxed);
+        drop(inbox);
+        self.tally.closed.fetch_add(given_up.len() as u64, Ordering::Relaxed);
+        self.done(given_up);
+    }
+}
+
+impl Inbox {
+    fn take_in(&mut self, frame: &[u8], frame_max: u32) -> Result<(), Lost> {
+        let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+        if self.is_closed {
+            return Err(Lost::Closed);
+        }
+        if len > frame_max {
+            return Err(Lost::TooLong);
+        }
+        let bytes = self.waiting_bytes.0.saturating_add(len.into());
+        if self.waiting >= self.queue.packets || bytes > self.queue.bytes.0 {
+            return Err(Lost::QueueFull);
+        }
+        if let Some(allowed) = &self.allowed
+            && !lets_out(allowed, frame, len)
+        {
+            return Err(Lost::Refused);
+        }
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(frame);
+        self.frames.push(copy);
+        self.waiting += 1;
+        self.waiting_bytes = Bytes(bytes);
+        Ok(())
     }
 }
 
