@@ -224,7 +224,12 @@ impl Ways {
                 continue;
             }
             if let Some(queue) = &mut queue {
-                queue.put(packet, descriptor.flags & flag::CUT != 0);
+                if descriptor.flags & flag::CUT != 0 {
+                    queue.cut();
+                } else {
+                    // What does not go is counted.
+                    _ = queue.offer(packet);
+                }
             }
             if let (Some(writer), Ok(link_type)) =
                 (&mut self.writer, LinkType::try_from(u32::from(descriptor.link_type)))

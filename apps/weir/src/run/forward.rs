@@ -1,16 +1,13 @@
-//! Packets on their way out through another interface.
+//! Packets on their way out through another interface: by a link of its own (`weir_datapath::egress`), with one channel.
 //!
-//! The collector puts them into the queue of a link, and a thread of its own sends them when the link's scheduler says so: modules never
-//! wait for a link. What does not fit into the queue is lost and counted.
+//! Modules never wait for it. What does not fit into the channel's queue is lost and counted.
 
-use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_netio::{Kind, LiveError, SentTotals, Sink};
+use weir_datapath::egress::{LinkError, Offers, Outlet, Port};
+use weir_netio::LiveError;
 use weir_sched::link::{
-    ChannelId, ChannelTerms, ConfigError, Counters, Decision, Framing, Link, LinkConfig, Pacing,
-    QUEUE_PACKETS_MAX, QueueLimit, Refused,
+    ChannelTerms, ConfigError, Framing, LinkConfig, Pacing, QUEUE_PACKETS_MAX, QueueLimit, Refused,
 };
 use weir_units::{BitsPerSecond, Bytes, Nanos, Shown as _};
 use weir_wire::LinkType;
@@ -25,15 +22,9 @@ const QUEUE_BYTES: std::ops::RangeInclusive<u64> = 16 << 10..=16 << 20;
 const QUEUE_PART: u64 = 10;
 /// Threads are woken late; so much is made up for.
 const CATCH_UP: Nanos = Nanos(2_000_000);
-/// Packets that go with one call.
-const BATCH: usize = 64;
-/// How many packets' room is kept, and how much of each.
-const SPARE: usize = 4096;
-const SPARE_BYTES: usize = 2048;
-/// How long an interface without room is left alone.
-const NO_ROOM: Duration = Duration::from_micros(200);
-/// How long the end of a run waits for what is still in the queue.
+/// How long the end of a run waits for what is still in the queue, and how often it looks.
 const LAST: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Why packets cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +57,16 @@ pub enum ForwardError {
     /// No thread.
     #[error("there is no thread for sending: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<LinkError> for ForwardError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::Live(error) => Self::Live(error),
+            LinkError::Config { error, .. } => Self::Rate(error),
+            LinkError::Trace { source, .. } | LinkError::Thread { source, .. } => Self::Thread(source),
+        }
+    }
 }
 
 impl ForwardError {
@@ -108,42 +109,11 @@ impl Forwarded {
     }
 }
 
-struct State {
-    link: Link<Vec<u8>>,
-    channel: ChannelId,
-    /// Room of packets that were sent.
-    spare: Vec<Vec<u8>>,
-    /// Packets that were captured in part only.
-    cut: u64,
-    /// No more come, and the thread ends at the latest then.
-    ends: Option<Instant>,
-}
-
-struct Shared {
-    state: Mutex<State>,
-    wake: Condvar,
-    begin: Instant,
-}
-
 /// A way out through an interface.
+#[derive(Debug)]
 pub struct Forwarder {
-    interface: String,
-    link_type: LinkType,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<SentTotals>>,
-}
-
-impl fmt::Debug for Forwarder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Forwarder").field("interface", &self.interface).finish_non_exhaustive()
-    }
-}
-
-/// The queue, while packets are put into it.
-pub struct Queue<'a> {
-    shared: &'a Shared,
-    state: MutexGuard<'a, State>,
-    now: Nanos,
+    port: Port,
+    outlet: Outlet,
 }
 
 impl Forwarder {
@@ -157,179 +127,72 @@ impl Forwarder {
         if interface == from {
             return Err(ForwardError::Same(interface.to_owned()));
         }
-        let sink = Sink::open(interface, Kind::Packet)?;
-        let (theirs, ours) = (sink.link_type(), link_type);
-        if theirs != ours {
-            return Err(ForwardError::LinkType { interface: interface.to_owned(), theirs, ours });
-        }
         let config = LinkConfig {
             rate: rate.unwrap_or(NO_LIMIT),
             reservable: BitsPerSecond(0),
-            framing: if ours == LinkType::Ethernet { Framing::ETHERNET } else { Framing::NONE },
+            framing: if link_type == LinkType::Ethernet { Framing::ETHERNET } else { Framing::NONE },
             frame_max: FRAME_MAX,
             pacing: rate.map_or(Pacing::Device, |_| Pacing::Link { catch_up: CATCH_UP }),
             channels_max: 1,
         };
-        let mut link = Link::new(config)?;
+        // The summary counts what is lost while the interface is down.
+        let port = Port::start(interface, config, Box::new(|_| {}), None)?;
+        let (theirs, ours) = (port.link_type(), link_type);
+        if theirs != ours {
+            return Err(ForwardError::LinkType { interface: interface.to_owned(), theirs, ours });
+        }
         let bytes = (config.rate.0 / 8 / QUEUE_PART).clamp(*QUEUE_BYTES.start(), *QUEUE_BYTES.end());
         let queue = QueueLimit { packets: QUEUE_PACKETS_MAX, bytes: Bytes(bytes) };
-        let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue };
-        let channel = link.open(terms, Nanos(0))?;
-        let state = State { link, channel, spare: Vec::new(), cut: 0, ends: None };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), wake: Condvar::new(), begin: Instant::now() });
-        let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("weir-tx-{interface}"))
-            .spawn(move || theirs.send(sink))
-            .map_err(ForwardError::Thread)?;
-        Ok(Self { interface: interface.to_owned(), link_type, shared, thread: Some(thread) })
+        // What may wait is limited where packets come in.
+        let unlimited = QueueLimit { bytes: Bytes(u64::MAX), ..queue };
+        let terms = ChannelTerms { reservation: None, cap: None, weight: 1, queue: unlimited };
+        let outlet = port.open(terms, queue, None)?;
+        Ok(Self { port, outlet })
     }
 
     /// The interface.
     pub fn interface(&self) -> &str {
-        &self.interface
+        self.port.interface()
     }
 
     /// What it takes.
     pub fn link_type(&self) -> LinkType {
-        self.link_type
+        self.port.link_type()
     }
 
     /// For putting packets in. They are sent when this is dropped, at the latest.
-    pub fn queue(&self) -> Queue<'_> {
-        Queue { shared: &self.shared, state: self.shared.lock(), now: self.shared.now() }
+    pub fn queue(&self) -> Offers<'_> {
+        self.outlet.offers()
     }
 
     /// Ends, after what waits was sent, or a second.
-    pub fn finish(mut self) -> Forwarded {
-        let sent = self.end().unwrap_or_default();
-        let mut state = self.shared.lock();
-        let channel = state.channel;
-        let closed = state.link.close(channel, self.shared.now());
-        let (counters, unsent) =
-            closed.map_or((Counters::default(), 0), |closed| (closed.counters, closed.unsent.len() as u64));
-        let full = counters.dropped_queue_packets.packets + counters.dropped_queue_bytes.packets;
-        // The sink takes what the queue has given out. Between the two stands what it had no room for at the end.
-        let given = counters.reserved.packets + counters.excess.packets;
-        let held = given.saturating_sub(sent.packets + sent.lost());
+    pub fn finish(self) -> Forwarded {
+        let Self { port, outlet } = self;
+        let begin = Instant::now();
+        while outlet.waiting() > 0 && begin.elapsed() < LAST {
+            std::thread::sleep(LOOK);
+        }
+        port.close(&outlet);
+        let interface = port.interface().to_owned();
+        let sent = port.end();
+        let tally = outlet.tally();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // The channel is the link's only one: what it has lost and the interface has not was lost before.
+        let cut = get(&tally.failed).saturating_sub(sent.malformed + sent.refused);
         Forwarded {
-            interface: std::mem::take(&mut self.interface),
+            interface,
             packets: sent.packets,
             bytes: sent.bytes,
             lost: [
-                ("queue_full", full),
-                ("cut", state.cut + sent.cut),
-                ("too_long", counters.dropped_too_long.packets + sent.too_long),
+                ("queue_full", get(&tally.queue_full)),
+                ("cut", cut),
+                ("too_long", get(&tally.too_long)),
                 ("malformed", sent.malformed),
                 ("interface_down", sent.down),
                 ("interface_gone", sent.gone),
                 ("refused", sent.refused),
-                ("unsent_at_end", unsent + held),
+                ("unsent_at_end", get(&tally.closed) + u64::from(outlet.waiting())),
             ],
         }
-    }
-
-    fn end(&mut self) -> Option<SentTotals> {
-        let thread = self.thread.take()?;
-        self.shared.lock().ends = Some(Instant::now() + LAST);
-        self.shared.wake.notify_all();
-        thread.join().ok()
-    }
-}
-
-impl Drop for Forwarder {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-impl Queue<'_> {
-    /// Puts a packet in, if there is room.
-    pub fn put(&mut self, packet: &[u8], is_cut: bool) {
-        let state = &mut *self.state;
-        if is_cut {
-            state.cut += 1;
-            return;
-        }
-        let mut copy = state.spare.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(packet);
-        let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        if let Err(dropped) = state.link.enqueue(state.channel, copy, len, self.now) {
-            // The link has counted it.
-            state.keep(dropped.packet);
-        }
-    }
-}
-
-impl Drop for Queue<'_> {
-    fn drop(&mut self) {
-        self.shared.wake.notify_all();
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The link's clock.
-    fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// What the thread does.
-    fn send(&self, mut sink: Sink) -> SentTotals {
-        // What the link has given out and the interface has not taken yet.
-        let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH);
-        let mut state = self.lock();
-        loop {
-            let until = state.fill(&mut batch, self.now());
-            let (is_over, ends) =
-                state.ends.map_or((false, None), |ends| (Instant::now() >= ends, Some(ends)));
-            if is_over || (ends.is_some() && batch.is_empty() && until.is_none()) {
-                break;
-            }
-            if batch.is_empty() {
-                let wait = until.map_or(Duration::MAX, |until| {
-                    Duration::from_nanos(until.0.saturating_sub(self.now().0))
-                });
-                let most = ends.map_or(Duration::MAX, |ends| ends.saturating_duration_since(Instant::now()));
-                let wait = wait.min(most).min(LAST);
-                state = self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-                continue;
-            }
-            drop(state);
-            let packets: Vec<&[u8]> = batch.iter().map(Vec::as_slice).collect();
-            let taken = sink.send(&packets).taken;
-            if taken == 0 {
-                std::thread::sleep(NO_ROOM);
-            }
-            state = self.lock();
-            batch.drain(..taken.min(batch.len())).for_each(|packet| state.keep(packet));
-        }
-        sink.totals()
-    }
-}
-
-impl State {
-    /// Keeps a packet's room for another, if it is of the usual size.
-    fn keep(&mut self, packet: Vec<u8>) {
-        if self.spare.len() < SPARE && packet.capacity() <= SPARE_BYTES {
-            self.spare.push(packet);
-        }
-    }
-
-    /// Adds what may go now to the batch. When to ask again, where something waits that may not; never where nothing waits.
-    fn fill(&mut self, batch: &mut Vec<Vec<u8>>, now: Nanos) -> Option<Nanos> {
-        while batch.len() < BATCH {
-            match self.link.next(now) {
-                Decision::Send { packet, .. } => batch.push(packet),
-                Decision::Wait { until } => return Some(until),
-                Decision::Idle => return None,
-            }
-        }
-        Some(now)
     }
 }
