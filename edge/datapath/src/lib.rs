@@ -2,6 +2,7 @@
 //!
 //! | module | stage |
 //! |---|---|
+//! | [`effects`] | makes of a private copy of a packet what goes on: completed, and patched |
 //! | [`egress`] | completes packets, and sends them: links, of which channels reserve shares, and TAP devices |
 //! | [`seat`] | drives a module over the blocks of a source, with the ticks that come between packets |
 //! | [`moment`] | the two clocks that packet time follows |
@@ -10,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod effects;
 pub mod egress;
 pub mod moment;
 pub mod seat;

@@ -7,7 +7,7 @@ use super::outputs::Outputs;
 use super::work::{Matter, Output, Work};
 use std::io::Write;
 use std::time::Instant;
-use weir_abi::flag;
+use weir_datapath::effects;
 use weir_netio::{Block, PacketWriter, WriteError};
 use weir_records::{Durability, FLUSH, ModuleFiles, RecordsError};
 use weir_report::Report;
@@ -192,7 +192,7 @@ impl Ways {
         let mut patches: Vec<&Patch> = outputs.iter().flat_map(|output| &output.patches).collect();
         // Stable: for one packet they stay in the order of the modules, and in each module's own.
         patches.sort_by_key(|patch| patch.packet);
-        let mut patches = patches.into_iter().peekable();
+        let mut made = 0;
         let mut queue = self.forwarder.as_ref().map(Forwarder::queue);
         // Of packets that a module was not shown, because their bytes are lost, it has not said that they may go on.
         let seen = outputs.iter().filter_map(|output| output.seen).min().unwrap_or(block.len());
@@ -211,20 +211,14 @@ impl Ways {
                 break;
             }
             let Some(packet) = self.packets.get_mut(i % 64) else { break };
-            if queue.is_some() || patches.peek().is_some_and(|patch| patch.packet as usize == i) {
-                // Nothing behind this computes what a host has left to its card, and a patch could not update it.
-                weir_wire::complete(packet, descriptor);
-            }
-            while let Some(patch) = patches.next_if(|patch| patch.packet as usize == i) {
-                // Checked when it was made; a file that changed since can make it fail, and then the packet goes out as it is now.
-                let applied = weir_wire::patch::apply(packet, descriptor, patch.offset, &patch.bytes);
-                unpatched += u64::from(applied.is_err() && !is_dropped);
-            }
+            let own = patches.iter().skip(made).take_while(|patch| patch.packet as usize == i).copied();
+            made += own.clone().count();
             if is_dropped {
                 continue;
             }
+            unpatched += effects::apply(packet, descriptor, queue.is_some(), own);
             if let Some(queue) = &mut queue {
-                if descriptor.flags & flag::CUT != 0 {
+                if effects::is_cut(descriptor) {
                     queue.cut();
                 } else {
                     // What does not go is counted.

@@ -2,8 +2,8 @@
 
 use super::lane::Outlet;
 use super::tap::TapEnd;
+use crate::effects;
 use std::sync::Arc;
-use weir_abi::flag;
 use weir_netio::{Block, Loss};
 use weir_sandbox::Patch;
 
@@ -19,46 +19,29 @@ pub enum Way {
 impl Way {
     /// Has a packet of a block go on as it is.
     pub fn pass(&self, block: &Block, packet: usize, room: &mut Vec<u8>) {
-        if self.fetch(block, packet, room) {
-            self.offer(room);
-        }
+        self.pass_patched(block, packet, std::iter::empty(), room);
     }
 
-    /// Has a packet of a block go on with these patches, in their order. A patch that cannot be made is left out, and counted by the caller: it
-    /// was checked when the module made it, so that can only be where the packet's memory has changed since. Says how many those are.
+    /// Has a packet of a block go on with these patches, in their order. Returns [how many](effects::apply) of them could not be made.
     pub fn pass_patched<'a>(
         &self,
         block: &Block,
         packet: usize,
-        patches: impl Iterator<Item = &'a Patch>,
+        patches: impl Iterator<Item = &'a Patch> + Clone,
         room: &mut Vec<u8>,
     ) -> u64 {
         let Some(descriptor) = block.descriptors().get(packet) else { return 0 };
-        if !self.fetch(block, packet, room) {
-            return 0;
-        }
-        let mut unmade = 0;
-        for patch in patches {
-            let made = patch.fields.apply(room, descriptor, patch.offset, &patch.bytes);
-            unmade += u64::from(made.is_err());
-        }
-        self.offer(room);
-        unmade
-    }
-
-    /// Copies a packet, if all of it is there.
-    fn fetch(&self, block: &Block, packet: usize, room: &mut Vec<u8>) -> bool {
-        let Some(descriptor) = block.descriptors().get(packet).filter(|it| it.flags & flag::CUT == 0) else {
+        if effects::is_cut(descriptor) {
             match self {
                 Self::Link(outlet) => outlet.cut(),
                 Self::Tap(end) => end.tally.lost(Loss::Cut),
             }
-            return false;
-        };
+            return 0;
+        }
         block.copy_packet(packet, room);
-        // A packet from a virtual interface of this machine may have no checksum yet, and nobody behind us computes it.
-        weir_wire::complete(room, descriptor);
-        true
+        let unmade = effects::apply(room, descriptor, true, patches);
+        self.offer(room);
+        unmade
     }
 
     fn offer(&self, frame: &[u8]) {
