@@ -1,9 +1,9 @@
 //! Output channels and rates of links that change together: a check of the result, and then a change that cannot fail.
 
+use super::OutputError;
 use super::outputs::{Output, Outputs, allowed, hold};
 use super::rates::rate_of;
 use super::spec::{LinkConfig, OutputSpec};
-use super::OutputError;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use crate::log::warn;

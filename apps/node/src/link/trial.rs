@@ -1,8 +1,8 @@
 //! Links as a start makes them, to try output channels without sending.
 
+use super::OutputError;
 use super::outputs::{allowed, hold};
 use super::spec::{LinkConfig, OutputSpec};
-use super::OutputError;
 use crate::error::NodeError;
 use crate::filters::Compiled;
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ const BODY: &str = r#"(func (export "weir_packet") (param $d i32) (result i32)
     (drop (call $emit (i32.const 0) (i32.const 64) (i32.const 8)))
     (i32.const 0))"#;
 const ALICE: &str =
-    "[[session]]\nname = \"alice\"\nchannel = [{ interface = \"b\", filter = \"udp\", queue = 20000 }]\n";
+    "[[session]]\nname = \"alice\"\nchannel = [{ interface = \"b\", filter = \"udp\", queue = 10000 }]\n";
 
 /// Takes all room that there is.
 fn fill(disk: &Path) {

@@ -62,7 +62,7 @@ fn memory(place: &Place, session: &str) -> u64 {
 
 /// A session that keeps; `sees` and the like are its channel's.
 fn keeping(name: &str, slice: &str, channel: Value) -> Value {
-    let mut of = json!({"interface": "b", "filter": "udp", "queue": 100_000});
+    let mut of = json!({"interface": "b", "filter": "udp", "queue": 20_000});
     of.as_object_mut().unwrap().extend(channel.as_object().unwrap().clone());
     json!({"create": {"name": name, "memory": "64 MiB", "cpu": [{"period": "20ms", "slice": slice}], "channel": [of]}})
 }

@@ -168,7 +168,7 @@ fn however_sessions_come_and_go_each_gets_its_own_packets_and_no_others() {
     let create = |place: &Place, port: u16| {
         let name = format!("s{port}");
         let filter = format!("udp dst port {port}");
-        place.done(json!({"create": {"name": name, "memory": "1 MiB", "channel": [{"interface": "b", "filter": filter, "queue": 64}]}}));
+        place.done(json!({"create": {"name": name, "memory": "2 MiB", "channel": [{"interface": "b", "filter": filter, "queue": 64}]}}));
         let reply = place.load(&name, json!({"module": "trajectory"}), &[]);
         assert!(reply.get("done").is_some(), "{reply}");
     };

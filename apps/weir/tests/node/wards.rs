@@ -17,9 +17,9 @@ fn both(more: &str) -> String {
         .map(|name| {
             let process = if name == "apart" { "own" } else { "node" };
             format!(
-                "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"64 MiB\"\n\
+                "[[session]]\nname = \"{name}\"\nprocess = \"{process}\"\nmemory = \"16 MiB\"\n\
                  cpu = [{{ period = \"20ms\", slice = \"4ms\", spare = true }}]\n\
-                 channel = [{{ interface = \"b\", filter = \"udp port 53\", queue = 10000 }}]\n{more}"
+                 channel = [{{ interface = \"b\", filter = \"udp port 53\" }}]\n{more}"
             )
         })
         .concat()
