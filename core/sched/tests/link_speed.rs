@@ -1,6 +1,4 @@
-//! How long a decision about a link takes. By hand: `cargo test --release -p weir-sched --test link_speed -- --ignored --nocapture`.
-
-#![forbid(unsafe_code)]
+//! How long a decision about a link takes. By hand: `cargo test --release -p weir-sched --test sched link_speed -- --ignored --nocapture`.
 
 use std::time::Instant;
 use weir_sched::link::{ChannelTerms, Decision, Link, LinkConfig, Pacing, QueueLimit, Reservation};

@@ -1,7 +1,5 @@
 //! Calls between sessions, and what hostile callers and callees can do to each other.
 
-#![forbid(unsafe_code)]
-
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What was guaranteed, held against who got the CPU when. Nothing of the scheduler's own state or counters is used.
 
-use crate::random::Random;
-use crate::simulator::{Life, Outturn, Plan};
+use crate::cpu::random::Random;
+use crate::cpu::simulator::{Life, Outturn, Plan};
 use weir_sched::cpu::{Debt, Weight};
 
 /// All that is not as it was promised, in words.

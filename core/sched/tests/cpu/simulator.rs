@@ -3,8 +3,8 @@
 //! It knows the scheduler only by its interface. Runs are not interrupted, use less or more than their budgets, and are made longer by
 //! stolen time; deciding takes time; work that comes is noticed at the next decision; the core wakes up late from idling.
 
-use crate::policy::Policy;
-use crate::random::Random;
+use crate::cpu::policy::Policy;
+use crate::cpu::random::Random;
 use std::collections::BTreeMap;
 use weir_sched::cpu::{
     Account, Config, Debt, Decision, Outcome, Refusal, Reservation, Share, Stats, Terms, VpId, Weight,

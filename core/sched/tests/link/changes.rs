@@ -1,9 +1,9 @@
 //! Channels come, go and change while others count on theirs.
 
-use crate::disciplines::Weir;
-use crate::judge::{self, Fraction};
-use crate::properties::{FRAME_MAX, QUEUE};
-use crate::simulator::{Event, Log, run};
+use crate::link::disciplines::Weir;
+use crate::link::judge::{self, Fraction};
+use crate::link::properties::{FRAME_MAX, QUEUE};
+use crate::link::simulator::{Event, Log, run};
 use proptest::prelude::*;
 use weir_sched::link::{
     Cap, ChannelTerms, ConfigError, Decision, Framing, Link, LinkConfig, RateRefused, Refused, Reservation,

@@ -1,6 +1,6 @@
 //! The scheduler under test, and two that promise nothing.
 
-use crate::simulator::{Discipline, Step};
+use crate::link::simulator::{Discipline, Step};
 use std::collections::{BTreeMap, VecDeque};
 use weir_sched::link::{ChannelId, ChannelTerms, Class, Decision, Link, LinkConfig};
 use weir_units::{BitsPerSecond, Nanos};

@@ -1,9 +1,9 @@
 //! The papers' figures, in simulated time.
 
-use crate::disciplines::{Plain, Weir};
-use crate::judge;
-use crate::properties::QUEUE;
-use crate::simulator::{Discipline, Event, Log, run};
+use crate::link::disciplines::{Plain, Weir};
+use crate::link::judge;
+use crate::link::properties::QUEUE;
+use crate::link::simulator::{Discipline, Event, Log, run};
 use std::ops::Range;
 use weir_sched::link::{Cap, ChannelTerms, LinkConfig, Reservation};
 use weir_units::{BitsPerSecond, Bytes, Nanos};

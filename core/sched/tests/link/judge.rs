@@ -1,7 +1,7 @@
 //! Judges a log by the promises. Shares nothing with the scheduler but the log: rates are exact fractions here too, of bytes per
 //! nanoseconds, but all sums are taken from the log anew.
 
-use crate::simulator::Sent;
+use crate::link::simulator::Sent;
 
 /// Rounding: times in the log are whole nanoseconds, and two of them bound an interval.
 const ROUNDING: i128 = 2;

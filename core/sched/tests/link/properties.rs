@@ -1,8 +1,8 @@
 //! The promises, over random links, channels and traffic; and that without the scheduler they do not hold.
 
-use crate::disciplines::{Plain, Weir};
-use crate::judge::{self, Fraction};
-use crate::simulator::{Discipline, Event, Log, run};
+use crate::link::disciplines::{Plain, Weir};
+use crate::link::judge::{self, Fraction};
+use crate::link::simulator::{Discipline, Event, Log, run};
 use proptest::prelude::*;
 use weir_sched::link::{Cap, ChannelTerms, Framing, LinkConfig, QueueLimit, Reservation};
 use weir_units::{BitsPerSecond, Bytes, Nanos};

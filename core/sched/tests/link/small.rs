@@ -1,8 +1,8 @@
 //! Small stories: one thing each.
 
-use crate::disciplines::Weir;
-use crate::properties::QUEUE;
-use crate::simulator::{Event, run};
+use crate::link::disciplines::Weir;
+use crate::link::properties::QUEUE;
+use crate::link::simulator::{Event, run};
 use weir_sched::link::{
     Cap, ChannelTerms, Class, ConfigError, Decision, DropCause, Dropped, Framing, Link, LinkConfig, Pacing,
     QueueLimit, Reservation,

@@ -1,7 +1,7 @@
 //! What is recorded replays to the same decisions.
 
-use crate::properties::scene;
-use crate::simulator::{Discipline, Event, Step, run};
+use crate::link::properties::scene;
+use crate::link::simulator::{Discipline, Event, Step, run};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_sched::link::trace::{Recorder, Replay, ReplayError};

@@ -1,6 +1,6 @@
 //! Usage adds up to the same, however it is split.
 
-use crate::make::{any_usage, name, session};
+use crate::ledger::make::{any_usage, name, session};
 use proptest::prelude::*;
 use weir_session::ledger::{ByteSeconds, Cell, DropCause, Entry, Event, Idle, Session, Summary, Text, Usage};
 use weir_units::{Bytes, Nanos, Timestamp};

@@ -1,6 +1,6 @@
 //! One entry is one line, and one line one entry.
 
-use crate::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
+use crate::ledger::make::{any_usage, events, idle, joined, ledger, name, reserved, seal, session, verify};
 use proptest::prelude::*;
 use weir_session::Name;
 use weir_session::ledger::{

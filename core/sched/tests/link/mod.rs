@@ -1,7 +1,5 @@
 //! What a link's scheduler promises, in simulated time.
 
-#![forbid(unsafe_code)]
-
 mod changes;
 mod disciplines;
 mod figures;
