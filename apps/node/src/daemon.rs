@@ -7,11 +7,13 @@ mod error;
 mod explaining;
 mod loading;
 mod noticing;
+mod rehearsal;
 mod reload;
 mod revoking;
 mod telling;
 
 pub use error::{DaemonError, Refused};
+pub use rehearsal::check;
 
 use crate::access::Access;
 use crate::audit::{Asked, Decisions};
@@ -30,12 +32,13 @@ use crate::requests::Accounts;
 use crate::service::Service;
 use crate::share::Share;
 use crate::source::Notice;
+use crate::spec::SessionSpec;
 use crate::tables::{Sheet, read_file};
 use crate::trust::{self, Trust, TrustError};
 use crate::turns::Turns;
 use crate::unkept::Unkept;
 use crate::uploads::Uploads;
-use crate::verify::{self, Places, Remark, Subject};
+use crate::verify::Places;
 use crate::workshop::{Shipped, Workshop};
 use noticing::Watched;
 use revoking::DelegatedPace;
@@ -243,28 +246,6 @@ fn now() -> Timestamp {
     weir_datapath::moment::wall_clock()
 }
 
-/// Says whether a node starts with a configuration on this machine, as a start itself finds out, and what is questionable.
-pub fn check(setup: &Setup) -> (Vec<Remark>, Result<Config, DaemonError>) {
-    let loaded = match load(&setup.config, &setup.calibration, setup.shipped) {
-        Ok(loaded) => loaded,
-        Err(error) => return (Vec::new(), Err(error)),
-    };
-    let (warnings, verified) = verify(setup, &loaded);
-    (warnings, verified.map(|()| loaded.config))
-}
-
-/// Finds what keeps a node from starting with a configuration on this machine; and what is questionable.
-fn verify(setup: &Setup, loaded: &Loaded) -> (Vec<Remark>, Result<(), DaemonError>) {
-    let Loaded { config, places, default, profiles, .. } = loaded;
-    let (path, shipped) = (setup.config.as_path(), setup.shipped);
-    let found = verify::look(&Subject { path, config, places, default, profiles, shipped });
-    let verified = match found.problems {
-        none if none.is_empty() => Ok(()),
-        problems => Err(DaemonError::Wrong { path: path.to_owned(), problems }),
-    };
-    (found.warnings, verified)
-}
-
 /// Runs a node until it is told to stop.
 ///
 /// # Errors
@@ -274,9 +255,7 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     let loaded = load(&setup.config, &setup.calibration, setup.shipped)?;
     log::begin(loaded.config.node.log, &loaded.config.node.name);
     // Before anything of the node's is touched.
-    let (warnings, verified) = verify(&setup, &loaded);
-    warnings.iter().for_each(|warning| warn(&warning.at(&setup.config)));
-    verified?;
+    rehearsal::verify(&setup, &loaded)?;
     let cache =
         Cache::of_user().map_err(|error| warn(&format_args!("compiled modules are not kept: {error}"))).ok();
     if let Err(error) = weir_netio::raise_descriptor_limit() {
@@ -312,6 +291,19 @@ pub fn run(setup: Setup) -> Result<(), DaemonError> {
     watched
 }
 
+/// The engine of a node, with the rules by which it admits modules.
+fn workshop(setup: &Setup, loaded: &Loaded, cache: Option<Cache>) -> Result<Workshop, DaemonError> {
+    let cores = loaded.config.cpu.other_cores();
+    let options = Options {
+        call_limit: CALL_LIMIT,
+        compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
+        ..Options::default()
+    };
+    let engine = Arc::new(Engine::new(options, cache)?);
+    let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
+    Ok(Workshop::new(engine, default, profiles, setup.shipped, loaded.config.cpu.blocking))
+}
+
 /// Has the process end where a thread panics that others rely on: one without its cores or interfaces would still look alive. What a client's request
 /// does ends with its thread.
 fn end_with_a_panic() {
@@ -333,15 +325,9 @@ impl Daemon {
         cache: Option<Cache>,
     ) -> Result<(Self, Receiver<Notice>), DaemonError> {
         let cores = loaded.config.cpu.other_cores();
-        let options = Options {
-            call_limit: CALL_LIMIT,
-            compile_in_child: Some(CompileLimits { cores, ..CompileLimits::default() }),
-            ..Options::default()
-        };
-        let engine = Arc::new(Engine::new(options, cache)?);
-        let (default, profiles) = (loaded.default.clone(), loaded.profiles.clone());
-        let blocking = loaded.config.cpu.blocking;
-        let workshop = Workshop::new(engine, default, profiles, setup.shipped, blocking);
+        let workshop = workshop(&setup, &loaded, cache)?;
+        // Before there is an entry in the ledger.
+        let tried = rehearsal::try_modules(&setup, &loaded, &workshop)?;
         let (tells, notices) = channel();
         let start = Start {
             node: loaded.config.node.name.clone(),
@@ -396,14 +382,22 @@ impl Daemon {
             reloading: Mutex::default(),
             loaded: Mutex::new(loaded),
         };
-        let begun = daemon.remember().and_then(|()| {
-            sessions.into_iter().try_for_each(|session| {
-                let name = session.name.clone();
-                daemon.create_configured(session).map_err(|error| daemon.of_configuration(name, error))
-            })
-        });
+        let begun = daemon
+            .remember()
+            .and_then(|()| sessions.into_iter().try_for_each(|session| daemon.create_tried(session, &tried)));
         begun.inspect_err(|_| daemon.stop())?;
         Ok((daemon, notices))
+    }
+
+    /// Creates a session of the configuration, and debits it for the check of its modules.
+    fn create_tried(&self, session: SessionSpec, tried: &BTreeMap<Name, Nanos>) -> Result<(), DaemonError> {
+        let name = session.name.clone();
+        let created = self.create_configured(session);
+        created.map_err(|error| self.of_configuration(name.clone(), error))?;
+        if let Some(used) = tried.get(&name) {
+            lock(&self.node).charge(&name, None, *used);
+        }
+        Ok(())
     }
 
     fn of_configuration(&self, session: Name, error: NodeError) -> DaemonError {

@@ -59,9 +59,7 @@ fn label(state: &Path) -> String {
 pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>) -> Result<(), DaemonError> {
     let (first_user, group) = (config.first_user, config.cgroup.clone());
     let settings = Settings { first_user, group, label: label(state), key };
-    // The running program itself, even if its file was replaced.
-    let spawner = Spawner::start(Path::new("/proc/self/exe"), &settings)
-        .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })?;
+    let spawner = spawner(&settings)?;
     let isolation = spawner.isolation();
     if isolation.has(Isolation::NAMESPACES) {
         say(&format!("processes of modules are isolated: {isolation}"));
@@ -82,6 +80,20 @@ pub(crate) fn start(config: &IsolationConfig, state: &Path, key: Option<PathBuf>
     Ok(())
 }
 
+/// Starts the process that starts others for a check: without control groups, which have folders, and without a word.
+pub(crate) fn start_for_check(config: &IsolationConfig, key: Option<PathBuf>) -> Result<(), DaemonError> {
+    let label = format!("check{}", std::process::id());
+    let settings = Settings { first_user: config.first_user, group: GroupSetting::None, label, key };
+    Launcher::install(Arc::new(spawner(&settings)?));
+    Ok(())
+}
+
+fn spawner(settings: &Settings) -> Result<Spawner, DaemonError> {
+    // The running program itself, even if its file was replaced.
+    Spawner::start(Path::new("/proc/self/exe"), settings)
+        .map_err(|source| DaemonError::System { what: "starting the process that starts others", source })
+}
+
 /// The processes that were started since the node was, by what they do and the walls around them.
 pub(crate) fn started() -> Vec<ProcessShot> {
     let Launcher::Spawner(spawner) = Launcher::of_process() else { return Vec::new() };
@@ -91,6 +103,15 @@ pub(crate) fn started() -> Vec<ProcessShot> {
         started: count,
     };
     spawner.started().into_iter().map(shot).collect()
+}
+
+/// Does something whose processes are not counted among those that were [`started`].
+pub(crate) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
+    let Launcher::Spawner(spawner) = Launcher::of_process() else { return work() };
+    let before = spawner.counts();
+    let done = work();
+    spawner.count_as(before);
+    done
 }
 
 /// The number of processes that were not started since the node was.

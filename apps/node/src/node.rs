@@ -25,7 +25,7 @@ use crate::spec::{ChannelSpec, Late, ModuleSpec, PARTS_MAX, ProcessorSpec, Sees,
 use crate::tables::{Binding, Claims};
 use crate::view::{self, Method, Secret, Share, Shared};
 use crate::workshop::Workshop;
-use crate::writer::{Rotation, Writer, Written};
+use crate::writer::{RECORDS, Rotation, Writer, Written};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -249,7 +249,7 @@ impl Node {
         let cores = numbers.into_iter().map(|core| CoreThread::start(core, core_config, trace));
         let cores = cores.collect::<Result<_, _>>()?;
         let rotation = Rotation { bytes: config.node.records_bytes, time: config.node.records_time };
-        let records = config.node.state.join("records");
+        let records = config.node.state.join(RECORDS);
         let writer = Writer::start(rotation, &records).map_err(NodeError::Writer)?;
         let mut sources = BTreeMap::new();
         for interface in &config.interfaces {

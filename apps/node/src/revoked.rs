@@ -29,11 +29,28 @@ const NEW: &str = "new";
 /// A file that cannot be read, or that is damaged: a node that goes on without it lets in peers whose credentials are revoked.
 pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
     let folder = state.join(FOLDER);
-    let open = match Folder::open(&folder) {
-        Ok(open) => open,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Revocations::default()),
-        Err(error) => return Err(DaemonError::Read { path: folder, source: error.into() }),
-    };
+    match Folder::open(&folder) {
+        Ok(open) => read(&open),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Revocations::default()),
+        Err(error) => Err(DaemonError::Read { path: folder, source: error.into() }),
+    }
+}
+
+/// Checks that everything that was kept can be read, as [`kept`] does. Changes nothing.
+///
+/// # Errors
+/// As [`kept`].
+pub(crate) fn look(state: &Path) -> Result<(), DaemonError> {
+    let folder = state.join(FOLDER);
+    match Folder::look(&folder) {
+        Ok(Some(open)) => read(&open).map(drop),
+        Ok(None) => Ok(()),
+        Err(error) => Err(DaemonError::Read { path: folder, source: error.into() }),
+    }
+}
+
+fn read(open: &Folder) -> Result<Revocations, DaemonError> {
+    let folder = open.path().to_owned();
     let entries =
         fs::read_dir(&folder).map_err(|source| DaemonError::Read { path: folder.clone(), source })?;
     let mut paths = Vec::new();
@@ -51,12 +68,12 @@ pub(crate) fn kept(state: &Path) -> Result<Revocations, DaemonError> {
         if has_ending(&path, NEW) {
             // It was not written to its end, as the node ended.
         } else if has_ending(&path, STATE) {
-            let text = text_of(&open, &path, STATE_BYTES_MAX)?;
+            let text = text_of(open, &path, STATE_BYTES_MAX)?;
             let (root, revoked) =
                 RootRevocations::from_text(&text).map_err(|error| wrong(TrustError::State(error)))?;
             kept.insert(root, revoked);
         } else {
-            let list: RevocationList = text_of(&open, &path, LIST_BYTES_MAX)?
+            let list: RevocationList = text_of(open, &path, LIST_BYTES_MAX)?
                 .parse()
                 .map_err(|error| wrong(TrustError::Kept(error)))?;
             // Nothing is forgotten here: the time is of no account.

@@ -1,25 +1,35 @@
 //! The check of a configuration against this machine. A start makes it first, and `weir config check` makes the same.
 //!
-//! All that depends on the configuration and the machine alone is checked here, so both refuse the same in the same words. A node that is refused has touched nothing yet, not even its
-//! ledger. An interface that is not there may come later: a node waits for it.
+//! All that depends on the configuration and the machine is tried here without lasting effects, so both refuse the same in the same words. The check has two parts:
+//!
+//! - [`look`] tries all but the modules' code, before a start has touched anything.
+//! - [`look_closely`] compiles and starts the modules, and opens TAP devices. A process makes it after it has given up the rights that a node gives up, and a start makes it before it writes
+//!   to its ledger.
+//!
+//! An interface that is not there may come later: a node waits for it.
 
+mod addresses;
+mod devices;
+mod folders;
 mod places;
 mod sessions;
+mod standing;
 
 use crate::config::Config;
-use crate::link::Trial;
 use crate::offers::obstacle;
 use crate::policy::Policy;
-use crate::workshop::Shipped;
+use crate::tables::Sheet;
+use crate::workshop::{Shipped, Workshop};
+use devices::Devices;
 pub(crate) use places::Places;
+use sessions::Closely;
+pub(crate) use standing::Standing;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use weir_netio::{LiveError, link_type_of};
-use weir_session::Terms;
+use weir_session::{Name, Terms};
 use weir_trust::grant::Second;
-use weir_units::Shown as _;
-use weir_wire::LinkType;
+use weir_units::{Nanos, Shown as _};
 
 /// A remark on a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +55,8 @@ pub struct Remarks {
     pub problems: Vec<Remark>,
     /// Warnings, which do not.
     pub warnings: Vec<Remark>,
+    /// The processor time of analysing, compiling and starting each session's modules: a start debits it.
+    pub(crate) used: BTreeMap<Name, Nanos>,
 }
 
 /// A configuration to check, with the profiles and shipped modules that it can name.
@@ -53,8 +65,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) config: &'a Config,
     pub(crate) places: &'a Places,
     pub(crate) default: &'a Terms,
-    pub(crate) profiles: &'a BTreeMap<weir_session::Name, Terms>,
+    pub(crate) profiles: &'a BTreeMap<Name, Terms>,
     pub(crate) shipped: Shipped,
+    pub(crate) tables: &'a [Sheet],
+    pub(crate) standing: &'a Standing,
 }
 
 /// Numbers of cores, listed for people.
@@ -67,31 +81,34 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Checks a configuration as a start does.
+/// Checks all of a configuration but the code of its modules.
 pub(crate) fn look(subject: &Subject<'_>) -> Remarks {
     let mut found = Remarks::default();
     let Subject { config, places, path, .. } = subject;
     found.cores(config, places);
-    let interfaces = found.interfaces(config, places);
-    let links = found.links(config, places);
-    if let Err(error) = weir_confine::socket::check(&config.node.socket) {
-        let what = format!("[node]: `socket` is {}: {error}", config.node.socket.shown());
-        found.problem(places.node, what);
-    }
-    if let Some(remote) = &config.remote {
-        // The key itself is read only by the process that keeps it.
-        let key = crate::daemon::beside(path, &remote.key);
-        if let Err(error) = weir_confine::private::open_secret(&key) {
-            found.problem(None, format!("[remote]: {}: {error}", key.shown()));
-        }
-    }
+    found.folders(subject);
+    found.interfaces(subject);
+    found.links(subject);
+    found.addresses(subject);
     found.policy(config, path, subject.shipped);
-    found.sessions(subject, interfaces, links);
+    found.sessions(subject, Devices::of(config), None);
     for session in &config.sessions {
         for what in session.uses.iter().filter_map(|used| obstacle(session, used, &config.sessions)) {
             found.warning(places.session(&session.name), format!("session `{}`: {what}", session.name));
         }
     }
+    found
+}
+
+/// Compiles and starts the modules of all sessions by a workshop, whose tables and messages are for this alone, and opens TAP devices. All are held until the end, as on a node.
+/// `tell` hears of each module before it is tried.
+pub(crate) fn look_closely(subject: &Subject<'_>, workshop: Workshop, tell: &mut dyn FnMut(&str)) -> Remarks {
+    let mut found = Remarks::default();
+    found.records(subject);
+    if let Err(error) = workshop.shelf.configure(subject.tables.to_vec()) {
+        found.problem(None, error.to_string());
+    }
+    found.sessions(subject, Devices::of(subject.config), Some(Closely { workshop, tell }));
     found
 }
 
@@ -119,47 +136,6 @@ impl Remarks {
                 format!("[cpu]: there is no core {core} for the node; there is {there}"),
             );
         }
-    }
-
-    /// Returns the link types of all interfaces. One that is not there counts as Ethernet, as in a start.
-    fn interfaces(&mut self, config: &Config, places: &Places) -> BTreeMap<String, LinkType> {
-        let mut kinds = BTreeMap::new();
-        for interface in &config.interfaces {
-            let line = places.interfaces.get(&interface.name).copied();
-            let kind = link_type_of(&interface.name).unwrap_or_else(|error| {
-                if let LiveError::NoSuchInterface { .. } = error {
-                    let name = interface.name.escape_debug();
-                    let what =
-                        format!("there is no interface `{name}` on this machine now: the node waits for it");
-                    self.warning(line, what);
-                } else {
-                    self.problem(line, error.to_string());
-                }
-                LinkType::Ethernet
-            });
-            kinds.insert(interface.name.clone(), kind);
-        }
-        kinds
-    }
-
-    /// Returns the links, and the link types of their interfaces.
-    fn links(&mut self, config: &Config, places: &Places) -> (Trial, BTreeMap<String, LinkType>) {
-        let (mut trial, mut kinds) = (Trial::default(), BTreeMap::new());
-        for link in &config.links {
-            let line = places.links.get(&link.interface).copied();
-            let kind = match link_type_of(&link.interface) {
-                Ok(kind) => kind,
-                Err(error) => {
-                    self.problem(line, error.to_string());
-                    LinkType::Ethernet
-                }
-            };
-            if let Err(error) = trial.add(link, kind) {
-                self.problem(line, error.to_string());
-            }
-            kinds.insert(link.interface.clone(), kind);
-        }
-        (trial, kinds)
     }
 
     /// Warns of questionable parts of the operator's policy. The policy has been read, and its cases have been tried, before.

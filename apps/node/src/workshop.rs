@@ -135,6 +135,16 @@ impl Workshop {
         }
     }
 
+    /// The same engine and rules, with messages, tables and filters of its own.
+    pub(crate) fn on_trial(&self) -> Self {
+        Self {
+            office: Arc::default(),
+            shelf: Arc::default(),
+            filters: Arc::new(Filters::default()),
+            ..self.clone()
+        }
+    }
+
     /// Names of its profiles.
     pub fn profiles(&self) -> Vec<Name> {
         self.profiles.keys().cloned().collect()

@@ -18,6 +18,8 @@ use weir_sandbox::thread_time;
 use weir_session::{Manifest, Name, Record, Records};
 use weir_units::{Bytes, Nanos, Shown as _};
 
+/// The folder of records in that of the node's state.
+pub(crate) const RECORDS: &str = "records";
 /// How often the thread looks whether a file has been open for long enough.
 const LOOK: Duration = Duration::from_millis(200);
 /// After an error, such as a full disk, the next file is tried so much later.

@@ -11,6 +11,8 @@
 //! | a secret that a user names ([`open_secret`]) | | the same, and 0600 or less already |
 //! | an output that a user names ([`create_named`]) | 0600 | anything: links, devices and pipes are the user's choice, and an existing file keeps its mode |
 //!
+//! [`Folder::look`] and [`check_makeable`] refuse the same, and neither make nor change anything.
+//!
 //! The one link that is followed is to a folder, made by root, where the effective user is not root: service managers make such links.
 
 use std::ffi::{CString, OsStr};
@@ -169,6 +171,18 @@ fn secret(file: File) -> Result<File, PrivateError> {
     if mode & OF_OTHERS == 0 { Ok(file) } else { Err(PrivateError::Readable(mode)) }
 }
 
+/// Opens a file of weir's own by its path for reading and writing, as [`open_private`] does. It is not made, and keeps its mode.
+///
+/// # Errors
+/// As [`open_private`].
+pub(crate) fn look_at_private(path: &Path) -> Result<File, PrivateError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = opened(options.open(path), Kind::File)?;
+    check_file(&file.metadata()?)?;
+    Ok(file)
+}
+
 /// Opens a file of weir's own by its path, without following a link or waiting, with these options.
 ///
 /// # Errors
@@ -265,11 +279,36 @@ fn place(path: &Path) -> io::Result<OwnedFd> {
     OpenOptions::new().read(true).custom_flags(flags).open(path).map(OwnedFd::from)
 }
 
+/// Checks that a folder is there, or can be made with those above it that are missing. Makes nothing.
+///
+/// # Errors
+/// As [`make_named_folder`].
+pub fn check_makeable(path: &Path) -> io::Result<()> {
+    let mut above = path;
+    loop {
+        match above.metadata() {
+            Ok(known) if !known.is_dir() => return Err(ErrorKind::NotADirectory.into()),
+            Ok(_) if above == path => return Ok(()),
+            Ok(_) => return crate::may_write(above),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            // A link to nothing has the name.
+            Err(_) if above.symlink_metadata().is_ok() => return Err(ErrorKind::NotADirectory.into()),
+            Err(error) => match above.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => above = parent,
+                Some(_) => above = Path::new("."),
+                None => return Err(error),
+            },
+        }
+    }
+}
+
 /// A private folder, open.
 #[derive(Debug)]
 pub struct Folder {
     open: OwnedFd,
     path: PathBuf,
+    /// Nothing in it is made, and no mode is changed.
+    only_looks: bool,
 }
 
 impl Folder {
@@ -287,6 +326,24 @@ impl Folder {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn open(path: &Path) -> Result<Self, PrivateError> {
+        Self::open_as(path, false)
+    }
+
+    /// Opens a folder of weir's own to look at it: it and its files keep their modes, and none is made. Returns `None` where it is missing and can be made.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn look(path: &Path) -> Result<Option<Self>, PrivateError> {
+        match Self::open_as(path, true) {
+            Err(PrivateError::Io(error)) if error.kind() == ErrorKind::NotFound => {
+                check_makeable(path)?;
+                Ok(None)
+            }
+            opened => opened.map(Some),
+        }
+    }
+
+    fn open_as(path: &Path, only_looks: bool) -> Result<Self, PrivateError> {
         // `folder/` and `folder/.` would follow a link.
         let plain: PathBuf = path.components().collect();
         let named = |error: PrivateError| match error {
@@ -303,9 +360,9 @@ impl Folder {
             |path: &Path| opened(OpenOptions::new().read(true).custom_flags(flags).open(path), Kind::Folder);
         match open(&plain).map_err(named) {
             Err(PrivateError::Link(_)) if is_link_of_root(&plain) => {
-                Self::checked(open(&plain.canonicalize()?)?, path)
+                Self::checked(open(&plain.canonicalize()?)?, path, only_looks)
             }
-            other => Self::checked(other?, path),
+            other => Self::checked(other?, path, only_looks),
         }
     }
 
@@ -323,11 +380,11 @@ impl Folder {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn open_in(&self, name: &str) -> Result<Self, PrivateError> {
-        open_folder_in(&self.open, name, &self.path.join(name))
+        open_folder_in(&self.open, name, &self.path.join(name), self.only_looks)
     }
 
     /// Takes an open folder, if it is one to put private files into.
-    fn checked(open: File, path: &Path) -> Result<Self, PrivateError> {
+    fn checked(open: File, path: &Path, only_looks: bool) -> Result<Self, PrivateError> {
         let known = open.metadata()?;
         check_owner(&known)?;
         let mode = known.mode() & 0o7777;
@@ -337,10 +394,10 @@ impl Folder {
             return Err(PrivateError::Writable(mode));
         }
         let wanted = mode & !WRITE_OF_OTHERS | FOLDER_MODE;
-        if mode != wanted && known.uid() == effective_user() {
+        if mode != wanted && known.uid() == effective_user() && !only_looks {
             open.set_permissions(Permissions::from_mode(wanted))?;
         }
-        Ok(Self { open: open.into(), path: path.to_owned() })
+        Ok(Self { open: open.into(), path: path.to_owned(), only_looks })
     }
 
     /// The path by which it was opened.
@@ -400,10 +457,16 @@ impl Folder {
     }
 
     fn file(&self, name: &str, flags: libc::c_int) -> Result<File, PrivateError> {
+        // A process that is confined already opens no file to write it.
+        let flags = if self.only_looks { libc::O_RDONLY } else { flags };
         let file = opened(open_at(&self.open, OsStr::new(name), flags), Kind::File)?;
         let known = file.metadata()?;
         check_file(&known)?;
-        make_private(&file, &known)?;
+        if !self.only_looks {
+            make_private(&file, &known)?;
+        } else if effective_user() != 0 && known.mode() & libc::S_IWUSR == 0 {
+            return Err(io::Error::from(ErrorKind::PermissionDenied).into());
+        }
         Ok(file)
     }
 
@@ -467,7 +530,7 @@ pub fn make_inside(named: &Path, name: &str) -> Result<Folder, PrivateError> {
     make_named_folder(named)?;
     let outer = place(named)?;
     make_in(&outer, OsStr::new(name))?;
-    open_folder_in(&outer, name, &named.join(name))
+    open_folder_in(&outer, name, &named.join(name), false)
 }
 
 /// Makes a folder where it is not there. Returns whether it was not.
@@ -480,10 +543,15 @@ fn make_in(outer: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     }
 }
 
-fn open_folder_in(outer: &OwnedFd, name: &str, path: &Path) -> Result<Folder, PrivateError> {
+fn open_folder_in(
+    outer: &OwnedFd,
+    name: &str,
+    path: &Path,
+    only_looks: bool,
+) -> Result<Folder, PrivateError> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     let open = opened(open_at(outer, OsStr::new(name), flags), Kind::Folder)?;
-    Folder::checked(open, path)
+    Folder::checked(open, path, only_looks)
 }
 
 /// Opens what has this name in a folder, without following a link or waiting for a pipe's other end.

@@ -67,6 +67,22 @@ pub struct SocketFile {
     lock: Lock,
 }
 
+impl SocketError {
+    /// Returns true where a node or another server has the path.
+    pub fn is_taken_by_a_server(&self) -> bool {
+        matches!(self, Self::Locked(_) | Self::Answered)
+    }
+
+    /// Returns true where this process lacks the rights to say more.
+    pub fn is_of_rights(&self) -> bool {
+        match self {
+            Self::Io(error) | Self::Foreign(error) => error.kind() == ErrorKind::PermissionDenied,
+            Self::Lock { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
@@ -84,13 +100,21 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     private::make_folders(path, FOLDER_MODE)
 }
 
-/// Checks whether there can be a socket at this path: it is no longer than the system takes, and nothing else is there.
+/// Checks that [`listen`] would bind a socket at this path. Makes and removes nothing.
 ///
 /// # Errors
-/// As [`listen`], as far as that can be said without binding it.
+/// As [`listen`].
 pub fn check(path: &Path) -> Result<(), SocketError> {
-    Address::of(path)?;
-    refuse_what_is_no_socket(path)
+    let address = Address::of(path)?;
+    refuse_what_is_no_socket(path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    private::check_makeable(folder)?;
+    if folder.is_dir() {
+        crate::may_write(folder)?;
+    }
+    Lock::look(path)?;
+    // One that is stale is removed by a node.
+    address.refuse_where_it_answers().map(drop)
 }
 
 /// Binds a socket to which its owner and group can connect. Makes its folder where that is missing, and removes a stale socket.
@@ -130,13 +154,8 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile), SocketError> {
 fn remove_stale(path: &Path, address: &Address) -> Result<(), SocketError> {
     let Some(asked) = gone(identity(path))? else { return Ok(()) };
     refuse_what_is_no_socket(path)?;
-    // A server whose queue is full would keep a connection that waits.
-    match address.give_to(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Ok(()) => return Err(SocketError::Answered),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(SocketError::Answered),
-        Err(error) => return Err(SocketError::Foreign(error)),
+    if !address.refuse_where_it_answers()? {
+        return Ok(());
     }
     if gone(identity(path))? == Some(asked) {
         _ = gone(std::fs::remove_file(path))?;
@@ -178,10 +197,29 @@ struct Lock {
 }
 
 impl Lock {
-    fn take(socket: &Path) -> Result<Self, SocketError> {
+    fn path_beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(LOCK);
-        let path = PathBuf::from(path);
+        PathBuf::from(path)
+    }
+
+    /// Checks that no node holds the lock, and that it could be taken.
+    fn look(socket: &Path) -> Result<(), SocketError> {
+        let path = Self::path_beside(socket);
+        let file = match private::look_at_private(&path) {
+            Err(PrivateError::Io(error)) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(SocketError::Lock { path, source }),
+            Ok(file) => file,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(SocketError::Locked(path)),
+            Err(TryLockError::Error(error)) => Err(SocketError::Lock { path, source: error.into() }),
+        }
+    }
+
+    fn take(socket: &Path) -> Result<Self, SocketError> {
+        let path = Self::path_beside(socket);
         for _ in 0..ATTEMPTS {
             let failed = |source| SocketError::Lock { path: path.clone(), source };
             let mut options = OpenOptions::new();
@@ -242,6 +280,21 @@ impl Address {
         }
         let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + path.len() + 1;
         Ok(Self { bytes, len: libc::socklen_t::try_from(len).map_err(io::Error::other)? })
+    }
+
+    /// Returns true where a socket is there on which nothing answers, and false where none is.
+    ///
+    /// # Errors
+    /// A server answers, or the socket is none of a node.
+    fn refuse_where_it_answers(&self) -> Result<bool, SocketError> {
+        // A server whose queue is full would keep a connection that waits.
+        match self.give_to(libc::connect, &stream_socket(libc::SOCK_NONBLOCK)?) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Ok(()) => Err(SocketError::Answered),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(SocketError::Answered),
+            Err(error) => Err(SocketError::Foreign(error)),
+        }
     }
 
     fn give_to(&self, call: Call, socket: &OwnedFd) -> io::Result<()> {

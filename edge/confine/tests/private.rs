@@ -199,6 +199,41 @@ fn a_name_leads_to_nothing_outside_of_its_folder() {
 }
 
 #[test]
+fn a_look_refuses_what_a_start_refuses_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    assert!(Folder::look(&at("a/b")).expect("it can be made").is_none());
+    assert_eq!(fs::read_dir(dir.path()).expect("it is there").count(), 0);
+    fs::write(at("file"), "").expect("it is written");
+    fs::create_dir(at("real")).expect("it is made");
+    fs::create_dir(at("shared")).expect("it is made");
+    set_mode(&at("shared"), 0o1777);
+    symlink(at("real"), at("link")).expect("a link");
+    symlink(at("nowhere"), at("dangling")).expect("a link");
+    for name in ["file", "link", "dangling", "shared"] {
+        let looked = Folder::look(&at(name)).expect_err(name).to_string();
+        assert_eq!(looked, Folder::open(&at(name)).expect_err(name).to_string(), "{name}");
+    }
+    for name in ["file/inner", "dangling/inner"] {
+        assert!(Folder::look(&at(name)).is_err() && Folder::make(&at(name)).is_err(), "{name}");
+    }
+    // Modes that a start would change, and a file that it would make.
+    set_mode(&at("real"), 0o775);
+    fs::write(at("real/file"), "").expect("it is written");
+    set_mode(&at("real/file"), 0o644);
+    let folder = Folder::look(&at("real")).expect("it is ours").expect("it is there");
+    folder.create("file").expect("it is looked at");
+    assert_eq!(folder.create("new").expect_err("it is not made").kind(), ErrorKind::NotFound);
+    assert_eq!((mode(&at("real")), mode(&at("real/file"))), (0o775, 0o644));
+    fs::hard_link(at("real/file"), at("real/second")).expect("a link");
+    assert!(matches!(folder.open_file("file"), Err(PrivateError::Links(2))));
+    if is_root() {
+        chown(at("real"), Some(OTHER), None).expect("root may");
+        assert!(matches!(Folder::look(&at("real")), Err(PrivateError::Owner { owner: OTHER, .. })));
+    }
+}
+
+#[test]
 fn what_is_no_stale_socket_is_left_as_it_is() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
@@ -209,6 +244,7 @@ fn what_is_no_stale_socket_is_left_as_it_is() {
         let error = socket::listen(&at(name)).expect_err("no socket");
         assert!(matches!(&error, SocketError::Taken(found) if *found == what), "{name}: {error}");
         assert!(error.to_string().contains(what) && error.to_string().contains("left as it is"), "{error}");
+        assert_eq!(socket::check(&at(name)).expect_err("no socket").to_string(), error.to_string());
         assert!(at(name).symlink_metadata().is_ok());
         assert!(!at(&format!("{name}.lock")).exists());
     }
@@ -217,11 +253,13 @@ fn what_is_no_stale_socket_is_left_as_it_is() {
     // A server that is no node, and so holds no lock.
     let server = UnixListener::bind(at("server")).expect("it is bound");
     assert!(matches!(socket::listen(&at("server")), Err(SocketError::Answered)));
+    assert!(matches!(socket::check(&at("server")), Err(SocketError::Answered)));
     UnixStream::connect(at("server")).expect("it answers still");
     drop(server);
     let datagrams = UnixDatagram::bind(at("datagrams")).expect("it is bound");
     let error = socket::listen(&at("datagrams")).expect_err("a server of another kind");
     assert!(matches!(error, SocketError::Foreign(_)), "{error}");
+    assert!(matches!(socket::check(&at("datagrams")), Err(SocketError::Foreign(_))));
     UnixDatagram::unbound().and_then(|from| from.connect(at("datagrams"))).expect("it is there still");
     drop(datagrams);
 }
@@ -234,13 +272,18 @@ fn a_stale_socket_is_replaced_and_a_running_nodes_is_not() {
     // As a node that was killed leaves it.
     drop(UnixListener::bind(&path).expect("it is bound"));
     fs::write(dir.path().join("run/node.sock.lock"), "").expect("it is written");
+    socket::check(&path).expect("it is stale");
+    assert!(path.exists(), "a check removes nothing");
     let (listener, file) = socket::listen(&path).expect("the stale socket is replaced");
     assert!(matches!(socket::listen(&path), Err(SocketError::Locked(_))));
+    assert!(matches!(socket::check(&path), Err(SocketError::Locked(_))));
     UnixStream::connect(&path).expect("it listens");
     listener.accept().expect("it was connected to");
     drop(file);
     drop(listener);
     assert_eq!(fs::read_dir(dir.path().join("run")).expect("it is there").count(), 0);
+    socket::check(&dir.path().join("later/node.sock")).expect("its folder can be made");
+    assert!(!dir.path().join("later").exists());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Segments as files of a folder.
 
-use crate::{LedgerError, Storage};
+use crate::{LedgerError, Storage, recover};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -90,6 +90,47 @@ impl Storage for Folder {
         file.sync_all()?;
         self.folder.sync()
     }
+}
+
+/// The folder as [`Folder::open`] finds it, and whether a node holds it. Nothing is made or changed; there is none where it can be made.
+fn look(path: &Path) -> Result<Option<(private::Folder, bool)>, LedgerError> {
+    let refused = |path: PathBuf, source| LedgerError::Folder { path, source };
+    let folder = private::Folder::look(path).map_err(|error| refused(path.to_owned(), error.into()))?;
+    let Some(folder) = folder else { return Ok(None) };
+    let is_held = match folder.open_file(LOCK) {
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) => return Err(refused(path.join(LOCK), error.into())),
+        Ok(lock) => match lock.try_lock_shared() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(source)) => return Err(refused(path.to_owned(), source)),
+        },
+    };
+    Ok(Some((folder, is_held)))
+}
+
+/// Returns true where a node holds the ledger in this folder. Nothing is made or changed.
+///
+/// # Errors
+/// As [`Folder::open`], but not that it is held.
+pub fn is_held(path: &Path) -> Result<bool, LedgerError> {
+    Ok(look(path)?.is_some_and(|(_, is_held)| is_held))
+}
+
+/// Checks that a node can go on with the ledger in this folder, or begin one. Nothing is made or changed.
+///
+/// # Errors
+/// As [`Ledger::open`](crate::Ledger::open).
+pub fn check(path: &Path) -> Result<(), LedgerError> {
+    let Some((folder, is_held)) = look(path)? else { return Ok(()) };
+    if is_held {
+        return Err(LedgerError::Busy(path.to_owned()));
+    }
+    let read = |segment| -> io::Result<Box<dyn Read>> {
+        Ok(Box::new(named(segment, folder.open_file(&segment_name(segment)))?))
+    };
+    let found = recover::find_in(&segments(folder.path()).map_err(LedgerError::Io)?, &read)?;
+    found.check_number()
 }
 
 /// An error with the segment that it is about.

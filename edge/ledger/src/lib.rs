@@ -21,7 +21,7 @@ mod storage;
 mod writer;
 
 pub use error::{CommitError, LedgerError, ReadError};
-pub use folder::Folder;
+pub use folder::{Folder, check, is_held};
 pub use reader::{Filter, Reader, verify};
 pub use storage::Storage;
 pub use writer::{Held, Ledger, Opened, Options, Start};

@@ -29,16 +29,30 @@ pub(crate) struct Found {
     pub(crate) stopped: bool,
 }
 
+impl Found {
+    /// Checks that there is a number for the next segment.
+    pub(crate) fn check_number(&self) -> Result<(), LedgerError> {
+        if self.segment == u64::MAX { Err(LedgerError::Exhausted) } else { Ok(()) }
+    }
+}
+
 /// Looks at the last segment, and at the one before it, whose last line the first one of the last segment has to name.
 pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
-    let numbers = storage.segments().map_err(LedgerError::Io)?;
+    find_in(&storage.segments().map_err(LedgerError::Io)?, &|segment| storage.read(segment))
+}
+
+/// Reads a segment.
+type Read<'a> = dyn Fn(u64) -> io::Result<Box<dyn io::Read + 'a>> + 'a;
+
+/// The same for these segments.
+pub(crate) fn find_in(numbers: &[u64], read: &Read<'_>) -> Result<Found, LedgerError> {
     let Some((&last, former)) = numbers.split_last() else { return Ok(Found::default()) };
     let mut verifier = Verifier::new(Check {
         from: if last == 1 { Origin::Beginning } else { Origin::Anywhere },
         contains: None,
     });
     if let Some(&former) = former.last() {
-        let tail = scan(storage, former, &mut verifier)?;
+        let tail = scan(read, former, &mut verifier)?;
         if let Some(wrong) = tail.why {
             return Err(LedgerError::Damaged(wrong));
         }
@@ -47,7 +61,7 @@ pub(crate) fn find(storage: &impl Storage) -> Result<Found, LedgerError> {
             return Err(LedgerError::Damaged(Wrong { place: torn.place, what: Damage::Cut }));
         }
     }
-    let Tail { len, torn, why } = scan(storage, last, &mut verifier)?;
+    let Tail { len, torn, why } = scan(read, last, &mut verifier)?;
     if let Some(wrong) = why
         && !is_crash(&wrong, &torn)
     {
@@ -65,8 +79,8 @@ struct Tail {
     why: Option<Wrong>,
 }
 
-fn scan(storage: &impl Storage, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
-    let mut source = BufReader::new(storage.read(segment).map_err(LedgerError::Io)?);
+fn scan(read: &Read<'_>, segment: u64, verifier: &mut Verifier) -> Result<Tail, LedgerError> {
+    let mut source = BufReader::new(read(segment).map_err(LedgerError::Io)?);
     let (mut tail, mut line) = (Tail { len: 0, torn: Vec::new(), why: None }, Vec::new());
     verifier.segment(segment);
     while lines::next(&mut source, &mut line).map_err(LedgerError::Io)? {

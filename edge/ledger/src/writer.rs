@@ -104,7 +104,9 @@ impl<S: Storage> Ledger<S> {
     /// # Errors
     /// The ledger was changed, or cannot be read, or not be written for another reason than a full disk.
     pub fn with_storage(storage: S, start: Start, options: Options) -> Result<(Self, Opened), LedgerError> {
-        let Found { segment, is_early, len, torn, head, end, stopped } = recover::find(&storage)?;
+        let found = recover::find(&storage)?;
+        found.check_number()?;
+        let Found { segment, is_early, len, torn, head, end, stopped } = found;
         let Start { node, version, configuration, at } = start;
         let torn_bytes = torn.len() as u64;
         let crashed = segment > 0 && !stopped;
@@ -121,9 +123,6 @@ impl<S: Storage> Ledger<S> {
             end,
             backlog: Backlog::new(options.held_max),
         };
-        if segment == u64::MAX {
-            return Err(LedgerError::Exhausted);
-        }
         if crashed || torn_bytes > 0 {
             ledger.push_at(at, Event::Recovered { torn_bytes });
         }

@@ -81,7 +81,7 @@ pub use faults::{WatchError, WatchGuard, make_file_size_limit_an_error, watch};
 pub use filter::{EXPRESSION_BYTES_MAX, Filter, FilterError, SystemNames, compile_filter};
 pub use live::{
     Direction, Drops, Kind, Live, LiveError, LiveEvent, LiveNext, LiveOptions, LiveTotals, Loss, Sent,
-    SentTotals, Sink, link_type_of,
+    SentTotals, Sink, link_type_of, try_interface,
 };
 pub use open::{Input, Options};
 pub use pin::{Pin, PinError};

@@ -28,12 +28,10 @@ pub(super) fn make_private(folder: &Path) -> Result<(), DaemonError> {
 
 /// From here on this process writes beneath the node's own folders, and starts no program.
 pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), DaemonError> {
-    let socket = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut folders = vec![config.node.state.as_path()];
-    folders.extend(config.cpu.trace.as_deref());
+    let mut folders = own_folders(config);
     folders.iter().try_for_each(|folder| make_private(folder))?;
     // The socket's folder is its group's to enter, and may be one that others use, too.
-    let socket = socket.unwrap_or(Path::new("."));
+    let socket = folder_of_socket(config);
     weir_confine::socket::make_folder(socket)
         .map_err(|source| DaemonError::Read { path: PathBuf::from(socket), source })?;
     folders.push(socket);
@@ -44,6 +42,24 @@ pub(super) fn confine(config: &Config, cache: Option<&Cache>) -> Result<(), Daem
         Files::Open => warn(&"this kernel closes no files of others to the node: it has no Landlock"),
     }
     folders.iter().try_for_each(|folder| own(folder))
+}
+
+/// From here on this process has the rights of a node, writes nothing at all, and starts no program: a check. `is_of_another` is true where the node has another user, whose folders this one
+/// need not be able to write in.
+pub(super) fn confine_check(config: &Config, is_of_another: bool) -> Result<(), DaemonError> {
+    weir_confine::node(&[])?;
+    let mut folders = own_folders(config);
+    folders.push(folder_of_socket(config));
+    folders.iter().filter(|folder| !is_of_another && folder.is_dir()).try_for_each(|folder| own(folder))
+}
+
+fn own_folders(config: &Config) -> Vec<&Path> {
+    [config.node.state.as_path()].into_iter().chain(config.cpu.trace.as_deref()).collect()
+}
+
+fn folder_of_socket(config: &Config) -> &Path {
+    let folder = config.node.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Sees to it that a folder can be written without root's right to other users' files, which the node has given up.

@@ -18,6 +18,7 @@ mod shelf;
 pub(crate) use binding::Binding;
 pub use file::{FileError, read_file};
 pub use grant::TableGrant;
+pub(crate) use publisher::Publisher;
 pub use publisher::alone;
 pub(crate) use reader::Readings;
 pub use shelf::TableError;

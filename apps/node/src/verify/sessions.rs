@@ -1,31 +1,62 @@
 //! Sessions of a configuration, tried in the order in which a start creates them.
 
+use super::devices::Devices;
 use super::{Remarks, Subject};
 use crate::config::Kind;
-use crate::error::NodeError;
+use crate::error::{NodeError, of_session};
 use crate::filters::{Compiled, Filters};
+use crate::guest::Longest;
 use crate::intake::{Intake, reassembly};
-use crate::link::Trial;
+use crate::limits::Limits as SessionLimits;
+use crate::link::{OutputError, OutputSpec, Trial};
+use crate::metered::metered;
 use crate::overflow::Overflow;
 use crate::plan::PlanError;
 use crate::premises::Premises;
 use crate::processors::share;
-use crate::spec::{ChannelSpec, ProcessorSpec, SessionSpec};
-use crate::tables::{Claims, Shelf};
+use crate::spec::{ChannelSpec, ModuleSpec, ProcessorSpec, SessionSpec};
+use crate::tables::{Claims, Publisher, Shelf};
+use crate::turns;
 use crate::view::{Secret, Share, tables};
-use crate::workshop::{Assessed, Rules};
+use crate::workshop::{Assessed, Prepared, Rules, Workshop};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use weir_datapath::egress::{TapError, open_device};
 use weir_demux::{Joiner, Limits};
+use weir_netio::Live;
 use weir_sched::cpu::{Core, Refusal, Terms, VpId};
-use weir_session::{Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemory, Tier};
+use weir_session::{Admitted, Holding, MODULE_BYTES_MAX, MemoryReservation, Name, NodeMemory, Tier};
 use weir_units::{Bytes, Nanos};
 use weir_wire::LinkType;
+
+/// The means of a check that compiles and starts modules.
+pub(super) struct Closely<'a> {
+    pub(super) workshop: Workshop,
+    /// Hears of each module before it is tried.
+    pub(super) tell: &'a mut dyn FnMut(&str),
+}
+
+/// A module that a node would load, with what it holds.
+struct Tested {
+    name: Name,
+    admitted: Arc<Admitted>,
+    longest: Longest,
+    /// Kept until all modules are tried, so that no two of them publish one table.
+    publisher: Option<Arc<Publisher>>,
+}
 
 /// The parts of a node that a start would have created so far.
 struct Tried<'a> {
     subject: &'a Subject<'a>,
+    closely: Option<Closely<'a>>,
+    /// Modules that have started, and TAP devices: held until the end, as on a node.
+    started: Vec<Prepared>,
+    devices: Vec<Live>,
+    /// Warnings about sessions.
+    warnings: Vec<String>,
+    /// The processor time that each session's modules took.
+    used: BTreeMap<Name, Nanos>,
     premises: Premises,
     filters: Filters,
     shelf: Arc<Shelf>,
@@ -39,16 +70,22 @@ struct Tried<'a> {
 
 impl Remarks {
     /// Tries all sessions. After a refusal the next ones are tried without the rest of the refused one.
-    pub(super) fn sessions(
+    pub(super) fn sessions<'a>(
         &mut self,
-        subject: &Subject<'_>,
-        interfaces: BTreeMap<String, LinkType>,
-        (links, kinds): (Trial, BTreeMap<String, LinkType>),
+        subject: &'a Subject<'a>,
+        Devices { interfaces, links: kinds, trial: links }: Devices,
+        closely: Option<Closely<'a>>,
     ) {
         let config = subject.config;
         let numbers = config.cpu.module_cores().into_iter();
+        let shelf = closely.as_ref().map(|it| Arc::clone(&it.workshop.shelf)).unwrap_or_default();
         let mut tried = Tried {
             subject,
+            closely,
+            started: Vec::new(),
+            devices: Vec::new(),
+            warnings: Vec::new(),
+            used: BTreeMap::new(),
             premises: Premises {
                 interfaces,
                 links: kinds,
@@ -57,7 +94,7 @@ impl Remarks {
                 secret: Arc::new(Secret::stand_in()),
             },
             filters: Filters::default(),
-            shelf: Arc::default(),
+            shelf,
             memory: NodeMemory::new(config.node.memory),
             cores: numbers.map(|core| (core, Core::new(config.cpu.of_cores()))).collect(),
             links,
@@ -65,11 +102,13 @@ impl Remarks {
             held: Vec::new(),
         };
         for session in &config.sessions {
+            let line = subject.places.session(&session.name);
             if let Err(error) = tried.create(session) {
-                let line = subject.places.session(&session.name);
-                self.problem(line, format!("session `{}`: {error}", session.name));
+                self.problem(line, of_session(&session.name, &error));
             }
+            tried.warnings.drain(..).for_each(|what| self.warning(line, of_session(&session.name, &what)));
         }
+        self.used = std::mem::take(&mut tried.used);
     }
 }
 
@@ -95,6 +134,7 @@ impl Tried<'_> {
         }
         for output in &spec.outputs {
             held.push(self.links.open(output, &spec.name, &memory, &compiled)?);
+            self.open_device_of(output)?;
         }
         let loaded = self.modules(spec, &memory, &compiled, &vps, &mut held);
         self.held.push((memory, claims, held));
@@ -155,15 +195,11 @@ impl Tried<'_> {
         vps: &BTreeMap<Name, ((usize, VpId), ProcessorSpec)>,
         held: &mut Vec<Holding>,
     ) -> Result<(), NodeError> {
-        let Subject { default, profiles, shipped, config, .. } = *self.subject;
-        let rules = Rules { default, profiles, shipped, blocking: config.cpu.blocking };
-        let (mut names, mut published, mut waiting) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let (mut names, mut publishers) = (BTreeSet::new(), Vec::new());
+        let (mut waiting, limits) = (Vec::new(), SessionLimits::of(spec));
         for module in &spec.modules {
-            let file = file(self.subject, &module.module)?;
-            let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
-            let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
-            // Kept until all modules are tried, so that no two of them publish one table.
-            published.push(publisher);
+            let Tested { name, admitted, longest, publisher } = self.test(spec, module, memory, &limits)?;
+            publishers.extend(publisher);
             let Some(channel) = spec.channels.iter().find(|it| it.name == module.channel) else { continue };
             let Some(((place, id), cpu)) = vps.get(&module.cpu) else { continue };
             if !names.insert(name.clone()) {
@@ -186,8 +222,53 @@ impl Tried<'_> {
             let wanted = if screens == 0 { Bytes(0) } else { shown.memory(compiled) };
             held.push(tables(&spec.name, &channel.name, memory, wanted)?);
             let taking_in = Intake::longest_for(channel, screens).unwrap_or(0);
-            let overrun = longest.call.max(default.calibration.time(taking_in));
+            let overrun = longest.call.max(self.subject.default.calibration.time(taking_in));
             self.make_room(*place, *id, cpu, overrun)?;
+        }
+        Ok(())
+    }
+
+    /// Admits a module and binds its tables. A close check also compiles and starts it.
+    fn test(
+        &mut self,
+        spec: &SessionSpec,
+        module: &ModuleSpec,
+        memory: &Arc<MemoryReservation>,
+        limits: &SessionLimits,
+    ) -> Result<Tested, NodeError> {
+        let Subject { default, profiles, shipped, config, .. } = *self.subject;
+        let file = file(self.subject, &module.module)?;
+        let Some(Closely { workshop, tell }) = &mut self.closely else {
+            let rules = Rules { default, profiles, shipped, blocking: config.cpu.blocking };
+            let Assessed { admitted, longest, name, .. } = rules.assess(spec, module, file)?;
+            let (_, publisher, _) = self.shelf.bind(spec, &name, admitted.manifest(), memory)?;
+            return Ok(Tested { name, admitted: Arc::new(admitted), longest, publisher: Some(publisher) });
+        };
+        crate::descriptors::check()?;
+        tell(&format!("session `{}`: module `{}`", spec.name, module.module.escape_debug()));
+        let mut budget = turns::budget_for(None);
+        let prepared =
+            metered(&mut budget, |budget| workshop.prepare(spec, memory, limits, module, file, budget));
+        let used = self.used.entry(spec.name.clone()).or_default();
+        used.0 = used.0.saturating_add(budget.used().0);
+        let prepared = prepared?;
+        let (name, admitted) = (prepared.name.clone(), Arc::clone(&prepared.admitted));
+        let longest = prepared.longest;
+        self.started.push(prepared);
+        Ok(Tested { name, admitted, longest, publisher: None })
+    }
+
+    /// Opens the TAP device of an output channel in a close check. Makes it where it is missing: it is gone with the check.
+    fn open_device_of(&mut self, output: &OutputSpec) -> Result<(), NodeError> {
+        let Some(device) = output.tap.as_ref().filter(|_| self.closely.is_some()) else { return Ok(()) };
+        let failed = |error| NodeError::Output { output: output.name.clone(), error };
+        match open_device(device) {
+            Ok((live, _)) => self.devices.push(live),
+            Err(TapError::Live(error)) => match self.subject.standing.of_live(&error) {
+                Some(warning) => self.warnings.push(format!("output channel `{}`: {warning}", output.name)),
+                None => return Err(failed(OutputError::Tap(error.into()))),
+            },
+            Err(error) => return Err(failed(error.into())),
         }
         Ok(())
     }

@@ -49,6 +49,17 @@ pub enum SecretError {
     Damaged(PathBuf),
 }
 
+impl SecretError {
+    /// The system's kind of error; [`io::ErrorKind::PermissionDenied`] for what weir refuses by a file's owner and mode.
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::File { source, .. } => source.kind(),
+            Self::Foreign { .. } | Self::Open(_) => io::ErrorKind::PermissionDenied,
+            Self::Damaged(_) => io::ErrorKind::InvalidData,
+        }
+    }
+}
+
 impl std::fmt::Debug for Secret {
     /// Without it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -72,6 +83,18 @@ impl Secret {
                 Self::read(&folder, &path)
             }
             read => read,
+        }
+    }
+
+    /// Checks that the secret in a state folder can be used, or is missing, so that a start makes one.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub(crate) fn look(folder: &Folder) -> Result<(), SecretError> {
+        match Self::read(folder, &folder.path().join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -39,10 +39,9 @@ pub struct Place {
 pub enum Config {
     /// Check a node's configuration without starting a node
     ///
-    /// Looks at what can be seen without starting: the file itself, profiles and modules that it names, cores and interfaces of this machine.
-    #[command(
-        after_help = "Exit status: 0 when a node can be started with it, as far as can be told; 1 when not."
-    )]
+    /// Makes the checks of a start and leaves nothing behind: files and folders, cores, interfaces, addresses and keys are tried, and modules are compiled and started. Run it as the node's user:
+    /// what another user has no right to is a warning. So is what a node that runs with this configuration may have.
+    #[command(after_help = "Exit status: 0 when a node can be started with it; 1 when not.")]
     Check {
         /// The TOML file
         #[arg(value_name = "FILE")]

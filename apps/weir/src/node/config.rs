@@ -3,7 +3,8 @@
 use super::show;
 use crate::Failure;
 use crate::terms;
-use std::io::Write;
+use indicatif::ProgressBar;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use weir_node::config::Config;
 use weir_node::daemon::{Setup, check as look};
@@ -13,7 +14,12 @@ use weir_units::{Nanos, Shown as _};
 pub fn check(out: &mut impl Write, path: &Path) -> Result<(), Failure> {
     let shipped = crate::policy::shipped_bytes;
     let setup = Setup { config: path.to_owned(), calibration: terms::calibration(), shipped };
-    let (warnings, config) = look(&setup);
+    // On a terminal alone: compiling can take long.
+    let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
+    let (warnings, config) = look(&setup, &mut |what| {
+        bar.iter().for_each(|bar| bar.set_message(format!("compiling and starting: {}", what.shown())));
+    });
+    bar.iter().for_each(ProgressBar::finish_and_clear);
     for warning in warnings {
         writeln!(out, "warning: {}", warning.at(path))?;
     }

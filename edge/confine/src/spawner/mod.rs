@@ -242,6 +242,10 @@ pub struct Spawner {
     refused: Mutex<Refused>,
 }
 
+/// Counts of started processes, by role and walls.
+#[derive(Clone, Debug)]
+pub struct Counts(BTreeMap<(&'static str, u8), u64>);
+
 /// Requests that a spawner did not carry out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
@@ -337,6 +341,16 @@ impl Spawner {
     pub fn started(&self) -> Vec<(&'static str, Isolation, u64)> {
         let started = lock(&self.started);
         started.iter().map(|((role, bits), count)| (*role, Isolation::from_bits(*bits), *count)).collect()
+    }
+
+    /// The counts of processes that it has started, to return to.
+    pub fn counts(&self) -> Counts {
+        Counts(lock(&self.started).clone())
+    }
+
+    /// Counts processes from these counts on.
+    pub fn count_as(&self, Counts(counts): Counts) {
+        *lock(&self.started) = counts;
     }
 
     /// The requests for processes that were not started.

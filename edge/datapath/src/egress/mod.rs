@@ -18,7 +18,7 @@ pub use lane::{Lost, Offers, Outlet};
 pub use port::{LinkError, Port, PortState};
 pub use recorded::{Line, Tracing};
 pub use tally::OutputTally;
-pub use tap::{Tap, TapEnd, TapError};
+pub use tap::{Tap, TapEnd, TapError, open_device};
 pub use way::Way;
 
 /// News of an interface that is sent on, or of a TAP device, for the log.

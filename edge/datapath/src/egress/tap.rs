@@ -63,6 +63,18 @@ pub struct Tap {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Opens the device of that name, or makes it. One that was made is gone when it is closed.
+///
+/// # Errors
+///
+/// See [`TapError`].
+pub fn open_device(device: &str) -> Result<(Live, Sink), TapError> {
+    let options = LiveOptions { kind: Kind::Tap, ring: RING, ..LiveOptions::default() };
+    let mut live = Live::open(device, options)?;
+    let sink = live.sink()?;
+    Ok((live, sink))
+}
+
 impl Tap {
     /// Opens the device of that name, or makes it, and has what is sent into it go out.
     ///
@@ -70,9 +82,8 @@ impl Tap {
     ///
     /// See [`TapError`].
     pub fn start(device: &str, outlet: Outlet, tell: Tell) -> Result<Self, TapError> {
-        let options = LiveOptions { kind: Kind::Tap, ring: RING, ..LiveOptions::default() };
-        let mut live = Live::open(device, options)?;
-        let end = Arc::new(TapEnd { sink: Mutex::new(live.sink()?), tally: OutputTally::default() });
+        let (live, sink) = open_device(device)?;
+        let end = Arc::new(TapEnd { sink: Mutex::new(sink), tally: OutputTally::default() });
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, theirs) = (Arc::clone(&is_over), Arc::clone(&end));
         let thread = std::thread::Builder::new()

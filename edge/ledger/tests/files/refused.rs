@@ -2,18 +2,26 @@
 
 use crate::make::{options, start, used};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use weir_ledger::{Ledger, LedgerError, ReadError, verify};
 use weir_session::ledger::Check;
 use weir_units::Timestamp;
+
+/// A ledger that is not opened, for a reason that a look at it finds, too.
+#[track_caller]
+fn refused(folder: &Path) -> LedgerError {
+    let looked = weir_ledger::check(folder).expect_err("it is gone on with");
+    let Err(error) = Ledger::open(folder, start(50), options()) else { panic!("it is gone on with") };
+    assert_eq!(looked.to_string(), error.to_string());
+    error
+}
 
 #[test]
 fn two_nodes_do_not_write_one_ledger() {
     let dir = tempfile::tempdir().unwrap();
     let (mut first, _) = Ledger::open(dir.path(), start(0), options()).unwrap();
-    let Err(error) = Ledger::open(dir.path(), start(1), options()) else {
-        panic!("two nodes hold one ledger")
-    };
-    let error = error.to_string();
+    assert!(weir_ledger::is_held(dir.path()).unwrap());
+    let error = refused(dir.path()).to_string();
     assert!(error.contains("is being written by another node: stop that one, or give this node"), "{error}");
     // Reading needs no lock.
     assert_eq!(verify(dir.path(), Check::default()).unwrap().entries, 2);
@@ -42,7 +50,7 @@ fn a_ledger_that_was_changed_is_left_alone() {
         let mut changed = bytes.clone();
         changed[100] ^= 1;
         std::fs::write(&path, &changed).unwrap();
-        let Err(error) = Ledger::open(dir.path(), start(50), options()) else { panic!("gone on with") };
+        let error = refused(dir.path());
         assert!(matches!(error, LedgerError::Damaged(_)), "{error}");
         let says = format!("segment {segment}, line 1 (byte 0): the line was changed");
         assert!(
@@ -57,7 +65,7 @@ fn a_ledger_that_was_changed_is_left_alone() {
     // A segment that is not there.
     let path = dir.path().join(format!("ledger-{:06}.jsonl", last - 1));
     std::fs::rename(&path, path.with_extension("away")).unwrap();
-    let Err(error) = Ledger::open(dir.path(), start(50), options()) else { panic!("gone on with") };
+    let error = refused(dir.path());
     assert!(error.to_string().contains("are missing here"), "{error}");
     std::fs::rename(path.with_extension("away"), &path).unwrap();
     // A child that another test starts just now has the lock's descriptor until it executes its program.
@@ -88,13 +96,16 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     std::fs::write(&victim, "precious").unwrap();
     for name in ["lock", "ledger-000001.jsonl"] {
         symlink(&victim, dir.path().join(name)).unwrap();
-        let Err(error) = Ledger::open(dir.path(), start(0), options()) else { panic!("{name} was followed") };
+        let error = refused(dir.path());
         assert!(matches!(error, LedgerError::Folder { .. } | LedgerError::Io(_)), "{error}");
         std::fs::remove_file(dir.path().join(name)).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
 
     let folder = dir.path().join("a/b");
+    // A look makes nothing.
+    weir_ledger::check(&folder).unwrap();
+    assert!(!weir_ledger::is_held(&folder).unwrap() && !dir.path().join("a").exists());
     Ledger::open(&folder, start(0), options()).unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let segment = folder.join("ledger-000001.jsonl");
@@ -102,10 +113,12 @@ fn links_are_not_followed_and_files_are_not_for_everybody() {
     // A second name may be where others can write; and a file of an earlier version loses its group.
     let second = dir.path().join("second");
     std::fs::hard_link(&segment, &second).unwrap();
-    let Err(error) = Ledger::open(&folder, start(0), options()) else { panic!("it has two names") };
+    let error = refused(&folder);
     assert!(error.to_string().contains("ledger-000001.jsonl: it has 2 links"), "{error}");
     std::fs::remove_file(&second).unwrap();
     std::fs::set_permissions(&segment, std::fs::Permissions::from_mode(0o640)).unwrap();
+    weir_ledger::check(&folder).unwrap();
+    assert_eq!(mode(&segment), 0o640, "a look changes no mode");
     Ledger::open(&folder, start(0), options()).unwrap();
     assert_eq!(mode(&segment), 0o600);
     std::fs::write(dir.path().join("file"), "").unwrap();

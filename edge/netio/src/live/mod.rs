@@ -32,5 +32,20 @@ pub fn link_type_of(interface: &str) -> Result<weir_wire::LinkType, LiveError> {
     port::link_type(&event::find(interface)?)
 }
 
+/// Checks that packets can be taken from an interface with these options, and takes none away: it does not become promiscuous, and packets of AF_XDP's queue
+/// go to the system as before. So AF_XDP's program for the interface is not tried, and neither is zero copy.
+///
+/// # Errors
+///
+/// As [`Live::open`].
+pub fn try_interface(interface: &str, options: LiveOptions) -> Result<(), LiveError> {
+    if options.kind == Kind::Xdp {
+        let link = event::find(interface)?;
+        port::link_type(&link)?;
+        return xdp::try_socket(&link, &options);
+    }
+    Live::open(interface, LiveOptions { promiscuous: false, ..options }).map(drop)
+}
+
 pub use totals::{Drops, LiveTotals};
 pub(crate) use xdp::{FrameHold, FramePin, Returned};

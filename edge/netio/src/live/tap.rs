@@ -1,6 +1,7 @@
 //! The program's end of a TAP or TUN device: what the host sends to it is read here, what is written arrives at the host.
 
 use super::error::LiveError;
+use super::event;
 use super::netlink::{self, Link};
 use super::options::{Kind, LiveOptions};
 use super::port::Got;
@@ -74,11 +75,14 @@ impl TapPort {
             // SAFETY: the kernel reads and writes the request, which is alive here.
             sys::checked(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, request) })
         };
-        sys::patiently(attach).map_err(LiveError::refused(
-            name,
-            "attaching to the TAP or TUN device",
-            CAPABILITY,
-        ))?;
+        sys::patiently(attach).map_err(|error| match error.raw_os_error() {
+            // What has the name already is something else.
+            Some(libc::EINVAL) if event::find(name).is_ok() => LiveError::Option {
+                interface: name.to_owned(),
+                what: "an interface of this name is there, and is no such device: remove it, or name another one",
+            },
+            _ => LiveError::refused(name, "attaching to the TAP or TUN device", CAPABILITY)(error),
+        })?;
         let name = request.ifr_name.iter().map(|c| c.to_ne_bytes()[0]).take_while(|&byte| byte != 0);
         let name = String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned();
         let size = Bytes(ARENA_BYTES as u64);

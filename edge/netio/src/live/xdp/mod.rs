@@ -8,6 +8,15 @@ mod rings;
 mod send;
 mod socket;
 
+use super::error::LiveError;
+use super::netlink::Link;
+use super::options::LiveOptions;
 pub(crate) use frames::{FrameHold, FramePin, Returned};
 pub(crate) use port::XdpPort;
 pub(crate) use send::XdpSink;
+
+/// Opens a socket with its memory on a queue, and closes it before any packet is sent its way.
+pub(crate) fn try_socket(link: &Link, options: &LiveOptions) -> Result<(), LiveError> {
+    let wanted = socket::Wanted { queue: options.queue, zero_copy: false, memory: options.ring };
+    socket::Socket::open(link, wanted).map(drop)
+}

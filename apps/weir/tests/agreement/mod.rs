@@ -1,0 +1,138 @@
+//! What a start and `weir config check` say of one configuration.
+
+mod places;
+
+use crate::run;
+use crate::run::weir;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A node that was started: what it said until it ended, or until it ran and was stopped in order.
+fn start(config: &Path) -> (bool, String) {
+    started(weir().args(["node", "-c"]).arg(config))
+}
+
+/// The same for a node that this command starts.
+fn started(command: &mut Command) -> (bool, String) {
+    let mut node = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut runs = false;
+    for line in BufReader::new(node.stderr.take().unwrap()).lines() {
+        said += &line.unwrap();
+        said.push('\n');
+        if !runs && said.ends_with("is running\n") {
+            runs = true;
+            let id = node.id().to_string();
+            assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+        }
+    }
+    assert_eq!(node.wait().unwrap().success(), runs, "{said}");
+    (runs, said)
+}
+
+#[test]
+fn a_start_and_a_check_agree_on_each_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (config, ledger) = (at.join("node.toml"), at.join("state/ledger"));
+    let check = || run([Path::new("config"), Path::new("check"), &config]);
+    let head = |socket: &str| {
+        format!("[node]\nsocket = \"{}/{socket}\"\nstate = \"{}/state\"\n", at.display(), at.display())
+    };
+    let lo = "[[interface]]\nname = \"lo\"\n";
+    let link = "[[link]]\ninterface = \"lo\"\nrate = \"10 Mbit/s\"\n";
+    let session = |more: &str| format!("[[session]]\nname = \"alice\"\n{more}\n");
+    let channel =
+        |filter: &str| session(&format!("channel = [{{ interface = \"lo\", filter = \"{filter}\" }}]"));
+    let module =
+        |text: &str| session(&format!("channel = [{{ interface = \"lo\" }}]\nmodule = [{{ {text} }}]"));
+    let output = |text: &str| session(&format!("output = [{{ link = \"lo\", {text} }}]"));
+    let cpu = |slice: &str| format!("cpu = [{{ period = \"10ms\", slice = \"{slice}\" }}]");
+    let refused: Vec<(String, &str)> = vec![
+        ("[cpu]\ncores = [4095]\n".to_owned(), "there is no core 4095"),
+        ("[cpu]\nreceive = 4095\n".to_owned(), "there is no core 4095"),
+        (session("cpu = [{ core = 4095 }]"), "virtual processor `main`: core 4095 is none of the node's"),
+        (session(&cpu("9.5ms")), "is more than this core has left"),
+        (
+            session(&cpu("5ms")) + &session(&cpu("4.5ms")).replace("alice", "bob"),
+            "session `bob`: virtual processor `main`",
+        ),
+        (lo.to_owned() + &channel("udp prt 53"), "channel `main`: filter expression"),
+        (lo.to_owned() + &channel("host example.com"), "names are not looked up"),
+        (link.to_owned() + &output("filter = \"udp prt 53\""), "output channel `main`: filter expression"),
+        (link.to_owned() + &output("reserve = \"9.5 Mbit/s\""), "more is to be reserved, 9 Mbit/s is left"),
+        (link.to_owned() + &output("queue = 65536"), "are what may wait in output channels"),
+        (link.replace("\"lo\"", "\"nowhere\""), "there is no interface `nowhere`"),
+        (session("memory = \"2 GiB\""), "2 GiB of memory are more than is left: 1 GiB"),
+        (lo.to_owned() + &module("module = \"gone.wasm\""), "module `gone.wasm`: No such file"),
+        (lo.to_owned() + &module("module = \"rtt\", set = { no = 1 }"), "module `rtt`: "),
+        (lo.to_owned() + &module("module = \"rtt\" }, { module = \"rtt\""), "has a module `rtt` already"),
+        (
+            lo.to_owned()
+                + &session(
+                    "channel = [{ interface = \"lo\", sees = \"all\", queue = 1000000 }]\nmodule = [{ module = \"rtt\" }]",
+                ),
+            "channel `main` has a queue of 1000000 packets, which takes",
+        ),
+        (session("profile = \"lax\""), "there is no profile `lax`"),
+        (session(&cpu("11ms")), "`slice` is 11 ms; it must be above 0 and at most the period"),
+        ("[[table]]\nname = \"t\"\nfile = \"t.bin\"\n".to_owned(), "t.bin: No such file"),
+        ("[nod]\n".to_owned(), "unknown field `nod`"),
+    ];
+    for (text, says) in refused {
+        fs::write(&config, head("node.sock") + &text).unwrap();
+        let ended = check();
+        assert_eq!(ended.text(), "", "{text}");
+        let said = ended.fails(1, &[says]).stderr;
+        assert_eq!(start(&config), (false, said), "{text}");
+        // It was not even begun, so it cannot have crashed.
+        assert!(!ledger.exists(), "{text}");
+    }
+    let long = "s".repeat(120);
+    fs::write(&config, head(&long)).unwrap();
+    let said = check().fails(1, &["the path of a socket has 1 to 107 bytes"]).stderr;
+    assert_eq!(start(&config), (false, said));
+    assert!(!ledger.exists());
+
+    // What comes later is waited for.
+    let later = "[[interface]]\nname = \"weir-later\"\n";
+    let waits = later.to_owned() + &channel("udp port 53").replace("\"lo\"", "\"weir-later\"");
+    let whole = session(&cpu("8ms")) + &session("memory = \"256 MiB\"").replace("alice", "bob");
+    for (text, says) in
+        [("", ""), (waits.as_str(), "there is no interface `weir-later` on this machine now"), (&whole, "")]
+    {
+        fs::write(&config, head("node.sock") + text).unwrap();
+        let ended = check().good();
+        assert!(ended.text().contains(says) && ended.text().ends_with("a node can be started with it\n"));
+        let (runs, said) = start(&config);
+        assert!(runs && said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn a_node_that_does_not_start_has_not_crashed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let config = at.join("node.toml");
+    let write = |socket: &str, more: &str| {
+        let text = format!("[node]\nsocket = \"{0}/{socket}\"\nstate = \"{0}/state\"\n{more}", at.display());
+        fs::write(&config, text).unwrap();
+    };
+    write("node.sock", "");
+    assert!(start(&config).0);
+    // It has begun when it finds that: the check does not know of files that the start itself makes.
+    let core = std::thread::available_parallelism().unwrap().get() - 1;
+    let traced = format!("[cpu]\ncores = [{core}]\ntrace = \"{}/traces\"\n", at.display());
+    write(&format!("traces/core-{core}.trace"), &traced);
+    let (runs, said) = start(&config);
+    assert!(!runs && said.contains("there is a regular file, not a socket"), "{said}");
+    write("node.sock", "");
+    let (runs, said) = start(&config);
+    assert!(runs && !said.contains("did not stop in order"), "{said}");
+    let ledger = at.join("state/ledger");
+    let printed = run([Path::new("ledger"), &ledger, Path::new("--entries")]).good();
+    let count = |kind: &str| printed.text().matches(&format!("\"kind\":\"{kind}\"")).count();
+    assert_eq!((count("node-start"), count("node-stop"), count("recovered")), (3, 3, 0));
+}
