@@ -14,27 +14,34 @@
  *         return WEIR_PASS;
  *     }
  *
- * weir calls, in this order (all but the packet function are optional):
+ * weir calls these functions, in this order. weir_packet or weir_batch must be there, the others may be.
  *
- *     int32_t  weir_start(void)                             read parameters, allocate, compile patterns; not 0: do not run
- *     int32_t  weir_packet(const struct weir_packet *p)     one packet: WEIR_PASS or WEIR_DROP
- *       or
+ * entry points: begin
+ *     int32_t weir_start(void)
+ *         once, before the first packet: read parameters, allocate tables, compile patterns
+ *         returns 0; anything else (in Rust: false) says that the module does not want to run
+ *     int32_t weir_packet(const struct weir_packet *p)
+ *         for every packet, in the order of the capture
+ *         returns PASS, or DROP
  *     uint64_t weir_batch(const struct weir_packet *p, uint64_t mask)
- *                                                           64 descriptors; bit i of mask: packet i is for this module.
- *                                                           Returns the mask of packets to drop. See WEIR_EACH
- *     void     weir_tick(uint64_t now, uint64_t periods)    packet time has passed `now` (ns since 1970), a multiple of the
- *                                                           manifest's tick; `periods` of them since the last call, mostly 1
- *     void     weir_stop(uint64_t now)                      the last packet had time stamp `now`
- *     void     weir_low_memory(int64_t left)                little is left, so many bytes, of what the module's session has reserved;
- *                                                           between two other calls. Grow no more, or ask for more (weir_reserve)
- *     void     weir_serve(uint64_t call, uint32_t service, uint32_t len)
- *                                                           another session calls a service of the manifest, by its place there, with a message of
- *                                                           len bytes: weir_message() copies it, weir_reply() answers, now or later
- *     void     weir_answer(uint64_t ticket, int32_t status, uint32_t len)
- *                                                           a call of the module's own has an answer: WEIR_ANSWERED, and weir_message() has it, or
- *                                                           WEIR_LATE, WEIR_GONE, WEIR_FAILED
- *     void     weir_lost(int32_t cause)                     before the next call after one that was lost: WEIR_LOST_TRAP or
- *                                                           WEIR_LOST_LIMIT. The place to put in order what it left half done
+ *         instead of weir_packet: up to 64 packets at once; bit i of the mask says that p[i] is for this module
+ *         returns the mask of the packets to drop
+ *     void weir_tick(uint64_t now, uint64_t periods)
+ *         when packet time has passed the end of a period, now; periods have ended since the last call
+ *     void weir_lost(int32_t cause)
+ *         before the next call after one that was lost, so that the module can clean up
+ *     void weir_low_memory(uint64_t left)
+ *         between two other calls, when little is left of what its session has reserved
+ *     void weir_serve(uint64_t call, uint32_t service, uint32_t len)
+ *         when a module of another session calls one of its services, with a message of len bytes
+ *     void weir_answer(uint64_t ticket, int32_t status, uint32_t len)
+ *         when a call of its own has an answer, a message of len bytes, or none will come
+ *     void weir_stop(uint64_t now)
+ *         once, after the last packet, whose time stamp is now
+ * entry points: end
+ *
+ * WEIR_EACH goes through the packets of a batch. weir_message() copies the message of weir_serve and weir_answer; weir_reply() answers a call, in
+ * weir_serve or later. Where memory is low, grow no more, or ask for more (weir_reserve).
  *
  * Packets and descriptors are read in place and cannot be written. A bad access ends the call: that packet is lost for this
  * module, and the module goes on with the next. All time is packet time; there is no clock.
