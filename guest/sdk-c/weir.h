@@ -254,6 +254,7 @@ WEIR_IMPORT(release) int32_t weir_host_release(int32_t handle);
 WEIR_IMPORT(find_compile) int32_t weir_host_find_compile(const void *list, uint32_t len, uint32_t flags);
 WEIR_IMPORT(find) int64_t weir_host_find(int32_t handle, const void *bytes, uint32_t len);
 WEIR_IMPORT(hash) uint64_t weir_host_hash(const void *bytes, uint32_t len, uint64_t seed);
+WEIR_IMPORT(digest) int32_t weir_host_digest(uint32_t algorithm, const void *bytes, uint32_t len, void *destination);
 WEIR_IMPORT(log) int32_t weir_host_log(uint32_t level, const void *text, uint32_t len);
 WEIR_IMPORT(param_int) int64_t weir_host_param_int(uint32_t index);
 WEIR_IMPORT(param_float) double weir_host_param_float(uint32_t index);
@@ -708,6 +709,12 @@ WEIR_INLINE int32_t weir_find_short(const uint8_t *text, uint32_t len, const uin
 
 /* XXH3-64 by the host: for long or many bytes. */
 WEIR_INLINE uint64_t weir_hash(const void *bytes, uint32_t len, uint64_t seed) { return weir_host_hash(bytes, len, seed); }
+
+/* Cryptographic digests by the host, of at most WEIR_DIGEST_BYTES: SHA-1 into 20 bytes, SHA-256 into 32. `out` may overlap the bytes. The bytes written,
+ * or WEIR_RANGE, which writes none. SHA-1 is for formats that ask for it, as Community ID does; two texts with the same SHA-1 can be made. */
+enum { WEIR_SHA1 = 1, WEIR_SHA256 = 2, WEIR_SHA1_BYTES = 20, WEIR_SHA256_BYTES = 32, WEIR_DIGEST_BYTES = 64 * 1024 };
+WEIR_INLINE int32_t weir_sha1(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA1_BYTES]) { return weir_host_digest(WEIR_SHA1, bytes, len, out); }
+WEIR_INLINE int32_t weir_sha256(const void *bytes, uint32_t len, uint8_t out[WEIR_SHA256_BYTES]) { return weir_host_digest(WEIR_SHA256, bytes, len, out); }
 
 /* One more word into a running hash: multiply, xor-shift. For a few words this is faster than a call to the host, and it gives
  * the same natively. Not for keys that an attacker chooses, unless the seed is secret. */
